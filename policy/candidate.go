@@ -1,0 +1,90 @@
+package policy
+
+import "time"
+
+// Amount is a number that may not be known. Unknown differs from 0.
+type Amount struct {
+	Value int64
+	Known bool
+}
+
+// Known is an amount that is known.
+func Known(v int64) Amount { return Amount{Value: v, Known: true} }
+
+// DiskUsage is what a pod uses of the disks, in bytes or in inodes.
+type DiskUsage struct {
+	Rootfs  int64 // the containers' writable layers
+	Logs    int64
+	Volumes int64 // host paths and emptyDirs on disk
+	Known   bool
+}
+
+// Candidate is a pod that runs, as far as ranking needs to know it.
+type Candidate struct {
+	ID        string // of the sandbox; distinct
+	Namespace string
+	Name      string
+	UID       string
+	Workload  string // what recreates the pod, see Workload
+
+	QoS            QoS
+	Priority       int64
+	Created        time.Duration // since boot; negative when older than the boot
+	MemoryRequest  int64         // bytes
+	StorageRequest int64         // bytes of ephemeral storage
+
+	Memory Amount // working set, bytes
+	PIDs   Amount // tasks
+	Growth Amount // bytes per second, of the memory
+	Disk   DiskUsage
+	Inodes DiskUsage
+
+	Protection string // why it is never stopped; "" = it may be
+}
+
+// usage is what the candidate uses of the resource that the signal ranks. For
+// disks it is what lies on the pressed device; images belong to no pod.
+func (c *Candidate) usage(s Signal, l Layout) Amount {
+	switch s.Resource() {
+	case ResourcePIDs:
+		return c.PIDs
+	case ResourceDisk:
+		return c.Disk.on(s, l)
+	case ResourceInodes:
+		return c.Inodes.on(s, l)
+	default:
+		return c.Memory
+	}
+}
+
+// request is what the candidate asked for of that resource, in the same unit.
+// Of inodes and tasks nothing can be requested.
+func (c *Candidate) request(s Signal) int64 {
+	switch s.Resource() {
+	case ResourceMemory:
+		return c.MemoryRequest
+	case ResourceDisk:
+		return c.StorageRequest
+	default:
+		return 0
+	}
+}
+
+// on is the part of the usage that lies on the filesystem a disk signal is
+// about. With a dedicated imagefs the writable layers are there and the rest is
+// on nodefs; a split one holds images alone, which no pod's stop gives back.
+func (u DiskUsage) on(s Signal, l Layout) Amount {
+	image := s == ImageFSAvailable || s == ImageFSInodesFree
+	node := s == NodeFSAvailable || s == NodeFSInodesFree
+	var used int64
+	switch {
+	case l == DedicatedImageFS && node:
+		used = addCapped(u.Logs, u.Volumes)
+	case l == DedicatedImageFS:
+		used = u.Rootfs
+	case l == SplitFS && image:
+	default:
+		used = addCapped(u.Rootfs, addCapped(u.Logs, u.Volumes))
+	}
+	return Amount{Value: used, Known: u.Known}
+}

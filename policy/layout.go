@@ -1,0 +1,28 @@
+package policy
+
+// Layout tells which of nodefs, imagefs and containerfs share a device.
+type Layout uint8
+
+// The layouts, as the kubelet knows them.
+const (
+	SingleFS         Layout = iota // one device for all three
+	DedicatedImageFS               // images and writable layers on a device of their own
+	SplitFS                        // images on a device of their own; writable layers on nodefs
+)
+
+var layoutNames = []string{"single", "dedicated-imagefs", "split"}
+
+// ParseLayout finds a layout by the name String gives.
+func ParseLayout(s string) (Layout, error) { return parseName[Layout](layoutNames, s, "layout") }
+
+// String is "single", "dedicated-imagefs" or "split".
+func (l Layout) String() string { return nameOf(layoutNames, l, "layout") }
+
+// MarshalText gives the name.
+func (l Layout) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText parses the name.
+func (l *Layout) UnmarshalText(text []byte) (err error) {
+	*l, err = ParseLayout(string(text))
+	return err
+}

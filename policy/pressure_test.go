@@ -1,0 +1,380 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+const minute = time.Minute
+
+// TestVectorsD: T = memory 1Gi, minimum reclaim 500Mi. "Enforced" is the minimum
+// reclaim, for what was met before.
+func TestVectorsD(t *testing.T) {
+	threshold := Threshold{Signal: MemoryAvailable, Value: Bytes(gi), MinReclaim: Bytes(500 * mi)}
+	for _, v := range []struct {
+		id        string
+		none      bool // no thresholds
+		enforce   bool
+		available int64
+		absent    bool
+		want      bool
+	}{
+		{id: "D1", none: true, available: 500 * mi},
+		{id: "D2", available: 500 * mi, want: true},
+		{id: "D3", available: 2 * gi},
+		{id: "D4", enforce: true, available: gi + gi/20, want: true},
+		{id: "D5", enforce: true, available: 2 * gi},
+		{id: "D6", available: gi},
+		{id: "D7", enforce: true, available: gi + 500*mi},
+		{id: "D8", absent: true},
+	} {
+		t.Run(v.id, func(t *testing.T) {
+			w := watch{ts: []Threshold{threshold}}
+			if v.none {
+				w.ts = nil
+			}
+			if v.enforce {
+				w.at(0, one(MemoryAvailable, read(0, 4*gi)))
+			}
+			obs := one(MemoryAvailable, read(v.available, 4*gi))
+			if v.absent {
+				obs = &Observations{}
+			}
+			p := w.at(minute, obs)
+			if met := len(p.Met) > 0; met != v.want {
+				t.Errorf("met = %v, want %v", met, v.want)
+			}
+			if target := gi + 500*mi; v.want && (p.Met[0].Target != target || p.Met[0].Deficit != target-v.available || p.Met[0].Available != v.available) {
+				t.Errorf("met as %+v", p.Met[0])
+			}
+			if o := obs[MemoryAvailable]; v.enforce && Relieved(threshold, o) == v.want {
+				t.Errorf("relieved = %v, want %v", !v.want, v.want)
+			}
+		})
+	}
+}
+
+// step is one evaluation and what is expected of it.
+type step struct {
+	at         time.Duration
+	available  int64
+	since      time.Duration // −1 = not met
+	due        bool
+	conditions string
+}
+
+// TestVectorsF: first-observed times, grace periods and conditions, with t = 10m.
+// SoftForgive is 0: the kubelet forgets at the first good sample.
+func TestVectorsF(t *testing.T) {
+	const now, bad, good = 10 * minute, gi / 2, 2 * gi
+	soft := Threshold{Signal: MemoryAvailable, Kind: Soft, Value: Bytes(gi), Grace: minute}
+	hard := Threshold{Signal: MemoryAvailable, Value: Bytes(gi)}
+	for _, v := range []struct {
+		id         string
+		threshold  Threshold
+		transition time.Duration
+		steps      []step
+	}{
+		{"F1", soft, 0, []step{{now, bad, now, false, "MemoryPressure"}}},
+		{"F2", soft, 0, []step{{now - minute, bad, now - minute, false, "MemoryPressure"}, {now, bad, now - minute, true, "MemoryPressure"}}},
+		{"F3", soft, 0, []step{{now - minute, bad, now - minute, false, "MemoryPressure"}, {now, good, -1, false, ""}, {now + 1, bad, now + 1, false, "MemoryPressure"}}},
+		{"F4", hard, 0, []step{{now, bad, now, true, "MemoryPressure"}}},
+		{"F5", soft, 0, []step{{now, bad, now, false, "MemoryPressure"}}},
+		{"F6", soft, 0, []step{{now - 2*minute, bad, now - 2*minute, false, "MemoryPressure"}, {now, bad, now - 2*minute, true, "MemoryPressure"}}},
+		{"F7", soft, 0, []step{
+			{now - minute, bad, now - minute, false, "MemoryPressure"},
+			{now - 1, bad, now - minute, false, "MemoryPressure"},
+			{now, bad, now - minute, true, "MemoryPressure"},
+		}},
+		{"F8", hard, 0, []step{{now, bad, now, true, "MemoryPressure"}}},
+		{"F9", hard, minute, []step{{now, bad, now, true, "MemoryPressure"}, {now + minute - 1, good, -1, false, "MemoryPressure"}, {now + minute, good, -1, false, ""}}},
+		{"F10", hard, minute, []step{
+			{now - minute, bad, now - minute, true, "MemoryPressure"}, {now, bad, now - minute, true, "MemoryPressure"},
+			{now + minute - 1, good, -1, false, "MemoryPressure"}, {now + minute, good, -1, false, ""},
+		}},
+		{"F11", hard, 2 * minute, []step{
+			{now - minute, bad, now - minute, true, "MemoryPressure"}, {now, good, -1, false, "MemoryPressure"},
+			{now + minute - 1, good, -1, false, "MemoryPressure"}, {now + minute, good, -1, false, ""},
+		}},
+		{"F12", hard, 2 * minute, []step{{now - minute, bad, now - minute, true, "MemoryPressure"}, {now, good, -1, false, "MemoryPressure"}}},
+		{"F13", hard, minute / 2, []step{{now - minute, bad, now - minute, true, "MemoryPressure"}, {now, good, -1, false, ""}}},
+		{"F14", hard, 5 * minute, []step{{now - 5*minute, bad, now - 5*minute, true, "MemoryPressure"}, {now, good, -1, false, ""}}},
+	} {
+		t.Run(v.id, func(t *testing.T) {
+			w := watch{ts: []Threshold{v.threshold}, settings: Settings{TransitionPeriod: v.transition}}
+			for _, s := range v.steps {
+				p := w.at(s.at, one(MemoryAvailable, read(s.available, 4*gi)))
+				if got := p.Conditions.String(); got != s.conditions {
+					t.Errorf("at %s: conditions %q, want %q", s.at, got, s.conditions)
+				}
+				switch {
+				case s.since < 0 && len(p.Met) != 0:
+					t.Errorf("at %s: met since %s, want not met", s.at, p.Met[0].Since)
+				case s.since >= 0 && (len(p.Met) != 1 || p.Met[0].Since != s.since || p.Met[0].Due != s.due || (p.Met[0].Wait == 0) != s.due):
+					t.Errorf("at %s: met %+v, want since %s, due %v", s.at, p.Met, s.since, s.due)
+				}
+			}
+		})
+	}
+}
+
+// TestHardIsAtOnce: a grace period that stands with a hard threshold is none.
+func TestHardIsAtOnce(t *testing.T) {
+	w := watch{ts: []Threshold{{Signal: MemoryAvailable, Value: Bytes(10), Grace: minute}}}
+	if p := w.at(0, one(MemoryAvailable, read(5, 100))); len(p.Met) != 1 || !p.Met[0].Due || p.Met[0].Wait != 0 {
+		t.Errorf("met %+v", p.Met)
+	}
+}
+
+func TestConditionsBySignal(t *testing.T) {
+	want := map[Condition][]string{
+		MemoryPressure: {"memory.available", "allocatableMemory.available", "meminfo.available", "swap.available", "memory.stall"},
+		PIDPressure:    {"pid.available"},
+		DiskPressure: {"nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
+			"containerfs.available", "containerfs.inodesFree", "io.stall"},
+	}
+	got := map[Condition][]string{}
+	for _, s := range Signals() {
+		w := watch{ts: []Threshold{{Signal: s, Value: Bytes(10)}}}
+		list := w.at(0, one(s, read(1, 100))).Conditions.List()
+		if len(list) != 1 {
+			t.Fatalf("%s raises %v", s, list)
+		}
+		got[list[0]] = append(got[list[0]], s.String())
+	}
+	for c, names := range want {
+		if !slices.Equal(got[c], names) {
+			t.Errorf("%s is raised by %v, want %v", c, got[c], names)
+		}
+	}
+}
+
+func TestFailedReading(t *testing.T) {
+	soft := Threshold{Signal: NodeFSAvailable, Kind: Soft, Value: Bytes(10), Grace: minute}
+	failed := one(NodeFSAvailable, Observation{Status: Failed})
+	bad, good := one(NodeFSAvailable, read(5, 100)), one(NodeFSAvailable, read(50, 100))
+	w := watch{ts: []Threshold{soft}, settings: Settings{TransitionPeriod: 5 * minute, SoftForgive: 5 * time.Second}}
+
+	w.at(0, bad)
+	for at := 10 * time.Second; at < 3*minute; at += 10 * time.Second {
+		if p := w.at(at, failed); len(p.Met) != 0 || p.Conditions != ConditionsOf(DiskPressure) {
+			t.Fatalf("at %s a failed reading gives %+v", at, p)
+		}
+	}
+	if p := w.at(3*minute, bad); len(p.Met) != 1 || p.Met[0].Since != 0 || !p.Met[0].Due {
+		t.Errorf("the grace period was forgotten: %+v", p)
+	}
+	w.at(3*minute+1, failed)
+	w.ts[0].MinReclaim = Bytes(20)
+	if p := w.at(3*minute+2, one(NodeFSAvailable, read(29, 100))); len(p.Met) != 1 {
+		t.Errorf("minimum reclaim was forgotten: %+v", p)
+	}
+	w.at(4*minute, good)
+	w.at(4*minute+time.Second, failed)
+	if p := w.at(4*minute+5*time.Second, bad); len(p.Met) != 1 || p.Met[0].Since != 4*minute+5*time.Second {
+		t.Errorf("the clear time was forgotten: %+v", p)
+	}
+	if p := w.at(10*minute, failed); p.Conditions != 0 {
+		t.Errorf("a condition outlives what was last seen of it: %s", p.Conditions)
+	}
+}
+
+// TestImplausibleReading: what cannot be true stops nothing.
+func TestImplausibleReading(t *testing.T) {
+	for _, o := range []Observation{read(0, 0), read(-1, 100), read(5, -1), {Available: 5, Capacity: 100, Status: 7}} {
+		w := watch{ts: []Threshold{{Signal: SwapAvailable, Value: Bytes(10)}}}
+		if p := w.at(0, one(SwapAvailable, o)); len(p.Met) != 0 || p.Conditions != 0 || Relieved(w.ts[0], o) {
+			t.Errorf("%+v gives %+v", o, p)
+		}
+	}
+	w := watch{ts: []Threshold{{Signal: SignalCount, Value: Bytes(10)}, {Kind: kindCount, Value: Bytes(10)}}}
+	if p := w.at(0, one(MemoryAvailable, read(1, 100))); len(p.Met) != 0 {
+		t.Errorf("a threshold of no signal gives %+v", p)
+	}
+}
+
+// TestAbsentSignal: a signal that the node does not have counts as clear.
+func TestAbsentSignal(t *testing.T) {
+	w := watch{
+		ts:       []Threshold{{Signal: SwapAvailable, Kind: Soft, Value: Bytes(10), Grace: minute}},
+		settings: Settings{SoftForgive: 5 * time.Second},
+	}
+	w.at(0, one(SwapAvailable, read(5, 100)))
+	w.at(10*time.Second, &Observations{})
+	if p := w.at(14*time.Second, one(SwapAvailable, read(5, 100))); p.Met[0].Since != 0 {
+		t.Errorf("forgotten too early: %+v", p)
+	}
+	w.at(20*time.Second, &Observations{})
+	if p := w.at(25*time.Second, one(SwapAvailable, read(5, 100))); p.Met[0].Since != 25*time.Second {
+		t.Errorf("not forgotten: %+v", p)
+	}
+}
+
+// TestReload: a running grace period survives a changed value; a threshold that
+// was gone starts afresh.
+func TestReload(t *testing.T) {
+	soft := Threshold{Signal: MemoryAvailable, Kind: Soft, Value: Bytes(50), Grace: minute}
+	bad := one(MemoryAvailable, read(5, 100))
+	w := watch{ts: []Threshold{soft}}
+	w.at(0, bad)
+	w.ts[0].Value = Bytes(60)
+	if p := w.at(minute, bad); !p.Met[0].Due {
+		t.Errorf("the grace period started anew: %+v", p)
+	}
+	w.ts = nil
+	w.at(2*minute, bad)
+	w.ts = []Threshold{soft}
+	if p := w.at(3*minute, bad); p.Met[0].Due || p.Met[0].Since != 3*minute {
+		t.Errorf("a threshold that was gone is due: %+v", p)
+	}
+}
+
+func TestStall(t *testing.T) {
+	for _, v := range []struct {
+		name    string
+		meminfo Observation
+		floor   Quantity
+		want    bool // WarnOnly
+	}{
+		{"memory below the floor", read(19, 100), Percent(20), false},
+		{"memory at the floor", read(20, 100), Percent(20), true},
+		{"memory half empty", read(50, 100), Percent(20), true},
+		{"memory not read", Observation{Status: Failed}, Percent(20), true},
+		{"memory absent", Observation{}, Percent(20), true},
+		{"no floor", read(0, 100), Quantity{}, true},
+		{"an absolute floor", read(19, 100), Bytes(20), false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			for _, s := range []Signal{MemoryStall, IOStall, MemoryAvailable} {
+				w := watch{ts: []Threshold{{Signal: s, Value: Percent(80)}}, settings: Settings{StallFloor: v.floor}}
+				obs := one(s, ObserveStall(time.Second, 2*time.Second, 0))
+				obs[MeminfoAvailable] = v.meminfo
+				p := w.at(0, obs)
+				if want := v.want && s.IsStall(); len(p.Met) != 1 || !p.Met[0].Due || p.Met[0].WarnOnly != want {
+					t.Errorf("%s: %+v, want WarnOnly %v", s, p.Met, want)
+				}
+			}
+		})
+	}
+}
+
+// TestEvaluateProperties checks what must hold in any history of one soft
+// threshold: nothing is due that was not just seen below its target, nor before
+// its grace period is over, nor across a clear stretch of SoftForgive; and what
+// was seen bad without a break for the grace period is due.
+func TestEvaluateProperties(t *testing.T) {
+	const grace, forgive = 30 * time.Second, 5 * time.Second
+	r := source(2)
+	for range 10_000 {
+		w := watch{
+			ts:       []Threshold{{Signal: MemoryAvailable, Kind: Soft, Value: Bytes(10), Grace: grace, MinReclaim: Bytes(int64(r.IntN(3)))}},
+			settings: Settings{SoftForgive: forgive},
+		}
+		var now, badSince, clearSince time.Duration = 0, -1, -1
+		forgivenAt := time.Duration(-1) // latest moment at which the grace period was surely forgotten
+		latched := false
+		for range 40 {
+			now += time.Duration(r.IntN(8)) * time.Second
+			o := pick(r, read(9, 100), read(9, 100), read(9, 100), read(11, 100), read(50, 100), Observation{Status: Failed})
+			p := w.at(now, one(MemoryAvailable, o))
+			if o.Status == Failed {
+				if len(p.Met) != 0 {
+					t.Fatal("met without a reading")
+				}
+				continue
+			}
+			target := w.ts[0].Target(100)
+			isMet := o.Available < 10 || latched && o.Available < target
+			if (len(p.Met) == 1) != isMet {
+				t.Fatalf("met %v at available %d, latched %v", p.Met, o.Available, latched)
+			}
+			if !isMet {
+				latched, badSince = false, -1
+				if clearSince < 0 {
+					clearSince = now
+				}
+				if now-clearSince >= forgive {
+					forgivenAt = now
+				}
+				continue
+			}
+			if clearSince >= 0 && now-clearSince >= forgive {
+				forgivenAt = now
+			}
+			clearSince = -1
+			if badSince < 0 {
+				badSince = now
+			}
+			m := p.Met[0]
+			switch {
+			case m.Deficit < 1 || m.Deficit != m.Target-m.Available:
+				t.Fatalf("deficit of %+v", m)
+			case m.Due && now-m.Since < grace:
+				t.Fatalf("due too early: %+v at %s", m, now)
+			case m.Due != (m.Wait == 0):
+				t.Fatalf("due %v with %s to wait", m.Due, m.Wait)
+			case m.Since < forgivenAt:
+				t.Fatalf("since %s, but forgiven at %s", m.Since, forgivenAt)
+			case now-badSince >= grace && !m.Due:
+				t.Fatalf("bad since %s and not due at %s", badSince, now)
+			}
+			latched = m.Due
+		}
+	}
+}
+
+// TestEvaluateDeterminism: the order in which thresholds are given plays no part.
+func TestEvaluateDeterminism(t *testing.T) {
+	r := source(3)
+	for range 10_000 {
+		var a, b watch
+		var obs [3]Observations
+		for _, s := range Signals() {
+			for k := range kindCount {
+				if r.IntN(2) == 0 {
+					a.ts = append(a.ts, Threshold{s, k, Bytes(r.Int64N(100) + 1), time.Duration(r.IntN(3)), Bytes(r.Int64N(20))})
+				}
+			}
+			for i := range obs {
+				obs[i][s] = Observation{r.Int64N(110), 100, 0, Status(r.IntN(3))}
+			}
+		}
+		b.ts = slices.Clone(a.ts)
+		r.Shuffle(len(b.ts), func(i, j int) { b.ts[i], b.ts[j] = b.ts[j], b.ts[i] })
+		for i := range obs {
+			p, q := a.at(time.Duration(i), &obs[i]), b.at(time.Duration(i), &obs[i])
+			if !slices.Equal(p.Met, q.Met) || p.Conditions != q.Conditions || a.state != b.state {
+				t.Fatalf("%+v differs from %+v", p, q)
+			}
+			if !slices.IsSortedFunc(p.Met, func(a, b Met) int { return a.Compare(b.Threshold) }) {
+				t.Fatalf("not in the order of acting: %v", a.met())
+			}
+		}
+	}
+}
+
+func TestEvaluateIdleAllocatesNothing(t *testing.T) {
+	ts, obs := idleNode(t)
+	var s State
+	if n := testing.AllocsPerRun(100, func() {
+		s, _ = Evaluate(s, ts, Settings{TransitionPeriod: 5 * minute}, &obs, minute)
+	}); n != 0 {
+		t.Errorf("an idle evaluation allocates %v times", n)
+	}
+}
+
+// idleNode is the defaults, with what derives from them, on a node that lacks
+// nothing.
+func idleNode(t testing.TB) ([]Threshold, Observations) {
+	t.Helper()
+	ts, err := ParseThresholds(DefaultHard(), nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var obs Observations
+	for s := range obs {
+		obs[s] = read(3*gi, 4*gi)
+	}
+	return Derive(ts, SingleFS, true), obs
+}

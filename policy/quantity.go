@@ -1,0 +1,231 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// Quantity is an amount of a signal: absolute (bytes, inodes, tasks) or a
+// percentage of the capacity. It is exact and comparable. The zero value is the
+// absolute 0.
+type Quantity struct {
+	n       int64 // the amount, or billionths of a percent
+	percent bool
+}
+
+// A percentage is kept in billionths of a percent.
+const (
+	percentDigits = 9
+	percentUnit   = 1_000_000_000
+	wholePercent  = 100 * percentUnit
+)
+
+// maxQuantityLen bounds what is parsed; more digits than this mean nothing.
+const maxQuantityLen = 64
+
+// Bytes is an absolute quantity. A negative n counts as 0.
+func Bytes(n int64) Quantity { return Quantity{n: max(n, 0)} }
+
+// Percent is whole percents of the capacity, held between 0 and 100.
+func Percent(p int64) Quantity {
+	return Quantity{n: min(max(p, 0), 100) * percentUnit, percent: true}
+}
+
+// QuantityError says which rule a quantity breaks.
+type QuantityError struct {
+	Value, Rule, Hint string
+}
+
+// Error is "parse quantity …: rule (hint: …)".
+func (e *QuantityError) Error() string {
+	return fmt.Sprintf("parse quantity %q: %s%s", e.Value, e.Rule, hint(e.Hint))
+}
+
+func hint(h string) string {
+	if h == "" {
+		return ""
+	}
+	return " (hint: " + h + ")"
+}
+
+// ParseQuantity reads the kubelet's syntax: a number of bytes, inodes or tasks,
+// with a binary suffix ("100Mi", "1.5Gi"), a decimal one ("500M", "20k") or an
+// exponent ("1e3"), or a percentage of the capacity ("10%", "10.5%"). A fraction
+// of a byte counts as a whole one. The error is a *QuantityError.
+//
+// Kubernetes' suffixes for fractions (m, u, n) are read where they come to whole
+// bytes; "100m" is a slip for something larger and an error.
+func ParseQuantity(s string) (Quantity, error) {
+	q, rule, hint := parseQuantity(s)
+	if rule != "" {
+		return Quantity{}, &QuantityError{Value: s, Rule: rule, Hint: hint}
+	}
+	return q, nil
+}
+
+func parseQuantity(s string) (q Quantity, rule, hint string) {
+	if s == "" || len(s) > maxQuantityLen {
+		return q, "must be a quantity", `as "100Mi" or "10%"`
+	}
+	if s[0] == '-' {
+		return q, "must not be negative", ""
+	}
+	number := strings.TrimPrefix(s, "+")
+	end := strings.IndexFunc(number, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	suffix := ""
+	if end >= 0 {
+		number, suffix = number[:end], number[end:]
+	}
+	whole, fraction, _ := strings.Cut(number, ".")
+	digits := whole + fraction
+	if digits == "" || strings.Contains(fraction, ".") {
+		return q, "must begin with a number", `as "100Mi" or "10%"`
+	}
+	value, _ := new(big.Int).SetString(digits, 10)
+	if suffix == "%" {
+		return percentage(value, len(fraction))
+	}
+	factor, divisor, rule, hint := multiplier(suffix)
+	if rule != "" {
+		return q, rule, hint
+	}
+	rest := new(big.Int)
+	value.QuoRem(value.Mul(value, factor), divisor.Mul(divisor, power(10, len(fraction))), rest)
+	if rest.Sign() > 0 {
+		if strings.Contains("mun", suffix) && suffix != "" {
+			return q, "must be whole bytes", fmt.Sprintf(`%q is a fraction in Kubernetes; mega is "M", mebi is "Mi"`, suffix)
+		}
+		value.Add(value, big.NewInt(1))
+	}
+	if !value.IsInt64() {
+		return q, "must be below 8Ei", ""
+	}
+	return Quantity{n: value.Int64()}, "", ""
+}
+
+func percentage(value *big.Int, decimals int) (q Quantity, rule, hint string) {
+	rest := new(big.Int)
+	value.Mul(value, big.NewInt(percentUnit))
+	value.QuoRem(value, power(10, decimals), rest)
+	switch {
+	case rest.Sign() != 0:
+		return q, fmt.Sprintf("must have at most %d decimals", percentDigits), ""
+	case value.Cmp(big.NewInt(wholePercent)) > 0:
+		return q, "must not be above 100%", ""
+	}
+	return Quantity{n: value.Int64(), percent: true}, "", ""
+}
+
+const suffixHint = `suffixes are Ki, Mi, Gi, Ti, Pi, Ei, k, M, G, T, P, E and %`
+
+// multiplier is what a suffix or an exponent stands for: a factor or a divisor.
+func multiplier(suffix string) (factor, divisor *big.Int, rule, hint string) {
+	const decimal, binary, fractions = " kMGTPE", " KMGTPE", " mun"
+	one := big.NewInt(1)
+	switch {
+	case suffix == "":
+		return one, big.NewInt(1), "", ""
+	case len(suffix) == 1 && strings.Contains(decimal[1:], suffix):
+		return power(1000, strings.Index(decimal, suffix)), one, "", ""
+	case len(suffix) == 1 && strings.Contains(fractions[1:], suffix):
+		return one, power(1000, strings.Index(fractions, suffix)), "", ""
+	case len(suffix) == 2 && suffix[1] == 'i' && strings.IndexByte(binary[1:], suffix[0]) >= 0:
+		return power(1024, strings.IndexByte(binary, suffix[0])), one, "", ""
+	case suffix[0] == 'e' || suffix[0] == 'E':
+		exp, err := strconv.ParseUint(strings.TrimPrefix(suffix[1:], "+"), 10, 8)
+		if err != nil || exp > maxQuantityLen {
+			return nil, nil, "must have an exponent between 0 and 64", ""
+		}
+		return power(10, int(exp)), one, "", ""
+	case suffix == "K":
+		return nil, nil, "must have a known suffix", `"k" is 1000, "Ki" is 1024`
+	}
+	if bare := strings.TrimRight(suffix, "Bb"); bare != "" && bare != suffix {
+		if _, _, rule, _ := multiplier(bare); rule == "" {
+			return nil, nil, "must have a known suffix", fmt.Sprintf("leave the %q out", suffix[len(bare):])
+		}
+	}
+	return nil, nil, "must have a known suffix", suffixHint
+}
+
+func power(base int64, exp int) *big.Int {
+	return new(big.Int).Exp(big.NewInt(base), big.NewInt(int64(exp)), nil)
+}
+
+// Of is the quantity in units of the signal, for a capacity: exact, a
+// percentage rounded down. A capacity below 0 counts as 0.
+func (q Quantity) Of(capacity int64) int64 {
+	if !q.percent {
+		return q.n
+	}
+	return mulDiv(max(capacity, 0), q.n, wholePercent)
+}
+
+// IsPercent reports whether the quantity is a share of the capacity.
+func (q Quantity) IsPercent() bool { return q.percent }
+
+// IsZero reports whether the quantity is 0 or 0%.
+func (q Quantity) IsZero() bool { return q.n == 0 }
+
+// String is the shortest exact form; ParseQuantity reads it back.
+func (q Quantity) String() string {
+	if q.percent {
+		whole, fraction := q.n/percentUnit, q.n%percentUnit
+		if fraction == 0 {
+			return strconv.FormatInt(whole, 10) + "%"
+		}
+		return strings.TrimRight(fmt.Sprintf("%d.%09d", whole, fraction), "0") + "%"
+	}
+	if q.n == 0 {
+		return "0"
+	}
+	if n, i := divideOut(q.n, 1024); i > 0 {
+		return strconv.FormatInt(n, 10) + binarySuffixes[i]
+	}
+	n, i := divideOut(q.n, 1000)
+	return strconv.FormatInt(n, 10) + decimalSuffixes[i]
+}
+
+var (
+	binarySuffixes  = []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	decimalSuffixes = []string{"", "k", "M", "G", "T", "P", "E"}
+)
+
+// divideOut divides n by base as often as that leaves no rest.
+func divideOut(n, base int64) (rest int64, times int) {
+	for n%base == 0 {
+		n /= base
+		times++
+	}
+	return n, times
+}
+
+// MarshalText gives String.
+func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
+
+// UnmarshalText is ParseQuantity.
+func (q *Quantity) UnmarshalText(text []byte) (err error) {
+	*q, err = ParseQuantity(string(text))
+	return err
+}
+
+// mulDiv is a·b/c in 128 bits, rounded down. None is negative, and b ≤ c, so
+// that the result fits.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	quotient, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(quotient)
+}
+
+// addCapped adds two amounts that are not negative; the sum stops at the
+// largest number there is.
+func addCapped(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

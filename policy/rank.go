@@ -1,0 +1,187 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Ranked is a pod's place in the order of stopping, and what it rests on.
+type Ranked struct {
+	Candidate
+	Position int        // 1 = stopped first; 0 = excluded
+	Keys     []KeyValue // in the order they were compared
+	Usage    int64      // of the signal's resource; 0 when not known
+	Request  int64      // in the same unit
+	Known    bool       // whether the usage is
+	Frees    int64      // what a stop gives back; 0 when not known
+	Excluded string     // why it is no candidate; "" = it is one
+}
+
+// Why a pod that is not protected is no candidate.
+const (
+	ExcludedUsesNone = "cannot help: uses none of it"
+	ExcludedTooSmall = "cannot help: under 1 % of the deficit, while others have more"
+)
+
+// Rank orders the pods for a signal: the candidates first, in the order in which
+// they are to be stopped, then those that are excluded.
+//
+// The order is total and independent of the order of cs: usage that is not known
+// last, then the keys (DefaultKeys when there are none), then larger usage −
+// request, the younger, the ID. Excluded are protected pods; those that are known
+// to use nothing of the resource; and those known to use less than 1 % of the
+// deficit while another pod, protected or not, has more than that: stopping the
+// small for what a large one does is a wrong stop, also where the large one may
+// not be stopped. That last rule needs a deficit above 0 in the unit of the
+// usage, so it is not applied to stalls.
+func Rank(cs []Candidate, s Signal, l Layout, keys []Key, deficit int64) []Ranked {
+	if len(keys) == 0 {
+		keys = DefaultKeys(s.Resource())
+	}
+	keys = distinct(keys)
+	least := leastHelp(cs, s, l, deficit)
+	places := make([]place, len(cs))
+	order := make([]*place, len(cs))
+	for i := range cs {
+		places[i] = placeOf(&cs[i], s, l, keys, least)
+		order[i] = &places[i]
+	}
+	slices.SortFunc(order, func(a, b *place) int { return a.compare(b, len(keys)) })
+	ranked := make([]Ranked, len(cs))
+	values := make([]KeyValue, 0, len(cs)*len(keys))
+	for i, p := range order {
+		from := len(values)
+		for j, k := range keys {
+			values = append(values, KeyValue{k, k.value(p.keys[j])})
+		}
+		ranked[i] = Ranked{
+			Candidate: *p.Candidate, Keys: values[from:len(values):len(values)],
+			Usage: p.usage, Request: max(p.request(s), 0), Known: !p.unknown, Frees: p.usage, Excluded: p.why(),
+		}
+		if !p.excluded {
+			ranked[i].Position = i + 1
+		}
+	}
+	return ranked
+}
+
+// place is what a comparison needs of a candidate. Every number compared ranks
+// first when it is small.
+type place struct {
+	*Candidate
+	excluded, unknown bool
+	keys              [keyCount]int64
+	size              int64
+	usage             int64
+}
+
+func placeOf(c *Candidate, s Signal, l Layout, keys []Key, least int64) place {
+	used := c.usage(s, l)
+	p := place{Candidate: c, unknown: !used.Known}
+	over, size := int64(Unknown), int64(Unknown)
+	if used.Known {
+		p.usage = max(used.Value, 0)
+		size = p.usage - max(c.request(s), 0)
+		over = min(max(size, 0), 1)
+	}
+	p.excluded = c.Protection != "" || used.Known && p.usage < least
+	p.size = ^size
+	for i, k := range keys {
+		switch k {
+		case KeyOverRequest:
+			p.keys[i] = ^over
+		case KeyPriority:
+			p.keys[i] = c.Priority
+		case KeyUsage:
+			p.keys[i] = ^size
+		case KeyGrowth:
+			p.keys[i] = ^c.growth()
+		case KeyQoS:
+			p.keys[i] = ^int64(c.QoS)
+		}
+	}
+	return p
+}
+
+// value undoes what placeOf did to a key's value to have it rank first when small.
+func (k Key) value(order int64) int64 {
+	if k == KeyPriority {
+		return order
+	}
+	return ^order
+}
+
+func (c *Candidate) growth() int64 {
+	if !c.Growth.Known {
+		return Unknown
+	}
+	return c.Growth.Value
+}
+
+func (p *place) compare(q *place, keys int) int {
+	if p.excluded != q.excluded {
+		return lastIf(p.excluded)
+	}
+	if p.unknown != q.unknown {
+		return lastIf(p.unknown)
+	}
+	for i := range keys {
+		if p.keys[i] != q.keys[i] {
+			return cmp.Compare(p.keys[i], q.keys[i])
+		}
+	}
+	if p.size != q.size {
+		return cmp.Compare(p.size, q.size)
+	}
+	if p.Created != q.Created {
+		return cmp.Compare(q.Created, p.Created)
+	}
+	return strings.Compare(p.ID, q.ID)
+}
+
+// why says why an excluded pod is no candidate.
+func (p *place) why() string {
+	switch {
+	case !p.excluded || p.Protection != "":
+		return p.Protection
+	case p.usage == 0:
+		return ExcludedUsesNone
+	default:
+		return ExcludedTooSmall
+	}
+}
+
+func lastIf(last bool) int {
+	if last {
+		return 1
+	}
+	return -1
+}
+
+// leastHelp is the least usage with which a pod is a candidate: something, and 1 %
+// of the deficit if any pod has as much.
+func leastHelp(cs []Candidate, s Signal, l Layout, deficit int64) int64 {
+	if deficit <= 0 || s.IsStall() {
+		return 1
+	}
+	percent := (deficit-1)/100 + 1
+	for i := range cs {
+		if used := cs[i].usage(s, l); used.Known && used.Value >= percent {
+			return percent
+		}
+	}
+	return 1
+}
+
+// distinct leaves out keys that are repeated or not known: a second comparison
+// by the same key decides nothing.
+func distinct(keys []Key) []Key {
+	kept := make([]Key, 0, keyCount)
+	for _, k := range keys {
+		if k < keyCount && !slices.Contains(kept, k) {
+			kept = append(kept, k)
+		}
+	}
+	return kept
+}
