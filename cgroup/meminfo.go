@@ -1,0 +1,49 @@
+package cgroup
+
+import (
+	"bytes"
+	"math"
+)
+
+// MemInfo is what /proc/meminfo says, in bytes. What it does not say is −1:
+// MemAvailable came with linux 3.14. A node without swap has a SwapTotal of 0.
+type MemInfo struct {
+	Total, Free, Available int64
+	InactiveFile           int64 // page cache that was not used lately
+	SwapTotal, SwapFree    int64 // zram counts as swap
+}
+
+// parseMemInfo reads lines of "Key:   123 kB" (proc(5)). Lines that are unknown or
+// malformed are skipped.
+func parseMemInfo(b []byte) MemInfo {
+	m := MemInfo{-1, -1, -1, -1, -1, -1}
+	for len(b) > 0 {
+		var line []byte
+		line, b = cutLine(b)
+		colon := bytes.IndexByte(line, ':')
+		if colon < 0 {
+			continue
+		}
+		var to *int64
+		switch string(line[:colon]) {
+		case "MemTotal":
+			to = &m.Total
+		case "MemFree":
+			to = &m.Free
+		case "MemAvailable":
+			to = &m.Available
+		case "Inactive(file)":
+			to = &m.InactiveFile
+		case "SwapTotal":
+			to = &m.SwapTotal
+		case "SwapFree":
+			to = &m.SwapFree
+		default:
+			continue
+		}
+		if n := parseNumber(bytes.TrimLeft(line[colon+1:], " \t")); n >= 0 && n <= math.MaxInt64>>10 {
+			*to = n << 10
+		}
+	}
+	return m
+}

@@ -1,0 +1,264 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Node reads the node's own counters. Its descriptors are kept and its readings
+// share one buffer: none allocates, and it is used from one goroutine.
+type Node struct {
+	layout Layout
+	names  memoryNames
+	buf    []byte
+
+	// A file that this node does not have is nil.
+	meminfo, loadavg        *file
+	rootUsage, rootStat     *file // v1
+	pidMax, threadsMax      *file
+	memoryStall, ioStall    *file
+	podsRel                 string
+	podsUsage, podsStat     *file
+	podsLimit               *file
+	podsPIDs, podsPIDsLimit *file
+}
+
+// errNoPods is what there is of a pods cgroup that nobody knows.
+var errNoPods = fmt.Errorf("read pods cgroup: no path is known: %w", ErrGone)
+
+// OpenNode opens what the node has. Only a node without meminfo is an error: what
+// else is missing (PSI, the memory controller, the pods cgroup, which may be "")
+// is an error of its own reading.
+func OpenNode(l Layout, podsCgroup string) (*Node, error) {
+	n := &Node{layout: l, names: l.memoryNames(), buf: make([]byte, firstBuffer)}
+	proc := func(name string) *file { return openIf(filepath.Join(string(l.proc), name)) }
+	meminfo, err := openFile(filepath.Join(string(l.proc), "meminfo"))
+	if err != nil {
+		return nil, fmt.Errorf("open node: %w", err)
+	}
+	n.meminfo = meminfo
+	n.loadavg, n.pidMax, n.threadsMax = proc("loadavg"), proc("sys/kernel/pid_max"), proc("sys/kernel/threads-max")
+	n.memoryStall, n.ioStall = proc("pressure/memory"), proc("pressure/io")
+	if l.Version != V2 {
+		n.rootUsage = openIf(filepath.Join(l.Dir("memory", "/"), n.names.usage))
+		n.rootStat = openIf(filepath.Join(l.Dir("memory", "/"), "memory.stat"))
+	}
+	n.SetPods(podsCgroup)
+	return n, nil
+}
+
+// openIf opens a file that may be missing.
+func openIf(path string) *file {
+	f, err := openFile(path)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+// SetPods sets the pods cgroup, which a kubelet that starts late makes late. "" is
+// none.
+func (n *Node) SetPods(rel string) {
+	n.closePods()
+	n.podsRel = rel
+}
+
+// Close closes every descriptor.
+func (n *Node) Close() {
+	for _, f := range []*file{
+		n.meminfo, n.loadavg, n.rootUsage, n.rootStat, n.pidMax, n.threadsMax, n.memoryStall, n.ioStall,
+	} {
+		f.close()
+	}
+	n.closePods()
+}
+
+// MemInfo reads /proc/meminfo. It is an error when MemTotal or MemFree is missing.
+func (n *Node) MemInfo() (MemInfo, error) {
+	b, err := n.meminfo.readAgain(&n.buf)
+	if err != nil {
+		return MemInfo{}, err
+	}
+	m := parseMemInfo(b)
+	if m.Total <= 0 || m.Free < 0 {
+		return MemInfo{}, fmt.Errorf("read %s: no MemTotal or MemFree", n.meminfo.path)
+	}
+	return m, nil
+}
+
+// ReadMemInfo reads /proc/meminfo once, where no [Node] is open.
+func ReadMemInfo(l Layout) (MemInfo, error) {
+	f, err := openFile(filepath.Join(string(l.proc), "meminfo"))
+	if err != nil {
+		return MemInfo{}, err
+	}
+	defer f.close()
+	n := Node{meminfo: f}
+	return n.MemInfo()
+}
+
+// Memory reads the memory of the root cgroup, without a limit. [Memory] says what
+// each layout counts.
+func (n *Node) Memory() (Memory, error) {
+	if n.layout.Version == V2 {
+		m, err := n.MemInfo()
+		if err != nil {
+			return Memory{}, err
+		}
+		if m.InactiveFile < 0 {
+			return Memory{}, fmt.Errorf("read %s: no Inactive(file)", n.meminfo.path)
+		}
+		return Memory{Usage: max(m.Total-m.Free, 0), InactiveFile: m.InactiveFile, Limit: -1}, nil
+	}
+	if n.rootUsage == nil || n.rootStat == nil {
+		return Memory{}, unsupported("read root memory cgroup", "the memory controller (cgroup_enable=memory)")
+	}
+	m, _, err := readMemory(n.rootUsage, n.rootStat, n.names.inactive, &n.buf)
+	return m, err
+}
+
+// PodsMemory reads the memory of the pods cgroup and its limit. It may come and
+// go, and is ErrGone while it is not there.
+func (n *Node) PodsMemory() (Memory, error) {
+	if n.podsRel == "" {
+		return Memory{}, errNoPods
+	}
+	if n.podsUsage != nil {
+		m, err := n.readPods()
+		if !errors.Is(err, ErrGone) {
+			return m, err
+		}
+		n.closePods() // the descriptors are of one that was removed
+	}
+	if err := n.openPods(); err != nil {
+		return Memory{}, fmt.Errorf("open pods cgroup %s: %w", n.podsRel, gone(err))
+	}
+	return n.readPods()
+}
+
+func (n *Node) readPods() (Memory, error) {
+	m, _, err := readMemory(n.podsUsage, n.podsStat, n.names.inactive, &n.buf)
+	if err != nil {
+		return Memory{}, err
+	}
+	b, err := n.podsLimit.read(&n.buf)
+	if err != nil {
+		return Memory{}, err
+	}
+	m.Limit = parseLimit(b)
+	return m, nil
+}
+
+func (n *Node) openPods() error {
+	dir := n.layout.Dir("memory", n.podsRel)
+	for _, f := range []struct {
+		to   **file
+		name string
+	}{{&n.podsUsage, n.names.usage}, {&n.podsStat, "memory.stat"}, {&n.podsLimit, n.names.limit}} {
+		opened, err := openFile(filepath.Join(dir, f.name))
+		if err != nil {
+			n.closePods()
+			return err
+		}
+		*f.to = opened
+	}
+	return nil
+}
+
+func (n *Node) closePods() {
+	for _, f := range []**file{&n.podsUsage, &n.podsStat, &n.podsLimit, &n.podsPIDs, &n.podsPIDsLimit} {
+		(*f).close()
+		*f = nil
+	}
+}
+
+// Pids reads how many tasks run and how many may: the lower of pid_max and
+// threads-max for the whole node, or the pods cgroup's own tasks and pids.max
+// where these leave a smaller part of their limit.
+func (n *Node) Pids() (Pids, error) {
+	if n.loadavg == nil || (n.pidMax == nil && n.threadsMax == nil) {
+		return Pids{}, unsupported("count tasks", "/proc/loadavg and /proc/sys/kernel/pid_max")
+	}
+	b, err := n.loadavg.readAgain(&n.buf)
+	if err != nil {
+		return Pids{}, err
+	}
+	p := Pids{Current: parseTasks(b), Max: -1}
+	if p.Current < 0 {
+		return Pids{}, fmt.Errorf("read %s: no number of tasks", n.loadavg.path)
+	}
+	for _, f := range []*file{n.pidMax, n.threadsMax} {
+		if f == nil {
+			continue
+		}
+		if b, err = f.readAgain(&n.buf); err != nil {
+			return Pids{}, err
+		}
+		if limit := parseNumber(b); limit > 0 && (p.Max < 0 || limit < p.Max) {
+			p.Max = limit
+		}
+	}
+	if p.Max < 0 {
+		return Pids{}, fmt.Errorf("read %s: no limit of tasks", n.loadavg.path)
+	}
+	return p.tighter(n.podsPids()), nil
+}
+
+// podsPids reads the tasks of the pods cgroup; a zero Max when it has no limit or
+// cannot be read.
+func (n *Node) podsPids() Pids {
+	if n.podsRel == "" {
+		return Pids{}
+	}
+	if n.podsPIDs == nil || n.podsPIDsLimit == nil {
+		dir := n.layout.Dir("pids", n.podsRel)
+		n.podsPIDs.close()
+		n.podsPIDsLimit.close()
+		n.podsPIDs, n.podsPIDsLimit = openIf(dir+"/pids.current"), openIf(dir+"/pids.max")
+		if n.podsPIDs == nil || n.podsPIDsLimit == nil {
+			return Pids{}
+		}
+	}
+	b, err := n.podsPIDsLimit.readAgain(&n.buf)
+	if err != nil {
+		return Pids{}
+	}
+	p := Pids{Max: parseLimit(b)}
+	if b, err = n.podsPIDs.readAgain(&n.buf); err != nil {
+		return Pids{}
+	}
+	p.Current = parseNumber(b)
+	return p
+}
+
+// MemoryStall reads for how long tasks were stalled on memory. ErrUnsupported
+// where the kernel has no PSI (linux 4.20, CONFIG_PSI, and psi=1 on the command
+// line where it is off by default).
+func (n *Node) MemoryStall() (Stall, error) { return n.stall(n.memoryStall) }
+
+// IOStall reads for how long tasks were stalled on I/O, as [Node.MemoryStall].
+func (n *Node) IOStall() (Stall, error) { return n.stall(n.ioStall) }
+
+func (n *Node) stall(f *file) (Stall, error) {
+	if f == nil {
+		return Stall{}, errNoPSI
+	}
+	b, err := f.readAgain(&n.buf)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return Stall{}, errNoPSI
+	}
+	if err != nil {
+		return Stall{}, err
+	}
+	s := parseStall(b)
+	if s.Full < 0 {
+		return Stall{}, fmt.Errorf("read %s: no total of full stalls", f.path)
+	}
+	return s, nil
+}
+
+// errNoPSI is made once: it is the reading of every pass on such a node.
+var errNoPSI = unsupported("read pressure stall information", "linux 4.20 with psi=1")
