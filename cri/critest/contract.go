@@ -1,0 +1,255 @@
+package critest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// Contract checks that a runtime, through package cri, does what the rest of
+// criguard relies on. It touches only pods and images it made.
+func Contract(t *testing.T, target Target) {
+	client, err := cri.Dial(target.Endpoint(), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	version, err := client.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range []struct {
+		name string
+		run  func(*contract)
+	}{
+		{"runtime", (*contract).runtime},
+		{"sandbox", (*contract).sandbox},
+		{"container", (*contract).container},
+		{"missing", (*contract).missing},
+		{"stop container", (*contract).stopContainer},
+		{"stop escalates", (*contract).stopEscalates},
+		{"stop cut short", (*contract).stopCutShort},
+		{"stop sandbox", (*contract).stopSandbox},
+		{"remove", (*contract).remove},
+		{"images", (*contract).images},
+		{"filesystems", (*contract).filesystems},
+		{"killed from outside", (*contract).killedOutside},
+		{"frozen shim", (*contract).frozenShim},
+		{"events", (*contract).events},
+	} {
+		t.Run(check.name, func(t *testing.T) {
+			check.run(&contract{T: t, target: target, client: client, version: version})
+		})
+	}
+}
+
+// contract is one check under way.
+type contract struct {
+	*testing.T
+	target  Target
+	client  *cri.Client
+	version cri.Version
+}
+
+// podsMade makes names and uids that no other pod of this run has.
+var podsMade atomic.Int64
+
+// runPod runs a pod with an identity of its own.
+func (c *contract) runPod(containers ...ContainerSpec) Pod {
+	c.Helper()
+	n := podsMade.Add(1)
+	unique := fmt.Sprintf("%08x-%04x-4000-8000-%012x", time.Now().Unix()&0xffffffff, n&0xffff, time.Now().Nanosecond())
+	return c.target.RunPod(c.T, PodSpec{
+		Name: fmt.Sprintf("contract-%d", n), Namespace: "critest", UID: unique,
+		Labels:      map[string]string{"critest": "contract"},
+		Annotations: map[string]string{"critest.criguard.io/note": "as given"},
+		Containers:  containers,
+	})
+}
+
+func (c *contract) check(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// eventually waits until a condition holds.
+func (c *contract) eventually(what string, holds func() bool) {
+	c.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(15 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			c.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+func (c *contract) state(id string) cri.State {
+	c.Helper()
+	s, err := c.client.ContainerState(c.Context(), id)
+	c.check(err)
+	return s
+}
+
+func (c *contract) wantState(id string, want cri.State) {
+	c.Helper()
+	if got := c.state(id); got != want {
+		c.Errorf("container is %s, want %s", got, want)
+	}
+}
+
+func (c *contract) ready(id string) bool {
+	c.Helper()
+	s, err := c.client.Sandbox(c.Context(), id)
+	c.check(err)
+	return s.Ready
+}
+
+func (c *contract) runtime() {
+	if c.version.RuntimeName == "" || c.version.APIVersion != "v1" {
+		c.Errorf("version = %+v", c.version)
+	}
+	if _, _, ok := c.version.Release(); !ok {
+		c.Errorf("release of %q cannot be read", c.version.RuntimeVersion)
+	}
+	status, err := c.client.Status(c.Context())
+	c.check(err)
+	if ready, ok := status.Condition("RuntimeReady"); !ok || !ready.OK {
+		c.Errorf("RuntimeReady = %+v", ready)
+	}
+	if c.version.IsContainerd() && !path.IsAbs(status.ContainerdRoot) {
+		c.Errorf("containerd's root = %q", status.ContainerdRoot)
+	}
+	driver, err := c.client.CgroupDriver(c.Context())
+	if err == nil && driver != "systemd" && driver != "cgroupfs" || err != nil && !errors.Is(err, cri.ErrUnsupported) {
+		c.Errorf("cgroup driver = %q, %v", driver, err)
+	}
+}
+
+func (c *contract) sandbox() {
+	pod := c.runPod(ContainerSpec{Name: "app"})
+	list, err := c.client.Sandboxes(c.Context())
+	c.check(err)
+	listed := ids(list, sandboxID)[pod.ID]
+	looked, err := c.client.Sandbox(c.Context(), pod.ID)
+	c.check(err)
+	detail, err := c.client.SandboxDetail(c.Context(), pod.ID)
+	c.check(err)
+	for from, s := range map[string]cri.Sandbox{"listed": listed, "looked up": looked, "in detail": detail.Sandbox} {
+		if s.ID != pod.ID || s.Name != pod.Name || s.Namespace != pod.Namespace || s.UID != pod.UID || !s.Ready {
+			c.Errorf("%s: %+v, want %+v", from, s, pod)
+		}
+		if s.Labels["critest"] != "contract" || s.Annotations["critest.criguard.io/note"] != "as given" {
+			c.Errorf("%s: labels %v, annotations %v", from, s.Labels, s.Annotations)
+		}
+		if age := time.Since(s.CreatedAt); age < 0 || age > 10*time.Minute {
+			c.Errorf("%s: created %s ago", from, age)
+		}
+	}
+	if pod.CgroupParent != "" && detail.CgroupParent != pod.CgroupParent {
+		c.Errorf("cgroup parent = %q, want %q", detail.CgroupParent, pod.CgroupParent)
+	}
+	if detail.Image == "" {
+		c.Error("the sandbox image is not told")
+	}
+}
+
+func (c *contract) container() {
+	const limit = 64 << 20
+	pod := c.runPod(
+		ContainerSpec{Name: "running", Grace: 17 * time.Second, MemoryLimit: limit},
+		ContainerSpec{Name: "exited", State: cri.Exited},
+		ContainerSpec{Name: "created", State: cri.Created},
+	)
+	list, err := c.client.Containers(c.Context())
+	c.check(err)
+	listed := ids(list, containerID)
+	for i, want := range []cri.State{cri.Running, cri.Exited, cri.Created} {
+		got := listed[pod.Containers[i].ID]
+		if got.State != want || got.Name != pod.Containers[i].Name || got.SandboxID != pod.ID || got.ImageRef == "" || got.CreatedAt.IsZero() {
+			c.Errorf("listed: %+v, want %s", got, want)
+		}
+		if grace, ok := got.GracePeriod(); i == 0 && (!ok || grace != 17*time.Second) {
+			c.Errorf("grace period = %s, %t", grace, ok)
+		}
+		c.wantState(pod.Containers[i].ID, want)
+	}
+	d, err := c.client.ContainerDetail(c.Context(), pod.Containers[0].ID)
+	c.check(err)
+	if d.ID != pod.Containers[0].ID || d.State != cri.Running || d.SandboxID != pod.ID || d.PID == 0 || d.StartedAt.IsZero() || d.LogPath == "" {
+		c.Errorf("detail = %+v", d)
+	}
+	if !strings.Contains(d.CgroupsPath, d.ID) || pod.CgroupParent != "" && !strings.Contains(d.CgroupsPath, path.Base(pod.CgroupParent)) {
+		c.Errorf("cgroups path = %q, of a pod in %q", d.CgroupsPath, pod.CgroupParent)
+	}
+	if d.Resources.MemoryLimit != (cri.Number{Value: limit, Known: true}) || !d.Resources.OOMScoreAdj.Known {
+		c.Errorf("resources = %+v", d.Resources)
+	}
+	d, err = c.client.ContainerDetail(c.Context(), pod.Containers[1].ID)
+	c.check(err)
+	if d.State != cri.Exited || d.FinishedAt.IsZero() {
+		c.Errorf("detail of the exited one = %+v", d)
+	}
+}
+
+// missing: what is not there is gone to those who ask, and done for those who
+// want it gone.
+func (c *contract) missing() {
+	id := strings.Repeat("deadbeef", 8)
+	_, err := c.client.Sandbox(c.Context(), id)
+	c.wantGone("Sandbox", err)
+	_, err = c.client.SandboxDetail(c.Context(), id)
+	c.wantGone("SandboxDetail", err)
+	_, err = c.client.ContainerState(c.Context(), id)
+	c.wantGone("ContainerState", err)
+	_, err = c.client.ContainerDetail(c.Context(), id)
+	c.wantGone("ContainerDetail", err)
+	for name, err := range map[string]error{
+		"StopContainer":   c.client.StopContainer(c.Context(), id, 0),
+		"StopSandbox":     c.client.StopSandbox(c.Context(), id),
+		"RemoveContainer": c.client.RemoveContainer(c.Context(), id),
+		"RemoveSandbox":   c.client.RemoveSandbox(c.Context(), id),
+		"RemoveImage":     c.client.RemoveImage(c.Context(), "sha256:"+id),
+	} {
+		if err != nil {
+			c.Errorf("%s of nothing: %v", name, err)
+		}
+	}
+}
+
+func (c *contract) wantGone(name string, err error) {
+	c.Helper()
+	if !errors.Is(err, cri.ErrGone) {
+		c.Errorf("%s of nothing: %v, want ErrGone", name, err)
+	}
+}
+
+// timed tells how long something takes.
+func timed(do func() error) (time.Duration, error) {
+	start := time.Now()
+	err := do()
+	return time.Since(start), err
+}
+
+// async runs something beside the check.
+func async(do func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	return done
+}
+
+// deadline is a context that ends soon.
+func (c *contract) deadline(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(c.Context(), d)
+	c.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,138 @@
+package critest
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// images: what is in use is recognised, what is not can be removed by its id.
+func (c *contract) images() {
+	ref := fmt.Sprintf("registry.local/contract-%d:1", podsMade.Add(1))
+	c.target.AddImage(c.T, ref)
+	pod := c.runPod(ContainerSpec{Name: "running"}, ContainerSpec{Name: "exited", State: cri.Exited})
+
+	images := c.listImages()
+	unused := c.tagged(images, ref)
+	if unused.ID == "" {
+		c.Fatalf("%s is not listed", ref)
+	}
+	if unused.Size <= 0 {
+		c.Errorf("size = %d", unused.Size)
+	}
+	detail, err := c.client.SandboxDetail(c.Context(), pod.ID)
+	c.check(err)
+	containers, err := c.client.Containers(c.Context())
+	c.check(err)
+	listed := ids(containers, containerID)
+	for _, ctr := range pod.Containers {
+		used := cri.InUse(images, cri.ImageNeeds([]cri.Container{listed[ctr.ID]}, nil, nil))
+		if len(used) != 1 {
+			c.Errorf("%s uses %v, want one image", ctr.Name, used)
+		}
+	}
+	used := cri.InUse(images, cri.ImageNeeds(containers, nil, []string{detail.Image}))
+	if need, ok := used[unused.ID]; ok {
+		c.Errorf("the unused image is needed by %+v", need)
+	}
+	if len(cri.InUse(images, cri.ImageNeeds(nil, nil, []string{detail.Image}))) == 0 {
+		c.Errorf("the sandbox image %q matches no image", detail.Image)
+	}
+
+	c.check(c.client.RemoveImage(c.Context(), unused.ID))
+	images = c.listImages()
+	if slices.ContainsFunc(images, func(i cri.Image) bool { return i.ID == unused.ID || slices.Contains(i.Tags, ref) }) {
+		c.Error("a removed image is listed")
+	}
+	c.check(c.client.RemoveImage(c.Context(), unused.ID)) // again
+	left := ids(images, imageID)
+	for id := range used {
+		if _, ok := left[id]; !ok {
+			c.Errorf("image %s, which is in use, went too", id)
+		}
+	}
+}
+
+func (c *contract) listImages() []cri.Image {
+	c.Helper()
+	images, err := c.client.Images(c.Context())
+	c.check(err)
+	return images
+}
+
+// tagged finds an image by its tag.
+func (c *contract) tagged(images []cri.Image, ref string) cri.Image {
+	for _, i := range images {
+		if slices.Contains(i.Tags, ref) {
+			return i
+		}
+	}
+	return cri.Image{}
+}
+
+func (c *contract) filesystems() {
+	images, containers, err := c.client.ImageFilesystems(c.Context())
+	c.check(err)
+	if len(images) == 0 {
+		c.Fatal("no image filesystem")
+	}
+	for _, fs := range append(images, containers...) {
+		if !path.IsAbs(fs.Mountpoint) {
+			c.Errorf("mount point = %q", fs.Mountpoint)
+		}
+	}
+	pod := c.runPod(ContainerSpec{Name: "app"})
+	layer, err := c.client.WritableLayer(c.Context(), pod.Containers[0].ID)
+	c.check(err)
+	if layer.Known == layer.At.IsZero() || layer.UsedBytes < 0 || layer.InodesUsed < 0 {
+		c.Errorf("writable layer = %+v", layer)
+	}
+}
+
+// events come, or the runtime says at once that none will. A runtime that would
+// take them away from a kubelet is left alone.
+func (c *contract) events() {
+	if _, minor, _ := c.version.Release(); !c.version.EventsShareable() && minor > 6 {
+		return
+	}
+	id := c.runPod(ContainerSpec{Name: "app"}).Containers[0].ID
+	seen := async(func() error { return c.awaitStop(id) })
+	select {
+	case err := <-seen:
+		if !errors.Is(err, cri.ErrUnsupported) {
+			c.Errorf("events: %v, want ErrUnsupported", err)
+		}
+		return
+	case <-time.After(500 * time.Millisecond):
+	}
+	if !c.version.EventsShareable() {
+		c.Error("a runtime without events lets a subscriber wait")
+	}
+	c.check(c.client.StopContainer(c.Context(), id, 0))
+	select {
+	case err := <-seen:
+		c.check(err)
+	case <-time.After(10 * time.Second):
+		c.Error("no event came")
+	}
+}
+
+// awaitStop watches events until a container has stopped.
+func (c *contract) awaitStop(id string) error {
+	for e, err := range c.client.Events(c.Context()) {
+		if err != nil {
+			return err
+		}
+		if e.ContainerID == id && e.Kind == cri.EventStopped {
+			if e.At.IsZero() {
+				return errors.New("the event has no time")
+			}
+			return nil
+		}
+	}
+	return errors.New("the stream ended without an error")
+}

@@ -1,0 +1,163 @@
+package critest
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// What happens to pods without the runtime doing it.
+
+// Kill sends SIGKILL to the processes of a container from outside, and returns to
+// how many. The runtime sees the exit at once, unless the shim is frozen.
+func (s *Server) Kill(containerID string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[containerID]; c != nil {
+		return c.kill()
+	}
+	return 0
+}
+
+// KillPod sends SIGKILL to everything in a pod's cgroup, the pause process too.
+func (s *Server) KillPod(podID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pod(podID); p != nil {
+		for _, c := range p.containers {
+			c.kill()
+		}
+		p.down()
+	}
+}
+
+// Exit lets a container end by itself, an unkillable one too.
+func (s *Server) Exit(containerID string, code int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[containerID]; c != nil {
+		c.die(code)
+	}
+}
+
+// StartContainer makes a created container run: what can happen between a listing
+// and the removal of what was listed.
+func (s *Server) StartContainer(containerID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[containerID]; c != nil && c.state == cri.Created {
+		c.state, c.alive, c.pid, c.started = cri.Running, true, s.newPID(), c.spec.CreatedAt
+	}
+}
+
+// Alive reports whether a container has processes, whatever the runtime says.
+func (s *Server) Alive(containerID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.containers[containerID]
+	return c != nil && c.alive
+}
+
+// FreezeShim stops the shim of a sandbox (CRI-O: the conmon of its containers), as
+// SIGSTOP does. What the runtime has to ask it hangs, and exits stay unseen, until
+// thaw.
+func (s *Server) FreezeShim(podID string) (thaw func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pod(podID)
+	if p == nil {
+		return func() {}
+	}
+	if p.frozen == nil {
+		p.frozen = make(chan struct{})
+	}
+	return sync.OnceFunc(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p.thaw()
+	})
+}
+
+// BreakNetwork makes the network plugin fail whenever a sandbox is stopped, until
+// repaired.
+func (s *Server) BreakNetwork() (repair func()) {
+	s.setNetwork(true)
+	return func() { s.setNetwork(false) }
+}
+
+func (s *Server) setNetwork(broken bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cniBroken = broken
+}
+
+// Cgroups is the kernel's view of the pods, by the cgroup paths that AddPod
+// returns. The runtime removes a container's cgroup when it sees the exit.
+type Cgroups struct{ s *Server }
+
+// Cgroups gives the kernel's view of the pods.
+func (s *Server) Cgroups() Cgroups { return Cgroups{s} }
+
+// Kill sends SIGKILL to every process of a cgroup and those below it, and returns
+// to how many. The error wraps fs.ErrNotExist when there is no such cgroup.
+func (g Cgroups) Kill(rel string) (int, error) {
+	g.s.mu.Lock()
+	defer g.s.mu.Unlock()
+	pods, containers, found := g.s.below(rel)
+	if !found {
+		return 0, fmt.Errorf("kill cgroup %s: %w", rel, fs.ErrNotExist)
+	}
+	n := 0
+	for _, c := range containers {
+		n += c.kill()
+	}
+	for _, p := range pods {
+		if p.pause && !g.s.traits.crio {
+			n++
+		}
+		p.down()
+	}
+	return n, nil
+}
+
+// Populated reports whether a cgroup or one below it has processes. The error
+// wraps fs.ErrNotExist when there is no such cgroup.
+func (g Cgroups) Populated(rel string) (bool, error) {
+	g.s.mu.Lock()
+	defer g.s.mu.Unlock()
+	pods, containers, found := g.s.below(rel)
+	if !found {
+		return false, fmt.Errorf("read cgroup %s: %w", rel, fs.ErrNotExist)
+	}
+	for _, c := range containers {
+		if c.alive {
+			return true, nil
+		}
+	}
+	for _, p := range pods {
+		if p.pause && !g.s.traits.crio {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// below finds the pods and containers whose cgroups are rel or lie below it.
+func (s *Server) below(rel string) (pods []*pod, containers []*container, found bool) {
+	rel = "/" + strings.Trim(rel, "/")
+	in := func(cgroup string) bool { return cgroup == rel || strings.HasPrefix(cgroup, rel+"/") }
+	for _, p := range s.pods {
+		if in(p.spec.CgroupParent) {
+			pods, found = append(pods, p), true
+		}
+		for _, c := range p.containers {
+			if in(c.cgroup()) && c.state == cri.Running {
+				containers, found = append(containers, c), true
+			}
+		}
+	}
+	return pods, containers, found
+}

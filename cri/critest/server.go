@@ -1,0 +1,256 @@
+package critest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Server is a runtime for tests.
+type Server struct {
+	tb     testing.TB
+	traits traits
+	dir    string // holds the socket
+	log    *callLog
+
+	mu         sync.Mutex
+	grpc       *grpc.Server // nil while stopped
+	served     chan struct{}
+	faults     []*fault
+	pods       []*pod // in the order they were added
+	images     []*image
+	added      struct{ pods, containers, images, pids int }
+	systemd    bool
+	imageFS    string
+	cniBroken  bool
+	events     eventHub
+	containers map[string]*container
+}
+
+// Option changes how a server starts.
+type Option func(*Server)
+
+// WithSystemdCgroups makes pods live in systemd slices and scopes.
+func WithSystemdCgroups() Option { return func(s *Server) { s.systemd = true } }
+
+// WithEvents switches events on where they are off by default (CRI-O).
+func WithEvents() Option { return func(s *Server) { s.traits.events = eventsBroadcast } }
+
+// New starts a server on a socket of its own, with nothing but a pause image. It
+// ends with the test.
+func New(tb testing.TB, d Dialect, opts ...Option) *Server {
+	tb.Helper()
+	s := &Server{
+		tb: tb, traits: d.traits(), dir: socketDir(tb), log: newCallLog(),
+		containers: map[string]*container{},
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	s.imageFS = filepath.Join(s.dir, "images")
+	if err := os.Mkdir(s.imageFS, 0o755); err != nil {
+		tb.Fatalf("critest: %v", err)
+	}
+	s.AddImage(ImageSpec{Tags: []string{pauseImage}, Size: 300 << 10, Pinned: s.traits.pinned})
+	s.Start()
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// ServeWithoutCRI starts a gRPC server that offers no CRI, as a containerd does
+// whose CRI plugin is switched off, and returns its endpoint.
+func ServeWithoutCRI(tb testing.TB) string {
+	tb.Helper()
+	socket := filepath.Join(socketDir(tb), "cri.sock")
+	srv := grpc.NewServer()
+	served, err := serve(srv, socket)
+	if err != nil {
+		tb.Fatalf("critest: %v", err)
+	}
+	tb.Cleanup(func() { srv.Stop(); <-served })
+	return "unix://" + socket
+}
+
+// socketDir is a directory with a path short enough for a socket in it.
+func socketDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "critest")
+	if err != nil {
+		tb.Fatalf("critest: %v", err)
+	}
+	tb.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// serve serves until srv is stopped; served is closed then.
+func serve(srv *grpc.Server, socket string) (served chan struct{}, err error) {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	served = make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = srv.Serve(l) // ends with Stop, which needs no telling
+	}()
+	return served, nil
+}
+
+// Endpoint is where the server listens, as "unix:///path".
+func (s *Server) Endpoint() string { return "unix://" + s.socket() }
+
+func (s *Server) socket() string { return filepath.Join(s.dir, "cri.sock") }
+
+// Start listens again after Stop. What it runs and stores is as before.
+func (s *Server) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.grpc != nil {
+		return
+	}
+	s.grpc = grpc.NewServer(
+		grpc.MaxSendMsgSize(s.traits.maxMessage),
+		grpc.MaxRecvMsgSize(s.traits.maxMessage),
+		grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.stream),
+		grpc.WaitForHandlers(true),
+	)
+	runtimeapi.RegisterRuntimeServiceServer(s.grpc, &runtimeService{s: s})
+	runtimeapi.RegisterImageServiceServer(s.grpc, &imageService{s: s})
+	var err error
+	if s.served, err = serve(s.grpc, s.socket()); err != nil {
+		s.tb.Fatalf("critest: %v", err)
+	}
+}
+
+// Stop ends the runtime, as systemctl stop does: calls under way break off, the
+// socket is gone, the containers run on.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	srv, served := s.grpc, s.served
+	s.grpc = nil
+	s.mu.Unlock()
+	if srv != nil {
+		srv.Stop()
+		<-served
+	}
+}
+
+// Restart is Stop and Start.
+func (s *Server) Restart() {
+	s.Stop()
+	s.Start()
+}
+
+// unary records a call and lets it suffer its faults.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	c := s.log.begin(ctx, path.Base(info.FullMethod), req)
+	resp, err := s.suffer(ctx, c, func() (any, error) { return handler(ctx, req) })
+	s.log.end(c, err)
+	return resp, err
+}
+
+// stream does the same for the stream of events.
+func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	c := s.log.begin(ss.Context(), path.Base(info.FullMethod), nil)
+	var err error
+	for _, f := range s.faultsFor(c) {
+		err = errors.Join(err, f.before(ss.Context(), s, c))
+	}
+	if err == nil {
+		err = handler(srv, ss)
+	}
+	s.log.end(c, err)
+	return err
+}
+
+// AddPod adds a pod with its containers.
+func (s *Server) AddPod(spec PodSpec) Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.added.pods++
+	p := &pod{spec: spec.fill(s.added.pods, s.systemd, now), server: s, ready: !spec.NotReady, pause: !spec.NotReady}
+	p.spec.Containers = nil
+	s.pods = append(s.pods, p)
+	if p.ready {
+		p.pid = s.newPID()
+		s.publish(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, p.spec.ID, p)
+	}
+	out := Pod{
+		ID: p.spec.ID, Name: p.spec.Name, Namespace: p.spec.Namespace, UID: p.spec.UID,
+		CgroupParent: p.spec.CgroupParent,
+	}
+	for _, c := range spec.Containers {
+		out.Containers = append(out.Containers, s.addContainer(p, c))
+	}
+	return out
+}
+
+// AddContainer adds one more container to a pod.
+func (s *Server) AddContainer(podID string, spec ContainerSpec) Container {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pod(podID)
+	if p == nil {
+		s.tb.Fatalf("critest: add container: no pod %q", podID)
+	}
+	return s.addContainer(p, spec)
+}
+
+// newPID gives fake process ids from the top of the range, where a test machine
+// has no real ones.
+func (s *Server) newPID() int {
+	s.added.pids++
+	return 1<<22 - s.added.pids
+}
+
+// pod finds a pod; nil = none such.
+func (s *Server) pod(id string) *pod {
+	for _, p := range s.pods {
+		if p.spec.ID == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// Has reports whether the runtime knows a sandbox, container or image by this id.
+func (s *Server) Has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pod(id) != nil || s.containers[id] != nil || s.image(id) != nil
+}
+
+// Forget removes a sandbox, container or image at once and without a word, as
+// someone else's removal looks.
+func (s *Server) Forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.pod(id) != nil:
+		s.removePod(s.pod(id))
+	case s.containers[id] != nil:
+		s.removeContainer(s.containers[id])
+	case s.image(id) != nil:
+		s.removeImage(s.image(id))
+	}
+}
+
+// SetImageFilesystem sets the directory ImageFsInfo names. It is an existing
+// empty one to begin with.
+func (s *Server) SetImageFilesystem(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.imageFS = dir
+}

@@ -1,0 +1,108 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// KnownEndpoints are the sockets at which runtimes listen, in the order to try
+// them. Distributions that bring their own containerd come before the generic
+// one: a node may also have Docker's, which answers without the CRI.
+func KnownEndpoints() []string {
+	return []string{
+		"unix:///run/k3s/containerd/containerd.sock", // k3s, RKE2
+		"unix:///run/k3s/cri-dockerd/cri-dockerd.sock",
+		"unix:///run/k0s/containerd.sock",
+		"unix:///var/snap/microk8s/common/run/containerd.sock",
+		"unix:///run/dockershim.sock", // Bottlerocket's containerd
+		"unix:///run/containerd/containerd.sock",
+		"unix:///run/crio/crio.sock",
+		"unix:///run/cri-dockerd.sock",
+	}
+}
+
+// Find returns the first of the candidates behind which a runtime answers
+// Version, each within timeout. That a socket exists says nothing. The error
+// joins what each candidate answered.
+func Find(ctx context.Context, candidates []string, timeout time.Duration) (string, Version, error) {
+	var errs []error
+	for _, endpoint := range candidates {
+		v, err := probe(ctx, endpoint, timeout)
+		if err == nil {
+			return endpoint, v, nil
+		}
+		errs = append(errs, fmt.Errorf("probe %s: %w", endpoint, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(errs) == 0 {
+		return "", Version{}, errors.New("find runtime: no endpoint to try")
+	}
+	return "", Version{}, fmt.Errorf("find runtime: %w", errors.Join(errs...))
+}
+
+func probe(ctx context.Context, endpoint string, timeout time.Duration) (Version, error) {
+	c, err := Dial(endpoint, timeout)
+	if err != nil {
+		return Version{}, err
+	}
+	v, err := c.Version(ctx)
+	return v, errors.Join(err, c.Close())
+}
+
+// CrictlEndpoint reads the runtime-endpoint out of crictl's configuration,
+// /etc/crictl.yaml by default; "" = it names none. An absent file is
+// fs.ErrNotExist.
+func CrictlEndpoint(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read crictl configuration: %w", err)
+	}
+	return parseCrictl(string(b)), nil
+}
+
+// parseCrictl finds the value of the top-level key runtime-endpoint. crictl
+// writes plain "key: value" lines; anything else YAML can say is skipped.
+func parseCrictl(text string) string {
+	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
+		key, value, ok := strings.Cut(line, ":")
+		if !ok || strings.Trim(strings.TrimRight(key, " \t"), `"'`) != "runtime-endpoint" {
+			continue
+		}
+		if value != "" && !strings.ContainsRune(" \t\r\n", rune(value[0])) {
+			continue // "key:value" is one word in YAML
+		}
+		return yamlScalar(value)
+	}
+	return ""
+}
+
+// yamlScalar is a one-line scalar without its quotes and its comment. Escapes in
+// double quotes stay as they are: a socket's path needs none.
+func yamlScalar(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return ""
+	}
+	if q := s[0]; q == '"' || q == '\'' {
+		if end := strings.IndexByte(s[1:], q); end >= 0 {
+			return strings.TrimSpace(s[1 : 1+end])
+		}
+		return ""
+	}
+	for i := range len(s) {
+		if s[i] == '#' && (i == 0 || s[i-1] == ' ' || s[i-1] == '\t') {
+			s = s[:i]
+			break
+		}
+	}
+	if s = strings.TrimSpace(s); s == "~" || s == "null" {
+		return ""
+	}
+	return s
+}

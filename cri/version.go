@@ -1,0 +1,83 @@
+package cri
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version is what a runtime says of itself.
+type Version struct {
+	RuntimeName    string // "containerd", "cri-o", "docker"
+	RuntimeVersion string // "1.6.20~ds1", "2.4.2+unknown", "v2.0.5-k3s1": as told
+	APIVersion     string // of the CRI: "v1"
+}
+
+// String is for people: "containerd 1.6.20~ds1".
+func (v Version) String() string {
+	return strings.TrimSpace(v.RuntimeName + " " + v.RuntimeVersion)
+}
+
+// IsContainerd reports whether the runtime is containerd, k3s' and others'
+// builds of it included.
+func (v Version) IsContainerd() bool { return strings.EqualFold(v.RuntimeName, "containerd") }
+
+// IsCRIO reports whether the runtime is CRI-O.
+func (v Version) IsCRIO() bool {
+	return strings.EqualFold(v.RuntimeName, "cri-o") || strings.EqualFold(v.RuntimeName, "crio")
+}
+
+// Release is the first two numbers of the runtime's version; ok is false when
+// it does not begin with two numbers.
+func (v Version) Release() (major, minor int, ok bool) {
+	first, rest, found := strings.Cut(strings.TrimPrefix(v.RuntimeVersion, "v"), ".")
+	if !found {
+		return 0, 0, false
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(rest)
+	}
+	maj, err := strconv.ParseUint(first, 10, 16)
+	if err != nil {
+		return 0, 0, false
+	}
+	mnr, err := strconv.ParseUint(rest[:end], 10, 16)
+	if err != nil {
+		return 0, 0, false
+	}
+	return int(maj), int(mnr), true
+}
+
+// EventsShareable reports whether a subscriber to events takes none away from
+// another one. containerd 1.7 and CRI-O 1.26 and 1.27 hand each event to one
+// subscriber only, so that listening there would rob a kubelet; older releases
+// have no events. A version that cannot be read counts as not shareable.
+func (v Version) EventsShareable() bool {
+	major, minor, ok := v.Release()
+	switch {
+	case !ok:
+		return false
+	case v.IsContainerd():
+		return major >= 2
+	case v.IsCRIO():
+		return major > 1 || major == 1 && minor >= 28
+	}
+	return false
+}
+
+// Version asks the runtime who it is. It is the cheapest call there is, and
+// the way to probe an endpoint.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	resp, err := call(ctx, c.timeout, "ask version", c.runtime.Version, &runtimeapi.VersionRequest{})
+	if err != nil {
+		return Version{}, err
+	}
+	return Version{
+		RuntimeName:    resp.GetRuntimeName(),
+		RuntimeVersion: resp.GetRuntimeVersion(),
+		APIVersion:     resp.GetRuntimeApiVersion(),
+	}, nil
+}
