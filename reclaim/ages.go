@@ -1,0 +1,159 @@
+package reclaim
+
+import (
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// Moment is one reading of both clocks.
+type Moment struct {
+	Boot time.Duration // since boot (CLOCK_BOOTTIME)
+	Wall time.Time
+}
+
+// plausible is before any container was ever made: an earlier time was stamped by
+// a clock that had not been set.
+var plausible = time.Date(2013, time.March, 1, 0, 0, 0, 0, time.UTC)
+
+// wallAge is the age by the wall clock. Where that cannot be believed (no time
+// told, one in the future, one stamped before the clock was set) it is zero: a
+// thing of unknown age is young.
+func wallAge(created time.Time, now time.Time) time.Duration {
+	if created.IsZero() || created.After(now) || created.Before(plausible) && !now.Before(plausible) {
+		return 0
+	}
+	return now.Sub(created)
+}
+
+// Sightings remembers when each container and sandbox was first seen, and since
+// when each pod shows no life. The wall clock is asked once for each thing, at the
+// first sight, and boot time counts from there: when the clock is set while they
+// live, nothing ages. The zero value has seen nothing. It may be used from several
+// goroutines.
+type Sightings struct {
+	mu    sync.Mutex
+	first map[string]sighting
+	quiet map[string]time.Duration // by pod: since when, in boot time
+}
+
+type sighting struct {
+	boot time.Duration
+	age  time.Duration // at that time
+}
+
+// See takes a listing in, and forgets what it does not have.
+func (s *Sightings) See(inv Inventory, now Moment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := make(map[string]sighting, len(inv.Containers)+len(inv.Sandboxes))
+	see := func(id string, created time.Time) {
+		old, ok := s.first[id]
+		if !ok {
+			old = sighting{now.Boot, wallAge(created, now.Wall)}
+		}
+		first[id] = old
+	}
+	for _, c := range inv.Containers {
+		see(c.ID, c.CreatedAt)
+	}
+	for _, b := range inv.Sandboxes {
+		see(b.ID, b.CreatedAt)
+	}
+	quiet := make(map[string]time.Duration)
+	for pod, alive := range inv.pods() {
+		if alive {
+			continue
+		}
+		since, ok := s.quiet[pod]
+		if !ok {
+			since = now.Boot
+		}
+		quiet[pod] = since
+	}
+	s.first, s.quiet = first, quiet
+}
+
+// age is how old a thing is.
+func (s *Sightings) age(id string, created time.Time, now Moment) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen, ok := s.first[id]
+	if !ok {
+		return wallAge(created, now.Wall)
+	}
+	return seen.age + max(now.Boot-seen.boot, 0)
+}
+
+// quietFor is for how long a pod has shown no life: neither a ready sandbox nor a
+// running container.
+func (s *Sightings) quietFor(pod string, now Moment) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, ok := s.quiet[pod]
+	if !ok {
+		return 0
+	}
+	return max(now.Boot-since, 0)
+}
+
+// Inventory is what a runtime listed at one moment.
+type Inventory struct {
+	Containers []cri.Container
+	Sandboxes  []cri.Sandbox
+}
+
+// Labels in which a kubelet repeats the pod's identity on each container.
+const (
+	labelPodUID       = "io.kubernetes.pod.uid"
+	labelPodNamespace = "io.kubernetes.pod.namespace"
+	labelPodName      = "io.kubernetes.pod.name"
+)
+
+// podKey names the pod of a sandbox; without a UID, each sandbox is its own pod.
+func podKey(b cri.Sandbox) string {
+	if b.UID != "" {
+		return b.UID
+	}
+	return b.ID
+}
+
+// podOf gives the key of each container's pod, in the order of the containers.
+func (inv Inventory) podOf() []string {
+	bySandbox := make(map[string]string, len(inv.Sandboxes))
+	for _, b := range inv.Sandboxes {
+		bySandbox[b.ID] = podKey(b)
+	}
+	keys := make([]string, len(inv.Containers))
+	for i, c := range inv.Containers {
+		keys[i] = bySandbox[c.SandboxID]
+		if keys[i] == "" {
+			keys[i] = c.Labels[labelPodUID]
+		}
+		if keys[i] == "" {
+			keys[i] = c.SandboxID
+		}
+	}
+	return keys
+}
+
+// pods lists every pod and whether it shows life: a ready sandbox, or a container
+// that runs or may run.
+func (inv Inventory) pods() map[string]bool {
+	pods := make(map[string]bool, len(inv.Sandboxes))
+	for _, b := range inv.Sandboxes {
+		pods[podKey(b)] = pods[podKey(b)] || b.Ready
+	}
+	for i, key := range inv.podOf() {
+		state := inv.Containers[i].State
+		pods[key] = pods[key] || state == cri.Running || state == cri.Unknown
+	}
+	return pods
+}
+
+// has reports whether the runtime has a sandbox or a container of a pod.
+func (inv Inventory) has(pod string) bool {
+	_, ok := inv.pods()[pod]
+	return ok
+}

@@ -1,0 +1,253 @@
+package reclaim
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+type entry struct{ name, content string }
+
+// tarball makes a tar archive.
+func tarball(t testing.TB, entries ...entry) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, e := range entries {
+		if err := w.WriteHeader(&tar.Header{Name: e.name, Mode: 0o644, Size: int64(len(e.content)), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, e.content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func gzipped(t testing.TB, raw []byte) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	_, err := w.Write(raw)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+const (
+	dockerManifest = `[{"Config":"c.json","RepoTags":["docker.io/rancher/pause:3.6","rancher/app:v1"],"Layers":["l.tar"]},{"RepoTags":null}]`
+	ociIndex       = `{"schemaVersion":2,"manifests":[
+		{"digest":"sha256:aa","annotations":{"io.containerd.image.name":"docker.io/library/nginx:1","org.opencontainers.image.ref.name":"1"}},
+		{"digest":"sha256:bb","annotations":{"org.opencontainers.image.ref.name":"quay.io/x/y:2"}},
+		{"annotations":null}]}`
+)
+
+func TestReadArchive(t *testing.T) {
+	t.Parallel()
+	layer := entry{"blobs/layer", strings.Repeat("x", 100_000)}
+	fromDocker := []string{"docker.io/rancher/pause:3.6", "rancher/app:v1"}
+	fromOCI := []string{"docker.io/library/nginx:1", "any@sha256:aa", "quay.io/x/y:2", "any@sha256:bb"}
+	docker := tarball(t, layer, entry{"manifest.json", dockerManifest})
+	tests := []struct {
+		name string
+		raw  []byte
+		want []string
+		err  string
+	}{
+		{"docker save", docker, fromDocker, ""},
+		{"compressed by gzip", gzipped(t, docker), fromDocker, ""},
+		{"OCI layout", tarball(t, entry{"oci-layout", "{}"}, entry{"./index.json", ociIndex}, layer), fromOCI, ""},
+		{"both", tarball(t, entry{"index.json", ociIndex}, layer, entry{"manifest.json", dockerManifest}), append(append([]string{}, fromOCI...), fromDocker...), ""},
+		{"zstd", []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0}, nil, errCompression.Error()},
+		{"lz4", []byte{0x04, 0x22, 0x4d, 0x18, 0, 0}, nil, errCompression.Error()},
+		{"no image archive", tarball(t, layer, entry{"deep/manifest.json", dockerManifest}), nil, errNoIndex.Error()},
+		{"nothing", nil, nil, errNoIndex.Error()},
+		{"no tarball", []byte(strings.Repeat("hello", 1000)), nil, "invalid tar header"},
+		{"cut off after the index", tarball(t, entry{"manifest.json", dockerManifest}, layer)[:5000], fromDocker, "unexpected EOF"},
+		{"an index that is none", tarball(t, entry{"manifest.json", "{"}), nil, "manifest.json"},
+		{"an index too long", tarball(t, entry{"index.json", strings.Repeat(" ", maxIndex+1)}), nil, errTooLong.Error()},
+		{"names that are none", tarball(t, entry{"manifest.json", fmt.Sprintf(`[{"RepoTags":["", "a b", "a\u0000b", "ünï", %q, "ok:1"]}]`, strings.Repeat("n", 513))}), []string{"ok:1"}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for _, r := range []io.Reader{bytes.NewReader(tt.raw), struct{ io.Reader }{bytes.NewReader(tt.raw)}} {
+				got, err := readArchive(t.Context(), r)
+				equal(t, "names", got, tt.want)
+				if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+					t.Errorf("error %v, want %q", err, tt.err)
+				}
+			}
+		})
+	}
+	t.Run("bzip2", func(t *testing.T) {
+		t.Parallel()
+		f, err := os.Open("testdata/save.tar.bz2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		got, err := readArchive(t.Context(), f)
+		equal(t, "names", got, fromDocker)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("given up on", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := readArchive(ctx, bytes.NewReader(gzipped(t, docker))); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestReadList(t *testing.T) {
+	t.Parallel()
+	got, err := readList(strings.NewReader("# images\r\ndocker.io/a/b:1\r\n\n  c/d:2  # why\nno name\n" + strings.Repeat("n", 513) + "\nlast"))
+	equal(t, "names", got, []string{"docker.io/a/b:1", "c/d:2", "last"})
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := readList(strings.NewReader(strings.Repeat("\n", maxIndex+1))); !errors.Is(err, errTooLong) {
+		t.Errorf("a list too long: %v", err)
+	}
+}
+
+func TestAirGap(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name string, raw []byte) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, raw, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	save := put("save.tar", tarball(t, entry{"manifest.json", dockerManifest}))
+	put("sub/index.tar.gz", gzipped(t, tarball(t, entry{"index.json", `{"manifests":[{"annotations":{"io.containerd.image.name":"in.sub/x:1"}}]}`})))
+	put("list.txt", []byte("listed/x:1\nlisted/x:1\n"))
+	put("release.tar.zst", []byte{0x28, 0xb5, 0x2f, 0xfd})
+	put("readme.md", []byte("not/read:1"))
+	put(".cache.json", []byte("{}"))
+	put("1/2/3/4/deep.txt", []byte("too/deep:1"))
+	elsewhere := filepath.Join(t.TempDir(), "real.txt")
+	if err := errors.Join(
+		os.WriteFile(elsewhere, []byte("linked/x:1\n"), 0o600),
+		os.Symlink(elsewhere, filepath.Join(dir, "link.txt")),
+		os.Symlink(filepath.Dir(elsewhere), filepath.Join(dir, "linkdir")),
+		os.Symlink("nowhere", filepath.Join(dir, "broken.txt")),
+		os.Mkdir(filepath.Join(dir, "dir.tar"), 0o755),
+	); err != nil {
+		t.Fatal(err)
+	}
+	linked := filepath.Join(t.TempDir(), "images")
+	if err := os.Symlink(dir, linked); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"docker.io/rancher/pause:3.6", "in.sub/x:1", "linked/x:1", "listed/x:1", "rancher/app:v1"}
+
+	var a AirGap
+	got, notes, err := a.Names(t.Context(), []string{linked, filepath.Join(dir, "none")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "names", got, want)
+	if len(notes) != 2 || !strings.Contains(notes[0], "broken.txt") || !strings.Contains(notes[1], "release.tar.zst: "+errCompression.Error()) {
+		t.Errorf("notes: %q", notes)
+	}
+
+	t.Run("an unchanged file is not read again", func(t *testing.T) {
+		info, err := os.Stat(save)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.WriteFile(save, make([]byte, info.Size()), 0o600), os.Chtimes(save, time.Time{}, info.ModTime())); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := a.Names(t.Context(), []string{linked})
+		equal(t, "names", got, want)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a changed one is", func(t *testing.T) {
+		put("list.txt", []byte("changed/x:1\n"))
+		put("save.tar", tarball(t, entry{"manifest.json", `[{"RepoTags":["new/x:1"]}]`}))
+		got, _, err := a.Names(t.Context(), []string{linked})
+		equal(t, "names", got, []string{"changed/x:1", "in.sub/x:1", "linked/x:1", "new/x:1"})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("given up on: no half an answer", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var fresh AirGap
+		if got, _, err := fresh.Names(ctx, []string{dir}); !errors.Is(err, context.Canceled) || got != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+	t.Run("more files than are read", func(t *testing.T) {
+		many := t.TempDir()
+		for n := range maxAirGapFiles + 1 {
+			if err := os.WriteFile(fmt.Sprintf("%s/%04d.txt", many, n), []byte("x:1"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, notes, err := new(AirGap).Names(t.Context(), []string{many})
+		if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "the rest is not read") {
+			t.Errorf("notes %q, %v", notes, err)
+		}
+	})
+}
+
+func FuzzReadArchive(f *testing.F) {
+	docker := tarball(f, entry{"layer", "x"}, entry{"manifest.json", dockerManifest})
+	f.Add(docker)
+	f.Add(gzipped(f, docker))
+	f.Add(tarball(f, entry{"index.json", ociIndex}))
+	f.Add(docker[:700])
+	f.Add([]byte("BZh9"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		seekable, err1 := readArchive(t.Context(), bytes.NewReader(raw))
+		streamed, err2 := readArchive(t.Context(), struct{ io.Reader }{bytes.NewReader(raw)})
+		if (err1 == nil) != (err2 == nil) && len(seekable) != len(streamed) {
+			t.Fatalf("by seeking: %q, %v; by reading: %q, %v", seekable, err1, streamed, err2)
+		}
+		for _, name := range seekable {
+			if name == "" || strings.ContainsAny(name, " \n\x00") {
+				t.Fatalf("no name: %q", name)
+			}
+		}
+	})
+}
+
+func FuzzReadList(f *testing.F) {
+	f.Add([]byte("a/b:1\n# c\n\r\n"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got, err := readList(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range got {
+			if name == "" || strings.ContainsAny(name, " #\n") {
+				t.Fatalf("no name: %q", name)
+			}
+		}
+	})
+}

@@ -1,0 +1,629 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// world is a collector over a fake runtime.
+type world struct {
+	*Collector
+	rt    *fakeRuntime
+	clock *fakeClock
+}
+
+func newWorld(o Options) world {
+	w := world{rt: newFake(), clock: newClock()}
+	o.Clock = w.clock.now
+	w.Collector = NewCollector(w.rt, o)
+	return w
+}
+
+// withImages gives the runtime n unused images of so many bytes, known for long.
+func (w world) withImages(t *testing.T, n int, size int64) []cri.Image {
+	t.Helper()
+	for i := range n {
+		w.rt.images = append(w.rt.images, image(i, size))
+	}
+	if err := w.Notice(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.add(48 * time.Hour)
+	return slices.Clone(w.rt.images)
+}
+
+// withDead gives the runtime n dead containers of one container.
+func (w world) withDead(n int, size int64) {
+	for i := range n {
+		c := container(string(rune('a'+i)), "p", "c", epoch.Add(time.Duration(i)*time.Second))
+		c.Attempt = uint32(i)
+		w.rt.containers = append(w.rt.containers, c)
+		w.rt.sizes[c.ID] = size
+	}
+	w.rt.sandboxes = append(w.rt.sandboxes, sandbox("sb-p", "p", true, epoch))
+}
+
+var (
+	anyImage     = Plan{Steps: []Step{StepImages}, Images: ImagePolicy{Prune: PruneAuto}}
+	anyContainer = Plan{Steps: []Step{StepContainers}, Containers: ContainerPolicy{MaxPerContainer: 0, Max: -1}}
+)
+
+func (p Plan) until(target Target) Plan { p.Target = target; return p }
+
+func messages(r Report) string {
+	var all []string
+	for _, f := range r.Errors {
+		all = append(all, f.Message)
+	}
+	return strings.Join(all, "\n")
+}
+
+// The steps run in their order, whatever the order asked for, and each on what
+// the one before has left.
+func TestCollectRunsStepsInOrder(t *testing.T) {
+	t.Parallel()
+	logs := filepath.Join(t.TempDir(), "pods")
+	write(t, logs+"/default_p_p/c/0.log", 10, epoch)
+	write(t, logs+"/default_gone_q/c/0.log", 10, epoch)
+	write(t, logs+"/default_alive_r/c/0.log", 10, epoch)
+	w := newWorld(Options{Logs: Logs(logs)})
+	c := container("dead", "p", "c", epoch)
+	w.rt.containers = []cri.Container{c}
+	w.rt.sandboxes = []cri.Sandbox{sandbox("sb-p", "p", false, epoch), sandbox("sb-r", "r", true, epoch)}
+	w.rt.details["dead"] = cri.ContainerDetail{LogPath: logs + "/default_p_p/c/0.log"}
+	w.withImages(t, 1, 100)
+
+	reports := w.Collect(t.Context(), Plan{
+		Steps:      []Step{StepImages, StepLogs, StepSandboxes, StepContainers, StepContainers},
+		Containers: ContainerPolicy{MaxPerContainer: 1, Max: -1, Finished: true},
+		Images:     ImagePolicy{Prune: PruneAuto},
+	})
+	var steps []string
+	for _, r := range reports {
+		steps = append(steps, string(r.Step))
+		if len(r.Errors) > 0 {
+			t.Errorf("%s: %s", r.Step, messages(r))
+		}
+	}
+	equal(t, "steps", steps, []string{"containers", "sandboxes", "logs", "images"})
+	var acts []string
+	for _, call := range w.rt.calls {
+		if strings.HasPrefix(call, "Remove") || strings.HasPrefix(call, "Stop") {
+			acts = append(acts, call)
+		}
+	}
+	equal(t, "acts", acts, []string{"RemoveContainer dead", "StopSandbox sb-p", "RemoveSandbox sb-p", "RemoveImage " + image(0, 1).ID})
+	if exists(logs+"/default_p_p") || exists(logs+"/default_gone_q") || !exists(logs+"/default_alive_r/c/0.log") {
+		t.Error("wrong logs are left")
+	}
+}
+
+func TestCollectStopsAtTheTarget(t *testing.T) {
+	t.Parallel()
+	t.Run("met from the start: not a call", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(3, 10)
+		if got := w.Collect(t.Context(), anyContainer.until(w.rt.want(0))); got != nil || len(w.rt.calls) != 0 {
+			t.Errorf("reports %v, calls %q", got, w.rt.calls)
+		}
+	})
+	t.Run("images: as many as have to go", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 5, 100)
+		r := w.Collect(t.Context(), anyImage.until(w.rt.want(201)))[0]
+		equal(t, "removed", ids(r.Removed), []string{images[0].ID, images[1].ID, images[2].ID})
+		if r.Freed != 300 || !r.Met || r.Took < 0 {
+			t.Errorf("report: %+v", r)
+		}
+		for _, it := range r.Kept {
+			if it.Why != whyMet {
+				t.Errorf("%s stays: %s", it.Name, it.Why)
+			}
+		}
+		if len(r.Kept) != 2 {
+			t.Errorf("kept: %v", r.Kept)
+		}
+	})
+	t.Run("a later step does not run", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(2, 100)
+		w.withImages(t, 2, 100)
+		p := anyContainer
+		p.Steps, p.Images, p.Target = Steps(), anyImage.Images, w.rt.want(100)
+		reports := w.Collect(t.Context(), p)
+		last := reports[len(reports)-1]
+		if last.Step != StepContainers || len(w.rt.called("RemoveImage")) != 0 {
+			t.Errorf("last step %s, calls %q", last.Step, w.rt.calls)
+		}
+		equal(t, "removed", ids(last.Removed), []string{"a"})
+		if why(last.Kept, "b") != whyMet {
+			t.Errorf("b: %s", why(last.Kept, "b"))
+		}
+	})
+	t.Run("expired images go whatever the target", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 2, 100)
+		w.rt.images = append(w.rt.images, image(9, 1))
+		if err := w.Notice(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.add(time.Hour)
+		p := anyImage.until(w.rt.want(0))
+		p.Images.MaxAge, p.Expire = 24*time.Hour, true
+		r := w.Collect(t.Context(), p)[0]
+		equal(t, "removed", ids(r.Removed), []string{images[0].ID, images[1].ID})
+		if why(r.Kept, image(9, 1).ID) != whyMet {
+			t.Errorf("the young one: %s", why(r.Kept, image(9, 1).ID))
+		}
+	})
+	t.Run("a target that cannot be measured removes nothing", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(3, 10)
+		reports := w.Collect(t.Context(), anyContainer.until(func(context.Context) (Room, error) { return Room{}, errBoom }))
+		if len(reports) != 1 || !errors.Is(reports[0].Err(), errBoom) || len(w.rt.called("Remove")) != 0 {
+			t.Errorf("reports %+v, calls %q", reports, w.rt.calls)
+		}
+	})
+	t.Run("nor when that begins on the way", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(3, 10)
+		w.withImages(t, 3, 10)
+		asked := 0
+		p := anyContainer.until(func(context.Context) (Room, error) {
+			if asked++; asked > 1 {
+				return Room{}, errBoom
+			}
+			return Room{LackBytes: 1}, nil
+		})
+		p.Steps, p.Images = Steps(), anyImage.Images
+		reports := w.Collect(t.Context(), p)
+		if len(w.rt.called("Remove")) != 1 || !errors.Is(reports[len(reports)-1].Err(), errBoom) {
+			t.Errorf("reports %+v, calls %q", reports, w.rt.called("Remove"))
+		}
+	})
+}
+
+// containerd answers a removal before the space is back. To go on at once would
+// remove too much.
+func TestCollectWaitsForTheSpace(t *testing.T) {
+	t.Parallel()
+	t.Run("space that comes late is waited for", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(6, 100)
+			w.rt.lag = 300 * time.Millisecond
+			started := time.Now()
+			r := w.Collect(t.Context(), anyContainer.until(w.rt.want(100)))[0]
+			equal(t, "removed", ids(r.Removed), []string{"a"})
+			if took := time.Since(started); !r.Met || took < 300*time.Millisecond || took > 400*time.Millisecond {
+				t.Errorf("met %v after %v", r.Met, took)
+			}
+		})
+	})
+	t.Run("where nothing comes, not for long", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(20, 0)
+			started := time.Now()
+			r := w.Collect(t.Context(), anyContainer.until(w.rt.want(1)))[0]
+			if len(r.Removed) != 20 || r.Met {
+				t.Errorf("removed %d", len(r.Removed))
+			}
+			// After 1, 2, 4, 8, 16, and at the end.
+			if took := time.Since(started); took < 3*time.Second || took > 4*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	})
+	t.Run("space that never stops coming is waited for 2 s", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(1, 0)
+			started := time.Now()
+			drip := func(context.Context) (Room, error) {
+				return Room{Bytes: int64(time.Since(started)), LackBytes: 1}, nil
+			}
+			w.Collect(t.Context(), anyContainer.until(drip))
+			if took := time.Since(started); took < settleAtMost || took > settleAtMost+200*time.Millisecond {
+				t.Errorf("took %v", took)
+			}
+		})
+	})
+	t.Run("an image that freed what it should is not waited for", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withImages(t, 50, 100)
+			started := time.Now()
+			r := w.Collect(t.Context(), anyImage.until(w.rt.want(1<<40)))[0]
+			if took := time.Since(started); len(r.Removed) != 50 || took != 0 {
+				t.Errorf("%d images took %v", len(r.Removed), took)
+			}
+		})
+	})
+	t.Run("a context that ends is obeyed", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(20, 0)
+			ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+			defer cancel()
+			started := time.Now()
+			p := anyContainer.until(w.rt.want(1))
+			p.Steps = []Step{StepContainers, StepImages}
+			reports := w.Collect(ctx, p)
+			if took := time.Since(started); took != 700*time.Millisecond || len(reports) != 1 {
+				t.Errorf("%d reports after %v", len(reports), took)
+			}
+			if !errors.Is(reports[0].Err(), context.DeadlineExceeded) {
+				t.Errorf("errors: %v", reports[0].Err())
+			}
+		})
+	})
+	t.Run("a second collection waits for its turn", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(2, 0)
+			go w.Collect(t.Context(), anyContainer.until(w.rt.want(1)))
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if got := w.Collect(ctx, anyContainer); got != nil {
+				t.Errorf("ran beside another one: %+v", got)
+			}
+		})
+	})
+}
+
+// Each removal looks once more.
+func TestCollectLooksOnceMore(t *testing.T) {
+	t.Parallel()
+	t.Run("a container that runs by now", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(2, 10)
+		w.rt.containers[1].State = cri.Created
+		w.rt.faults["RemoveContainer a"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.containers[1].State = cri.Running
+			return false, nil
+		}
+		r := w.Collect(t.Context(), anyContainer)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a"})
+		if why(r.Kept, "b") != "runs again" || len(w.rt.called("RemoveContainer b")) != 0 {
+			t.Errorf("b: %s", why(r.Kept, "b"))
+		}
+	})
+	t.Run("a container whose state is lost is stopped first", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(2, 10)
+		w.rt.containers[0].State, w.rt.containers[1].State = cri.Unknown, cri.Unknown
+		w.rt.faults["StopContainer b 10s"] = refuse
+		r := w.Collect(t.Context(), anyContainer)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a"})
+		equal(t, "calls", w.rt.called("StopContainer"), []string{"StopContainer a 10s", "StopContainer b 10s"})
+		if !errors.Is(r.Err(), cri.ErrRefused) || len(w.rt.called("RemoveContainer b")) != 0 {
+			t.Errorf("b was removed though it would not stop: %v", r.Err())
+		}
+	})
+	t.Run("a container that is gone", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(2, 10)
+		w.rt.faults["ContainerDetail a"] = gone
+		r := w.Collect(t.Context(), anyContainer)[0]
+		equal(t, "removed", ids(r.Removed), []string{"b"})
+		if len(r.Errors) != 0 || why(r.Kept, "a") != "gone already" {
+			t.Errorf("a: %s, %v", why(r.Kept, "a"), r.Err())
+		}
+	})
+	sandboxes := Plan{Steps: []Step{StepSandboxes}, Containers: ContainerPolicy{MaxPerContainer: 1, Max: -1}}
+	twoDead := func(w world) {
+		w.rt.sandboxes = []cri.Sandbox{
+			{ID: "a", UID: "p", CreatedAt: epoch}, {ID: "b", UID: "p", Attempt: 1, CreatedAt: epoch}, {ID: "c", UID: "p", Attempt: 2, CreatedAt: epoch},
+		}
+	}
+	t.Run("a sandbox that is ready by now", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		twoDead(w)
+		w.rt.faults["Sandbox b"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			for i := range w.rt.sandboxes {
+				w.rt.sandboxes[i].Ready = w.rt.sandboxes[i].ID == "b"
+			}
+			return false, nil
+		}
+		r := w.Collect(t.Context(), sandboxes)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a"})
+		if why(r.Kept, "b") != "ready again" || len(w.rt.called("StopSandbox b")) != 0 {
+			t.Errorf("b: %s", why(r.Kept, "b"))
+		}
+	})
+	t.Run("a sandbox that has a container by now", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		twoDead(w)
+		w.rt.faults["Sandbox a"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.containers = []cri.Container{{ID: "x", SandboxID: "a"}}
+			return false, nil
+		}
+		r := w.Collect(t.Context(), sandboxes)[0]
+		equal(t, "removed", ids(r.Removed), []string{"b"})
+		if why(r.Kept, "a") != "has containers" {
+			t.Errorf("a: %s", why(r.Kept, "a"))
+		}
+	})
+	t.Run("a sandbox that will not stop is not removed, and the next one is", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		twoDead(w)
+		w.rt.faults["StopSandbox a"] = refuse
+		r := w.Collect(t.Context(), sandboxes)[0]
+		equal(t, "removed", ids(r.Removed), []string{"b"})
+		if !errors.Is(r.Err(), cri.ErrRefused) || len(w.rt.called("RemoveSandbox a")) != 0 {
+			t.Errorf("errors: %v", r.Err())
+		}
+	})
+	t.Run("a sandbox that is gone is done", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		twoDead(w)
+		w.rt.faults["StopSandbox a"], w.rt.faults["RemoveSandbox a"] = gone, gone
+		r := w.Collect(t.Context(), sandboxes)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a", "b"})
+		if len(r.Errors) != 0 {
+			t.Errorf("errors: %v", r.Err())
+		}
+	})
+	t.Run("the log of a pod that is back", func(t *testing.T) {
+		t.Parallel()
+		logs := filepath.Join(t.TempDir(), "pods")
+		write(t, logs+"/n_p_p/c/0.log", 1, epoch)
+		write(t, logs+"/n_q_q/c/0.log", 1, epoch)
+		w := newWorld(Options{Logs: Logs(logs)})
+		w.rt.sandboxes = []cri.Sandbox{sandbox("a", "p", true, epoch)}
+		lists := 0
+		w.rt.faults["Sandboxes"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			if lists++; lists == 2 {
+				w.rt.sandboxes = append(w.rt.sandboxes, sandbox("b", "q", true, epoch))
+			}
+			return false, nil
+		}
+		r := w.Collect(t.Context(), Plan{Steps: []Step{StepLogs}})[0]
+		if len(r.Removed) != 0 || why(r.Kept, "n_q_q") != "its pod is back" || !exists(logs+"/n_q_q") {
+			t.Errorf("report: %+v", r)
+		}
+	})
+}
+
+func TestCollectWithoutTheRuntime(t *testing.T) {
+	t.Parallel()
+	logs := filepath.Join(t.TempDir(), "pods")
+	write(t, logs+"/n_q_q/c/0.log", 1, epoch)
+	for _, call := range []string{"Containers", "Sandboxes"} {
+		w := newWorld(Options{Logs: Logs(logs)})
+		w.withDead(3, 1)
+		w.withImages(t, 3, 1)
+		w.rt.faults[call] = unavailable
+		p := anyContainer
+		p.Steps, p.Images = Steps(), anyImage.Images
+		for _, r := range w.Collect(t.Context(), p) {
+			if r.Step != StepMemory && !errors.Is(r.Err(), cri.ErrUnavailable) || len(r.Removed) != 0 {
+				t.Errorf("%s without %s: %+v", r.Step, call, r)
+			}
+		}
+		if len(w.rt.called("Remove")) != 0 || !exists(logs+"/n_q_q") {
+			t.Errorf("something was removed without %s", call)
+		}
+	}
+	t.Run("gone on the way: the step ends", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(5, 1)
+		w.rt.faults["RemoveContainer b"] = unavailable
+		r := w.Collect(t.Context(), anyContainer)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a"})
+		equal(t, "asked", w.rt.called("RemoveContainer"), []string{"RemoveContainer a", "RemoveContainer b"})
+	})
+	t.Run("one that hangs is left behind, two end the step", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(8, 1)
+			for _, id := range []string{"b", "d", "e"} {
+				w.rt.faults["RemoveContainer "+id] = hang
+			}
+			started := time.Now()
+			r := w.Collect(t.Context(), anyContainer)[0]
+			equal(t, "removed", ids(r.Removed), []string{"a", "c"})
+			if took := time.Since(started); took != 3*removeFor || len(r.Errors) != 3 {
+				t.Errorf("%d errors after %v", len(r.Errors), took)
+			}
+		})
+	})
+}
+
+// After a start of the runtime its list may not be whole.
+func TestCollectHoldsAfterRuntimeStart(t *testing.T) {
+	t.Parallel()
+	logs := filepath.Join(t.TempDir(), "pods")
+	write(t, logs+"/n_p_p/c/0.log", 1, epoch)
+	write(t, logs+"/n_q_q/c/0.log", 1, epoch)
+	w := newWorld(Options{Logs: Logs(logs)})
+	w.withDead(1, 1)
+	w.withImages(t, 1, 1)
+	p := anyContainer
+	p.Steps, p.Images = Steps(), ImagePolicy{Prune: PruneAuto, Hold: 5 * time.Minute}
+	p.RuntimeSince = w.clock.now().Boot
+	w.clock.add(5*time.Minute - 1)
+	for _, r := range w.Collect(t.Context(), p) {
+		if (r.Step == StepImages || r.Step == StepLogs) && (len(r.Removed) != 0 || len(r.Kept) != 1 || !strings.Contains(r.Kept[0].Why, "runtime started")) {
+			t.Errorf("%s: %+v", r.Step, r)
+		}
+	}
+	if !exists(logs + "/n_q_q") {
+		t.Error("the logs are gone")
+	}
+	w.clock.add(1)
+	for _, r := range w.Collect(t.Context(), p) {
+		if (r.Step == StepImages || r.Step == StepLogs) && len(r.Removed) != 1 {
+			t.Errorf("%s after the hold: %+v", r.Step, r)
+		}
+	}
+}
+
+type fakeMemory struct {
+	asked []string
+	err   map[string]error
+	took  time.Duration
+}
+
+func (f *fakeMemory) MemoryReclaim(rel string, bytes int64) error {
+	time.Sleep(f.took)
+	f.asked = append(f.asked, rel)
+	return f.err[rel]
+}
+
+func TestReclaimMemory(t *testing.T) {
+	t.Parallel()
+	plan := Plan{Steps: []Step{StepMemory}, Memory: []MemoryTarget{{"/a", "a", 3 * memoryChunk}, {"/b", "b", memoryChunk}, {"/c", "c", 1}}}
+	run := func(t *testing.T, m *fakeMemory, p Plan) Report {
+		w := newWorld(Options{Memory: m})
+		return w.Collect(t.Context(), p)[0]
+	}
+	t.Run("piece by piece, in order", func(t *testing.T) {
+		t.Parallel()
+		m := &fakeMemory{}
+		r := run(t, m, plan)
+		equal(t, "asked", m.asked, []string{"/a", "/a", "/a", "/b", "/c"})
+		if r.Removed[0].Size != 3*memoryChunk || r.Removed[2].Size != 1 {
+			t.Errorf("removed: %+v", r.Removed)
+		}
+	})
+	t.Run("until the target is met", func(t *testing.T) {
+		t.Parallel()
+		m := &fakeMemory{}
+		r := run(t, m, plan.until(func(context.Context) (Room, error) { return Room{LackBytes: int64(2 - len(m.asked))}, nil }))
+		equal(t, "asked", m.asked, []string{"/a", "/a"})
+		if len(r.Kept) != 2 || r.Kept[0].Why != whyMet || !r.Met {
+			t.Errorf("report: %+v", r)
+		}
+	})
+	t.Run("a cgroup with no more to give, one that fails", func(t *testing.T) {
+		t.Parallel()
+		m := &fakeMemory{err: map[string]error{"/a": syscall.EAGAIN, "/b": errBoom}}
+		r := run(t, m, plan)
+		equal(t, "asked", m.asked, []string{"/a", "/b", "/c"})
+		if len(r.Removed) != 1 || !errors.Is(r.Err(), errBoom) || len(r.Errors) != 1 {
+			t.Errorf("report: %+v", r)
+		}
+	})
+	t.Run("not for long", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			m := &fakeMemory{took: 300 * time.Millisecond}
+			r := run(t, m, plan)
+			equal(t, "asked", m.asked, []string{"/a", "/a"})
+			if len(r.Kept) != 2 || r.Kept[0].Why != "no time left" {
+				t.Errorf("kept: %+v", r.Kept)
+			}
+		})
+	})
+	t.Run("where the kernel cannot", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		r := w.Collect(t.Context(), plan)[0]
+		if len(r.Removed) != 0 || len(r.Kept) != 3 {
+			t.Errorf("report: %+v", r)
+		}
+	})
+	t.Run("a dry run asks nobody", func(t *testing.T) {
+		t.Parallel()
+		m := &fakeMemory{}
+		p := plan.until(func(context.Context) (Room, error) { return Room{LackBytes: 2 * memoryChunk}, nil })
+		p.DryRun = true
+		r := run(t, m, p)
+		if len(m.asked) != 0 || len(r.Removed) != 1 || r.Removed[0].Size != 2*memoryChunk || len(r.Kept) != 2 {
+			t.Errorf("report: %+v", r)
+		}
+	})
+}
+
+func TestStepsFor(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		pressed uint64
+		devices Devices
+		want    []Step
+	}{
+		"one filesystem":                     {1, Devices{1, 1, 1}, []Step{StepContainers, StepSandboxes, StepLogs, StepImages}},
+		"dedicated imagefs, nodefs":          {1, Devices{Images: 2, Containers: 2, Logs: 1}, []Step{StepLogs}},
+		"dedicated imagefs, imagefs":         {2, Devices{Images: 2, Containers: 2, Logs: 1}, []Step{StepContainers, StepSandboxes, StepImages}},
+		"containers with nodefs, nodefs":     {1, Devices{Images: 2, Containers: 1, Logs: 1}, []Step{StepContainers, StepSandboxes, StepLogs}},
+		"containers with nodefs, imagefs":    {2, Devices{Images: 2, Containers: 1, Logs: 1}, []Step{StepImages}},
+		"a device on which nothing of it is": {3, Devices{1, 1, 1}, nil},
+	} {
+		if got := StepsFor(tt.pressed, tt.devices); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestCollectRemovesLogsOfContainers(t *testing.T) {
+	t.Parallel()
+	logs := filepath.Join(t.TempDir(), "pods")
+	w := newWorld(Options{Logs: Logs(logs)})
+	w.withDead(2, 1)
+	for i, id := range []string{"a", "b"} {
+		path := logs + "/default_p_p/c/" + string(rune('0'+i)) + ".log"
+		write(t, path, 1, epoch)
+		w.rt.details[id] = cri.ContainerDetail{LogPath: path}
+	}
+	p := anyContainer
+	p.Containers.MaxPerContainer = 1
+	p.DryRun = true
+	w.Collect(t.Context(), p)
+	if !exists(logs + "/default_p_p/c/0.log") {
+		t.Fatal("a dry run removed a log")
+	}
+	p.DryRun = false
+	w.Collect(t.Context(), p)
+	if exists(logs+"/default_p_p/c/0.log") || !exists(logs+"/default_p_p/c/1.log") {
+		t.Error("wrong logs are left")
+	}
+	if err := os.RemoveAll(logs); err != nil {
+		t.Fatal(err)
+	}
+	p.Containers.MaxPerContainer = 0
+	if r := w.Collect(t.Context(), p)[0]; len(r.Errors) != 0 || len(r.Removed) != 1 {
+		t.Errorf("without the log directory: %+v", r)
+	}
+}

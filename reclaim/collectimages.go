@@ -1,0 +1,155 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// stuckFor is how long an image stays that would not go: to ask again and again
+// only keeps the runtime busy.
+const stuckFor = 10 * time.Minute
+
+// errNothing is a removal that the runtime says it made, and did not.
+var errNothing = errors.New("the runtime says it is done, and the image is still there")
+
+// ImageList is every image with its verdict.
+type ImageList struct {
+	Verdicts []Verdict `json:"images"`
+	// PinsSeen: the runtime has reported some image as pinned. One that never does
+	// cannot pin: then nothing of an image says that it must stay but its names.
+	PinsSeen bool     `json:"pins_seen"`
+	Notes    []string `json:"notes,omitempty"` // which air-gap files could not be read
+}
+
+// Images judges all images as a collection under this plan would, and removes
+// nothing.
+func (c *Collector) Images(ctx context.Context, p Plan) (ImageList, error) {
+	inv, err := c.inventory(ctx)
+	if err != nil {
+		return ImageList{}, err
+	}
+	return c.judge(ctx, inv, p)
+}
+
+// judge judges the images of a node with this inventory.
+func (c *Collector) judge(ctx context.Context, inv Inventory, p Plan) (ImageList, error) {
+	images, use, err := c.imageUse(ctx, inv)
+	if err != nil {
+		return ImageList{}, err
+	}
+	now := c.clock().Boot
+	list := ImageList{}
+	if p.Images.Prune != PruneAlways {
+		if use.AirGap, list.Notes, err = c.airgap.Names(ctx, p.Images.AirGapDirs); err != nil {
+			return ImageList{}, err
+		}
+	}
+	use.Stuck, use.Hold = c.stuckAt(now), p.hold(now)
+	list.Verdicts = JudgeImages(images, use, p.Images, c.ledger, now)
+	list.PinsSeen = c.ledger.PinsSeen()
+	return list, nil
+}
+
+// collectImages removes unused images, one at a time. All is listed and judged
+// afresh before each removal: a container may have come meanwhile, and containerd
+// removes an image in use without a word.
+func (j *job) collectImages(ctx context.Context) {
+	tried := map[string]bool{}
+	defer func() {
+		if len(tried) > 0 && !j.plan.DryRun {
+			j.saveLedger()
+		}
+	}()
+	for {
+		inv, err := j.inventory(ctx)
+		if err != nil {
+			j.failed(Item{}, err)
+			return
+		}
+		list, err := j.judge(ctx, inv, j.plan)
+		if err != nil {
+			j.failed(Item{}, err)
+			return
+		}
+		j.report.Notes = list.Notes
+		next := slices.IndexFunc(list.Verdicts, func(v Verdict) bool {
+			return v.Removable && !tried[v.ID] && (!j.gauge.met() || j.plan.Expire && v.Expired)
+		})
+		if next < 0 || j.over(ctx) {
+			j.keepImages(list.Verdicts, tried)
+			return
+		}
+		v := list.Verdicts[next]
+		if !j.plan.DryRun {
+			err = j.removeImage(ctx, v, len(tried) == 0)
+		}
+		tried[v.ID] = true
+		if err != nil {
+			j.failed(v.Item, err)
+			continue
+		}
+		j.removed(ctx, v.Item)
+	}
+}
+
+func (j *job) keepImages(verdicts []Verdict, tried map[string]bool) {
+	for _, v := range verdicts {
+		switch {
+		case !v.Removable:
+			j.keep(v.Item, v.Why)
+		case !tried[v.ID] && j.gauge.met():
+			j.keep(v.Item, whyMet)
+		}
+	}
+}
+
+// removeImage removes one image by its id, and believes the listing alone.
+func (j *job) removeImage(ctx context.Context, v Verdict, first bool) error {
+	j.ledger.NoteRemoving(v.ID)
+	if first {
+		j.saveLedger()
+	}
+	call, cancel := context.WithTimeout(ctx, removeImageFor)
+	err := unlessGone(j.runtime.RemoveImage(call, v.ID))
+	cancel()
+	images, listErr := j.runtime.Images(ctx)
+	if listErr != nil {
+		return errors.Join(err, listErr)
+	}
+	if !slices.ContainsFunc(images, func(img cri.Image) bool { return img.ID == v.ID }) {
+		return nil // however it came about
+	}
+	j.mu.Lock()
+	j.stuck[v.ID] = j.clock().Boot
+	j.mu.Unlock()
+	if err == nil {
+		err = fmt.Errorf("remove image %s: %w", v.Name, errNothing)
+	}
+	return err
+}
+
+func (j *job) saveLedger() {
+	if err := j.ledger.Save(j.clock().Boot); err != nil {
+		j.report.fail(Item{}, err)
+	}
+}
+
+// stuckAt lists the images that would not go a moment ago.
+func (c *Collector) stuckAt(now time.Duration) map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stuck := make(map[string]bool, len(c.stuck))
+	for id, at := range c.stuck {
+		if now-at >= stuckFor {
+			delete(c.stuck, id)
+			continue
+		}
+		stuck[id] = true
+	}
+	return stuck
+}

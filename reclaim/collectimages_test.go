@@ -1,0 +1,315 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// What can go wrong with a removal, and that nothing of it harms the rest.
+func TestCollectImagesFailures(t *testing.T) {
+	t.Parallel()
+	first := "RemoveImage " + image(0, 1).ID
+	removeThen := func(w world, then func(context.Context) (bool, error)) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			w.rt.dropImage(image(0, 1).ID)
+			w.rt.mu.Unlock()
+			return then(ctx)
+		}
+	}
+	nothing := func(context.Context) (bool, error) { return true, nil }
+	tests := []struct {
+		name    string
+		fault   func(world) func(context.Context) (bool, error)
+		removed bool // the first image counts as removed
+		err     error
+		took    time.Duration
+	}{
+		{"refused", func(world) func(context.Context) (bool, error) { return refuse }, false, cri.ErrRefused, 0},
+		{"silently nothing", func(world) func(context.Context) (bool, error) { return nothing }, false, errNothing, 0},
+		{"not found, and gone from the list", func(w world) func(context.Context) (bool, error) { return removeThen(w, gone) }, true, nil, 0},
+		{"not found, and still listed", func(world) func(context.Context) (bool, error) { return gone }, false, errNothing, 0},
+		{"interrupted, nothing done", func(world) func(context.Context) (bool, error) { return hang }, false, cri.ErrTimeout, removeImageFor},
+		{"interrupted, yet done", func(w world) func(context.Context) (bool, error) { return removeThen(w, hang) }, true, nil, removeImageFor},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(Options{})
+				images := w.withImages(t, 3, 10)
+				w.rt.faults[first] = tt.fault(w)
+				started := time.Now()
+				r := w.Collect(t.Context(), anyImage)[0]
+				want := []string{images[0].ID, images[1].ID, images[2].ID}
+				if !tt.removed {
+					want = want[1:]
+				}
+				equal(t, "removed", ids(r.Removed), want)
+				if !errors.Is(r.Err(), tt.err) || (tt.err == nil) != (r.Err() == nil) {
+					t.Errorf("errors: %v", r.Err())
+				}
+				if took := time.Since(started); took != tt.took {
+					t.Errorf("took %v", took)
+				}
+				if len(w.rt.called(first)) != 1 {
+					t.Errorf("asked %d times", len(w.rt.called(first)))
+				}
+				if tt.removed {
+					return
+				}
+				if got := why(r.Kept, images[0].ID); got != "its last removal did not work" {
+					t.Errorf("kept: %s", got)
+				}
+				// Not again at once, but after a while.
+				w.clock.add(stuckFor - 1)
+				w.Collect(t.Context(), anyImage)
+				if len(w.rt.called(first)) != 1 {
+					t.Error("asked again at once")
+				}
+				w.clock.add(1)
+				delete(w.rt.faults, first)
+				r = w.Collect(t.Context(), anyImage)[0]
+				equal(t, "removed later", ids(r.Removed), []string{images[0].ID})
+			})
+		})
+	}
+	t.Run("two in a row that hang end the step", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withImages(t, 4, 10)
+			w.rt.faults["RemoveImage"] = hang
+			r := w.Collect(t.Context(), anyImage)[0]
+			if n := len(w.rt.called("RemoveImage")); n != 2 || len(r.Removed) != 0 {
+				t.Errorf("asked %d times: %+v", n, r)
+			}
+		})
+	})
+	t.Run("what an interrupted removal strands goes later", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 1, 10)
+		w.rt.faults[first] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.images[0].Tags, w.rt.images[0].Digests = nil, nil
+			return true, cri.ErrTimeout
+		}
+		w.Collect(t.Context(), anyImage)
+		delete(w.rt.faults, first)
+		w.clock.add(stuckFor)
+		r := w.Collect(t.Context(), anyImage)[0]
+		equal(t, "removed", ids(r.Removed), []string{images[0].ID})
+	})
+	t.Run("the list cannot be had after a removal", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withImages(t, 3, 10)
+		w.rt.faults[first] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.faults["Images"] = unavailable
+			return false, nil
+		}
+		r := w.Collect(t.Context(), anyImage)[0]
+		if len(r.Removed) != 0 || len(w.rt.called("RemoveImage")) != 1 || !errors.Is(r.Err(), cri.ErrUnavailable) {
+			t.Errorf("report: %+v", r)
+		}
+	})
+}
+
+// A container that comes between the listing and a removal keeps its image.
+func TestCollectImagesListsBeforeEach(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Options{})
+	images := w.withImages(t, 3, 10)
+	w.rt.faults["RemoveImage "+images[0].ID] = func(context.Context) (bool, error) {
+		w.rt.mu.Lock()
+		defer w.rt.mu.Unlock()
+		w.rt.containers = []cri.Container{{ID: "new", State: cri.Created, Image: images[1].Tags[0]}}
+		return false, nil
+	}
+	r := w.Collect(t.Context(), anyImage)[0]
+	equal(t, "removed", ids(r.Removed), []string{images[0].ID, images[2].ID})
+	if got := why(r.Kept, images[1].ID); got != "in use: container new" {
+		t.Errorf("kept: %s", got)
+	}
+	if n, removals := len(w.rt.called("Containers")), len(w.rt.called("RemoveImage")); n < 1+removals {
+		t.Errorf("containers listed %d times for %d removals", n, removals)
+	}
+}
+
+func TestCollectImagesUses(t *testing.T) {
+	t.Parallel()
+	t.Run("image volumes, asked for once", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 2, 10)
+		w.rt.containers = []cri.Container{{ID: "c", Image: "x:1"}, {ID: "d", Image: "x:1"}}
+		w.rt.details["c"] = cri.ContainerDetail{Mounts: []cri.Mount{{Image: images[0].Tags[0]}}}
+		r := w.Collect(t.Context(), anyImage)[0]
+		equal(t, "removed", ids(r.Removed), []string{images[1].ID})
+		equal(t, "asked", w.rt.called("ContainerDetail"), []string{"ContainerDetail c", "ContainerDetail d"})
+	})
+	t.Run("without the details nothing goes", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withImages(t, 2, 10)
+		w.rt.containers = []cri.Container{{ID: "c"}}
+		w.rt.faults["ContainerDetail"] = refuse
+		r := w.Collect(t.Context(), anyImage)[0]
+		if len(r.Removed) != 0 || !errors.Is(r.Err(), cri.ErrRefused) {
+			t.Errorf("report: %+v", r)
+		}
+		w.rt.faults["ContainerDetail"] = gone
+		if r = w.Collect(t.Context(), anyImage)[0]; len(r.Removed) != 2 {
+			t.Errorf("a container that is gone holds up: %+v", r)
+		}
+	})
+	t.Run("sandbox images of every sandbox, asked for once", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 3, 10)
+		w.rt.status.SandboxImage = ""
+		w.rt.sandboxes = []cri.Sandbox{sandbox("s1", "p", true, epoch), sandbox("s2", "q", false, epoch)}
+		w.rt.pause["s1"], w.rt.pause["s2"] = images[0].Tags[0], images[1].ID
+		for range 2 {
+			r := w.Collect(t.Context(), anyImage)[0]
+			if len(r.Kept) != 2 {
+				t.Errorf("kept: %+v", r.Kept)
+			}
+		}
+		equal(t, "asked", w.rt.called("SandboxDetail"), []string{"SandboxDetail s1", "SandboxDetail s2"})
+	})
+	t.Run("a sandbox with a hung shim", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			images := w.withImages(t, 2, 10)
+			w.rt.status.SandboxImage = ""
+			w.rt.sandboxes = []cri.Sandbox{sandbox("s1", "p", true, epoch), sandbox("s2", "q", true, epoch)}
+			w.rt.pause["s2"] = images[0].Tags[0]
+			w.rt.faults["SandboxDetail s1"] = func(context.Context) (bool, error) { return true, cri.ErrTimeout }
+			r := w.Collect(t.Context(), anyImage)[0]
+			equal(t, "removed", ids(r.Removed), []string{images[1].ID})
+			if n := len(w.rt.called("SandboxDetail s1")); n != 1 {
+				t.Errorf("asked %d times", n)
+			}
+			w.clock.add(askSandboxAgain)
+			w.Collect(t.Context(), anyImage)
+			if n := len(w.rt.called("SandboxDetail s1")); n != 2 {
+				t.Errorf("after a while asked %d times", n)
+			}
+		})
+	})
+	t.Run("no source tells the sandbox image: all stay", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withImages(t, 2, 10)
+		w.rt.status.SandboxImage = ""
+		w.rt.sandboxes = []cri.Sandbox{sandbox("s1", "p", true, epoch)}
+		w.rt.faults["SandboxDetail"] = refuse
+		r := w.Collect(t.Context(), anyImage)[0]
+		if len(r.Removed) != 0 || !strings.Contains(r.Kept[0].Why, "not known") {
+			t.Errorf("report: %+v", r)
+		}
+		// A runtime that pins says it by that.
+		w.rt.images = append(w.rt.images, cri.Image{ID: "sha256:ff", Pinned: true})
+		if r = w.Collect(t.Context(), anyImage)[0]; len(r.Removed) != 2 {
+			t.Errorf("with a pin: %+v", r)
+		}
+	})
+	t.Run("air-gap files, with notes", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 2, 10)
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "x.tar.zst"), 0, epoch)
+		p := anyImage
+		p.Images.AirGapDirs = []string{dir}
+		list, err := w.Images(t.Context(), p)
+		if err != nil || len(list.Notes) != 1 || len(removable(list.Verdicts)) != 2 || list.PinsSeen {
+			t.Errorf("list: %+v, %v", list, err)
+		}
+		writeFile(t, filepath.Join(dir, "list.txt"), images[0].Tags[0])
+		r := w.Collect(t.Context(), p)[0]
+		equal(t, "removed", ids(r.Removed), []string{images[1].ID})
+		if len(r.Notes) != 1 || why(r.Kept, images[0].ID) != "cannot be pulled again: it came from an air-gap file" {
+			t.Errorf("report: %+v", r)
+		}
+		p.Images.Prune = PruneAlways
+		if list, err = w.Images(t.Context(), p); err != nil || len(list.Notes) != 0 || len(removable(list.Verdicts)) != 1 {
+			t.Errorf("always: %+v, %v", list, err)
+		}
+	})
+}
+
+// The ledger is on disk before the first removal and after the last one, and
+// untouched by a dry run.
+func TestCollectImagesSavesLedger(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, err := OpenLedger(path, "boot", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(Options{Ledger: l})
+	images := w.withImages(t, 2, 10)
+	onDisk := func() []string {
+		saved, err := OpenLedger(path, "boot", w.clock.now().Boot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return saved.Images()
+	}
+	equal(t, "noticed", onDisk(), []string{cri.TrimID(images[0].ID), cri.TrimID(images[1].ID)})
+
+	w.rt.images = append(w.rt.images, cri.Image{ID: "sha256:aa", Pinned: true})
+	p := anyImage
+	p.DryRun = true
+	w.Collect(t.Context(), p)
+	if got := onDisk(); slices.Contains(got, "aa") {
+		t.Error("a dry run saved the ledger")
+	}
+	w.rt.faults["RemoveImage "+images[0].ID] = func(context.Context) (bool, error) {
+		if got := onDisk(); !slices.Contains(got, "aa") {
+			t.Errorf("before the first removal: %q", got)
+		}
+		return false, nil
+	}
+	p.DryRun = false
+	w.Collect(t.Context(), p)
+	equal(t, "after the last removal", onDisk(), []string{"aa"})
+}
+
+func TestNotice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Options{})
+	w.rt.faults["Images"] = unavailable
+	if err := w.Notice(t.Context()); !errors.Is(err, cri.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	delete(w.rt.faults, "Images")
+	w.rt.faults["Containers"] = unavailable
+	if err := w.Notice(t.Context()); !errors.Is(err, cri.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	delete(w.rt.faults, "Containers")
+	w.rt.images = []cri.Image{image(0, 1)}
+	w.rt.containers = []cri.Container{{ID: "c", Image: image(0, 1).Tags[0]}}
+	if err := w.Notice(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if h := w.ledger.history(image(0, 1).ID, w.clock.now().Boot); !h.used {
+		t.Errorf("not noticed: %+v", h)
+	}
+}

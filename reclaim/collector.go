@@ -1,0 +1,121 @@
+package reclaim
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Options are what a collector needs beside the runtime.
+type Options struct {
+	Ledger *Ledger       // nil = one that is kept in memory
+	Logs   Logs          // "" = none
+	Clock  func() Moment // both clocks, read together
+	Memory MemoryReclaimer
+}
+
+// Collector frees what nobody needs. Between its runs it remembers what the
+// rules ask for: when things were first seen, what was read of air-gap files, and
+// which images would not go. It may be used from several goroutines: runs wait for
+// each other.
+type Collector struct {
+	runtime Runtime
+	ledger  *Ledger
+	logs    Logs
+	clock   func() Moment
+	memory  MemoryReclaimer
+
+	turn   chan struct{} // holds one element while a run goes on
+	seen   Sightings
+	airgap AirGap
+	uses   useCache
+
+	mu    sync.Mutex
+	stuck map[string]time.Duration // by image id: since boot, when its removal did not work
+}
+
+// NewCollector returns a collector for a runtime.
+func NewCollector(rt Runtime, o Options) *Collector {
+	if o.Ledger == nil {
+		o.Ledger = NewLedger("")
+	}
+	return &Collector{
+		runtime: rt, ledger: o.Ledger, logs: o.Logs, clock: o.Clock, memory: o.Memory,
+		turn: make(chan struct{}, 1), stuck: map[string]time.Duration{},
+	}
+}
+
+// Plan says what to free.
+type Plan struct {
+	Steps []Step // they run in the order of Steps(), each once
+	// Target measures how much is still missing. It is asked before the first
+	// removal and after each one, and nothing is removed once it is met. Without it,
+	// all that may go goes.
+	Target Target
+	// Expire removes images past max_age whether or not the target is met.
+	Expire     bool
+	DryRun     bool // do all but the removals
+	Containers ContainerPolicy
+	Images     ImagePolicy
+	Memory     []MemoryTarget
+	// RuntimeSince is when the runtime began to answer, in boot time: for a while it
+	// may not list all it has.
+	RuntimeSince time.Duration
+}
+
+// Collect runs the steps of a plan until its target is met, and reports each
+// step that ran: none when the target is met from the start.
+func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil
+	}
+	g := gauge{target: p.Target, dryRun: p.DryRun}
+	first := g.measure(ctx)
+	pretended := map[string]bool{}
+	var reports []Report
+	for _, step := range Steps() {
+		if !slices.Contains(p.Steps, step) || g.met() && !(p.Expire && step == StepImages) {
+			continue
+		}
+		j := &job{Collector: c, plan: p, gauge: &g, pretended: pretended, report: Report{Step: step, DryRun: p.DryRun}}
+		r := j.run(ctx, first)
+		reports = append(reports, r)
+		if ctx.Err() != nil || g.err != nil {
+			break
+		}
+	}
+	return reports
+}
+
+// Notice lists what there is and takes it into the ledger and the sightings,
+// without removing anything: the more often, the better the ages. It saves the
+// ledger at most once an hour.
+func (c *Collector) Notice(ctx context.Context) error {
+	inv, err := c.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	if _, _, err := c.imageUse(ctx, inv); err != nil {
+		return err
+	}
+	return c.ledger.SaveDue(c.clock().Boot)
+}
+
+// inventory lists the containers and sandboxes. Sandboxes come second, so that
+// a container's is among them.
+func (c *Collector) inventory(ctx context.Context) (Inventory, error) {
+	var inv Inventory
+	var err error
+	if inv.Containers, err = c.runtime.Containers(ctx); err != nil {
+		return Inventory{}, err
+	}
+	if inv.Sandboxes, err = c.runtime.Sandboxes(ctx); err != nil {
+		return Inventory{}, err
+	}
+	c.seen.See(inv, c.clock())
+	return inv, nil
+}

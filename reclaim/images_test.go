@@ -1,0 +1,236 @@
+package reclaim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// pullable is a policy under which ages are the only thing that counts.
+var pullable = ImagePolicy{Prune: PruneAuto}
+
+func usedBy(images ...cri.Image) ImageUse {
+	use := ImageUse{SandboxImages: []string{"registry.local/sandbox:1"}}
+	for _, img := range images {
+		use.Containers = append(use.Containers, cri.Container{ID: "c-" + img.ID, ImageID: img.ID})
+	}
+	return use
+}
+
+func removable(vs []Verdict) []string {
+	out := []string{}
+	for _, v := range vs {
+		if v.Removable {
+			out = append(out, v.Name)
+		}
+	}
+	return out
+}
+
+// The kubelet's own tests of which images it frees, in which order (M5 to M13).
+// It frees by the sizes a runtime tells; criguard measures.
+func TestJudgeImagesLikeKubelet(t *testing.T) {
+	t.Parallel()
+	a, b, c := image(0, 1024), image(1, 2048), image(2, 2048)
+	pin := func(i cri.Image) cri.Image { i.Pinned = true; return i }
+	now := 100 * time.Hour
+	tests := []struct {
+		name   string
+		images []cri.Image
+		used   []cri.Image
+		policy ImagePolicy
+		prep   func(*Ledger)
+		want   []cri.Image // that may go, in order
+	}{
+		{"M5 the unused one", []cri.Image{a, b}, []cri.Image{b}, pullable, nil, []cri.Image{a}},
+		{"M6 all unused ones", []cri.Image{a, b, c}, []cri.Image{c}, pullable, nil, []cri.Image{a, b}},
+		{"M7 younger than min_age", []cri.Image{a, b, c}, []cri.Image{c}, ImagePolicy{Prune: PruneAuto, MinAge: 3 * time.Second},
+			func(l *Ledger) { l.Note([]cri.Image{a, b, c}, usedOnly(), now-3*time.Second+1) }, nil},
+		{"M7 min_age later", []cri.Image{a, b, c}, []cri.Image{c}, ImagePolicy{Prune: PruneAuto, MinAge: 3 * time.Second},
+			func(l *Ledger) { l.Note([]cri.Image{a, b, c}, usedOnly(), now-3*time.Second) }, []cri.Image{a, b}},
+		{"M8 the least recently used one first", []cri.Image{a, b}, nil, pullable, func(l *Ledger) {
+			l.Note([]cri.Image{a, b}, usedOnly(a), time.Hour)
+			l.Note([]cri.Image{a, b}, usedOnly(b), 2*time.Hour)
+		}, []cri.Image{a, b}},
+		{"M9 never used before used", []cri.Image{a, b}, nil, pullable, func(l *Ledger) {
+			l.Note([]cri.Image{a}, usedOnly(a), time.Hour)
+			l.Note([]cri.Image{a, b}, usedOnly(), 2*time.Hour)
+		}, []cri.Image{b, a}},
+		{"M10 one is pinned", []cri.Image{pin(a), b}, nil, pullable, nil, []cri.Image{b}},
+		{"M11 none is pinned", []cri.Image{a, b}, nil, pullable, nil, []cri.Image{a, b}},
+		{"M12 both are pinned", []cri.Image{pin(a), pin(b)}, nil, pullable, nil, nil},
+		{"M13 the sandbox image is pinned", []cri.Image{pin(a), b}, []cri.Image{b}, pullable, nil, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := NewLedger("boot")
+			if tt.prep != nil {
+				tt.prep(l)
+			}
+			vs := JudgeImages(tt.images, usedBy(tt.used...), tt.policy, l, now)
+			var want []string
+			for _, img := range tt.want {
+				want = append(want, displayName(img))
+			}
+			equal(t, "may go", removable(vs), want)
+			if len(vs) != len(tt.images) {
+				t.Errorf("%d verdicts for %d images", len(vs), len(tt.images))
+			}
+		})
+	}
+}
+
+// Each reason keeps an image by itself, and says so.
+func TestJudgeImagesReasons(t *testing.T) {
+	t.Parallel()
+	now := 100 * time.Hour
+	old := func(l *Ledger, images ...cri.Image) { l.Note(images, usedOnly(images...), time.Hour) }
+	policy := ImagePolicy{Prune: PruneAuto, MinAge: 2 * time.Minute, UnusedGrace: 24 * time.Hour}
+	tests := []struct {
+		name  string
+		image func(*cri.Image)
+		use   func(*ImageUse)
+		pol   func(*ImagePolicy)
+		prep  func(*Ledger, cri.Image)
+		why   string // "" = may go
+	}{
+		{name: "nothing speaks for it"},
+		{name: "a dead container", use: func(u *ImageUse) {
+			u.Containers = []cri.Container{{ID: "0123", State: cri.Exited, Image: "registry.example/app0:1"}}
+		}, why: "in use: container 0123"},
+		{name: "a container by digest alone", use: func(u *ImageUse) {
+			u.Containers = []cri.Container{{ID: "0123", ImageRef: image(0, 1).Digests[0]}}
+		}, why: "in use: container 0123"},
+		{name: "an image volume", use: func(u *ImageUse) {
+			u.Details = []cri.ContainerDetail{{Container: cri.Container{ID: "0123"}, Mounts: []cri.Mount{{Image: "registry.example/app0:1"}}}}
+		}, why: "in use: image volume of container 0123"},
+		{name: "the sandbox image", use: func(u *ImageUse) { u.SandboxImages = []string{"registry.example/app0:1"} }, why: "in use: sandbox image"},
+		{name: "a sandbox image by its name", image: func(i *cri.Image) { i.Tags = []string{"k8s.gcr.io/pause-arm64:3.1"} }, why: "a sandbox image, by its name"},
+		{name: "a mirrored one", image: func(i *cri.Image) { i.Tags = []string{"rancher/mirrored-pause:3.6"} }, why: "a sandbox image, by its name"},
+		{name: "only alike", image: func(i *cri.Image) {
+			i.Tags, i.Digests = []string{"a.example/pauser:1"}, []string{"a.example/pauser@sha256:01"}
+		}},
+		{name: "pinned", image: func(i *cri.Image) { i.Pinned = true }, why: "pinned"},
+		{name: "pinned once", prep: func(l *Ledger, i cri.Image) {
+			i.Pinned = true
+			old(l, i)
+		}, why: "was pinned before"},
+		{name: "a keep pattern", pol: func(p *ImagePolicy) { p.Keep = []string{"x", "registry.example/*"} }, why: `kept by "registry.example/*"`},
+		{name: "no repository digest", image: func(i *cri.Image) { i.Digests = nil }, why: "cannot be pulled again: it has no repository digest"},
+		{name: "a local name", image: func(i *cri.Image) { i.Tags = append(i.Tags, "localhost/app:1") }, why: "cannot be pulled again: localhost/app:1 is a local name"},
+		{name: "a registry on this node", image: func(i *cri.Image) { i.Digests = append(i.Digests, "127.0.0.1:5000/app@sha256:02") },
+			why: "cannot be pulled again: 127.0.0.1:5000/app@sha256:02 is a local name"},
+		{name: "a second name, given here", image: func(i *cri.Image) { i.Tags = append(i.Tags, "other.example/app:1") },
+			why: "cannot be pulled again: other.example/app:1 has no repository digest"},
+		{name: "a second tag of the repository", image: func(i *cri.Image) { i.Tags = append(i.Tags, "registry.example/app0:2") }},
+		{name: "no tag", image: func(i *cri.Image) { i.Tags = nil }},
+		{name: "an air-gap file, by tag", use: func(u *ImageUse) { u.AirGap = []string{"x", "registry.example/app0:1"} }, why: "cannot be pulled again: it came from an air-gap file"},
+		{name: "an air-gap file, by digest", use: func(u *ImageUse) { u.AirGap = []string{"any@" + strings.SplitN(image(0, 1).Digests[0], "@", 2)[1]} },
+			why: "cannot be pulled again: it came from an air-gap file"},
+		{name: "always: whether or not it can be pulled", pol: func(p *ImagePolicy) { p.Prune = PruneAlways }, image: func(i *cri.Image) { i.Digests = nil }},
+		{name: "always: but pinned", pol: func(p *ImagePolicy) { p.Prune = PruneAlways }, image: func(i *cri.Image) { i.Pinned = true }, why: "pinned"},
+		{name: "never", pol: func(p *ImagePolicy) { p.Prune = PruneNever }, why: "pruning is switched off"},
+		{name: "a mode nobody knows", pol: func(p *ImagePolicy) { p.Prune = "" }, why: "pruning is switched off"},
+		{name: "younger than min_age", prep: func(l *Ledger, i cri.Image) { l.Note([]cri.Image{i}, usedOnly(i), now-2*time.Minute+1) }, why: "younger than min_age"},
+		{name: "unknown to the ledger", prep: func(*Ledger, cri.Image) {}, why: "younger than min_age"},
+		{name: "never used and new", prep: func(l *Ledger, i cri.Image) { l.Note([]cri.Image{i}, usedOnly(), now-24*time.Hour+1) }, why: "never used and younger than unused_grace"},
+		{name: "never used for long", prep: func(l *Ledger, i cri.Image) { l.Note([]cri.Image{i}, usedOnly(), now-24*time.Hour) }},
+		{name: "used by a sandbox we stopped", prep: func(l *Ledger, i cri.Image) {
+			old(l, i)
+			l.NoteStopped([]string{i.ID}, now-24*time.Hour+1)
+		}, why: "used by a sandbox that was stopped under pressure in the last 24h"},
+		{name: "used by a sandbox we stopped a day ago", prep: func(l *Ledger, i cri.Image) {
+			old(l, i)
+			l.NoteStopped([]string{i.ID}, now-24*time.Hour)
+		}},
+		{name: "the runtime has just started", use: func(u *ImageUse) { u.Hold = "held" }, why: "held"},
+		{name: "the sandbox image is not known", use: func(u *ImageUse) { u.SandboxImages = nil }, why: "which image the sandboxes use is not known"},
+		{name: "it would not go", use: func(u *ImageUse) { u.Stuck = map[string]bool{image(0, 1).ID: true} }, why: "its last removal did not work"},
+		{name: "remains of a removal", image: func(i *cri.Image) { i.Tags, i.Digests = nil, nil }, prep: func(l *Ledger, i cri.Image) {
+			old(l, i)
+			l.NoteRemoving(i.ID)
+		}},
+		{name: "nameless, but nobody removed it", image: func(i *cri.Image) { i.Tags, i.Digests = nil, nil }, why: "cannot be pulled again: it has no repository digest"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			img, use, p, l := image(0, 1), usedBy(), policy, NewLedger("boot")
+			img.Tags, img.Digests = slices.Clone(img.Tags), slices.Clone(img.Digests)
+			if tt.image != nil {
+				tt.image(&img)
+			}
+			if tt.use != nil {
+				tt.use(&use)
+			}
+			if tt.pol != nil {
+				tt.pol(&p)
+			}
+			if tt.prep != nil {
+				tt.prep(l, img)
+			} else {
+				old(l, img)
+			}
+			if tt.name == "pinned once" {
+				img.Pinned = false
+			}
+			v := JudgeImages([]cri.Image{img}, use, p, l, now)[0]
+			switch {
+			case tt.why == "" && (!v.Removable || v.Position != 1):
+				t.Errorf("stays: %s", v.Why)
+			case tt.why != "" && (v.Removable || v.Why != tt.why || v.Position != 0):
+				t.Errorf("removable %v: %s, want %s", v.Removable, v.Why, tt.why)
+			}
+		})
+	}
+}
+
+// max_age counts from the later of the last use and the first sight: an image
+// pulled a minute ago and not used yet is not expired, however high its age limit.
+func TestJudgeImagesMaxAge(t *testing.T) {
+	t.Parallel()
+	a, b, c := image(0, 1), image(1, 1), image(2, 1)
+	l := NewLedger("boot")
+	l.Note([]cri.Image{a}, usedOnly(a), 10*time.Hour)
+	l.Note([]cri.Image{a, b}, usedOnly(), 15*time.Hour)
+	l.Note([]cri.Image{a, b, c}, usedOnly(), 19*time.Hour)
+	p := ImagePolicy{Prune: PruneAuto, MaxAge: 5 * time.Hour}
+	expired := func(now time.Duration) (out []string) {
+		for _, v := range JudgeImages([]cri.Image{a, b, c}, usedBy(), p, l, now) {
+			if v.Expired {
+				out = append(out, v.Name)
+			}
+		}
+		return out
+	}
+	equal(t, "at 20h: exactly max_age is not longer", expired(20*time.Hour), []string{displayName(a)})
+	equal(t, "at 20h and a bit", expired(20*time.Hour+1), []string{displayName(b), displayName(a)})
+	p.MaxAge = 0
+	equal(t, "switched off", expired(1000*time.Hour), nil)
+}
+
+// The order is total: the same images in any order get the same verdicts.
+func TestJudgeImagesOrder(t *testing.T) {
+	t.Parallel()
+	var images []cri.Image
+	l := NewLedger("boot")
+	for n := range 30 {
+		images = append(images, image(n, int64(n)))
+	}
+	for n := range 30 {
+		l.Note(images, usedOnly(images[n%7], images[n%5]), time.Duration(n/3)*time.Hour)
+	}
+	use := usedBy(images[3], images[4])
+	first := JudgeImages(images, use, pullable, l, 50*time.Hour)
+	slices.Reverse(images)
+	second := JudgeImages(images, use, pullable, l, 50*time.Hour)
+	for i := range first {
+		if first[i].ID != second[i].ID || first[i].Position != second[i].Position {
+			t.Fatalf("place %d: %s, then %s", i, first[i].Name, second[i].Name)
+		}
+	}
+}

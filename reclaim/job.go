@@ -1,0 +1,290 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// Deadlines of one removal. A client may have shorter ones of its own.
+const (
+	removeFor      = time.Minute
+	removeImageFor = 5 * time.Minute // an interrupted one leaves remains
+	// stopDeadFor is the grace period of a container whose state the runtime has
+	// lost, before it is removed.
+	stopDeadFor = 10 * time.Second
+	// maxTimeouts in a row end a step: the runtime hangs, not one removal.
+	maxTimeouts = 2
+)
+
+const whyMet = "the target is met"
+
+// job is one step under way.
+type job struct {
+	*Collector
+	plan     Plan
+	gauge    *gauge
+	report   Report
+	timeouts int
+	settled  bool // nothing was removed since the room was last waited for
+	ended    bool // the runtime is gone or hangs
+	// pretended is what earlier steps of a dry run would have removed, by id.
+	pretended map[string]bool
+}
+
+// run runs one step; unmeasured is why the target could not be asked, if so.
+func (j *job) run(ctx context.Context, unmeasured error) Report {
+	started, before := time.Now(), j.gauge.room
+	switch {
+	case unmeasured != nil:
+		j.report.fail(Item{}, unmeasured)
+	case j.report.Step == StepMemory:
+		j.reclaimMemory(ctx)
+	case j.report.Step == StepContainers:
+		j.collectContainers(ctx)
+	case j.report.Step == StepSandboxes:
+		j.collectSandboxes(ctx)
+	case j.report.Step == StepLogs:
+		j.collectLogs(ctx)
+	case j.report.Step == StepImages:
+		j.collectImages(ctx)
+	}
+	j.finish(ctx)
+	r := j.report
+	r.Met, r.Took = j.gauge.met(), time.Since(started)
+	if !j.plan.DryRun {
+		r.Freed, r.FreedInodes = j.gauge.room.Bytes-before.Bytes, j.gauge.room.Inodes-before.Inodes
+	}
+	return r
+}
+
+// inventory lists what there is, and would be after the removals a dry run
+// pretends.
+func (j *job) inventory(ctx context.Context) (Inventory, error) {
+	inv, err := j.Collector.inventory(ctx)
+	inv.Containers = slices.DeleteFunc(inv.Containers, func(c cri.Container) bool { return j.pretended[c.ID] })
+	inv.Sandboxes = slices.DeleteFunc(inv.Sandboxes, func(b cri.Sandbox) bool { return j.pretended[b.ID] })
+	return inv, err
+}
+
+// over reports whether nothing more can be removed in this step.
+func (j *job) over(ctx context.Context) bool {
+	return j.ended || j.gauge.err != nil || ctx.Err() != nil
+}
+
+// each removes items one after another until the target is met. check looks once
+// more at an item and says why it stays after all; "" = it goes.
+func (j *job) each(ctx context.Context, items []Item,
+	check func(context.Context, Item) (string, error), remove func(context.Context, Item) error,
+) {
+	for i, it := range items {
+		if j.over(ctx) {
+			return
+		}
+		if j.gauge.met() {
+			for _, left := range items[i:] {
+				j.keep(left, whyMet)
+			}
+			return
+		}
+		why, err := check(ctx, it)
+		if err == nil && why == "" && !j.plan.DryRun {
+			call, cancel := context.WithTimeout(ctx, removeFor)
+			err = remove(call, it)
+			cancel()
+		}
+		switch {
+		case err != nil:
+			j.failed(it, err)
+		case why != "":
+			j.keep(it, why)
+		default:
+			j.removed(ctx, it)
+		}
+	}
+}
+
+func (j *job) keep(it Item, why string) {
+	it.Why = why
+	j.report.Kept = append(j.report.Kept, it)
+}
+
+// failed notes a removal that did not work. One that hangs or is refused is
+// nothing to the rest.
+func (j *job) failed(it Item, err error) {
+	j.report.fail(it, err)
+	switch {
+	case errors.Is(err, cri.ErrUnavailable):
+		j.ended = true
+	case errors.Is(err, cri.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		j.timeouts++
+		j.ended = j.timeouts >= maxTimeouts
+	}
+}
+
+// removed takes in that an item went, and measures. What a runtime frees behind
+// its answer is waited for after the first, second, fourth, eighth … removal: so at
+// most twice as much goes as has to, and a thousand removals do not wait a thousand
+// times.
+func (j *job) removed(ctx context.Context, it Item) {
+	j.report.Removed = append(j.report.Removed, it)
+	j.timeouts, j.settled = 0, false
+	j.pretended[it.ID] = j.plan.DryRun
+	before := j.gauge.room.Bytes
+	if err := j.gauge.after(ctx, it); err != nil {
+		j.report.fail(Item{}, err)
+		return
+	}
+	if n := len(j.report.Removed); it.Kind == KindImage || n&(n-1) == 0 {
+		j.settle(ctx, before, it.Size)
+	}
+}
+
+// finish waits for what the last removals free, before a dearer step begins.
+func (j *job) finish(ctx context.Context) {
+	if len(j.report.Removed) > 0 && !j.settled && !j.over(ctx) {
+		j.settle(ctx, j.gauge.room.Bytes, 0)
+	}
+	if err := ctx.Err(); err != nil {
+		j.report.fail(Item{}, fmt.Errorf("collect %s: %w", j.report.Step, err))
+	}
+}
+
+func (j *job) settle(ctx context.Context, before, expected int64) {
+	j.settled = true
+	if err := j.gauge.settle(ctx, before, expected); err != nil && ctx.Err() == nil {
+		j.report.fail(Item{}, err)
+	}
+}
+
+// collectContainers removes dead containers and their logs.
+func (j *job) collectContainers(ctx context.Context) {
+	inv, err := j.inventory(ctx)
+	if err != nil {
+		j.failed(Item{}, err)
+		return
+	}
+	sel := SelectContainers(inv, j.plan.Containers, &j.seen, j.clock())
+	j.report.Kept = sel.Keep
+	var detail cri.ContainerDetail
+	check := func(ctx context.Context, it Item) (string, error) {
+		var err error
+		if detail, err = j.runtime.ContainerDetail(ctx, it.ID); errors.Is(err, cri.ErrGone) {
+			return "gone already", nil
+		}
+		if err == nil && detail.State == cri.Running {
+			return "runs again", nil
+		}
+		return "", err
+	}
+	j.each(ctx, sel.Remove, check, func(ctx context.Context, it Item) error {
+		if detail.State == cri.Unknown {
+			if err := unlessGone(j.runtime.StopContainer(ctx, it.ID, stopDeadFor)); err != nil {
+				return err
+			}
+		}
+		if err := unlessGone(j.runtime.RemoveContainer(ctx, it.ID)); err != nil {
+			return err
+		}
+		if err := j.logs.RemoveOf(detail.LogPath, detail.Name, detail.Attempt); err != nil {
+			j.report.fail(it, err) // the container is gone all the same
+		}
+		return nil
+	})
+}
+
+// collectSandboxes removes dead sandboxes.
+func (j *job) collectSandboxes(ctx context.Context) {
+	inv, err := j.inventory(ctx)
+	if err != nil {
+		j.failed(Item{}, err)
+		return
+	}
+	sel := SelectSandboxes(inv, j.plan.Containers, &j.seen, j.clock())
+	j.report.Kept = sel.Keep
+	check := func(ctx context.Context, it Item) (string, error) {
+		sandbox, err := j.runtime.Sandbox(ctx, it.ID)
+		if errors.Is(err, cri.ErrGone) {
+			return "gone already", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if sandbox.Ready {
+			return "ready again", nil
+		}
+		inv, err := j.inventory(ctx)
+		if err != nil {
+			return "", err
+		}
+		if slices.ContainsFunc(inv.Containers, func(c cri.Container) bool { return c.SandboxID == it.ID }) {
+			return "has containers", nil
+		}
+		return "", nil
+	}
+	j.each(ctx, sel.Remove, check, func(ctx context.Context, it Item) error {
+		// Stopping takes the network down, where that was left undone.
+		if err := unlessGone(j.runtime.StopSandbox(ctx, it.ID)); err != nil {
+			return err
+		}
+		return unlessGone(j.runtime.RemoveSandbox(ctx, it.ID))
+	})
+}
+
+// collectLogs removes the log directories of pods that are gone. A listing that
+// may lack pods removes nothing.
+func (j *job) collectLogs(ctx context.Context) {
+	if j.logs == "" {
+		return
+	}
+	dirs, err := j.logs.List() // first: a pod whose directory is there has had its chance to be listed
+	if err != nil {
+		j.failed(Item{}, err)
+		return
+	}
+	inv, err := j.inventory(ctx)
+	if err != nil {
+		j.failed(Item{}, err)
+		return
+	}
+	now := j.clock()
+	sel := SelectLogs(dirs, inv, j.plan.Containers.MinAge, now)
+	j.report.Kept = sel.Keep
+	if why := j.plan.hold(now.Boot); why != "" {
+		for _, it := range sel.Remove {
+			j.keep(it, why)
+		}
+		return
+	}
+	check := func(ctx context.Context, it Item) (string, error) {
+		inv, err := j.inventory(ctx)
+		if err != nil {
+			return "", err
+		}
+		if uid, _ := logUID(it.Name); inv.has(uid) {
+			return "its pod is back", nil
+		}
+		return "", nil
+	}
+	j.each(ctx, sel.Remove, check, func(_ context.Context, it Item) error { return j.logs.Remove(it.Name) })
+}
+
+// hold says why a listing is not to be trusted to be whole; "" = it is.
+func (p *Plan) hold(now time.Duration) string {
+	if now-p.RuntimeSince < p.Images.Hold {
+		return "the runtime started less than hold_after_runtime_restart ago"
+	}
+	return ""
+}
+
+// unlessGone makes the removal of what is gone a success.
+func unlessGone(err error) error {
+	if errors.Is(err, cri.ErrGone) {
+		return nil
+	}
+	return err
+}

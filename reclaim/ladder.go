@@ -1,0 +1,215 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Times of the ladder.
+const (
+	// pollFirst to pollLast is how often the cgroups are looked at: a killed process
+	// is gone within a millisecond, one with gigabytes takes 60 ms for each.
+	pollFirst = time.Millisecond
+	pollLast  = 20 * time.Millisecond
+	// rekillEvery repeats a kill for what was forked or thawed since.
+	rekillEvery = 200 * time.Millisecond
+	// settleFor bounds how long killed processes are waited for before the stop
+	// counts as one that did not empty the cgroups.
+	settleFor = 10 * time.Second
+	// chaseFor bounds how long the runtime is asked for its confirmation.
+	chaseFor = time.Minute
+)
+
+// maxStopErrors bounds a report.
+const maxStopErrors = 16
+
+// leaf is a container and what is known of it.
+type leaf struct {
+	id   string
+	path string // of its cgroup; "" = the runtime's word counts instead
+
+	// Guarded by Stop.mu.
+	populated bool // a process was seen in it
+	empty     bool
+	stopped   bool // by the runtime's word
+}
+
+// findLeaves takes the container cgroups that may be killed: each below the
+// pod's own where that is known, and none of them above or the same as another
+// one, since a pod's own cgroup holds what the runtime itself runs.
+func (s *Stop) findLeaves() []*leaf {
+	pod := cleanCgroup(s.req.Cgroup)
+	leaves := make([]*leaf, len(s.req.Containers))
+	for i, c := range s.req.Containers {
+		leaves[i] = &leaf{id: c.ID, path: cleanCgroup(c.Cgroup)}
+	}
+	for i, l := range leaves {
+		if l.path == "" {
+			continue
+		}
+		leafOnly := l.path != "/" && (pod == "" || strings.HasPrefix(l.path, strings.TrimSuffix(pod, "/")+"/"))
+		for j, other := range s.req.Containers {
+			o := cleanCgroup(other.Cgroup)
+			leafOnly = leafOnly && (i == j || o != l.path && !strings.HasPrefix(o, l.path+"/"))
+		}
+		if !leafOnly {
+			s.note(fmt.Errorf("stop %s: cgroup %q of container %s is not that of one container: not killed directly",
+				s.req.Pod, l.path, s.req.Containers[i].Name))
+			l.path = ""
+		}
+	}
+	return leaves
+}
+
+func cleanCgroup(rel string) string {
+	if rel == "" {
+		return ""
+	}
+	return path.Clean("/" + rel)
+}
+
+// run goes down the ladder, and talks to the runtime beside it.
+func (s *Stop) run(ctx context.Context) {
+	defer close(s.finished)
+	ctx, cancel := context.WithTimeout(ctx, s.req.Grace+s.req.StopTimeout+chaseFor)
+	defer cancel()
+	var talk sync.WaitGroup
+	talk.Go(func() { s.converse(ctx) })
+	s.watch(ctx)
+	close(s.done)
+	talk.Wait()
+}
+
+// watch looks at the cgroups until they are empty, and kills them when that
+// takes too long.
+func (s *Stop) watch(ctx context.Context) {
+	fallback := s.started.Add(s.req.Grace + s.req.StopTimeout)
+	lastKill := s.started
+	escalated := s.escalated
+	wait := pollFirst
+	for !s.look() {
+		now := time.Now()
+		if now.Sub(fallback) >= settleFor {
+			s.giveUp()
+			return
+		}
+		late := s.req.Fallback && !now.Before(fallback)
+		if s.isKilling() && now.Sub(lastKill) >= rekillEvery || late && !s.isKilling() {
+			s.kill(ByFallback)
+			lastKill, wait = now, pollFirst
+		}
+		select {
+		case <-ctx.Done():
+			s.note(fmt.Errorf("stop %s: %w", s.req.Pod, ctx.Err()))
+			return
+		case <-escalated:
+			escalated = nil
+			if soon := now.Add(s.req.StopTimeout); soon.Before(fallback) {
+				fallback = soon
+			}
+			lastKill, wait = now, pollFirst
+		case <-s.news:
+			wait = pollFirst
+		case <-time.After(wait):
+			wait = min(2*wait, pollLast)
+		}
+	}
+}
+
+// kill sends SIGKILL to every container cgroup that is not known to be empty,
+// in the calling goroutine.
+func (s *Stop) kill(by Method) {
+	for _, l := range s.leaves {
+		if s.isEmpty(l) || l.path == "" {
+			continue
+		}
+		n, err := s.cgroups.Kill(l.path)
+		if n == 0 && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		s.mu.Lock()
+		s.killing = true
+		if s.report.Method == ByRuntime {
+			s.report.Method = by
+		}
+		s.report.Killed += n
+		s.acted = s.acted || n > 0
+		s.mu.Unlock()
+		if err != nil {
+			s.note(fmt.Errorf("kill cgroup %s: %w", l.path, err))
+		}
+	}
+}
+
+// look reads the cgroups that are not known to be empty and reports whether all
+// containers have ended.
+func (s *Stop) look() bool {
+	for _, l := range s.leaves {
+		if l.path == "" || s.isEmpty(l) {
+			continue
+		}
+		populated, err := s.cgroups.Populated(l.path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.note(fmt.Errorf("look into cgroup %s: %w", l.path, err))
+			continue
+		}
+		populated = populated && err == nil
+		s.mu.Lock()
+		s.acted = s.acted || l.populated && !populated
+		l.populated = l.populated || populated
+		l.empty = !populated
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Of a sandbox without containers, only the runtime can tell the end.
+	ended := len(s.leaves) > 0 || s.report.Confirmed
+	for _, l := range s.leaves {
+		ended = ended && (l.empty || l.path == "" && l.stopped)
+	}
+	if ended && !s.report.Emptied {
+		s.report.Emptied, s.report.EmptiedAfter = true, time.Since(s.started)
+	}
+	return ended
+}
+
+func (s *Stop) giveUp() {
+	s.mu.Lock()
+	open := 0
+	for _, l := range s.leaves {
+		if !l.empty && !(l.path == "" && l.stopped) {
+			open++
+		}
+	}
+	s.mu.Unlock()
+	s.note(fmt.Errorf("stop %s: %d of %d containers have not ended", s.req.Pod, open, len(s.leaves)))
+}
+
+func (s *Stop) isEmpty(l *leaf) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.empty
+}
+
+func (s *Stop) isKilling() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.killing
+}
+
+// note keeps an error for the report, once.
+func (s *Stop) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := func(e error) bool { return e.Error() == err.Error() }
+	if len(s.report.Errors) < maxStopErrors && !slices.ContainsFunc(s.report.Errors, same) {
+		s.report.Errors = append(s.report.Errors, err)
+	}
+}

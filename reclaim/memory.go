@@ -1,0 +1,76 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+)
+
+// MemoryReclaimer makes the kernel reclaim memory of a cgroup (memory.reclaim of
+// cgroup v2). It returns an error that wraps EAGAIN when less could be reclaimed.
+type MemoryReclaimer interface {
+	MemoryReclaim(rel string, bytes int64) error
+}
+
+// MemoryTarget is a cgroup whose memory may be reclaimed.
+type MemoryTarget struct {
+	Cgroup string // relative to the hierarchy
+	Name   string
+	Bytes  int64 // at most so much
+}
+
+// Bounds of reclaiming memory: it goes to swap and to the disk, and a node whose
+// memory runs out cannot wait for that.
+const (
+	memoryChunk  = 32 << 20
+	memoryAtMost = 500 * time.Millisecond
+)
+
+// reclaimMemory asks for the memory of one cgroup after another, in the plan's
+// order, piece by piece.
+func (j *job) reclaimMemory(ctx context.Context) {
+	started := time.Now()
+	for _, t := range j.plan.Memory {
+		it := Item{Kind: KindCgroup, ID: t.Cgroup, Name: t.Name, Size: t.Bytes, Why: "reclaimed by the kernel"}
+		late := time.Since(started) >= memoryAtMost
+		switch {
+		case j.over(ctx):
+			return
+		case j.memory == nil:
+			j.keep(it, "memory cannot be reclaimed here")
+		case j.gauge.met():
+			j.keep(it, whyMet)
+		case late:
+			j.keep(it, "no time left")
+		default:
+			j.reclaimFrom(ctx, t, it, started)
+		}
+	}
+}
+
+func (j *job) reclaimFrom(ctx context.Context, t MemoryTarget, it Item, started time.Time) {
+	it.Size = 0
+	for it.Size < t.Bytes && !j.gauge.met() && !j.over(ctx) && time.Since(started) < memoryAtMost {
+		piece := Item{Size: min(t.Bytes-it.Size, memoryChunk)}
+		if !j.plan.DryRun {
+			err := j.memory.MemoryReclaim(t.Cgroup, piece.Size)
+			if errors.Is(err, syscall.EAGAIN) {
+				break // there is no more to be had
+			}
+			if err != nil {
+				j.failed(it, fmt.Errorf("reclaim memory of %s: %w", t.Name, err))
+				break
+			}
+		}
+		it.Size += piece.Size
+		if err := j.gauge.after(ctx, piece); err != nil {
+			j.report.fail(Item{}, err)
+		}
+	}
+	if it.Size > 0 {
+		j.report.Removed = append(j.report.Removed, it)
+	}
+	j.settled = true // the kernel frees before it answers
+}

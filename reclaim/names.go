@@ -1,0 +1,74 @@
+package reclaim
+
+import (
+	"strings"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// names lists every name of an image.
+func names(img cri.Image) []string {
+	all := make([]string, 0, len(img.Tags)+len(img.Digests)+1)
+	all = append(append(all, img.Tags...), img.Digests...)
+	if img.UserImage != "" {
+		all = append(all, img.UserImage)
+	}
+	return all
+}
+
+// displayName is the name people know an image by.
+func displayName(img cri.Image) string {
+	for _, name := range names(img) {
+		return name
+	}
+	return cri.TrimID(img.ID)
+}
+
+// repository is a name without tag and digest.
+func repository(r cri.Reference) string { return r.Registry + "/" + r.Repository }
+
+// isLocal reports whether a name points at this very node.
+func isLocal(r cri.Reference) bool {
+	host, _, _ := strings.Cut(r.Registry, ":")
+	return host == "localhost" || strings.HasPrefix(host, "127.")
+}
+
+// isPause reports whether a name is one that sandbox images go by.
+func isPause(r cri.Reference) bool {
+	name := r.Repository[strings.LastIndexByte(r.Repository, '/')+1:]
+	return name == "pause" || strings.HasPrefix(name, "pause-") || strings.HasPrefix(name, "mirrored-pause")
+}
+
+// matchesPattern reports whether a pattern with * (anything) and ? (any one
+// byte) matches the image's id, or a name of it: as listed, in full, or without
+// tag and digest.
+func matchesPattern(pattern string, img cri.Image) bool {
+	for _, name := range names(img) {
+		r := cri.ParseReference(name)
+		if glob(pattern, name) || glob(pattern, r.String()) || glob(pattern, repository(r)) {
+			return true
+		}
+	}
+	return glob(pattern, img.ID) || glob(pattern, cri.TrimID(img.ID))
+}
+
+// glob matches all of s, without ever going back behind the last star.
+func glob(pattern, s string) bool {
+	p, i, star, mark := 0, 0, -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			mark++
+			p, i = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

@@ -1,0 +1,122 @@
+package reclaim
+
+import (
+	"errors"
+	"time"
+)
+
+// Step is one way of freeing something.
+type Step string
+
+// The steps, in the order in which they run.
+const (
+	StepMemory     Step = "memory"     // the kernel reclaims memory of chosen cgroups
+	StepContainers Step = "containers" // dead containers with their logs
+	StepSandboxes  Step = "sandboxes"  // dead sandboxes
+	StepLogs       Step = "logs"       // log directories whose pod is gone
+	StepImages     Step = "images"     // unused images
+)
+
+// Steps lists all steps in their order.
+func Steps() []Step {
+	return []Step{StepMemory, StepContainers, StepSandboxes, StepLogs, StepImages}
+}
+
+// Devices are the devices (st_dev) on which things live.
+type Devices struct {
+	Images     uint64
+	Containers uint64 // writable layers, and what a runtime keeps of a sandbox
+	Logs       uint64
+}
+
+// StepsFor lists the steps that free something on the pressed device, in their
+// order.
+func StepsFor(pressed uint64, d Devices) []Step {
+	var steps []Step
+	if d.Containers == pressed {
+		steps = append(steps, StepContainers, StepSandboxes)
+	}
+	if d.Logs == pressed {
+		steps = append(steps, StepLogs)
+	}
+	if d.Images == pressed {
+		steps = append(steps, StepImages)
+	}
+	return steps
+}
+
+// Kind is what an item is.
+type Kind string
+
+// The kinds of items.
+const (
+	KindCgroup    Kind = "cgroup"
+	KindContainer Kind = "container"
+	KindSandbox   Kind = "sandbox"
+	KindLogs      Kind = "logs"
+	KindImage     Kind = "image"
+)
+
+// Item is one thing that was, would be, or was not removed.
+type Item struct {
+	Kind Kind          `json:"kind"`
+	ID   string        `json:"id"`
+	Name string        `json:"name"`
+	Size int64         `json:"size,omitempty"` // bytes as listed, an estimate of what it frees; 0 = not told
+	Age  time.Duration `json:"age"`            // since it was made; of an image, since it was first seen
+	// Used: an image was seen in use, last LastUsed ago.
+	Used     bool          `json:"used,omitempty"`
+	LastUsed time.Duration `json:"last_used,omitempty"`
+	Why      string        `json:"why"` // it may go, or stays
+}
+
+// Selection is what may go, first to go first, and what stays.
+type Selection struct {
+	Remove, Keep []Item
+}
+
+// Failure is what went wrong with one item, or with a whole step (no Kind).
+type Failure struct {
+	Kind    Kind   `json:"kind,omitempty"`
+	ID      string `json:"id,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Message string `json:"error"`
+	Err     error  `json:"-"` // nil when read back from a record
+}
+
+// Error makes a failure an error.
+func (f Failure) Error() string { return f.Message }
+
+// Unwrap gives the cause.
+func (f Failure) Unwrap() error { return f.Err }
+
+// Report is what one step did.
+type Report struct {
+	Step    Step   `json:"step"`
+	DryRun  bool   `json:"dry_run,omitempty"`
+	Removed []Item `json:"removed,omitempty"` // in a dry run: what would be
+	Kept    []Item `json:"kept,omitempty"`
+	// Freed is what became available on the target's filesystem meanwhile, by
+	// statfs, whoever freed or filled it; negative when more was written than
+	// freed. Zero without a target and in a dry run.
+	Freed       int64         `json:"freed"`
+	FreedInodes int64         `json:"freed_inodes,omitempty"`
+	Met         bool          `json:"met"` // the target was met when the step ended
+	Errors      []Failure     `json:"errors,omitempty"`
+	Notes       []string      `json:"notes,omitempty"` // which air-gap files could not be read
+	Took        time.Duration `json:"took"`
+}
+
+// fail notes what went wrong with an item; with the whole step for the zero item.
+func (r *Report) fail(it Item, err error) {
+	r.Errors = append(r.Errors, Failure{it.Kind, it.ID, it.Name, err.Error(), err})
+}
+
+// Err is all that went wrong, nil when nothing did.
+func (r *Report) Err() error {
+	errs := make([]error, len(r.Errors))
+	for i, f := range r.Errors {
+		errs[i] = f
+	}
+	return errors.Join(errs...)
+}
