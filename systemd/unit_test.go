@@ -1,0 +1,238 @@
+package systemd
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// unit is a parsed unit file: by "Section.Key" the values in their order. An empty
+// assignment clears what came before, as systemd.syntax(7) says.
+type unit map[string][]string
+
+func readUnit(t *testing.T) (u unit, text string) {
+	t.Helper()
+	b, err := os.ReadFile("criguard.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u = unit{}
+	section := ""
+	for i, line := range strings.Split(string(b), "\n") {
+		switch line = strings.TrimSpace(line); {
+		case line == "" || line[0] == '#' || line[0] == ';':
+		case line[0] == '[':
+			section = strings.Trim(line, "[]")
+		default:
+			key, value, ok := strings.Cut(line, "=")
+			if !ok || section == "" {
+				t.Fatalf("line %d: %q", i+1, line)
+			}
+			key = section + "." + key
+			if value == "" {
+				u[key] = []string{}
+			} else {
+				u[key] = append(u[key], value)
+			}
+		}
+	}
+	return u, string(b)
+}
+
+func (u unit) words(key string) []string { return strings.Fields(strings.Join(u[key], " ")) }
+
+func TestUnitSays(t *testing.T) {
+	u, _ := readUnit(t)
+	for _, c := range []struct{ key, want, why string }{
+		{"Service.Type", "notify", "READY=1 says when the node is guarded; notify-reload needs systemd 253"},
+		{"Service.ExecStart", "/usr/bin/criguard run", "the service"},
+		{"Service.ExecReload", "/bin/kill -HUP $MAINPID", "reload without notify-reload"},
+		{"Service.Restart", "always", "a guard that ended guards nothing"},
+		{"Service.RestartSec", "2", "soon"},
+		{"Unit.StartLimitIntervalSec", "0", "and for ever"},
+		{"Service.WatchdogSec", "30", "a hung loop is restarted"},
+		{"Service.OOMScoreAdjust", "-999", "the kernel kills it last"},
+		{"Service.LimitMEMLOCK", "infinity", "mlockall with MCL_FUTURE fails mappings beyond it"},
+		{"Service.MemoryMin", "32M", "kept from reclaim"},
+		{"Service.Environment", "GOMEMLIMIT=24MiB", "bounded"},
+		{"Service.Slice", "system.slice", "accounted as a service of the system, never a pod"},
+		{"Service.RuntimeDirectory", "criguard", "socket, lock, budget"},
+		{"Service.RuntimeDirectoryPreserve", "yes", "a crash loop must not refill the budget"},
+		{"Service.ProtectSystem", "strict", "writes nowhere else"},
+		{"Service.ProtectControlGroups", "no", "cgroup.kill, event_control and memory.reclaim are written to"},
+		{"Service.ProcSubset", "all", "meminfo and pressure are read"},
+		{"Service.ProtectProc", "default", "cgroups of others' processes are read"},
+		{"Service.PrivateMounts", "yes", "a slave of the host's mounts, which sees later ones"},
+		{"Service.ProtectHome", "read-only", "a runtime's images may live there: hidden, statfs would measure something else"},
+		{"Service.NoNewPrivileges", "yes", "hardening"},
+		{"Service.MemoryDenyWriteExecute", "yes", "hardening"},
+		{"Service.IPAddressDeny", "any", "nothing depends on a network"},
+		{"Service.IPAddressAllow", "localhost", "metrics"},
+		{"Service.SystemCallArchitectures", "native", "hardening"},
+		{"Install.WantedBy", "multi-user.target", "starts at boot"},
+	} {
+		if got := strings.Join(u[c.key], " "); got != c.want {
+			t.Errorf("%s=%s, want %s: %s", c.key, got, c.want, c.why)
+		}
+	}
+}
+
+// What would keep the guard from starting, or cut it off from what it measures.
+func TestUnitNeverSays(t *testing.T) {
+	u, _ := readUnit(t)
+	for key, why := range map[string]string{
+		"Unit.Requires":                    "a runtime that is down must not take the guard with it",
+		"Unit.Requisite":                   "as Requires",
+		"Unit.BindsTo":                     "as Requires",
+		"Unit.PartOf":                      "a runtime's restart must not restart the guard",
+		"Unit.After":                       "k3s without its server never counts as started",
+		"Unit.Wants":                       "would start a runtime that was switched off",
+		"Unit.ConditionPathExists":         "the guard works without a runtime and without its configuration",
+		"Service.StateDirectory":           "fails the start on a read-only disk",
+		"Service.LogsDirectory":            "fails the start on a read-only disk",
+		"Service.MountFlags":               "private would hide filesystems mounted later",
+		"Service.PrivateNetwork":           "metrics on loopback",
+		"Service.PrivateUsers":             "capabilities would not reach containers",
+		"Service.PrivatePIDs":              "the node's processes would be hidden",
+		"Service.RootDirectory":            "the node's filesystems are measured",
+		"Service.InaccessiblePaths":        "the node's filesystems are measured",
+		"Service.TemporaryFileSystem":      "the node's filesystems are measured",
+		"Service.ReadOnlyPaths":            "cgroups are written to",
+		"Service.MemoryMax":                "the guard must not be killed by a limit of its own",
+		"Service.User":                     "cgroup files and runtime sockets are root's",
+		"Service.StartLimitBurst":          "no limit on starts",
+		"Service.RestartPreventExitStatus": "a Go program that crashes exits with 2, as with a wrong configuration",
+	} {
+		if got, says := u[key]; says {
+			t.Errorf("%s=%s: %s", key, strings.Join(got, " "), why)
+		}
+	}
+}
+
+func TestUnitCapabilities(t *testing.T) {
+	u, text := readUnit(t)
+	got := u.words("Service.CapabilityBoundingSet")
+	want := []string{"CAP_KILL", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"}
+	if !slices.Equal(got, want) {
+		t.Errorf("capabilities %v, want %v", got, want)
+	}
+	for _, c := range got {
+		if !strings.Contains(text, "\n#   "+c+" ") {
+			t.Errorf("no comment says what %s is for", c)
+		}
+	}
+}
+
+func TestUnitWritesWhereItMust(t *testing.T) {
+	u, _ := readUnit(t)
+	paths := u.words("Service.ReadWritePaths")
+	for _, want := range []string{"/var/lib/criguard", "/var/log/pods"} {
+		// The dash: a path that is missing is no reason not to start.
+		if !slices.Contains(paths, "-"+want) {
+			t.Errorf("ReadWritePaths=%v has no -%s", paths, want)
+		}
+	}
+	b, err := os.ReadFile("criguard.tmpfiles")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		if path = strings.TrimPrefix(path, "-"); !strings.Contains(string(b), "\nd "+path+" ") {
+			t.Errorf("tmpfiles does not make %s", path)
+		}
+	}
+}
+
+func TestUnitGroupIsMade(t *testing.T) {
+	u, _ := readUnit(t)
+	b, err := os.ReadFile("criguard.sysusers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := u.words("Service.SupplementaryGroups")
+	if len(groups) != 1 {
+		t.Errorf("SupplementaryGroups=%v, want one", groups)
+	}
+	for _, g := range groups {
+		if !strings.Contains(string(b), "\ng "+g+" ") {
+			t.Errorf("sysusers does not make group %s", g)
+		}
+	}
+}
+
+// toSystemd is a systemd tool that reads files of another root.
+func toSystemd(t *testing.T, tool string) string {
+	t.Helper()
+	path, err := exec.LookPath(tool)
+	if err != nil {
+		t.Skipf("needs systemd 252 (%s)", tool)
+	}
+	return path
+}
+
+func TestUnitVerified(t *testing.T) {
+	analyze := toSystemd(t, "systemd-analyze")
+	_, text := readUnit(t)
+	dir := t.TempDir()
+	// The tool looks for the binary: this one is there.
+	text = strings.Replace(text, "/usr/bin/criguard ", os.Args[0]+" ", 1)
+	path := filepath.Join(dir, "criguard.service")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", path).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "criguard.service") {
+		t.Errorf("verify: %v\n%s", err, out)
+	}
+}
+
+func TestUnitExposure(t *testing.T) {
+	analyze := toSystemd(t, "systemd-analyze")
+	const limit = 25 // tenths, of 100
+	out, err := exec.CommandContext(t.Context(), analyze, "security", "--no-pager", "--offline=true",
+		fmt.Sprintf("--threshold=%d", limit), "criguard.service").CombinedOutput()
+	if err != nil {
+		t.Errorf("exposure above %d tenths: %v\n%s", limit, err, out)
+	}
+}
+
+func TestSysusersAndTmpfilesWork(t *testing.T) {
+	sysusers, tmpfiles := toSystemd(t, "systemd-sysusers"), toSystemd(t, "systemd-tmpfiles")
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ tool, verb, file string }{{sysusers, "", "criguard.sysusers"}, {tmpfiles, "--create", "criguard.tmpfiles"}} {
+		in, err := os.Open(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--root=" + root, "-"}
+		if c.verb != "" {
+			args = append(args, c.verb)
+		}
+		cmd := exec.CommandContext(t.Context(), c.tool, args...)
+		cmd.Stdin = in
+		out, err := cmd.CombinedOutput()
+		_ = in.Close()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", c.tool, err, out)
+		}
+	}
+	group, err := os.ReadFile(filepath.Join(root, "etc/group"))
+	if err != nil || !strings.Contains(string(group), "criguard:") {
+		t.Errorf("groups %q, %v", group, err)
+	}
+	for _, dir := range []string{"var/lib/criguard", "var/log/pods"} {
+		if st, err := os.Stat(filepath.Join(root, dir)); err != nil || st.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", dir, st, err)
+		}
+	}
+}
