@@ -1,0 +1,85 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// installDebian unpacks Debian's containerd and runc into dir. Only apt's download command is used, which installs nothing.
+func installDebian(ctx context.Context, cache, dir string, say func(string, ...any)) error {
+	for _, tool := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("find %s: %w: the lab takes containerd and runc from Debian packages", tool, err)
+		}
+	}
+	debs := filepath.Join(cache, "debs")
+	if err := os.MkdirAll(debs, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(debs)
+
+	say("downloading containerd and runc from Debian")
+	if err := unpackDebian(ctx, cache, debs, dir, "containerd", "runc"); err != nil {
+		return err
+	}
+	p := Programs{Dirs: []string{filepath.Join(dir, "usr/sbin"), filepath.Join(dir, "usr/bin")}}
+	if _, err := p.command(ctx, "runc", "--version").Output(); err == nil {
+		return nil
+	}
+	say("downloading libseccomp2, which runc needs and this machine lacks")
+	return unpackDebian(ctx, cache, debs, dir, "libseccomp2")
+}
+
+// unpackDebian downloads the packages to debs and unpacks them below dir.
+func unpackDebian(ctx context.Context, cache, debs, dir string, packages ...string) error {
+	for _, name := range packages {
+		if err := downloadDebian(ctx, cache, debs, name); err != nil {
+			return err
+		}
+		files, err := filepath.Glob(filepath.Join(debs, name+"_*.deb"))
+		if err != nil || len(files) == 0 {
+			return errors.Join(fmt.Errorf("find downloaded package %s: not in %s", name, debs), err)
+		}
+		if err := run(exec.CommandContext(ctx, "dpkg-deb", "-x", files[0], dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// downloadDebian downloads one package by the system's package lists, and where those are missing or stale by fresh ones that live
+// in the cache alone.
+func downloadDebian(ctx context.Context, cache, debs, name string) error {
+	download := func(options ...string) error {
+		args := append([]string{"-q", "-o", "APT::Sandbox::User=root"}, options...)
+		cmd := exec.CommandContext(ctx, "apt-get", append(args, "download", name)...)
+		cmd.Dir = debs
+		return run(cmd)
+	}
+	first := download()
+	if first == nil {
+		return nil
+	}
+	apt := filepath.Join(cache, "apt")
+	if err := os.MkdirAll(filepath.Join(apt, "lists/partial"), 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(apt)
+	options := []string{
+		"-o", "Dir::State::Lists=" + filepath.Join(apt, "lists"),
+		"-o", "Dir::Cache::pkgcache=" + filepath.Join(apt, "pkgcache.bin"),
+		"-o", "Dir::Cache::srcpkgcache=" + filepath.Join(apt, "srcpkgcache.bin"),
+	}
+	update := append([]string{"-q", "-o", "APT::Sandbox::User=root"}, options...)
+	if err := run(exec.CommandContext(ctx, "apt-get", append(update, "update")...)); err != nil {
+		return errors.Join(first, err)
+	}
+	if err := download(options...); err != nil {
+		return errors.Join(first, err)
+	}
+	return nil
+}

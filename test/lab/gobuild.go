@@ -1,0 +1,61 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// workloadPackage is the program in every image of the lab.
+const workloadPackage = "github.com/criguard/criguard/test/lab/workload"
+
+// buildContainerd builds containerd, its shim and ctr into dir. They are static, so they run beside any libc.
+func buildContainerd(ctx context.Context, dir string, say func(string, ...any)) error {
+	say("building containerd %s from the Go module proxy (a minute or two)", containerd2)
+	const module = "github.com/containerd/containerd/v2/cmd/"
+	args := []string{"install", "-trimpath", "-ldflags=-s -w", "-tags=no_btrfs,no_devmapper,no_zfs"}
+	for _, program := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		args = append(args, module+program+"@"+containerd2)
+	}
+	return run(goCommand(ctx, append(os.Environ(), "GOBIN="+dir), args...))
+}
+
+// BuildWorkload builds the program that all images of the lab hold and copies it to path. It must run inside the module's tree. An
+// unchanged program is not linked again.
+func BuildWorkload(ctx context.Context, path string) error {
+	cache, unlock, err := lockCache()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	built := filepath.Join(cache, "workload")
+	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", built, workloadPackage}
+	if err := run(goCommand(ctx, os.Environ(), args...)); err != nil {
+		return fmt.Errorf("build workload: %w (hint: run inside the criguard tree, or give Options.Workload)", err)
+	}
+	return copyProgram(built, path)
+}
+
+func goCommand(ctx context.Context, env []string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(env, "CGO_ENABLED=0")
+	return cmd
+}
+
+func copyProgram(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,36 @@
+// Command install fetches and builds the container runtimes that the tests and the demo run on. It installs nothing on the system: all
+// of it lies in the lab's cache directory. Run again, it only says what is there.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/criguard/criguard/test/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := install(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "install:", err)
+		os.Exit(1)
+	}
+}
+
+func install(ctx context.Context) error {
+	for _, runtime := range lab.Runtimes() {
+		started := time.Now()
+		say := func(format string, args ...any) { fmt.Printf("lab: "+format+"\n", args...) }
+		programs, err := lab.Install(ctx, runtime, say)
+		if err != nil {
+			return err
+		}
+		say("%s (%s)", programs.Reported, time.Since(started).Round(10*time.Millisecond))
+	}
+	return nil
+}

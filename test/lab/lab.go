@@ -1,0 +1,257 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// callTimeout bounds one call to the runtime and one wait for something that takes milliseconds on a quiet machine.
+const callTimeout = 30 * time.Second
+
+// What a lab has below its directory and below its cgroup.
+const (
+	stateDir      = "state"
+	nodeDir       = "node"  // the node's own filesystem: the kubelet's root, logs and, unless it has its own, the images
+	imageDir      = "image" // the image filesystem, if it is a filesystem of its own
+	runtimeCgroup = "runtime"
+	podsCgroup    = "kubepods"
+)
+
+// maxSocketPath is the longest path that a unix socket can be bound to (unix(7)).
+const maxSocketPath = 107
+
+// Options say what kind of node to make. The zero value is a node on the newest containerd whose files lie on the machine's own filesystem.
+type Options struct {
+	Containerd string // Containerd1 or Containerd2 (the default)
+	Dir        string // where to make the lab's directory; empty is below /var/lib/criguard-lab
+
+	// A node filesystem of so many bytes, on a tmpfs; 0 is the machine's own. The tmpfs' pages are charged to the cgroup of whoever
+	// writes them. Inodes 0 leaves the number to the kernel.
+	NodeFSBytes, NodeFSInodes int64
+	// The same for the image filesystem, which also holds the writable layers; 0 is the node filesystem.
+	ImageFSBytes, ImageFSInodes int64
+
+	PodsMemoryLimit int64  // memory limit of the cgroup of all pods in bytes; 0 is none
+	Workload        string // the static program in the images; empty builds test/lab/workload
+
+	Say func(format string, args ...any) // told about steps that take time; nil is silent
+}
+
+// Lab is a private containerd and what runs on it. Its methods may be called concurrently.
+type Lab struct {
+	claim       *claim
+	cgroups     cgroups
+	programs    Programs
+	workload    string
+	snapshotter string
+	version     string
+	root        string // containerd's
+
+	conn    *grpc.ClientConn
+	runtime cri.RuntimeServiceClient
+	images  cri.ImageServiceClient
+
+	mu     sync.Mutex // guards daemon
+	daemon *daemon
+
+	closing sync.Once
+	closed  error
+}
+
+// Start starts a lab. It needs root. Labs that were left behind by processes that are gone are cleaned up first.
+func Start(ctx context.Context, options Options) (*Lab, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("start lab: needs root, for mounts and cgroups")
+	}
+	if options.Say == nil {
+		options.Say = func(string, ...any) {}
+	}
+	if options.Containerd == "" {
+		options.Containerd = Containerd2
+	}
+	if err := Sweep(); err != nil {
+		options.Say("cannot clean up after an earlier lab: %v", err)
+	}
+	if _, err := findCgroups(""); err != nil {
+		return nil, fmt.Errorf("start lab: %w", err)
+	}
+	programs, err := Install(ctx, options.Containerd, options.Say)
+	if err != nil {
+		return nil, fmt.Errorf("start lab: %w", err)
+	}
+	claim, err := registry{home}.claim(options.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start lab: %w", err)
+	}
+	l := &Lab{claim: claim, programs: programs}
+	if err := l.build(ctx, options); err != nil {
+		return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// build makes what the claim stands for.
+func (l *Lab) build(ctx context.Context, options Options) error {
+	var err error
+	if l.cgroups, err = findCgroups(l.claim.Cgroup); err != nil {
+		return err
+	}
+	if len(l.socket()) > maxSocketPath-len(".ttrpc") {
+		return fmt.Errorf("make socket %s: path too long (hint: a shorter Options.Dir)", l.socket())
+	}
+	if err := l.makeDirs(options); err != nil {
+		return err
+	}
+	if err := l.makeCgroups(options.PodsMemoryLimit); err != nil {
+		return err
+	}
+	l.workload = options.Workload
+	if l.workload == "" {
+		l.workload = filepath.Join(l.claim.Dir, "workload")
+		if err := BuildWorkload(ctx, l.workload); err != nil {
+			return err
+		}
+	}
+	if err := l.dial(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	err = l.startContainerd(ctx)
+	l.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	answer, err := l.runtime.Version(ctx, &cri.VersionRequest{})
+	if err != nil {
+		return fmt.Errorf("ask for the runtime's version: %w", err)
+	}
+	l.version = answer.GetRuntimeVersion()
+	_, err = l.ImportImages(ctx, ImageSpec{Name: PauseImage}, ImageSpec{Name: WorkloadImage})
+	return err
+}
+
+// makeDirs makes the node's filesystems and containerd's config file.
+func (l *Lab) makeDirs(options Options) error {
+	dir := l.claim.Dir
+	node, image := filepath.Join(dir, nodeDir), filepath.Join(dir, imageDir)
+	if options.NodeFSBytes > 0 {
+		if err := mountTmpfs(node, options.NodeFSBytes, options.NodeFSInodes); err != nil {
+			return err
+		}
+	}
+	l.root = filepath.Join(node, "containerd")
+	if options.ImageFSBytes > 0 {
+		if err := mountTmpfs(image, options.ImageFSBytes, options.ImageFSInodes); err != nil {
+			return err
+		}
+		l.root = filepath.Join(image, "containerd")
+	}
+	for _, d := range []string{l.root, l.KubeletRoot(), l.PodLogDir(), filepath.Join(dir, stateDir), filepath.Join(dir, "tmp")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return fmt.Errorf("make lab directory: %w", err)
+		}
+	}
+	l.snapshotter = "native"
+	if overlayWorks(l.root) {
+		l.snapshotter = "overlayfs"
+	}
+	c := config{root: l.root, state: filepath.Join(dir, stateDir), socket: l.socket(), scratch: dir, snapshotter: l.snapshotter}
+	if err := os.WriteFile(filepath.Join(dir, "containerd.toml"), []byte(c.toml(l.programs.Major)), 0o600); err != nil {
+		return fmt.Errorf("write containerd's config: %w", err)
+	}
+	return nil
+}
+
+// makeCgroups makes the cgroups of the runtime and of the pods.
+func (l *Lab) makeCgroups(limit int64) error {
+	if err := l.cgroups.make(runtimeCgroup); err != nil {
+		return err
+	}
+	if err := l.cgroups.make(podsCgroup); err != nil {
+		return err
+	}
+	if limit == 0 {
+		return nil
+	}
+	return l.LimitPodsMemory(limit)
+}
+
+// dial prepares the connection, which is made and made again whenever there is something to connect to.
+func (l *Lab) dial() error {
+	retry := backoff.Config{BaseDelay: pollInterval, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}
+	conn, err := grpc.NewClient(l.Endpoint(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second}),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true), grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		return fmt.Errorf("prepare connection to %s: %w", l.Endpoint(), err)
+	}
+	l.conn, l.runtime, l.images = conn, cri.NewRuntimeServiceClient(conn), cri.NewImageServiceClient(conn)
+	return nil
+}
+
+// Close takes the whole lab away: pods, containerd, mounts, files and cgroups. It may be called more than once, in any state of the lab,
+// and returns the same each time. What it cannot remove stays registered, so that Sweep tries again.
+func (l *Lab) Close() error {
+	l.closing.Do(func() {
+		if l.conn != nil {
+			_ = l.conn.Close()
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		err := l.endContainerd(unix.SIGKILL)
+		if err == nil {
+			err = teardown(l.claim.record)
+		}
+		if err != nil {
+			l.closed = fmt.Errorf("close lab: %w", err)
+			return
+		}
+		l.closed = l.claim.release()
+	})
+	return l.closed
+}
+
+// Endpoint returns the CRI endpoint, "unix:///…".
+func (l *Lab) Endpoint() string { return "unix://" + filepath.Join(l.claim.Dir, "containerd.sock") }
+
+// Version returns the version that the runtime itself reports, such as "1.6.20~ds1".
+func (l *Lab) Version() string { return l.version }
+
+// Snapshotter returns "overlayfs", or "native" where overlays cannot be mounted.
+func (l *Lab) Snapshotter() string { return l.snapshotter }
+
+// Dir returns the lab's directory.
+func (l *Lab) Dir() string { return l.claim.Dir }
+
+// Cgroup returns the path of the lab's own cgroup, from the root of every hierarchy.
+func (l *Lab) Cgroup() string { return l.claim.Cgroup }
+
+// PodsCgroup returns the path of the cgroup that holds the pods of all QoS classes, from the root of every hierarchy.
+func (l *Lab) PodsCgroup() string { return filepath.Join(l.claim.Cgroup, podsCgroup) }
+
+// MemoryCgroupDir returns the directory of a cgroup, given by its path, in the hierarchy with the memory controller.
+func (l *Lab) MemoryCgroupDir(path string) string { return filepath.Join(l.cgroups.main().dir, path) }
+
+// LimitPodsMemory sets the memory limit in bytes of the cgroup of all pods.
+func (l *Lab) LimitPodsMemory(limit int64) error { return l.cgroups.limitMemory(podsCgroup, limit) }
+
+// ContainerdRoot returns containerd's root directory, which holds images and writable layers.
+func (l *Lab) ContainerdRoot() string { return l.root }
+
+// KubeletRoot returns the directory that stands for the kubelet's root, with pods/<uid> below.
+func (l *Lab) KubeletRoot() string { return filepath.Join(l.claim.Dir, nodeDir, "kubelet") }
+
+// PodLogDir returns the directory that stands for /var/log/pods.
+func (l *Lab) PodLogDir() string { return filepath.Join(l.claim.Dir, nodeDir, "log/pods") }

@@ -1,0 +1,213 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// PodSpec describes a pod. Only the name is needed.
+type PodSpec struct {
+	Namespace string // "default" if empty
+	Name      string
+	UID       string // random if empty
+	Attempt   uint32
+
+	QoS      QoS  // empty: follows from the containers' memory
+	Critical bool // gets the oom_score_adj of a system-node-critical pod
+	Bare     bool // as crictl runs a pod: no kubelet labels, annotations, mounts or pod cgroup
+
+	// For containers that name neither of their own.
+	MemoryRequest, MemoryLimit int64
+
+	Labels, Annotations map[string]string // kubernetes.io/config.source is "api" unless given here
+	TerminationGrace    time.Duration     // 30 s if 0
+	LogDirectory        string            // PodLogDir()/<namespace>_<name>_<uid> if empty
+	Containers          []ContainerSpec
+}
+
+// ContainerSpec describes a container. Only the name is needed.
+type ContainerSpec struct {
+	Name    string
+	Attempt uint32
+	Image   string   // WorkloadImage if empty
+	Args    []string // of the image's program; see test/lab/workload. "pause" if empty
+
+	MemoryRequest, MemoryLimit int64 // bytes
+	MilliCPURequest            int64
+
+	EmptyDirs map[string]string // volumes on the node filesystem: name to path in the container
+	Mounts    []Mount
+	Created   bool // create it only, do not start it
+}
+
+// Mount is a bind mount of a container.
+type Mount struct {
+	Host, Container string
+	ReadOnly        bool
+}
+
+// RunningPod is a pod as it was started.
+type RunningPod struct {
+	PodSpec      // with everything filled in that was left out
+	SandboxID    string
+	CgroupParent string // path from the root of every hierarchy
+	Containers   []RunningContainer
+	config       *cri.PodSandboxConfig
+}
+
+// RunningContainer is a container as it was started.
+type RunningContainer struct {
+	ContainerSpec        // with everything filled in that was left out
+	ID            string // in the runtime
+	Cgroup        string // path from the root of every hierarchy
+	OOMScoreAdj   int64  // asked for; the runtime does not go below its own
+	LogPath       string // on the host, in the CRI's log format
+}
+
+// ContainerIDs returns the IDs of all containers, in the order of the specification.
+func (p *RunningPod) ContainerIDs() []string {
+	ids := make([]string, len(p.Containers))
+	for i, c := range p.Containers {
+		ids[i] = c.ID
+	}
+	return ids
+}
+
+// RunPod starts a pod and its containers, as the kubelet does. What it started is removed again if something fails.
+func (l *Lab) RunPod(ctx context.Context, spec PodSpec) (*RunningPod, error) {
+	spec, err := l.complete(spec)
+	if err != nil {
+		return nil, fmt.Errorf("run pod %s: %w", spec.Name, err)
+	}
+	pod := &RunningPod{PodSpec: spec, CgroupParent: l.cgroupParent(spec)}
+	pod.config = sandboxConfig(pod, time.Now())
+	if err := os.MkdirAll(spec.LogDirectory, 0o755); err != nil {
+		return nil, fmt.Errorf("run pod %s: %w", spec.Name, err)
+	}
+	answer, err := l.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: pod.config})
+	if err != nil {
+		return nil, fmt.Errorf("run pod %s: %w", spec.Name, err)
+	}
+	pod.SandboxID = answer.GetPodSandboxId()
+	for _, c := range spec.Containers {
+		if _, err := l.RunContainer(ctx, pod, c); err != nil {
+			return nil, errors.Join(fmt.Errorf("run pod %s: %w", spec.Name, err), l.RemovePod(context.WithoutCancel(ctx), pod))
+		}
+	}
+	return pod, nil
+}
+
+// complete fills in what the specification leaves out.
+func (l *Lab) complete(spec PodSpec) (PodSpec, error) {
+	if spec.Name == "" {
+		return spec, errors.New("no name")
+	}
+	if spec.Namespace == "" {
+		spec.Namespace = "default"
+	}
+	if spec.UID == "" {
+		spec.UID = newUID()
+	}
+	if spec.TerminationGrace == 0 {
+		spec.TerminationGrace = 30 * time.Second
+	}
+	if spec.LogDirectory == "" {
+		spec.LogDirectory = filepath.Join(l.PodLogDir(), spec.Namespace+"_"+spec.Name+"_"+spec.UID)
+	}
+	containers := make([]ContainerSpec, len(spec.Containers))
+	for i, c := range spec.Containers {
+		containers[i] = c.complete(spec)
+	}
+	spec.Containers = containers
+	if spec.QoS == "" {
+		spec.QoS = qosOf(containers)
+	}
+	return spec, nil
+}
+
+func (c ContainerSpec) complete(pod PodSpec) ContainerSpec {
+	if c.Image == "" {
+		c.Image = WorkloadImage
+	}
+	if len(c.Args) == 0 {
+		c.Args = []string{"pause"}
+	}
+	if c.MemoryRequest == 0 && c.MemoryLimit == 0 {
+		c.MemoryRequest, c.MemoryLimit = pod.MemoryRequest, pod.MemoryLimit
+	}
+	return c
+}
+
+// cgroupParent is the pod's cgroup; a bare pod's containers lie right below the lab's own.
+func (l *Lab) cgroupParent(spec PodSpec) string {
+	if spec.Bare {
+		return l.Cgroup()
+	}
+	return filepath.Join(l.PodsCgroup(), podCgroup(spec.QoS, spec.UID))
+}
+
+func sandboxConfig(pod *RunningPod, now time.Time) *cri.PodSandboxConfig {
+	limit, shares := int64(0), int64(0)
+	for _, c := range pod.PodSpec.Containers {
+		limit += c.MemoryLimit
+		shares += cpuShares(c.MilliCPURequest)
+	}
+	return &cri.PodSandboxConfig{
+		Metadata:     &cri.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: pod.UID, Attempt: pod.Attempt},
+		LogDirectory: pod.LogDirectory,
+		Labels:       podLabels(pod.PodSpec),
+		Annotations:  podAnnotations(pod.PodSpec, now),
+		Linux: &cri.LinuxPodSandboxConfig{
+			CgroupParent:    pod.CgroupParent,
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: namespaces()},
+			Overhead:        &cri.LinuxContainerResources{},
+			Resources:       &cri.LinuxContainerResources{MemoryLimitInBytes: limit, CpuShares: shares},
+		},
+	}
+}
+
+// namespaces lets pods use the host's network, which spares the lab a CNI.
+func namespaces() *cri.NamespaceOption {
+	return &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER}
+}
+
+// cpuShares converts thousandths of a CPU to cpu.shares, as the kubelet does.
+func cpuShares(milli int64) int64 { return max(2, milli*1024/1000) }
+
+// StopPod stops a pod: containerd kills it at once. A pod that is gone is stopped.
+func (l *Lab) StopPod(ctx context.Context, pod *RunningPod) error {
+	_, err := l.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pod.SandboxID})
+	if err != nil && status.Code(err) != codes.NotFound {
+		return fmt.Errorf("stop pod %s: %w", pod.Name, err)
+	}
+	return nil
+}
+
+// RemovePod stops a pod and removes it with its cgroup, its volumes and its logs, as the kubelet does for a deleted pod.
+func (l *Lab) RemovePod(ctx context.Context, pod *RunningPod) error {
+	if err := l.StopPod(ctx, pod); err != nil {
+		return err
+	}
+	if _, err := l.runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: pod.SandboxID}); err != nil {
+		return fmt.Errorf("remove pod %s: %w", pod.Name, err)
+	}
+	err := errors.Join(os.RemoveAll(pod.LogDirectory), os.RemoveAll(filepath.Join(l.KubeletRoot(), "pods", pod.UID)))
+	if !pod.Bare {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		own := cgroups{path: pod.CgroupParent, hierarchies: l.cgroups.hierarchies}
+		err = errors.Join(err, own.remove(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("remove pod %s: %w", pod.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+// Command workload is the program in every image of the lab: one static binary that behaves, or misbehaves, as its first argument says.
+//
+//	pause        do nothing
+//	hog          take memory
+//	fill         write bytes to files
+//	inodes       make empty files
+//	fork         start processes
+//	spin         burn CPU
+//	exit         end, with a code
+//	ignore-term  do nothing, not even end on SIGTERM
+//
+// Every mode but exit stays until SIGTERM or SIGINT when its work is done, or could not be done, so that what it took stays taken.
+// "workload MODE -h" lists a mode's flags. What it did it says on standard output, with the time since boot (CLOCK_BOOTTIME).
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "workload: no mode (hint: pause, hog, fill, inodes, fork, spin, exit or ignore-term)")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Args[2:]); err != nil {
+		fmt.Fprintf(os.Stderr, "workload: %s: %v\n", os.Args[1], err)
+		os.Exit(1)
+	}
+}
+
+// run does what the mode says and then waits to be ended.
+func run(mode string, args []string) error {
+	flags := flag.NewFlagSet(mode, flag.ExitOnError)
+	delay := flags.Duration("term-delay", 0, "how long to go on after SIGTERM")
+	modes := map[string]func(*flag.FlagSet, []string) (work func() error, err error){
+		"pause": pause, "hog": hog, "fill": fill, "inodes": inodes, "fork": fork, "spin": spin, "exit": exit, "ignore-term": pause,
+	}
+	prepare, ok := modes[mode]
+	if !ok {
+		return fmt.Errorf("unknown mode")
+	}
+	work, err := prepare(flags, args)
+	if err != nil {
+		return err
+	}
+	ended := make(chan os.Signal, 1)
+	if mode == "ignore-term" {
+		signal.Ignore(syscall.SIGTERM)
+		signal.Notify(ended, syscall.SIGINT)
+	} else {
+		signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
+	}
+	// As PID 1 of a pod, leave no dead children of others behind.
+	signal.Ignore(syscall.SIGCHLD)
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				say("%s: %v", mode, err)
+			} else {
+				say("%s: done", mode)
+			}
+			done = nil
+		case <-ended:
+			time.Sleep(*delay)
+			return nil
+		}
+	}
+}
+
+func pause(flags *flag.FlagSet, args []string) (func() error, error) {
+	return func() error { return nil }, flags.Parse(args)
+}
+
+func exit(flags *flag.FlagSet, args []string) (func() error, error) {
+	code := flags.Int("code", 0, "exit code")
+	after := flags.Duration("after", 0, "how long to wait")
+	return func() error {
+		time.Sleep(*after)
+		os.Exit(*code)
+		return nil
+	}, flags.Parse(args)
+}
+
+// say writes one line with the time since boot in nanoseconds.
+func say(format string, args ...any) {
+	fmt.Printf("%d "+format+"\n", append([]any{bootTime()}, args...)...)
+}
