@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/guard"
+)
+
+func newCheck(o *options) *cobra.Command {
+	var quiet bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a configuration and print it with every default filled in",
+		Long: `Check a configuration file (by default the one the service reads) and print it
+with every default filled in. Every mistake is named at once, with its key, its
+value and the rule; exit code 2 says that there is one.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := o.config
+			if len(args) == 1 {
+				path = args[0]
+			}
+			cfg, err := guard.LoadConfig(path)
+			if err != nil {
+				return &codeError{exitUsage, err, "every key is explained in config.example.toml and `man 5 criguard.toml`"}
+			}
+			if !quiet {
+				fmt.Fprint(cmd.OutOrStdout(), cfg.Effective())
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing when the configuration is good")
+	return cmd
+}

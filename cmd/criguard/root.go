@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/guard"
+)
+
+// options are the flags that every command has.
+type options struct {
+	config   string
+	endpoint string
+	runDir   string
+	output   string
+}
+
+func newRoot() *cobra.Command {
+	var o options
+	root := &cobra.Command{
+		Use:           "criguard",
+		Short:         "Keep a container node alive, through the CRI socket alone",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		Version:       version,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := root.PersistentFlags()
+	f.StringVarP(&o.config, "config", "c", "", "configuration file (default "+guard.DefaultConfigPath+", where there is one)")
+	f.StringVarP(&o.endpoint, "endpoint", "r", "", "CRI socket, as unix:///path or /path (default: [runtime] endpoint, /etc/crictl.yaml, then the known sockets)")
+	f.StringVar(&o.runDir, "run-dir", "", "directory of socket, lock and state (default $RUNTIME_DIRECTORY or "+string(guard.DefaultRunDir)+")")
+	root.AddCommand(
+		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newCheck(&o),
+		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newVersion(),
+	)
+	return root
+}
+
+// outputFlag adds -o to a command that prints.
+func (o *options) outputFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table or json")
+	prev := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if o.output != "table" && o.output != "json" {
+			return fmt.Errorf("--output %q: want table or json", o.output)
+		}
+		if prev != nil {
+			return prev(cmd, args)
+		}
+		return nil
+	}
+}
+
+// load reads the configuration that the flags name.
+func (o *options) load() (guard.Config, error) {
+	cfg, err := guard.LoadConfig(o.config)
+	if err != nil {
+		return cfg, classify(err)
+	}
+	if o.endpoint != "" {
+		cfg.Runtime.Endpoint = o.endpoint
+	}
+	return cfg, nil
+}
+
+func (o *options) dir() guard.RunDir { return guard.FindRunDir(o.runDir) }
+
+// configPath is where the configuration comes from.
+func (o *options) configPath() string {
+	if o.config != "" {
+		return o.config
+	}
+	return guard.DefaultConfigPath
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/systemd"
+)
+
+func newRun(o *options) *cobra.Command {
+	var observe bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Guard this node, until told to end",
+		Long: `Guard this node: watch, prune, and stop the pod that ranks first when pressure
+persists. SIGHUP reloads the configuration; a bad one is refused and the old one
+stays. SIGTERM ends within five seconds.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			load := func() (guard.Config, error) {
+				cfg, err := o.load()
+				if observe {
+					cfg.Mode = guard.ModeObserve
+				}
+				return cfg, err
+			}
+			cfg, err := load()
+			if err != nil {
+				return err
+			}
+			log := slog.New(systemd.NewHandler(slog.LevelInfo))
+			notifier, err := systemd.NewNotifier()
+			if err != nil {
+				log.Warn("service manager cannot be told", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
+			}
+			err = guard.Serve(cmd.Context(), guard.ServiceOptions{
+				Config: cfg, ConfigPath: o.configPath(), RunDir: o.dir(), Version: version,
+				Log: log, Notifier: notifier, Reload: onHangup(cmd.Context(), load),
+			})
+			return classify(err)
+		},
+	}
+	cmd.Flags().BoolVar(&observe, "observe", false, "do everything but the acts, whatever the configuration's mode")
+	return cmd
+}
+
+// onHangup sends load for each SIGHUP, until ctx ends.
+func onHangup(ctx context.Context, load func() (guard.Config, error)) <-chan func() (guard.Config, error) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	loads := make(chan func() (guard.Config, error))
+	go func() {
+		defer signal.Stop(hup)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hup:
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case loads <- load:
+			}
+		}
+	}()
+	return loads
+}

@@ -1,0 +1,137 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/systemd"
+)
+
+// Names of the small files in the runtime directory.
+const (
+	budgetFile     = "budget.json"
+	conditionsFile = "conditions.json"
+)
+
+// do runs f between two passes and waits for it.
+func (s *Service) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case s.calls <- func() { f(); close(done) }:
+	case <-ctx.Done():
+		return fmt.Errorf("ask the decision loop: %w", ctx.Err())
+	}
+	<-done
+	return nil
+}
+
+// Status implements Answerer.
+func (s *Service) Status(ctx context.Context) (st Status, err error) {
+	err = s.do(ctx, func() {
+		st = s.guard.status(s.node)
+		st.Live, st.PID, st.Uptime = true, os.Getpid(), time.Since(s.started)
+		st.Version, st.Config, st.ConfigNote = s.opt.Version, s.opt.ConfigPath, s.note
+		st.Resident = resident()
+		for _, a := range s.alarms {
+			st.Alarms = append(st.Alarms, a)
+		}
+		if err := s.history.Broken(); err != nil {
+			st.Warnings = append(st.Warnings, "history stays in memory: "+err.Error())
+		}
+		if s.lastPass != nil {
+			p := *s.lastPass
+			st.LastPass = &p
+		}
+	})
+	return st, err
+}
+
+// Rank implements Answerer.
+func (s *Service) Rank(ctx context.Context, sig policy.Signal) (r Ranking, err error) {
+	err = s.do(ctx, func() { r = s.guard.rankNow(ctx, sig) })
+	r.Live = true
+	return r, err
+}
+
+// History implements Answerer.
+func (s *Service) History(n int) []Pass { return s.history.Last(n) }
+
+// statusLine is the state in one line, for the service manager.
+func (s *Service) statusLine() string {
+	line := "no pressure"
+	if c := s.guard.pressure.Conditions; c != 0 {
+		line = c.String()
+	}
+	if s.lastPass != nil && s.lastPass.Held != "" && len(s.guard.pressure.Met) > 0 {
+		line += ", held back: " + s.lastPass.Held
+	}
+	if s.guard.cfg.Mode == ModeObserve {
+		line += " (observe mode)"
+	}
+	if s.note != "" {
+		line += "; " + strings.SplitN(s.note, "\n", 2)[0]
+	}
+	return line
+}
+
+// loadBudget takes up the budget of an earlier run, so that a crash loop does
+// not refill it.
+func (s *Service) loadBudget() *policy.Restraint {
+	b, err := os.ReadFile(s.opt.RunDir.path(budgetFile))
+	if err != nil {
+		return policy.NewRestraint(s.node.bootID)
+	}
+	r, err := policy.LoadRestraint(b, s.node.bootID, s.node.kernel.Now())
+	if err != nil {
+		s.log.Warn("stop budget of the last run cannot be read; starting with none spent", systemd.EventKey, systemd.EventDegraded, "action", "budget", "reason", err.Error())
+	}
+	return r
+}
+
+func (s *Service) saveBudget() {
+	if s.guard.cfg.Mode == ModeObserve {
+		return
+	}
+	b, err := json.Marshal(s.guard.restraint)
+	if err == nil {
+		err = s.opt.RunDir.writeFile(budgetFile, b)
+	}
+	if err != nil && s.once("budget") {
+		s.log.Warn("stop budget cannot be kept; a restart would refill it", systemd.EventKey, systemd.EventDegraded, "action", "budget", "reason", err.Error())
+	}
+}
+
+// Conditions is the content of the conditions file.
+type Conditions struct {
+	APIVersion string            `json:"apiVersion"`
+	Time       time.Time         `json:"time"`
+	Conditions map[string]bool   `json:"conditions"`
+	Met        []string          `json:"met"`
+	Reasons    map[string]string `json:"reasons,omitempty"`
+}
+
+// writeConditions publishes the conditions for other programs on the node.
+func (s *Service) writeConditions(p *Pass) {
+	c := Conditions{APIVersion: APIVersion, Time: p.Time, Conditions: map[string]bool{}, Met: []string{}, Reasons: map[string]string{}}
+	for _, cond := range policy.AllConditions() {
+		c.Conditions[cond.String()] = p.Conditions.Has(cond)
+		if why := p.met(cond); why != "" {
+			c.Reasons[cond.String()] = why
+		}
+	}
+	for _, m := range p.Met {
+		c.Met = append(c.Met, m.Threshold)
+	}
+	b, err := json.Marshal(c)
+	if err == nil {
+		err = s.opt.RunDir.writeFile(conditionsFile, append(b, '\n'))
+	}
+	if err != nil && s.once("conditions") {
+		s.log.Warn("conditions file cannot be written", systemd.EventKey, systemd.EventDegraded, "action", "conditions", "reason", err.Error())
+	}
+}

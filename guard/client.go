@@ -1,0 +1,90 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// ErrNoService says that no service answers on the control socket.
+var ErrNoService = errors.New("no criguard service answers")
+
+// Client asks a running service over its control socket.
+type Client struct {
+	http *http.Client
+	path string
+}
+
+// NewClient returns a client for the service that runs from d.
+func NewClient(d RunDir) *Client {
+	path := d.Socket()
+	var dialer net.Dialer
+	return &Client{path: path, http: &http.Client{
+		Timeout: controlTimeout,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "unix", path)
+			},
+		},
+	}}
+}
+
+// Status asks for the state. ErrNoService without a service.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.get(ctx, "/v1/status", nil, &s)
+}
+
+// Rank asks for a ranking. ErrNoService without a service.
+func (c *Client) Rank(ctx context.Context, s policy.Signal) (Ranking, error) {
+	var r Ranking
+	return r, c.get(ctx, "/v1/rank", url.Values{"signal": {s.String()}}, &r)
+}
+
+// History asks for the newest n passes, oldest first; all for n < 1.
+// ErrNoService without a service.
+func (c *Client) History(ctx context.Context, n int) ([]Pass, error) {
+	var l HistoryList
+	return l.Passes, c.get(ctx, "/v1/history", url.Values{"n": {strconv.Itoa(n)}}, &l)
+}
+
+// maxAnswer bounds what a client reads.
+const maxAnswer = 64 << 20
+
+func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {
+	u := url.URL{Scheme: "http", Host: "criguard", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask service: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return fmt.Errorf("ask service on %s: %w: %w", c.path, ErrNoService, op.Err)
+		}
+		return fmt.Errorf("ask service on %s: %w", c.path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	dec := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode != http.StatusOK {
+		var e apiError
+		if dec.Decode(&e) != nil || e.Error == "" {
+			e.Error = resp.Status
+		}
+		return fmt.Errorf("ask service on %s: %s", c.path, e.Error)
+	}
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("read answer of service on %s: %w", c.path, err)
+	}
+	return nil
+}

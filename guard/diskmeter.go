@@ -1,0 +1,152 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/policy"
+)
+
+// Bounds of measuring what pods use of the disks.
+const (
+	diskUseFresh   = time.Minute // how long a measurement counts
+	diskAtOnce     = 4           // pods measured at a time
+	diskMaxEntries = 200_000     // files looked at per pod; what has more is unknown beyond
+)
+
+// layerSource tells what a container wrote into its root filesystem.
+type layerSource interface {
+	WritableLayer(ctx context.Context, containerID string) (cri.FsUsage, error)
+}
+
+// diskUse is what one pod uses of the disks, in bytes and in inodes.
+type diskUse struct {
+	bytes, inodes policy.DiskUsage
+	at            time.Duration
+}
+
+// diskMeter measures what pods use of the disks, on demand: writable layers by
+// asking the runtime for each container by itself, logs and volumes by walking
+// them. It runs beside the loop, which reads the last good measurement.
+type diskMeter struct {
+	source func() (layerSource, error)
+	root   string // of the kubelet: its pods' volumes are below
+	logs   string // of the pods' logs
+	now    func() time.Duration
+
+	mu   sync.Mutex
+	last map[string]diskUse // by sandbox ID
+}
+
+// usage is what a pod used when it was measured last, if that is recent enough.
+func (d *diskMeter) usage(sandbox string) (diskUse, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u, ok := d.last[sandbox]
+	return u, ok && d.now()-u.at <= diskUseFresh
+}
+
+// measure measures the pods. One that cannot be measured keeps its last
+// measurement for as long as that counts.
+func (d *diskMeter) measure(ctx context.Context, pods []Pod) {
+	var wg sync.WaitGroup
+	places := make(chan struct{}, diskAtOnce)
+	measured := make([]diskUse, len(pods))
+	for i := range pods {
+		places <- struct{}{}
+		wg.Go(func() {
+			measured[i] = d.pod(ctx, &pods[i])
+			<-places
+		})
+	}
+	wg.Wait()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := make(map[string]diskUse, len(pods))
+	for i := range pods {
+		u := measured[i]
+		if old, ok := d.last[pods[i].ID]; ok && !u.bytes.Known {
+			u = old
+		}
+		next[pods[i].ID] = u
+	}
+	d.last = next
+}
+
+func (d *diskMeter) pod(ctx context.Context, p *Pod) diskUse {
+	u := diskUse{at: d.now()}
+	u.bytes.Known, u.inodes.Known = true, true
+	for i := range p.Containers {
+		bytes, inodes, ok := d.layer(ctx, p.Containers[i].ID)
+		if !ok {
+			u.bytes.Known, u.inodes.Known = false, false
+			return u
+		}
+		u.bytes.Rootfs += bytes
+		u.inodes.Rootfs += inodes
+	}
+	u.bytes.Logs, u.inodes.Logs = walk(ctx, filepath.Join(d.logs, p.Namespace+"_"+p.Name+"_"+p.UID))
+	u.bytes.Volumes, u.inodes.Volumes = walk(ctx, filepath.Join(d.root, "pods", p.UID, "volumes"))
+	return u
+}
+
+func (d *diskMeter) layer(ctx context.Context, id string) (bytes, inodes int64, ok bool) {
+	src, err := d.source()
+	if err != nil {
+		return 0, 0, false
+	}
+	u, err := src.WritableLayer(ctx, id)
+	if errors.Is(err, cri.ErrGone) {
+		return 0, 0, true
+	}
+	if err != nil || !u.Known {
+		return 0, 0, false
+	}
+	return u.UsedBytes, u.InodesUsed, true
+}
+
+// walk adds up a tree: allocated bytes and inodes. It follows no link and
+// crosses into no other filesystem, so that memory-backed volumes do not count.
+// What is not there uses nothing.
+func walk(ctx context.Context, root string) (bytes, inodes int64) {
+	var dev uint64
+	entries := 0
+	_ = filepath.WalkDir(root, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil {
+			if e != nil && e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil //nolint:nilerr // a file that went away uses nothing
+		}
+		if entries++; entries > diskMaxEntries || ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		info, err := e.Info()
+		if err != nil {
+			return nil //nolint:nilerr // as above
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return nil
+		}
+		if entries == 1 {
+			dev = st.Dev
+		}
+		if st.Dev != dev {
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		bytes += st.Blocks * 512
+		inodes++
+		return nil
+	})
+	return bytes, inodes
+}

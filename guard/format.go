@@ -1,0 +1,75 @@
+package guard
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// FormatBytes writes bytes for people, in the kubelet's units: "1.5Gi", "312Mi".
+func FormatBytes(n int64) string {
+	sign := ""
+	if n < 0 {
+		sign = "-"
+	}
+	v, unit := float64(n), 0
+	if v < 0 {
+		v = -v
+	}
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	for v >= 1023.5 && unit < len(units)-1 {
+		v, unit = v/1024, unit+1
+	}
+	if unit == 0 || v >= 99.95 || v == float64(int64(v)) {
+		return fmt.Sprintf("%s%.0f%s", sign, v, units[unit])
+	}
+	return fmt.Sprintf("%s%.1f%s", sign, v, units[unit])
+}
+
+// FormatAmount writes an amount of a signal: bytes, a count, or for stalls the
+// share of time that was free of them.
+func FormatAmount(s policy.Signal, n int64) string {
+	switch s {
+	case policy.MemoryStall, policy.IOStall:
+		return fmt.Sprintf("%.1f%%", float64(n)*100/policy.StallCapacity)
+	case policy.PIDAvailable, policy.NodeFSInodesFree, policy.ImageFSInodesFree, policy.ContainerFSInodesFree:
+		return strconv.FormatInt(n, 10)
+	default:
+		return FormatBytes(n)
+	}
+}
+
+// FormatUsage writes what a pod uses of the resource that the signal ranks.
+func FormatUsage(s policy.Signal, n int64) string {
+	switch s.Resource() {
+	case policy.ResourceInodes, policy.ResourcePIDs:
+		return strconv.FormatInt(n, 10)
+	default:
+		return FormatBytes(n)
+	}
+}
+
+// formatKey writes a rank key's value: "over_request=yes", "usage=312Mi".
+func formatKey(s policy.Signal, k policy.KeyValue) string {
+	var v string
+	if !k.Known() {
+		return k.Key.String() + "=unknown"
+	}
+	switch k.Key {
+	case policy.KeyOverRequest:
+		v = "no"
+		if k.Value != 0 {
+			v = "yes"
+		}
+	case policy.KeyUsage:
+		v = FormatUsage(s, k.Value)
+	case policy.KeyGrowth:
+		v = FormatBytes(k.Value) + "/s"
+	case policy.KeyQoS:
+		v = policy.QoS(k.Value).String() //nolint:gosec // a QoS was put in
+	default:
+		v = strconv.FormatInt(k.Value, 10)
+	}
+	return k.Key.String() + "=" + v
+}

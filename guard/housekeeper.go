@@ -1,0 +1,208 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+	"github.com/criguard/criguard/systemd"
+)
+
+// How often the housekeeper looks at dead containers and at images.
+const (
+	containersEvery = time.Minute
+	imagesEvery     = 5 * time.Minute
+)
+
+// ledgerFile is the image ledger's name in the history directory.
+const ledgerFile = "images.json"
+
+// housekeeper frees what nobody needs: in quiet times by itself, under pressure
+// when it is asked to.
+type housekeeper struct {
+	node   *node
+	log    *slog.Logger
+	ledger *reclaim.Ledger
+	record func(ReclaimView)
+
+	mu        sync.Mutex
+	cfg       Config
+	client    *cri.Client        // the one that collector is for
+	collector *reclaim.Collector // nil before the first runtime
+	told      bool
+}
+
+func newHousekeeper(n *node, cfg Config, log *slog.Logger, record func(ReclaimView)) *housekeeper {
+	h := &housekeeper{node: n, log: log, cfg: cfg, record: record}
+	var err error
+	h.ledger, err = reclaim.OpenLedger(filepath.Join(cfg.History.Dir, ledgerFile), n.bootID, n.kernel.Now())
+	if err != nil {
+		h.complain(err)
+	}
+	return h
+}
+
+// complain tells once that the ledger is not as it should be: images of unknown
+// age are kept.
+func (h *housekeeper) complain(err error) {
+	h.mu.Lock()
+	told := h.told
+	h.told = true
+	h.mu.Unlock()
+	if !told {
+		h.log.Warn("image ledger is not kept as it should be", systemd.EventKey, systemd.EventDegraded, "action", "ledger", "reason", err.Error())
+	}
+}
+
+func (h *housekeeper) setConfig(cfg Config) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cfg = cfg
+}
+
+func (h *housekeeper) config() Config {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cfg
+}
+
+// collect returns the collector for the runtime that answers now.
+func (h *housekeeper) collect() (*reclaim.Collector, error) {
+	client, err := h.node.conn.Client()
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.collector == nil || h.client != client {
+		h.client = client
+		h.collector = reclaim.NewCollector(client, reclaim.Options{
+			Ledger: h.ledger, Logs: reclaim.Logs(h.node.podLogs), Clock: h.node.moment, Memory: h.node.kernel.layout,
+		})
+	}
+	return h.collector, nil
+}
+
+// Run keeps house until ctx ends.
+func (h *housekeeper) Run(ctx context.Context) {
+	containers, images := time.NewTicker(containersEvery), time.NewTicker(imagesEvery)
+	defer containers.Stop()
+	defer images.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if err := h.ledger.SaveDue(h.node.kernel.Now()); err != nil {
+				h.complain(err)
+			}
+			return
+		case <-containers.C:
+			h.tidyContainers(ctx)
+		case <-images.C:
+			h.tidyImages(ctx)
+		}
+	}
+}
+
+// tidyContainers removes dead containers and sandboxes by the kubelet's rules,
+// and notes which images are in use.
+func (h *housekeeper) tidyContainers(ctx context.Context) {
+	c, err := h.collect()
+	if err != nil {
+		return // the lister tells that no runtime answers
+	}
+	if err := c.Notice(ctx); err != nil && !errors.Is(err, cri.ErrUnavailable) && ctx.Err() == nil {
+		h.complain(err)
+	}
+	cfg := h.config()
+	if !cfg.Containers.GC {
+		return
+	}
+	p := h.plan(cfg)
+	p.Steps = []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes}
+	h.run(ctx, c, p, policy.ContainerFSAvailable)
+}
+
+// tidyImages removes unused images when the image filesystem is above its high
+// watermark, until it is below the low one; and those past their age at any time.
+func (h *housekeeper) tidyImages(ctx context.Context) {
+	c, err := h.collect()
+	cfg := h.config()
+	if err != nil || cfg.Images.Prune == PruneNever {
+		return
+	}
+	p := h.plan(cfg)
+	p.Steps, p.Expire = []reclaim.Step{reclaim.StepImages}, true
+	p.Target = h.watermark(cfg.Images)
+	h.run(ctx, c, p, policy.ImageFSAvailable)
+}
+
+// watermark measures what is missing below the low watermark, once the high one
+// was reached.
+func (h *housekeeper) watermark(c ImagesConfig) reclaim.Target {
+	above := false
+	return func(context.Context) (reclaim.Room, error) {
+		s, err := cgroup.StatfsNearest(h.node.kernel.disks.getPaths().image)
+		if err != nil {
+			return reclaim.Room{}, err
+		}
+		used := s.Total - s.Available
+		above = above || used >= c.High.Of(s.Total)
+		room := reclaim.Room{Bytes: s.Available, Inodes: s.InodesFree}
+		if above {
+			room.LackBytes = used - c.Low.Of(s.Total)
+		}
+		return room, nil
+	}
+}
+
+// plan is what every run has in common.
+func (h *housekeeper) plan(cfg Config) reclaim.Plan {
+	return reclaim.Plan{
+		DryRun: cfg.Mode == ModeObserve,
+		Containers: reclaim.ContainerPolicy{
+			MinAge: cfg.Containers.MinAge, MaxPerContainer: cfg.Containers.MaxPerContainer, Max: cfg.Containers.Max,
+		},
+		Images: reclaim.ImagePolicy{
+			Prune: reclaim.Prune(cfg.Images.Prune), MinAge: cfg.Images.MinAge, UnusedGrace: cfg.Images.UnusedGrace,
+			MaxAge: cfg.Images.MaxAge, Keep: cfg.Images.Keep, AirGapDirs: cfg.Images.AirgapDirs, Hold: cfg.Images.HoldAfterRuntimeRestart,
+		},
+		RuntimeSince: h.node.conn.Since(),
+	}
+}
+
+// run collects, and records what that removed.
+func (h *housekeeper) run(ctx context.Context, c *reclaim.Collector, p reclaim.Plan, s policy.Signal) {
+	started := time.Now()
+	v := view(s, c.Collect(ctx, p), time.Since(started))
+	if v.Removed() > 0 && !p.DryRun {
+		h.record(v)
+	}
+}
+
+func view(s policy.Signal, reports []reclaim.Report, took time.Duration) ReclaimView {
+	v := ReclaimView{Signal: s, Took: took, Reports: reports}
+	for i := range reports {
+		v.Steps = append(v.Steps, string(reports[i].Step))
+		v.Freed += reports[i].Freed
+	}
+	return v
+}
+
+// stopped keeps the images of a pod that is stopped: an evicted pod must find
+// them when it comes back.
+func (h *housekeeper) stopped(p Pod) {
+	var ids []string
+	for i := range p.Containers {
+		if id := p.Containers[i].ImageID; id != "" {
+			ids = append(ids, id)
+		}
+	}
+	h.ledger.NoteStopped(ids, h.node.kernel.Now())
+}

@@ -1,0 +1,290 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/policy"
+)
+
+// nodeKernel observes the node through package cgroup. Observe, Measure, Layout
+// and Arm belong to the loop's goroutine; Track and setFilesystems come from the
+// lister's.
+type nodeKernel struct {
+	layout  cgroup.Layout
+	node    *cgroup.Node
+	tracker *cgroup.Tracker
+	waker   *cgroup.Waker // nil = nothing wakes but the timer
+	wakes   []string
+	pods    string // the pods cgroup; "" = not found
+	window  atomic.Int64
+	total   atomic.Int64 // MemTotal, bytes
+	near    atomic.Bool  // a threshold is met or near: list more often
+
+	disks   *diskReader
+	meter   *diskMeter
+	stalls  [2]cgroup.StallWindow // memory, io
+	grow    growth
+	reasons [policy.SignalCount]error
+	last    struct{ root, pods cgroup.Memory } // for the trigger levels
+
+	mu    sync.Mutex          // guards known
+	known map[string][]string // cgroups to add up, by sandbox
+}
+
+// Now is CLOCK_BOOTTIME.
+func (k *nodeKernel) Now() time.Duration { return cgroup.BootTime() }
+
+// Layout tells how the filesystems share devices.
+func (k *nodeKernel) Layout() policy.Layout { return k.disks.layout() }
+
+// Observe reads every signal. Each is read by itself: one that fails leaves the
+// others alone.
+func (k *nodeKernel) Observe(obs *policy.Observations) {
+	now := k.Now()
+	k.observeMemory(obs, now)
+	k.observePIDs(obs, now)
+	k.observeStalls(obs, now)
+	k.disks.observe(obs, &k.reasons, now)
+}
+
+// fail marks a signal: absent where the node does not have it, failed otherwise.
+func (k *nodeKernel) fail(obs *policy.Observations, s policy.Signal, err error, now time.Duration) {
+	k.reasons[s] = err
+	obs[s] = policy.Observation{At: now, Status: policy.Failed}
+	if errors.Is(err, cgroup.ErrUnsupported) || errors.Is(err, fs.ErrNotExist) {
+		obs[s].Status = policy.Absent
+	}
+}
+
+func (k *nodeKernel) observeMemory(obs *policy.Observations, now time.Duration) {
+	info, err := k.node.MemInfo()
+	if err != nil {
+		for _, s := range []policy.Signal{policy.MemoryAvailable, policy.MeminfoAvailable, policy.SwapAvailable, policy.AllocatableMemoryAvailable} {
+			k.fail(obs, s, err, now)
+		}
+		return
+	}
+	k.total.Store(info.Total)
+	if m, err := k.node.Memory(); err != nil {
+		k.fail(obs, policy.MemoryAvailable, err, now)
+	} else {
+		k.last.root = m
+		obs[policy.MemoryAvailable] = policy.ObserveMemory(info.Total, m.WorkingSet(), now)
+	}
+	obs[policy.MeminfoAvailable] = policy.ObserveSpace(info.Available, info.Total, now)
+	obs[policy.SwapAvailable] = policy.ObserveSpace(info.SwapFree, info.SwapTotal, now)
+	switch m, err := k.node.PodsMemory(); {
+	case err != nil:
+		k.fail(obs, policy.AllocatableMemoryAvailable, err, now)
+	case m.Limit <= 0 || m.Limit >= info.Total:
+		// A pods cgroup without a limit of its own is the node: memory.available.
+		obs[policy.AllocatableMemoryAvailable] = policy.Observation{At: now}
+		k.reasons[policy.AllocatableMemoryAvailable] = errors.New("the pods cgroup has no memory limit")
+	default:
+		k.last.pods = m
+		obs[policy.AllocatableMemoryAvailable] = policy.ObserveMemory(m.Limit, m.WorkingSet(), now)
+	}
+}
+
+func (k *nodeKernel) observePIDs(obs *policy.Observations, now time.Duration) {
+	p, err := k.node.Pids()
+	if err != nil {
+		k.fail(obs, policy.PIDAvailable, err, now)
+		return
+	}
+	obs[policy.PIDAvailable] = policy.ObservePIDs(p.Max, p.Current, now)
+}
+
+func (k *nodeKernel) observeStalls(obs *policy.Observations, now time.Duration) {
+	read := []func() (cgroup.Stall, error){k.node.MemoryStall, k.node.IOStall}
+	for i, s := range []policy.Signal{policy.MemoryStall, policy.IOStall} {
+		st, err := read[i]()
+		if err != nil {
+			k.fail(obs, s, err, now)
+			continue
+		}
+		window := time.Duration(k.window.Load())
+		stalled, over, ok := k.stalls[i].Add(now, st.Full, window)
+		if !ok {
+			obs[s] = policy.Observation{At: now} // no window has passed yet
+			continue
+		}
+		obs[s] = policy.ObserveStall(stalled, over, now)
+	}
+}
+
+// Reason says why a signal is not observed.
+func (k *nodeKernel) Reason(s policy.Signal) string {
+	if err := k.reasons[s]; err != nil {
+		return err.Error()
+	}
+	return "the node does not have it"
+}
+
+// Track keeps descriptors open for the pods' cgroups, so that their usage is read
+// without opening anything.
+func (k *nodeKernel) Track(pods []Pod) {
+	dirs := make(map[string]string, len(pods))
+	known := make(map[string][]string, len(pods))
+	for i := range pods {
+		p := &pods[i]
+		if len(p.Containers) == 0 {
+			known[p.ID] = []string{} // nothing runs in it: it uses nothing
+			continue
+		}
+		if p.Cgroup != "" {
+			dirs[p.Cgroup] = p.Cgroup
+			known[p.ID] = []string{p.Cgroup}
+			continue
+		}
+		for _, c := range p.Containers {
+			if c.Cgroup != "" {
+				dirs[c.Cgroup] = c.Cgroup
+				known[p.ID] = append(known[p.ID], c.Cgroup)
+			}
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known = known
+	k.tracker.Sync(dirs)
+}
+
+// Measure reads what each pod uses: memory and tasks from its cgroup, the disks
+// from the last measurement. Strangers are pod cgroups that no candidate has.
+func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal) (strangers bool) {
+	now := k.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range cs {
+		c := &cs[i]
+		c.Memory, c.PIDs = k.usage(c.ID)
+		c.Growth = k.grow.rate(c.ID, c.Memory, now)
+		if u, ok := k.meter.usage(c.ID); ok {
+			c.Disk, c.Inodes = u.bytes, u.inodes
+		}
+	}
+	return s.Class() != policy.ClassDisk && k.strangers(pods)
+}
+
+// usage adds a pod's cgroups up. A cgroup that is gone uses nothing.
+func (k *nodeKernel) usage(sandbox string) (memory, pids policy.Amount) {
+	rels, ok := k.known[sandbox]
+	if !ok {
+		return memory, pids
+	}
+	memory.Known, pids.Known = true, true
+	for _, rel := range rels {
+		u, err := k.tracker.Usage(rel)
+		switch {
+		case errors.Is(err, cgroup.ErrGone):
+			continue
+		case err != nil:
+			return policy.Amount{}, policy.Amount{}
+		}
+		memory.Value += u.Memory
+		pids.Value += u.PIDs
+	}
+	return memory, pids
+}
+
+// strangers looks for pod cgroups that the inventory does not have: a pod that
+// has just started, of which the runtime was not asked yet.
+func (k *nodeKernel) strangers(pods []Pod) bool {
+	if k.pods == "" {
+		return false
+	}
+	known := make(map[string]bool, len(pods))
+	for i := range pods {
+		known[pods[i].Cgroup] = true
+	}
+	for _, parent := range qosParents(k.layout, k.pods) {
+		names, err := k.layout.Children(parent)
+		if err != nil {
+			continue
+		}
+		for _, name := range names {
+			rel := path.Join(parent, name)
+			if isPodCgroup(name) && !known[rel] {
+				if populated, err := k.layout.Populated(rel); err == nil && populated {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// qosParents are the cgroups that pod cgroups are in: the pods cgroup itself and
+// one for each class below it.
+func qosParents(_ cgroup.Layout, pods string) []string {
+	if base, ok := strings.CutSuffix(pods, ".slice"); ok {
+		last := path.Base(base)
+		return []string{pods, path.Join(pods, last+"-burstable.slice"), path.Join(pods, last+"-besteffort.slice")}
+	}
+	return []string{pods, path.Join(pods, "burstable"), path.Join(pods, "besteffort")}
+}
+
+// isPodCgroup tells a pod's cgroup by its name, under either driver.
+func isPodCgroup(name string) bool {
+	if base, ok := strings.CutSuffix(name, ".slice"); ok {
+		return strings.Contains(base, "-pod")
+	}
+	return strings.HasPrefix(name, "pod")
+}
+
+// Kill and Populated make the kernel what stops need of it.
+
+// Kill kills every process of a container's cgroup.
+func (k *nodeKernel) Kill(rel string) (int, error) { return k.layout.Kill(rel) }
+
+// Populated reports whether a process is left in a cgroup.
+func (k *nodeKernel) Populated(rel string) (bool, error) { return k.layout.Populated(rel) }
+
+// Arm moves the kernel's memory thresholds (cgroup v1) to where the configured
+// ones lie now, and notes whether one is near.
+func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
+	var root, pods []int64
+	near := false
+	for _, t := range ts {
+		o := obs[t.Signal]
+		if o.Status != policy.OK {
+			continue
+		}
+		value := t.Value.Of(o.Capacity)
+		near = near || o.Available < 2*t.Target(o.Capacity)
+		switch t.Signal {
+		case policy.MemoryAvailable:
+			if l, ok := policy.TriggerLevel(o.Capacity, value, k.last.root.Usage, k.last.root.WorkingSet()); ok {
+				root = append(root, l)
+			}
+		case policy.AllocatableMemoryAvailable:
+			if l, ok := policy.TriggerLevel(o.Capacity, value, k.last.pods.Usage, k.last.pods.WorkingSet()); ok {
+				pods = append(pods, l)
+			}
+		}
+	}
+	k.near.Store(near)
+	if k.waker == nil || k.layout.Version == cgroup.V2 {
+		return
+	}
+	// What cannot be armed is covered by the timer.
+	_ = k.waker.SetMemoryThresholds("/", root)
+	if k.pods != "" {
+		_ = k.waker.SetMemoryThresholds(k.pods, pods)
+	}
+}
+
+// Cgroup names the hierarchy's kind.
+func (k *nodeKernel) Cgroup() string { return fmt.Sprint(k.layout.Version) }
+
+// Wakes lists what wakes the loop.
+func (k *nodeKernel) Wakes() []string { return k.wakes }

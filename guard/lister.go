@@ -1,0 +1,172 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// podSource is what the lister asks of a runtime: calls that never ask a shim.
+type podSource interface {
+	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
+	Containers(ctx context.Context) ([]cri.Container, error)
+	ContainerDetail(ctx context.Context, id string) (cri.ContainerDetail, error)
+}
+
+// lister keeps the inventory warm: a slow re-list, a faster one near a threshold,
+// one at once when something hints at a change. What does not change over a
+// container's life is asked for once.
+type lister struct {
+	source  func(context.Context) (podSource, error)
+	build   func(cri.Sandbox, []cri.ContainerDetail, time.Duration) Pod
+	refresh func(context.Context) // brings what build needs up to date, before each listing
+	publish func(Inventory)
+	now     func() time.Duration
+	clock   func() time.Time
+
+	mu      sync.Mutex // one listing at a time
+	details map[string]cri.ContainerDetail
+	created map[string]time.Duration
+	current atomic.Pointer[Inventory]
+}
+
+// detailsAtOnce bounds the calls that a first listing makes at a time.
+const detailsAtOnce = 4
+
+// Current is the inventory as last listed; with an error and nothing in it
+// before the first listing.
+func (l *lister) Current() Inventory {
+	if inv := l.current.Load(); inv != nil {
+		return *inv
+	}
+	return Inventory{At: -1, Err: ErrNoRuntime}
+}
+
+// List asks the runtime. When it does not answer the last good pods stay, with
+// the error beside them.
+func (l *lister) List(ctx context.Context) Inventory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	inv, err := l.list(ctx)
+	if err != nil {
+		inv = l.Current()
+		inv.Err = err
+	}
+	l.current.Store(&inv)
+	l.publish(inv)
+	return inv
+}
+
+func (l *lister) list(ctx context.Context) (Inventory, error) {
+	src, err := l.source(ctx)
+	if err != nil {
+		return Inventory{}, err
+	}
+	at := l.now()
+	sandboxes, err := src.Sandboxes(ctx)
+	if err != nil {
+		return Inventory{}, err
+	}
+	containers, err := src.Containers(ctx)
+	if err != nil {
+		return Inventory{}, err
+	}
+	l.refresh(ctx)
+	alive := l.alive(ctx, src, containers)
+	inv := Inventory{At: at}
+	created := make(map[string]time.Duration, len(sandboxes))
+	for i := range sandboxes {
+		s := &sandboxes[i]
+		ctrs := alive[s.ID]
+		if !s.Ready && len(ctrs) == 0 {
+			continue
+		}
+		created[s.ID] = l.age(s)
+		inv.Pods = append(inv.Pods, l.build(*s, ctrs, created[s.ID]))
+	}
+	l.created = created
+	return inv, nil
+}
+
+// age places a sandbox's creation on the boot clock, once: a wall clock that
+// jumps later does not make pods older or younger. A creation in the future is
+// taken for now.
+func (l *lister) age(s *cri.Sandbox) time.Duration {
+	if at, ok := l.created[s.ID]; ok {
+		return at
+	}
+	if s.CreatedAt.IsZero() {
+		return l.now()
+	}
+	return l.now() - max(0, l.clock().Sub(s.CreatedAt))
+}
+
+// alive returns the details of containers that run or are about to, by sandbox.
+// A container that is gone by the time it is asked for is left out; one whose
+// details cannot be had now is listed without them and asked for again next time.
+func (l *lister) alive(ctx context.Context, src podSource, containers []cri.Container) map[string][]cri.ContainerDetail {
+	got := make([]cri.ContainerDetail, len(containers))
+	keep := make([]bool, len(containers))
+	var wg sync.WaitGroup
+	places := make(chan struct{}, detailsAtOnce)
+	for i := range containers {
+		c := &containers[i]
+		if c.State != cri.Running && c.State != cri.Created {
+			continue
+		}
+		if d, ok := l.details[c.ID]; ok {
+			d.State = c.State
+			got[i], keep[i] = d, true
+			continue
+		}
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			d, err := src.ContainerDetail(ctx, c.ID)
+			switch {
+			case errors.Is(err, cri.ErrGone):
+				return
+			case err != nil:
+				d = cri.ContainerDetail{}
+			}
+			// The list's identity is kept: containerd's status may name another tag.
+			d.Container = *c
+			got[i], keep[i] = d, true
+		})
+	}
+	wg.Wait()
+	details := make(map[string]cri.ContainerDetail, len(containers))
+	out := map[string][]cri.ContainerDetail{}
+	for i := range got {
+		if !keep[i] {
+			continue
+		}
+		d := got[i]
+		if d.CgroupsPath != "" || d.PID != 0 {
+			details[d.ID] = d
+		}
+		out[d.SandboxID] = append(out[d.SandboxID], d)
+	}
+	l.details = details
+	return out
+}
+
+// Run lists until ctx ends: when pause is over, when kicked, and at once first.
+func (l *lister) Run(ctx context.Context, pause func() time.Duration, kick <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-kick:
+		}
+		l.List(ctx)
+		timer.Reset(pause())
+	}
+}

@@ -1,0 +1,257 @@
+package guard
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/policy"
+)
+
+// Where things are unless the configuration or the node itself says otherwise.
+const (
+	defaultProc   = "/proc"
+	defaultSys    = "/sys"
+	defaultPodLog = "/var/log/pods"
+)
+
+// kubeletRoots are where kubelets keep their pods, the usual place first.
+var kubeletRoots = []string{
+	"/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet",
+}
+
+// node is this node: the kernel, the runtime, and what is known of its pods. It
+// is the Runtime of the guard.
+type node struct {
+	conn    *Conn
+	kernel  *nodeKernel
+	lister  *lister
+	meter   *diskMeter
+	kubelet *kubeletState
+	podLogs string
+	bootID  string
+	wake    func(string) // asks for a pass
+	self    string       // criguard's own cgroup
+
+	mu    sync.Mutex
+	cfg   Config
+	facts nodeFacts
+}
+
+// openNode opens the kernel's files. The runtime is not asked yet.
+func openNode(cfg Config) (*node, error) {
+	root := defaultString(cfg.Node.RootDir, kubeletRoot())
+	proc := cgroup.Proc(defaultString(cfg.Node.Proc, defaultProc))
+	layout, err := cgroup.Detect(cgroup.Root(filepath.Join(defaultString(cfg.Node.Sys, defaultSys), "fs/cgroup")), proc)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{
+		conn: NewConn(cfg.Runtime), kubelet: newKubeletState(root), cfg: cfg, wake: func(string) {},
+		podLogs: defaultString(cfg.Node.PodLogDir, defaultPodLog),
+	}
+	if n.bootID, err = cgroup.BootID(proc); err != nil {
+		return nil, err
+	}
+	pods := cfg.Node.PodsCgroup
+	if pods == "" {
+		pods, _, _ = layout.FindPods() // none = no kubelet here, which is fine
+	}
+	reader, err := cgroup.OpenNode(layout, pods)
+	if err != nil {
+		return nil, err
+	}
+	n.self, _ = layout.OfPID(os.Getpid()) // unknown = not in a pod
+	n.kernel = &nodeKernel{
+		layout: layout, node: reader, tracker: cgroup.NewTracker(layout), pods: pods, disks: newDiskReader(root),
+	}
+	n.kernel.window.Store(int64(cfg.Eviction.StallWindow))
+	if info, err := reader.MemInfo(); err == nil {
+		n.kernel.total.Store(info.Total)
+	}
+	n.meter = &diskMeter{
+		source: func() (layerSource, error) { return n.conn.Client() },
+		root:   root, logs: n.podLogs, now: n.kernel.Now,
+	}
+	n.kernel.meter = n.meter
+	n.lister = &lister{
+		source: n.connect, build: n.build, refresh: n.refresh, publish: func(inv Inventory) { n.kernel.Track(inv.Pods) },
+		now: n.kernel.Now, clock: time.Now,
+	}
+	return n, nil
+}
+
+// Close closes everything.
+func (n *node) Close() {
+	n.conn.Close()
+	if n.kernel.waker != nil {
+		n.kernel.waker.Close()
+	}
+	n.kernel.tracker.Close()
+	n.kernel.node.Close()
+	n.kernel.disks.close()
+}
+
+func kubeletRoot() string {
+	i := slices.IndexFunc(kubeletRoots, func(dir string) bool {
+		_, err := os.Stat(dir)
+		return err == nil
+	})
+	return kubeletRoots[max(i, 0)]
+}
+
+func defaultString(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+func (n *node) config() Config {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cfg
+}
+
+// setConfig puts another configuration in force, as far as it can change while
+// the service runs: where the node's things are and how the runtime is reached
+// stays.
+func (n *node) setConfig(cfg Config) {
+	n.mu.Lock()
+	n.cfg = cfg
+	n.mu.Unlock()
+	n.kernel.window.Store(int64(cfg.Eviction.StallWindow))
+}
+
+func (n *node) interval() time.Duration { return n.config().Eviction.Interval }
+
+// Inventory gives the pods that run: as listed last, or listed now.
+func (n *node) Inventory(ctx context.Context, fresh bool) Inventory {
+	if !fresh {
+		return n.lister.Current()
+	}
+	ctx, cancel := context.WithTimeout(ctx, freshWait)
+	defer cancel()
+	return n.lister.List(ctx)
+}
+
+// freshWait bounds what a listing may take when a stop waits for it.
+const freshWait = 250 * time.Millisecond
+
+// connect makes sure that a runtime answers and learns what it says of itself.
+func (n *node) connect(ctx context.Context) (podSource, error) {
+	if err := n.conn.Connect(ctx); err != nil {
+		return nil, err
+	}
+	return n.conn.Client()
+}
+
+// refresh brings up to date what pods are judged by, before each listing.
+func (n *node) refresh(ctx context.Context) {
+	facts := nodeFacts{
+		capacity: n.kernel.total.Load(), allocated: n.kubelet.read(), self: n.self,
+		resolve: n.kernel.layout.Resolve, memoryMin: n.kernel.layout.MemoryMin,
+	}
+	n.mu.Lock()
+	n.facts = facts
+	n.mu.Unlock()
+	client, err := n.conn.Client()
+	if err != nil {
+		return
+	}
+	images, containers, err := client.ImageFilesystems(ctx)
+	if err != nil || len(images) == 0 {
+		return
+	}
+	paths := n.kernel.disks.getPaths()
+	paths.image, paths.container = images[0].Mountpoint, ""
+	if len(containers) > 0 {
+		paths.container = containers[0].Mountpoint
+	}
+	n.kernel.disks.setPaths(paths)
+}
+
+// build judges one pod.
+func (n *node) build(s cri.Sandbox, ctrs []cri.ContainerDetail, created time.Duration) Pod {
+	n.mu.Lock()
+	cfg, facts := n.cfg, n.facts
+	n.mu.Unlock()
+	return cfg.derivePod(s, ctrs, &facts, created)
+}
+
+// status fills in what the node knows.
+func (g *Guard) status(n *node) Status {
+	now := g.kernel.Now()
+	inv := n.lister.Current()
+	endpoint, v := n.conn.Version()
+	st := Status{
+		APIVersion: APIVersion, Mode: g.cfg.Mode.String(),
+		Runtime:    RuntimeStatus{Endpoint: endpoint, Name: v.RuntimeName, Version: v.RuntimeVersion, Up: inv.Err == nil, ListedAt: -1},
+		Kernel:     KernelStatus{Cgroup: n.kernel.Cgroup(), PodsCgroup: n.kernel.pods, Layout: g.kernel.Layout().String(), Wakes: n.kernel.Wakes()},
+		Conditions: conditionNames(g.pressure.Conditions),
+		Signals:    []SignalStatus{}, Pods: len(inv.Pods), Budget: g.restraint.Status(now),
+	}
+	if inv.At >= 0 {
+		st.Runtime.ListedAt = now - inv.At
+	}
+	if inv.Err != nil {
+		st.Runtime.Error = inv.Err.Error()
+	}
+	for i := range inv.Pods {
+		if inv.Pods[i].Protection != "" {
+			st.Protected++
+		}
+	}
+	for _, f := range g.flights {
+		st.InFlight = append(st.InFlight, f.view.Pod+" for "+f.view.Signal)
+	}
+	for s := range policy.SignalCount {
+		st.Signals = append(st.Signals, g.signalStatus(s, n.kernel))
+	}
+	return st
+}
+
+func (g *Guard) signalStatus(s policy.Signal, k *nodeKernel) SignalStatus {
+	o := g.obs[s]
+	st := SignalStatus{SignalView: SignalView{s, o.Available, o.Capacity, o.Status.String()}, Condition: s.Condition().String()}
+	if o.Status != policy.OK {
+		st.Error = k.Reason(s)
+	}
+	for _, t := range g.thresholds {
+		if t.Signal != s {
+			continue
+		}
+		ts := ThresholdStatus{Kind: t.Kind.String(), Value: t.Value.String(), Amount: t.Value.Of(o.Capacity), Grace: t.Grace}
+		if !t.MinReclaim.IsZero() {
+			ts.MinReclaim = t.MinReclaim.String()
+		}
+		for _, m := range g.pressure.Met {
+			if m.Signal == s && m.Kind == t.Kind {
+				ts.Met, ts.Due = true, m.Due
+			}
+		}
+		st.Thresholds = append(st.Thresholds, ts)
+	}
+	return st
+}
+
+// rankNow ranks the pods for a signal as it is now.
+func (g *Guard) rankNow(ctx context.Context, s policy.Signal) Ranking {
+	var deficit int64
+	for _, m := range g.pressure.Met {
+		if m.Signal == s {
+			deficit = max(deficit, m.Deficit)
+		}
+	}
+	ranked, pods := g.ranking(ctx, policy.Met{Threshold: policy.Threshold{Signal: s}, Deficit: deficit})
+	o := g.obs[s]
+	return Ranking{
+		APIVersion: APIVersion, Signal: s, Available: o.Available, Capacity: o.Capacity,
+		Keys: g.cfg.Rank.Keys(s.Resource()), Pods: rankedViews(ranked, pods),
+	}
+}

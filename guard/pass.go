@@ -1,0 +1,211 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// Kernel is what a pass asks of the node: the time and fresh readings.
+type Kernel interface {
+	// Now is the time since boot (CLOCK_BOOTTIME): wall-clock jumps do not show.
+	Now() time.Duration
+	// Observe reads every signal afresh. A signal that cannot be read is marked
+	// failed and leaves the others alone.
+	Observe(*policy.Observations)
+	// Layout tells which of nodefs, imagefs and containerfs share a device.
+	Layout() policy.Layout
+	// Measure fills in what each candidate uses of the signal's resource, as far
+	// as that can be read without the runtime. It reports strangers: pods that
+	// run but are not among the candidates.
+	Measure([]policy.Candidate, []Pod, policy.Signal) (strangers bool)
+}
+
+// Runtime gives the pods that run. It answers from memory; with fresh it asks
+// the container runtime first, for as long as ctx allows.
+type Runtime interface {
+	Inventory(ctx context.Context, fresh bool) Inventory
+}
+
+// Reclaimer frees what nobody needs. The job runs beside the loop.
+type Reclaimer interface {
+	Reclaim(ctx context.Context, m policy.Met, layout policy.Layout, pods []Pod) ReliefJob
+}
+
+// Stopper stops one sandbox. The job runs beside the loop.
+type Stopper interface {
+	Stop(ctx context.Context, order StopOrder) StopJob
+}
+
+// Guard decides and acts. It is used from one goroutine.
+type Guard struct {
+	cfg       Config
+	kernel    Kernel
+	runtime   Runtime
+	reclaimer Reclaimer
+	stopper   Stopper
+	restraint *policy.Restraint
+
+	state      policy.State
+	obs        policy.Observations
+	settings   policy.Settings
+	thresholds []policy.Threshold
+	derived    derivedFrom
+	pressure   policy.Pressure
+	condSince  map[policy.Condition]time.Duration
+
+	pacer   pacer
+	reliefs [policy.SignalCount]relief
+	flights []*flight
+	skip    map[string]time.Duration // sandboxes whose stop killed nothing: until when they are passed over
+	seq     uint64
+}
+
+// derivedFrom is what the derived thresholds depend on.
+type derivedFrom struct {
+	layout      policy.Layout
+	allocatable bool
+	valid       bool
+}
+
+// New returns a guard that has observed nothing yet. The restraint may carry
+// the budget of an earlier run of the service.
+func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *policy.Restraint) *Guard {
+	g := &Guard{
+		kernel: k, runtime: rt, reclaimer: rc, stopper: st, restraint: restraint,
+		condSince: map[policy.Condition]time.Duration{},
+		skip:      map[string]time.Duration{},
+	}
+	g.SetConfig(cfg)
+	return g
+}
+
+// SetConfig puts another configuration in force from the next pass on. Grace
+// periods and conditions that run go on.
+func (g *Guard) SetConfig(cfg Config) {
+	g.cfg = cfg
+	g.settings = policy.Settings{
+		TransitionPeriod: cfg.Eviction.PressureTransitionPeriod,
+		SoftForgive:      cfg.Eviction.SoftForgive,
+		StallFloor:       cfg.Eviction.StallFloor,
+	}
+	g.restraint.Configure(cfg.Budget.Policy(), cfg.Backoff.Policy())
+	g.derived.valid = false
+}
+
+// Pass makes one round: observe, decide, relieve, stop. It returns what it saw
+// and did; Pass.Notable tells whether that is worth recording.
+func (g *Guard) Pass(ctx context.Context, wake string) Pass {
+	now := g.kernel.Now()
+	g.kernel.Observe(&g.obs)
+	g.derive()
+	before := g.pressure.Conditions
+	g.state, g.pressure = policy.Evaluate(g.state, g.thresholds, g.settings, &g.obs, now)
+	p := Pass{At: now, Wake: wake, Conditions: g.pressure.Conditions, Changed: g.pressure.Conditions != before}
+	g.noteConditions(now)
+	g.settle(now, &p)
+	for s := range policy.SignalCount {
+		g.harvest(now, s, &p)
+	}
+	if len(g.pressure.Met) > 0 {
+		g.act(ctx, now, &p)
+	}
+	if p.Stop == nil && len(g.flights) == 0 {
+		g.enforce(ctx, now, &p)
+	}
+	if p.Notable() {
+		g.seq++
+		p.ID = g.seq
+		p.observe(&g.obs, g.pressure)
+		g.adopt(&p)
+	}
+	p.Took = g.kernel.Now() - now
+	return p
+}
+
+// derive adds the thresholds that follow from the node's layout, again when it
+// has changed.
+func (g *Guard) derive() {
+	d := derivedFrom{layout: g.kernel.Layout(), valid: true}
+	o := g.obs[policy.AllocatableMemoryAvailable]
+	d.allocatable = o.Status != policy.Absent
+	if d == g.derived {
+		return
+	}
+	g.thresholds = policy.Derive(g.cfg.Eviction.Thresholds, d.layout, d.allocatable, g.cfg.Eviction.Off...)
+	g.derived = d
+}
+
+// noteConditions remembers since when each condition holds, and closes the
+// breaker of signals that are clear again.
+func (g *Guard) noteConditions(now time.Duration) {
+	if g.pressure.Conditions == 0 && len(g.pressure.Met) == 0 && len(g.condSince) == 0 {
+		return
+	}
+	for _, c := range policy.AllConditions() {
+		if !g.pressure.Conditions.Has(c) {
+			if _, held := g.condSince[c]; held {
+				delete(g.condSince, c)
+				g.restraint.Ended(c)
+			}
+		} else if _, ok := g.condSince[c]; !ok {
+			g.condSince[c] = now
+		}
+	}
+	var met [policy.SignalCount]bool
+	for _, m := range g.pressure.Met {
+		met[m.Signal] = true
+	}
+	for s := range policy.SignalCount {
+		if !met[s] && g.obs[s].Status == policy.OK {
+			g.restraint.Cleared(s)
+		}
+	}
+}
+
+// act takes the met thresholds in their order and acts on the first that
+// allows it. What holds one back never holds another.
+func (g *Guard) act(ctx context.Context, now time.Duration, p *Pass) {
+	for _, m := range g.pressure.Met {
+		held := g.actOn(ctx, now, m, p)
+		p.hold(m, held)
+		if p.Stop != nil {
+			p.Held = ""
+			return
+		}
+	}
+}
+
+// actOn relieves one met threshold, gently first. It returns what held a stop
+// back; "" when one was begun or none is needed any more.
+func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *Pass) string {
+	if f := g.blocking(m); f != nil {
+		if m.Kind == policy.Hard && m.Due && f.escalate(now) {
+			p.Escalated = f.view.Pod
+		}
+		return HeldInFlight
+	}
+	if !m.Due {
+		if held := g.stopReturned(ctx, now, m, p); held != "" {
+			return held
+		}
+		if p.Stop != nil {
+			return ""
+		}
+		return HeldGrace
+	}
+	if !g.relieve(ctx, now, m, p) {
+		return HeldReclaiming
+	}
+	// Reclaiming and measuring took time: the signal is read again right before
+	// anything is stopped, and it alone decides.
+	g.kernel.Observe(&g.obs)
+	if o := g.obs[m.Signal]; o.Status != policy.OK || policy.Relieved(m.Threshold, o) {
+		return ""
+	}
+	if m.WarnOnly {
+		return HeldStallFloor
+	}
+	return g.stopFirst(ctx, now, m, p)
+}

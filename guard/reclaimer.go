@@ -1,0 +1,165 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// steps lists what is reclaimed for a signal: the steps that free something on
+// the pressed device, as far as the configuration allows them.
+func (c *Config) steps(s policy.Signal, l policy.Layout) []reclaim.Step {
+	if s.Class() == policy.ClassPID {
+		return c.allowed(reclaim.StepSandboxes)
+	}
+	if s.Class() == policy.ClassMemory || s.IsStall() {
+		return c.allowed(reclaim.StepMemory)
+	}
+	node := s == policy.NodeFSAvailable || s == policy.NodeFSInodesFree
+	image := s == policy.ImageFSAvailable || s == policy.ImageFSInodesFree
+	switch {
+	case l == policy.DedicatedImageFS && node:
+		return c.allowed(reclaim.StepLogs)
+	case l == policy.DedicatedImageFS:
+		return c.allowed(reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepImages)
+	case l == policy.SplitFS && image:
+		return c.allowed(reclaim.StepImages)
+	case l == policy.SplitFS:
+		return c.allowed(reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs)
+	default:
+		return c.allowed(reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs, reclaim.StepImages)
+	}
+}
+
+func (c *Config) allowed(steps ...reclaim.Step) []reclaim.Step {
+	var out []reclaim.Step
+	for _, s := range steps {
+		switch s {
+		case reclaim.StepMemory:
+			if !c.Eviction.MemoryReclaim {
+				continue
+			}
+		case reclaim.StepImages:
+			if c.Images.Prune == PruneNever {
+				continue
+			}
+		default:
+			if !c.Containers.GC {
+				continue
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// reclaimer reclaims on the node for a signal.
+type reclaimer struct {
+	node   *node
+	keeper *housekeeper
+}
+
+// Reclaim starts the steps of a signal. Without any, and with nothing to measure,
+// it is done at once: no goroutine stands between a memory threshold and the kill.
+func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Layout, pods []Pod) ReliefJob {
+	cfg := r.keeper.config()
+	steps := cfg.steps(m.Signal, layout)
+	disk := m.Signal.Resource() == policy.ResourceDisk || m.Signal.Resource() == policy.ResourceInodes
+	if len(steps) == 0 && !disk {
+		return finishedRelief{}
+	}
+	j := &reliefJob{done: make(chan struct{})}
+	go func() {
+		defer func() { close(j.done); r.node.wake("reclaim") }()
+		if c, err := r.keeper.collect(); err == nil && len(steps) > 0 {
+			j.relief = relieved(c.Collect(ctx, r.plan(cfg, steps, m, pods)))
+		}
+		if disk {
+			r.node.meter.measure(ctx, pods)
+		}
+	}()
+	return j
+}
+
+func (r *reclaimer) plan(cfg Config, steps []reclaim.Step, m policy.Met, pods []Pod) reclaim.Plan {
+	p := r.keeper.plan(cfg)
+	p.Steps = steps
+	p.Containers.Finished = true
+	p.Target = r.target(m)
+	if m.Signal.Resource() == policy.ResourceMemory {
+		p.Memory = r.memoryTargets(cfg, m, pods)
+	}
+	return p
+}
+
+// target measures the pressed filesystem against the threshold and its minimum
+// reclaim. Other resources have no target: what may go goes.
+func (r *reclaimer) target(m policy.Met) reclaim.Target {
+	paths := r.node.kernel.disks.getPaths()
+	var dir string
+	switch m.Signal {
+	case policy.NodeFSAvailable, policy.NodeFSInodesFree:
+		dir = paths.node
+	case policy.ImageFSAvailable, policy.ImageFSInodesFree:
+		dir = paths.image
+	case policy.ContainerFSAvailable, policy.ContainerFSInodesFree:
+		if dir = paths.container; dir == "" {
+			dir = paths.image
+		}
+	default:
+		return nil
+	}
+	return func(context.Context) (reclaim.Room, error) {
+		s, err := cgroup.StatfsNearest(dir)
+		if err != nil {
+			return reclaim.Room{}, err
+		}
+		room := reclaim.Room{Bytes: s.Available, Inodes: s.InodesFree}
+		if m.Signal.Resource() == policy.ResourceInodes {
+			room.LackInodes = m.Target - s.InodesFree
+		} else {
+			room.LackBytes = m.Target - s.Available
+		}
+		return room, nil
+	}
+}
+
+// memoryTargets asks the pods that rank first to give back what is missing.
+func (r *reclaimer) memoryTargets(cfg Config, m policy.Met, pods []Pod) []reclaim.MemoryTarget {
+	cs := candidates(pods)
+	r.node.kernel.Measure(cs, pods, m.Signal)
+	var targets []reclaim.MemoryTarget
+	missing := m.Deficit
+	for _, v := range policy.Rank(cs, m.Signal, policy.SingleFS, cfg.Rank.Memory, m.Deficit) {
+		p := podByID(pods, v.ID)
+		if v.Excluded != "" || missing <= 0 || p.Cgroup == "" {
+			continue
+		}
+		want := min(missing, v.Usage)
+		targets = append(targets, reclaim.MemoryTarget{Cgroup: p.Cgroup, Name: p.FullName(), Bytes: want})
+		missing -= want
+	}
+	return targets
+}
+
+func relieved(reports []reclaim.Report) Relief {
+	v := view(0, reports, 0)
+	return Relief{Steps: v.Steps, Reports: reports, Freed: v.Freed}
+}
+
+// reliefJob is a reclaim under way.
+type reliefJob struct {
+	done   chan struct{}
+	relief Relief
+}
+
+func (j *reliefJob) Done() <-chan struct{} { return j.done }
+func (j *reliefJob) Relief() Relief        { return j.relief }
+
+// moment reads both clocks.
+func (n *node) moment() reclaim.Moment {
+	return reclaim.Moment{Boot: n.kernel.Now(), Wall: time.Now()}
+}

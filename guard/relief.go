@@ -1,0 +1,69 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// ReliefJob is a reclaim that runs beside the loop.
+type ReliefJob interface {
+	Done() <-chan struct{}
+	// Relief is what the job did; valid once Done is closed.
+	Relief() Relief
+}
+
+// Relief is what a reclaim job did. For a disk signal the job has also measured
+// afresh what each pod uses of the disks.
+type Relief struct {
+	Steps   []string // the steps that ran
+	Reports []reclaim.Report
+	Freed   int64 // bytes, by statfs
+}
+
+// relief is the reclaim of one signal: at most one runs, its result serves one
+// decision, and while a stop is held back it is repeated once per interval.
+type relief struct {
+	job     ReliefJob
+	started time.Duration
+	ready   bool // the result has not served a stop yet
+	ended   time.Duration
+}
+
+// relieve starts the signal's reclaim, unless one runs or has just run. It reports
+// true once there is nothing more to wait for.
+func (g *Guard) relieve(ctx context.Context, now time.Duration, m policy.Met, p *Pass) bool {
+	r := &g.reliefs[m.Signal]
+	if r.job == nil {
+		if r.ready && now-r.ended < g.cfg.Eviction.Interval {
+			return true
+		}
+		inv := g.runtime.Inventory(ctx, false)
+		r.job, r.started = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), now
+	}
+	g.harvest(now, m.Signal, p)
+	return r.job == nil
+}
+
+// harvest takes up what a signal's reclaim has done, when it is through: also
+// when that relieved the signal, so that nobody waits for it any more.
+func (g *Guard) harvest(now time.Duration, s policy.Signal, p *Pass) {
+	r := &g.reliefs[s]
+	if r.job == nil {
+		return
+	}
+	select {
+	case <-r.job.Done():
+	default:
+		return
+	}
+	done := r.job.Relief()
+	r.job, r.ready, r.ended = nil, true, now
+	if len(done.Steps) > 0 {
+		p.Reclaimed = append(p.Reclaimed, ReclaimView{
+			Signal: s, Steps: done.Steps, Freed: done.Freed, Took: now - r.started, Reports: done.Reports,
+		})
+	}
+}

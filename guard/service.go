@@ -1,0 +1,350 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/systemd"
+)
+
+// ServiceOptions is what a service is made of.
+type ServiceOptions struct {
+	Config     Config
+	ConfigPath string // for status
+	RunDir     RunDir
+	Version    string
+	Log        *slog.Logger
+	Notifier   *systemd.Notifier
+	// Reload gives a new configuration, or why there is none, when asked to.
+	Reload <-chan func() (Config, error)
+}
+
+// Service is the guard as a daemon: the loop, what feeds it and what it feeds.
+type Service struct {
+	opt     ServiceOptions
+	log     *slog.Logger
+	node    *node
+	guard   *Guard
+	history *History
+	metrics *Metrics
+	journal *Journal
+	keeper  *housekeeper
+	started time.Time
+
+	calls    chan func()
+	wakes    chan string
+	kick     chan struct{} // re-list now
+	changed  chan struct{} // the inventory's pace may have changed
+	lastPass *Pass
+	alarms   map[string]string
+	note     string // why a reload was refused
+	lastInv  error
+	warned   sync.Map // complaints made already
+}
+
+// shutdownTime bounds how long a service that was told to end waits for stops
+// under way.
+const shutdownTime = 5 * time.Second
+
+// Serve guards until ctx ends. It returns ErrRunning when another criguard has
+// the runtime directory, and other errors only for what cannot be done without:
+// a runtime that is away, a disk that is full or a kernel without some feature
+// are lived with and told.
+func Serve(ctx context.Context, opt ServiceOptions) error {
+	release, err := opt.RunDir.Lock()
+	if err != nil {
+		return err
+	}
+	defer release()
+	s := &Service{
+		opt: opt, log: opt.Log, started: time.Now(), journal: NewJournal(opt.Log), metrics: NewMetrics(opt.Version),
+		calls: make(chan func()), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
+		alarms: map[string]string{},
+	}
+	if err := s.assemble(ctx); err != nil {
+		return err
+	}
+	defer s.node.Close()
+	return s.serve(ctx)
+}
+
+// assemble opens the node and puts the guard together.
+func (s *Service) assemble(ctx context.Context) error {
+	n, err := openNode(s.opt.Config)
+	if err != nil {
+		return err
+	}
+	s.node = n
+	n.lister.publish = s.listed
+	n.wake = s.wake
+	if err := n.kernel.startWaker(); err != nil {
+		s.log.Warn("nothing but the timer wakes the loop", systemd.EventKey, systemd.EventDegraded, "action", "wake", "reason", err.Error())
+	}
+	restraint := s.loadBudget()
+	s.history = OpenHistory(s.opt.Config.History.Dir, s.opt.Config.History.Passes)
+	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
+	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, stopped: s.keeper.stopped}, restraint)
+	s.guard.seq = s.history.LastID()
+	return nil
+}
+
+func (s *Service) serve(ctx context.Context) error {
+	control, err := ListenControl(s.opt.RunDir)
+	if err != nil {
+		return err
+	}
+	handler := Handler(s, s.metrics.Handler())
+	servers := []*http.Server{NewServer(handler)}
+	var wg sync.WaitGroup
+	serve := func(srv *http.Server, run func() error) {
+		wg.Go(func() {
+			if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+				s.log.Warn("server ended", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
+			}
+		})
+	}
+	serve(servers[0], func() error { return servers[0].Serve(control) })
+	if addr := s.opt.Config.Metrics.Listen; addr != "" {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", s.metrics.Handler())
+		srv := NewServer(mux)
+		srv.Addr = addr
+		servers = append(servers, srv)
+		serve(srv, srv.ListenAndServe)
+	}
+	background, cancel := context.WithCancel(ctx)
+	wg.Go(func() { s.node.lister.Run(background, s.listPause, s.kick) })
+	wg.Go(func() { s.node.watchEvents(background, s.relist) })
+	wg.Go(func() { s.keeper.Run(background) })
+	wg.Go(func() { s.node.forwardWakes(background, s.wake, s.relist) })
+
+	s.log.Info("guarding", systemd.EventKey, systemd.EventStart, "action", "start", "version", s.opt.Version, "mode", s.opt.Config.Mode.String(),
+		"cgroup", s.node.kernel.Cgroup(), "wakes", s.node.kernel.Wakes())
+	s.notify(s.opt.Notifier.Ready(s.statusLine()))
+	loop := Loop{Guard: s.guard, Wakes: s.wakes, Calls: s.callsOrReload(background, &wg), After: s.after}
+	loop.Run(ctx)
+
+	s.notify(s.opt.Notifier.Stopping("ending"))
+	s.log.Info("ending", systemd.EventKey, systemd.EventShutdown, "action", "end", "in_flight", len(s.guard.flights))
+	cancel()
+	s.drain()
+	for _, srv := range servers {
+		_ = srv.Close()
+	}
+	wg.Wait()
+	return s.history.Close()
+}
+
+// drain waits, bounded, for the stops that were under way; their outcome is
+// recorded.
+func (s *Service) drain() {
+	deadline := time.NewTimer(shutdownTime)
+	defer deadline.Stop()
+	for _, f := range s.guard.flights {
+		select {
+		case <-f.job.Done():
+		case <-deadline.C:
+			return
+		}
+	}
+	if len(s.guard.flights) > 0 {
+		p := s.guard.Pass(context.Background(), "end")
+		s.after(&p)
+	}
+}
+
+// callsOrReload merges reload requests into the calls of the loop.
+func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan func() {
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case load := <-s.opt.Reload:
+				cfg, err := load()
+				select {
+				case s.calls <- func() { s.reload(cfg, err) }:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	})
+	return s.calls
+}
+
+// reload puts a new configuration in force; a bad one changes nothing.
+func (s *Service) reload(cfg Config, err error) {
+	s.notify(s.opt.Notifier.Reloading())
+	defer func() { s.notify(s.opt.Notifier.Ready(s.statusLine())) }()
+	if err != nil {
+		s.note = "the last reload was refused: " + err.Error()
+		s.log.Error("configuration refused; the old one stays", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
+		return
+	}
+	changes := cfg.Diff(s.guard.cfg)
+	s.note = ""
+	s.guard.SetConfig(cfg)
+	s.node.setConfig(cfg)
+	s.keeper.setConfig(cfg)
+	s.history.Resize(cfg.History.Passes)
+	s.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(changes, ", "))
+	s.wake("reload")
+}
+
+// after is told of every pass, in the loop's goroutine.
+func (s *Service) after(p *Pass) {
+	s.metrics.Observe(p, &s.guard.obs)
+	s.notify(s.opt.Notifier.Watchdog(p.At))
+	s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs)
+	s.warnAbsent()
+	if !p.Notable() {
+		return
+	}
+	p.Time = time.Now()
+	if p.Stop != nil || len(p.Settled) > 0 {
+		s.saveBudget()
+		s.relist()
+	}
+	s.metrics.Record(p)
+	s.metrics.Met(s.guard.thresholds, s.guard.pressure)
+	s.journal.Record(p)
+	if p.Alarm != "" {
+		s.alarms[p.HeldBy] = p.Alarm
+	}
+	if len(p.Met) == 0 {
+		clear(s.alarms)
+	}
+	if repeats(s.lastPass, p) {
+		s.guard.seq-- // nothing new: no record of its own
+		return
+	}
+	s.lastPass = p
+	s.history.Add(*p)
+	if err := s.history.Broken(); err != nil && s.once("history") {
+		s.log.Warn("history stays in memory", systemd.EventKey, systemd.EventDegraded, "action", "history", "reason", err.Error())
+	}
+	if p.Changed {
+		s.writeConditions(p)
+	}
+	s.notify(s.opt.Notifier.Status(s.statusLine()))
+}
+
+// repeats tells whether a pass only finds again what the last one found.
+func repeats(last, p *Pass) bool {
+	return last != nil && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" &&
+		len(p.Settled) == 0 && len(p.Reclaimed) == 0 && last.Held == p.Held && last.HeldBy == p.HeldBy
+}
+
+// wake asks for a pass. One wake waiting is enough.
+func (s *Service) wake(why string) {
+	select {
+	case s.wakes <- why:
+	default:
+	}
+}
+
+// relist asks for a listing. One waiting is enough.
+func (s *Service) relist() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Pauses between two listings of the pods.
+const (
+	nearPause = 2 * time.Second // while a threshold is met or near
+	downPause = time.Second     // while the runtime does not answer
+)
+
+// listPause is how long until the next listing: the nearer a threshold, the
+// shorter.
+func (s *Service) listPause() time.Duration {
+	if s.node.lister.Current().Err != nil {
+		return downPause
+	}
+	if s.node.kernel.near.Load() {
+		return min(nearPause, s.node.interval())
+	}
+	return s.node.interval()
+}
+
+// listed hears of every listing, in the lister's goroutine.
+func (s *Service) listed(inv Inventory) {
+	s.node.kernel.Track(inv.Pods)
+	s.metrics.Inventory(inv)
+	endpoint, v := s.node.conn.Version()
+	was := s.lastInv
+	s.lastInv = inv.Err
+	switch {
+	case inv.Err != nil && (s.once("runtime") || was == nil):
+		s.log.Warn("container runtime does not answer; memory, disks and PIDs are watched on", systemd.EventKey, systemd.EventRuntimeDown,
+			"action", "runtime", "reason", inv.Err.Error())
+	case inv.Err == nil && (s.once("runtime") || was != nil):
+		s.log.Info("container runtime answers", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
+			"runtime", v.String(), "pods", len(inv.Pods))
+	}
+}
+
+// warnAbsent says once of each configured signal that the node does not have it.
+func (s *Service) warnAbsent() {
+	for _, t := range s.guard.cfg.Eviction.Thresholds {
+		name := t.Signal.String()
+		o := s.guard.obs[t.Signal]
+		if o.Status == policy.OK || time.Since(s.started) < 2*s.guard.cfg.Eviction.StallWindow || !s.once(name) {
+			continue
+		}
+		s.log.Warn("a configured signal cannot be observed; its threshold is not watched", systemd.EventKey, systemd.EventSignalAbsent,
+			"action", "observe", "signal", name, "reason", s.node.kernel.Reason(t.Signal))
+	}
+}
+
+func (s *Service) notify(err error) {
+	if err != nil && s.once("notify") {
+		s.log.Warn("service manager cannot be told", systemd.EventKey, systemd.EventDegraded, "action", "notify", "reason", err.Error())
+	}
+}
+
+// reclaimed records what the housekeeper removed by itself.
+func (s *Service) reclaimed(ctx context.Context, v ReclaimView) {
+	select {
+	case s.calls <- func() {
+		s.guard.seq++
+		p := Pass{ID: s.guard.seq, At: s.node.kernel.Now(), Time: time.Now(), Wake: "housekeeping",
+			Conditions: s.guard.pressure.Conditions, Reclaimed: []ReclaimView{v}}
+		s.metrics.Record(&p)
+		s.journal.Record(&p)
+		s.lastPass = &p
+		s.history.Add(p)
+	}:
+	case <-ctx.Done():
+	}
+}
+
+// once reports true the first time that it is asked about something.
+func (s *Service) once(what string) bool {
+	_, again := s.warned.LoadOrStore(what, true)
+	return !again
+}
+
+// resident is the service's own resident memory, in bytes.
+func resident() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, rss int64
+	if _, err := fmt.Sscan(string(b), &size, &rss); err != nil {
+		return 0
+	}
+	return rss * int64(os.Getpagesize())
+}

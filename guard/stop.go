@@ -1,0 +1,259 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// Kinds of stop, beside the thresholds' hard and soft.
+const (
+	kindLimit     = "limit"
+	kindAdmission = "admission"
+)
+
+// StopOrder is one sandbox to stop.
+type StopOrder struct {
+	Pod   Pod
+	Grace time.Duration // 0 = at once
+	// Direct kills the container cgroups at once, without waiting for the
+	// runtime; Fallback does so when the runtime has not confirmed in time.
+	Direct, Fallback bool
+	// EscalateDirect kills directly, too, when a soft stop's grace is ended.
+	EscalateDirect bool
+}
+
+// StopJob is a stop that runs beside the loop.
+type StopJob interface {
+	Done() <-chan struct{}
+	// Escalate ends the grace period of a soft stop now.
+	Escalate()
+	// Outcome is what became of it; valid once Done is closed.
+	Outcome() StopOutcome
+}
+
+// StopOutcome is what a stop job found.
+type StopOutcome struct {
+	Result   StopResult
+	Nothing  bool // it killed nothing: the sandbox was gone, or could not be reached
+	Returned bool // what the sandbox used is known to be back
+}
+
+// ineffective is how long a sandbox is passed over whose stop killed nothing.
+const ineffective = time.Minute
+
+// flight is a stop whose effect is not known yet.
+type flight struct {
+	view      StopView
+	kind      policy.Kind
+	met       policy.Met
+	workload  string
+	before    int64
+	started   time.Duration
+	job       StopJob
+	escalated bool
+	ended     time.Duration // when the job was seen done; 0 = not yet
+}
+
+// escalate turns a soft stop into a hard one, once.
+func (f *flight) escalate(now time.Duration) bool {
+	if f.escalated || f.kind == policy.Hard || f.ended != 0 {
+		return false
+	}
+	f.escalated = true
+	f.job.Escalate()
+	return true
+}
+
+// blocking returns the stop in flight that m has to wait for: any one, but that
+// a soft stop never delays a hard one of another resource.
+func (g *Guard) blocking(m policy.Met) *flight {
+	for _, f := range g.flights {
+		if m.Kind == policy.Hard && f.kind == policy.Soft && f.met.Signal.Resource() != m.Signal.Resource() {
+			continue
+		}
+		return f
+	}
+	return nil
+}
+
+// ranking ranks the pods for a met threshold, with fresh usage.
+func (g *Guard) ranking(ctx context.Context, m policy.Met) ([]policy.Ranked, []Pod) {
+	inv := g.runtime.Inventory(ctx, false)
+	cs := candidates(inv.Pods)
+	if g.kernel.Measure(cs, inv.Pods, m.Signal) {
+		// Something runs that was not listed. To take a listed pod for it would
+		// be a wrong stop: ask the runtime first.
+		inv = g.runtime.Inventory(ctx, true)
+		cs = candidates(inv.Pods)
+		g.kernel.Measure(cs, inv.Pods, m.Signal)
+	}
+	return policy.Rank(cs, m.Signal, g.kernel.Layout(), g.cfg.Rank.Keys(m.Signal.Resource()), m.Deficit), inv.Pods
+}
+
+// stopFirst stops the sandbox that ranks first, unless something holds it back.
+func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, p *Pass) string {
+	if held := g.restraint.Check(m.Kind, m.Signal, "", now); held.By == HeldBreaker {
+		return held.By
+	}
+	ranked, pods := g.ranking(ctx, m)
+	p.Ranked = rankedViews(ranked, pods)
+	victim, held := policy.Choose(ranked, m.Deficit, g.restrains(m, now))
+	if victim == nil {
+		return held
+	}
+	return g.begin(ctx, now, m, *victim, pods, p)
+}
+
+// restrains tells what policy.Choose must know of each candidate.
+func (g *Guard) restrains(m policy.Met, now time.Duration) func(policy.Candidate) policy.Standing {
+	return func(c policy.Candidate) policy.Standing {
+		if until, ok := g.skip[c.ID]; ok && now < until {
+			return policy.Standing{Passed: true}
+		}
+		return policy.Standing{
+			Held:     g.restraint.CheckWorkload(c.Workload, now),
+			Returned: g.restraint.HoldDown(m.Signal, c.Workload, c.Created),
+		}
+	}
+}
+
+// stopReturned stops a workload that was stopped and has come back while the
+// pressure goes on: it need not earn its place again, and no grace period runs
+// for it.
+func (g *Guard) stopReturned(ctx context.Context, now time.Duration, m policy.Met, p *Pass) string {
+	if !g.restraint.AnyStopped() {
+		return ""
+	}
+	ranked, pods := g.ranking(ctx, m)
+	standing := g.restrains(m, now)
+	for i := range ranked {
+		if ranked[i].Excluded != "" {
+			break
+		}
+		if s := standing(ranked[i].Candidate); !s.Returned || s.Passed || !ranked[i].Known || ranked[i].Frees <= 0 {
+			continue
+		} else if s.Held != "" {
+			return s.Held
+		}
+		p.Ranked = rankedViews(ranked, pods)
+		return g.begin(ctx, now, m, ranked[i], pods, p)
+	}
+	return ""
+}
+
+// begin takes a token from the budget and starts the stop.
+func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v policy.Ranked, pods []Pod, p *Pass) string {
+	if held := g.restraint.Check(m.Kind, m.Signal, v.Workload, now); held.By != "" {
+		return held.By
+	}
+	pod := podByID(pods, v.ID)
+	if pod == nil {
+		return HeldNoCandidate
+	}
+	view := StopView{
+		Pod: pod.FullName(), UID: pod.UID, Sandbox: pod.ID, Signal: m.Signal.String(), Kind: m.Kind.String(),
+		Reason: reason(m, v, now), Available: g.obs[m.Signal].Available, Expected: v.Frees,
+	}
+	if m.Kind == policy.Soft {
+		view.Grace = min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)
+	}
+	g.launch(ctx, now, m, *pod, view, p)
+	return ""
+}
+
+// launch starts a stop job; in observe mode it only says so.
+func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod Pod, view StopView, p *Pass) {
+	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
+	g.reliefs[m.Signal].ready = false
+	view.DryRun = g.cfg.Mode == ModeObserve
+	p.Stop = &view
+	if view.DryRun {
+		return
+	}
+	f := &flight{view: view, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now}
+	direct := g.cfg.Eviction.DirectKill == DirectKillHardMemory && m.Signal.Resource() == policy.ResourceMemory
+	f.job = g.stopper.Stop(ctx, StopOrder{
+		Pod: pod, Grace: view.Grace, Direct: direct && m.Kind == policy.Hard, EscalateDirect: direct,
+		Fallback: g.cfg.Eviction.DirectKill != DirectKillNever,
+	})
+	g.flights = append(g.flights, f)
+}
+
+// adopt tells the flights begun in this pass by which record they are known.
+func (g *Guard) adopt(p *Pass) {
+	if p.Stop == nil || p.Stop.DryRun {
+		return
+	}
+	p.Stop.Pass = p.ID
+	g.flights[len(g.flights)-1].view.Pass = p.ID
+}
+
+// settle looks at the stops in flight. One has settled when its cgroups are
+// empty and its bytes are back, or when that took too long.
+func (g *Guard) settle(now time.Duration, p *Pass) {
+	kept := g.flights[:0]
+	for _, f := range g.flights {
+		if view, settled := g.settled(f, now); settled {
+			p.Settled = append(p.Settled, view)
+			if view.Result.Moved || f.view.Kind == kindAdmission || f.view.Kind == kindLimit {
+				continue
+			}
+			if h := g.restraint.Check(f.kind, f.met.Signal, "", now); h.By == HeldBreaker {
+				p.Alarm = fmt.Sprintf("%s: the last stops did not move it; no more pods are stopped for it until it is clear", f.met.Signal)
+			}
+			continue
+		}
+		kept = append(kept, f)
+	}
+	clear(g.flights[len(kept):])
+	g.flights = kept
+}
+
+func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
+	select {
+	case <-f.job.Done():
+	default:
+		return StopView{}, false
+	}
+	if f.ended == 0 {
+		f.ended = now
+	}
+	out := f.job.Outcome()
+	o := g.obs[f.met.Signal]
+	if out.Nothing {
+		g.restraint.Return(f.kind, f.met.Signal, f.workload, f.started)
+		g.skip[f.view.Sandbox] = now + ineffective
+	} else if !out.Returned && !policy.Settled(f.before, o.Available, f.view.Expected, now-f.ended) {
+		return StopView{}, false
+	}
+	view := f.view
+	res := out.Result
+	res.Available, res.SettledIn = o.Available, now-f.started
+	res.Moved = policy.Moved(f.met, f.before, o, f.view.Expected)
+	view.Result = &res
+	if !out.Nothing && f.view.Kind != kindAdmission && f.view.Kind != kindLimit {
+		g.restraint.Judge(f.met.Signal, res.Moved)
+	}
+	return view, true
+}
+
+// reason says in one line why this sandbox and why now.
+func reason(m policy.Met, v policy.Ranked, now time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s < %s", m.Signal, FormatAmount(m.Signal, m.Available), FormatAmount(m.Signal, m.Target))
+	if d := now - m.Since; m.Kind == policy.Soft && d > 0 {
+		fmt.Fprintf(&b, " for %s", d.Round(time.Millisecond))
+	}
+	fmt.Fprintf(&b, "; ranks first:")
+	for i, k := range v.Keys {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(" " + formatKey(m.Signal, k))
+	}
+	return b.String()
+}
