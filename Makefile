@@ -1,0 +1,55 @@
+# `make help` says what there is.
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+FUZZTIME ?= 30s
+
+GOLANGCI_VERSION := v2.15.0
+CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/criguard
+GOLANGCI := $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+# The version is stamped below; asking git again fails where the tree is someone else's.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+.PHONY: help
+help: ## say what there is
+	@sed -nE 's/^([a-z-]+):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: build
+build: ## build bin/criguard, static
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/criguard ./cmd/criguard
+
+.PHONY: demo
+demo: build ## see it prune and stop on this machine, with a private containerd (root)
+	go run ./test/demo
+
+# One package at a time: some measure time, and some share the node's cgroups.
+.PHONY: test
+test: ## vet and run all tests; as root, or those that need it are skipped
+	go vet ./...
+	go run ./test/lab/install
+	go build -race ./...
+	go test -race -count=1 -p 1 -timeout 15m -json ./... | go run ./test/skipcheck
+
+.PHONY: lint
+lint: $(GOLANGCI) ## check format, style and the import rule
+	$(GOLANGCI) run
+	go mod tidy -diff
+
+$(GOLANGCI):
+	mkdir -p $(CACHE)/build
+	GOBIN=$(CACHE)/build CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(CACHE)/build/golangci-lint $@
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME each
+	@grep -rlE '^func Fuzz' --include='*_test.go' . | sort | while read -r file; do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file"); do \
+			go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) "$$(dirname "$$file")"; \
+		done; \
+	done
+
+.PHONY: clean
+clean: ## remove what was built here
+	rm -rf bin dist
