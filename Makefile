@@ -16,9 +16,11 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 help: ## say what there is
 	@sed -nE 's/^([a-z-]+):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
+# grpcnotrace leaves out a debugging page whose templates keep the linker from dropping
+# code that nothing calls: 2.4 MiB of the binary and 1.7 MiB resident.
 .PHONY: build
 build: ## build bin/criguard, static
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/criguard ./cmd/criguard
+	CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/criguard ./cmd/criguard
 
 .PHONY: demo
 demo: build ## see it prune and stop on this machine, with a private containerd (root)

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 )
@@ -68,6 +70,10 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 		opt: opt, log: opt.Log, started: time.Now(), journal: NewJournal(opt.Log), metrics: NewMetrics(opt.Version),
 		calls: make(chan func()), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
 		alarms: map[string]string{},
+	}
+	if err := cgroup.LockMemory(); err != nil {
+		s.log.Warn("memory is not locked: a node that swaps may slow the guard down", systemd.EventKey, systemd.EventDegraded,
+			"action", "lock", "reason", err.Error())
 	}
 	if err := s.assemble(ctx); err != nil {
 		return err
@@ -213,6 +219,9 @@ func (s *Service) after(p *Pass) {
 	if p.Stop != nil || len(p.Settled) > 0 {
 		s.saveBudget()
 		s.relist()
+	}
+	if len(p.Settled) > 0 || len(p.Reclaimed) > 0 {
+		go debug.FreeOSMemory() // what the act took is not needed for the idle time after it
 	}
 	s.metrics.Record(p)
 	s.metrics.Met(s.guard.thresholds, s.guard.pressure)
