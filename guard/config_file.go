@@ -89,7 +89,7 @@ func (m *mistakes) fill(into reflect.Value, table map[string]any, path string) {
 }
 
 func (m *mistakes) unknown(at, key, path string, fields map[string]reflect.Value) {
-	hint := ""
+	var hint string
 	if k, ok := kubeletKeys[key]; ok {
 		hint = "the kubelet's " + key + " is " + k + " here"
 	} else if n := nearest(key, sortedKeys(fields)); n != "" {

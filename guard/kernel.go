@@ -156,6 +156,12 @@ func (k *nodeKernel) Track(pods []Pod) {
 	defer k.mu.Unlock()
 	k.known = known
 	k.tracker.Sync(dirs)
+	k.grow.forget(func(id string) bool { _, ok := known[id]; return ok })
+	for id := range known {
+		// A sample now, so that the growth of a pod is known when it is asked for.
+		memory, _ := k.usage(id)
+		k.grow.rate(id, memory, k.Now())
+	}
 }
 
 // Measure reads what each pod uses: memory and tasks from its cgroup, the disks

@@ -181,7 +181,7 @@ func (g *Guard) act(ctx context.Context, now time.Duration, p *Pass) {
 // back; "" when one was begun or none is needed any more.
 func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *Pass) string {
 	if f := g.blocking(m); f != nil {
-		if m.Kind == policy.Hard && m.Due && f.escalate(now) {
+		if m.Kind == policy.Hard && m.Due && f.escalate() {
 			p.Escalated = f.view.Pod
 		}
 		return HeldInFlight

@@ -44,7 +44,6 @@ type Service struct {
 	calls    chan func()
 	wakes    chan string
 	kick     chan struct{} // re-list now
-	changed  chan struct{} // the inventory's pace may have changed
 	lastPass *Pass
 	alarms   map[string]string
 	note     string // why a reload was refused
@@ -110,21 +109,21 @@ func (s *Service) serve(ctx context.Context) error {
 	handler := Handler(s, s.metrics.Handler())
 	servers := []*http.Server{NewServer(handler)}
 	var wg sync.WaitGroup
-	serve := func(srv *http.Server, run func() error) {
+	serve := func(run func() error) {
 		wg.Go(func() {
 			if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				s.log.Warn("server ended", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
 			}
 		})
 	}
-	serve(servers[0], func() error { return servers[0].Serve(control) })
+	serve(func() error { return servers[0].Serve(control) })
 	if addr := s.opt.Config.Metrics.Listen; addr != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", s.metrics.Handler())
 		srv := NewServer(mux)
 		srv.Addr = addr
 		servers = append(servers, srv)
-		serve(srv, srv.ListenAndServe)
+		serve(srv.ListenAndServe)
 	}
 	background, cancel := context.WithCancel(ctx)
 	wg.Go(func() { s.node.lister.Run(background, s.listPause, s.kick) })
@@ -266,54 +265,6 @@ func (s *Service) relist() {
 	select {
 	case s.kick <- struct{}{}:
 	default:
-	}
-}
-
-// Pauses between two listings of the pods.
-const (
-	nearPause = 2 * time.Second // while a threshold is met or near
-	downPause = time.Second     // while the runtime does not answer
-)
-
-// listPause is how long until the next listing: the nearer a threshold, the
-// shorter.
-func (s *Service) listPause() time.Duration {
-	if s.node.lister.Current().Err != nil {
-		return downPause
-	}
-	if s.node.kernel.near.Load() {
-		return min(nearPause, s.node.interval())
-	}
-	return s.node.interval()
-}
-
-// listed hears of every listing, in the lister's goroutine.
-func (s *Service) listed(inv Inventory) {
-	s.node.kernel.Track(inv.Pods)
-	s.metrics.Inventory(inv)
-	endpoint, v := s.node.conn.Version()
-	was := s.lastInv
-	s.lastInv = inv.Err
-	switch {
-	case inv.Err != nil && (s.once("runtime") || was == nil):
-		s.log.Warn("container runtime does not answer; memory, disks and PIDs are watched on", systemd.EventKey, systemd.EventRuntimeDown,
-			"action", "runtime", "reason", inv.Err.Error())
-	case inv.Err == nil && (s.once("runtime") || was != nil):
-		s.log.Info("container runtime answers", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
-			"runtime", v.String(), "pods", len(inv.Pods))
-	}
-}
-
-// warnAbsent says once of each configured signal that the node does not have it.
-func (s *Service) warnAbsent() {
-	for _, t := range s.guard.cfg.Eviction.Thresholds {
-		name := t.Signal.String()
-		o := s.guard.obs[t.Signal]
-		if o.Status == policy.OK || time.Since(s.started) < 2*s.guard.cfg.Eviction.StallWindow || !s.once(name) {
-			continue
-		}
-		s.log.Warn("a configured signal cannot be observed; its threshold is not watched", systemd.EventKey, systemd.EventSignalAbsent,
-			"action", "observe", "signal", name, "reason", s.node.kernel.Reason(t.Signal))
 	}
 }
 

@@ -59,7 +59,7 @@ type flight struct {
 }
 
 // escalate turns a soft stop into a hard one, once.
-func (f *flight) escalate(now time.Duration) bool {
+func (f *flight) escalate() bool {
 	if f.escalated || f.kind == policy.Hard || f.ended != 0 {
 		return false
 	}
