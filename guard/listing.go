@@ -54,4 +54,3 @@ func (s *Service) warnAbsent() {
 			"action", "observe", "signal", name, "reason", s.node.kernel.Reason(t.Signal))
 	}
 }
-

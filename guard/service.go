@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
-	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 )
 
