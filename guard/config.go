@@ -6,61 +6,24 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// Mode is whether the guard acts.
-type Mode string
-
-// The modes.
-const (
-	ModeEnforce Mode = "enforce"
-	ModeObserve Mode = "observe" // everything but the acts
-)
-
-func (m Mode) String() string { return string(m) }
-
-// DirectKill is when container cgroups are killed without the runtime.
-type DirectKill string
-
-// When to kill directly.
-const (
-	DirectKillHardMemory DirectKill = "hard-memory" // at once for a hard memory threshold; for others as a fallback
-	DirectKillFallback   DirectKill = "fallback"    // only when the runtime has not confirmed in time
-	DirectKillNever      DirectKill = "never"
-)
-
-// AdmissionMode is what happens to pods that start while they are not admitted.
-type AdmissionMode string
-
-// The admission modes.
-const (
-	AdmissionOff  AdmissionMode = "off"
-	AdmissionStop AdmissionMode = "stop"
-)
-
-// PruneMode is which unused images may be pruned.
-type PruneMode string
-
-// The prune modes.
-const (
-	PruneAuto   PruneMode = "auto"   // those that can be pulled again
-	PruneNever  PruneMode = "never"  // none
-	PruneAlways PruneMode = "always" // those that cannot be pulled again, too
-)
-
 // DefaultConfigPath is where the service's configuration is.
 const DefaultConfigPath = "/etc/criguard/config.toml"
 
 // Config is the whole configuration, checked and with every default filled in.
+// Its fields are named after the keys of the file.
 type Config struct {
+	File string // where it was read from; "" = nowhere: every default is in force
+
 	Mode              Mode
-	ProtectStatic     bool
-	ProtectKubeSystem bool
+	ProtectStatic     bool // static pods are never stopped
+	ProtectKubeSystem bool // nor those of the namespace kube-system
 	Runtime           RuntimeConfig
 	Node              NodeConfig
 	Eviction          EvictionConfig
 	Rank              RankConfig
-	Priorities        []PriorityRule
+	Priorities        []PriorityRule // the first that matches counts
 	Protects          []policy.Rule
-	Limits            []LimitRule
+	Limits            []LimitRule // the first that matches counts
 	Annotations       AnnotationsConfig
 	Budget            BudgetConfig
 	Backoff           BackoffConfig
@@ -69,17 +32,16 @@ type Config struct {
 	Images            ImagesConfig
 	History           HistoryConfig
 	Metrics           MetricsConfig
-
-	source rawConfig // as it was read over the defaults, for rendering and comparing
 }
 
 // RuntimeConfig is how to reach the container runtime.
 type RuntimeConfig struct {
-	Endpoint string        // "" = found
+	Endpoint string        // "unix:///path" or "/path"; "" = found
 	Timeout  time.Duration // of one call
 }
 
-// NodeConfig is where things are on the node; "" = found.
+// NodeConfig is where things are on the node; "" = found. Directories are
+// absolute, the cgroup is a path below the cgroup root: "/kubepods".
 type NodeConfig struct {
 	RootDir    string
 	PodLogDir  string
@@ -88,22 +50,22 @@ type NodeConfig struct {
 	PodsCgroup string
 }
 
-// EvictionConfig is when pods are stopped.
+// EvictionConfig is when pods are stopped, and how.
 type EvictionConfig struct {
-	Interval                 time.Duration
-	MaxPodGracePeriod        time.Duration
-	PressureTransitionPeriod time.Duration
-	SoftForgive              time.Duration
-	StopTimeout              time.Duration
-	DirectKill               DirectKill
-	MemoryReclaim            bool
-	StallWindow              time.Duration
-	StallFloor               policy.Quantity
-	Thresholds               []policy.Threshold
+	Interval                 time.Duration      // between two listings of the pods; the kernel is looked at more often
+	MaxPodGracePeriod        time.Duration      // of soft stops; a pod's own counts when it is shorter
+	PressureTransitionPeriod time.Duration      // how long a condition outlives its thresholds
+	SoftForgive              time.Duration      // how long a signal must be clear for its grace period to start anew
+	StopTimeout              time.Duration      // for the runtime to confirm a stop, beyond the grace period
+	DirectKill               DirectKill         // when containers are killed through their cgroups
+	MemoryReclaim            bool               // ask cgroup v2 for memory before a pod is stopped for it
+	StallWindow              time.Duration      // that the share of a stall is measured over
+	StallFloor               policy.Quantity    // of memory: a stall stops nothing while more is available
+	Thresholds               []policy.Threshold // in the order of acting
 	Off                      []policy.Threshold // switched off by name
 }
 
-// RankConfig is the order of stopping, by resource.
+// RankConfig is the order of stopping, by resource: the first key counts most.
 type RankConfig struct{ Memory, Disk, Inodes, PID []policy.Key }
 
 // Keys are the rank keys of a resource.
@@ -120,7 +82,7 @@ func (r RankConfig) Keys(res policy.Resource) []policy.Key {
 	}
 }
 
-// PriorityRule gives pods a priority.
+// PriorityRule gives pods a priority; the lower is stopped earlier.
 type PriorityRule struct {
 	policy.Rule
 	Value int64
@@ -133,7 +95,9 @@ type LimitRule struct {
 }
 
 // AnnotationsConfig is where pods' own annotations count.
-type AnnotationsConfig struct{ TrustedNamespaces []string }
+type AnnotationsConfig struct {
+	TrustedNamespaces []string // globs
+}
 
 func (a AnnotationsConfig) trusts(namespace string) bool {
 	for _, pattern := range a.TrustedNamespaces {
@@ -171,28 +135,30 @@ type AdmissionConfig struct{ Mode AdmissionMode }
 // ContainersConfig is which dead containers are garbage.
 type ContainersConfig struct {
 	GC              bool
-	MinAge          time.Duration
-	MaxPerContainer int // newest dead ones kept per pod and container; negative = all
-	Max             int // on the node; negative = no cap
+	MinAge          time.Duration // since the creation
+	MaxPerContainer int           // newest dead ones kept per pod and container; negative = all
+	Max             int           // on the node; negative = no cap
 }
 
 // ImagesConfig is which unused images are pruned, and when.
 type ImagesConfig struct {
 	Prune                   PruneMode
-	High, Low               policy.Quantity // used share of the image filesystem
-	MinAge                  time.Duration
-	MaxAge                  time.Duration // 0 = any age
-	UnusedGrace             time.Duration // for images that were never seen in use
-	Keep                    []string
-	AirgapDirs              []string
-	HoldAfterRuntimeRestart time.Duration
+	High, Low               policy.Quantity // used share of the image filesystem: where pruning starts and ends
+	MinAge                  time.Duration   // since the image was first seen
+	MaxAge                  time.Duration   // since it was last used; 0 = any age
+	UnusedGrace             time.Duration   // for images that were never seen in use
+	Keep                    []string        // patterns with * and ? over names
+	AirgapDirs              []string        // directories of tarballs and lists of images that no registry has
+	HoldAfterRuntimeRestart time.Duration   // nothing is pruned for so long
 }
 
-// HistoryConfig is where the last passes are kept.
+// HistoryConfig is where the last passes are kept, and the image ledger.
 type HistoryConfig struct {
 	Dir    string
 	Passes int
 }
 
 // MetricsConfig is where metrics are served, beside the control socket.
-type MetricsConfig struct{ Listen string }
+type MetricsConfig struct {
+	Listen string // loopback address and port; "" = nowhere else
+}

@@ -1,9 +1,13 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrConfig is what every mistake in a configuration is.
@@ -13,13 +17,14 @@ var ErrConfig = errors.New("bad configuration")
 type ConfigError struct {
 	File  string
 	Line  int    // 0 = not known
-	Key   string // dotted path: "images.min_age", "priority[2].namespace"
-	Value string // as written; "" = none
+	Key   string // dotted path: "images.min_age", `eviction.hard."pid.available"`, "priority[2].namespace"; "" = the file
+	Value string // in TOML; "" = none
 	Rule  string // what it breaks
 	Hint  string // what to do; "" = plain from the rule
+	cause error
 }
 
-// Error is "config.toml: images.min_age = "5": rule (hint: …)".
+// Error is `config.toml:12: images.min_age = "5": rule (hint: …)`.
 func (e *ConfigError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.File)
@@ -44,76 +49,84 @@ func (e *ConfigError) Error() string {
 // Is makes every mistake an ErrConfig.
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// mistakes gathers all of them, in the order they are found.
+// Unwrap is why the file cannot be read, when that is the mistake.
+func (e *ConfigError) Unwrap() error { return e.cause }
+
+// maxMistakes bounds what is told of one file.
+const maxMistakes = 100
+
+// mistakes gathers all of a file's.
 type mistakes struct {
-	file string
-	errs []error
+	file  string
+	lines keyLines
+	list  []*ConfigError
+	keys  map[string]bool // that have one
 }
 
+// add tells of one. The first of a key is the one to mend: what follows from it
+// is not told. A nil value is none.
 func (m *mistakes) add(key string, value any, rule, hint string) {
-	e := &ConfigError{File: m.file, Key: key, Rule: rule, Hint: hint}
+	if m.keys[key] {
+		return
+	}
+	if m.keys == nil {
+		m.keys = map[string]bool{}
+	}
+	m.keys[key] = true
+	e := &ConfigError{File: m.file, Line: m.lines.of(key), Key: key, Rule: rule, Hint: hint}
 	if value != nil {
-		e.Value = fmt.Sprintf("%#v", value)
+		e.Value = show(value)
 	}
-	m.errs = append(m.errs, e)
+	m.list = append(m.list, e)
 }
 
-func (m *mistakes) err() error { return errors.Join(m.errs...) }
-
-// kubeletKeys are the kubelet's names of what has another one here.
-var kubeletKeys = map[string]string{
-	"evictionHard":                          "[eviction.hard]",
-	"evictionSoft":                          "[eviction.soft]",
-	"evictionSoftGracePeriod":               "[eviction.soft_grace_period]",
-	"evictionMinimumReclaim":                "[eviction.minimum_reclaim]",
-	"evictionPressureTransitionPeriod":      "[eviction] pressure_transition_period",
-	"evictionMaxPodGracePeriod":             "[eviction] max_pod_grace_period",
-	"imageGCHighThresholdPercent":           "[images] high",
-	"imageGCLowThresholdPercent":            "[images] low",
-	"imageMinimumGCAge":                     "[images] min_age",
-	"imageMaximumGCAge":                     "[images] max_age",
-	"containerRuntimeEndpoint":              "[runtime] endpoint",
-	"podLogsDir":                            "[node] pod_log_dir",
-	"minimumContainerTTLDuration":           "[containers] min_age",
-	"maximumDeadContainersPerContainer":     "[containers] max_per_container",
-	"maximumDeadContainers":                 "[containers] max",
-	"mergeDefaultEvictionSettings":          "nothing: defaults are always merged",
-	"kernelMemcgNotification":               "nothing: the kernel's events are always used",
-	"minimum-container-ttl-duration":        "[containers] min_age",
-	"maximum-dead-containers-per-container": "[containers] max_per_container",
-	"eviction-hard":                         "[eviction.hard]",
-	"eviction-soft":                         "[eviction.soft]",
-	"image-gc-high-threshold":               "[images] high",
-	"image-gc-low-threshold":                "[images] low",
+// any reports whether one of the keys is mistaken: it is not compared with others
+// then.
+func (m *mistakes) any(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return m.keys[key] })
 }
 
-// nearest finds the word that was probably meant: within a third of its letters.
-func nearest(s string, words []string) string {
-	best, least := "", len(s)/3+1
-	for _, w := range words {
-		if d := distance(strings.ToLower(s), strings.ToLower(w)); d < least || d == least && best == "" {
-			best, least = w, d
+// err joins them, in the order of the file.
+func (m *mistakes) err() error {
+	slices.SortStableFunc(m.list, func(a, b *ConfigError) int {
+		if (a.Line == 0) != (b.Line == 0) {
+			return cmp.Compare(b.Line, a.Line)
 		}
+		return cmp.Compare(a.Line, b.Line)
+	})
+	var errs []error
+	for i, e := range m.list {
+		if i == maxMistakes {
+			errs = append(errs, &ConfigError{
+				File: m.file, Rule: fmt.Sprintf("has %d more mistakes", len(m.list)-i), Hint: "mend these first",
+			})
+			break
+		}
+		errs = append(errs, e)
 	}
-	return best
+	return errors.Join(errs...)
 }
 
-// distance counts the letters to change, add or leave out (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+// maxShown bounds what is shown of a value, in bytes.
+const maxShown = 80
+
+// show writes a value as TOML has it, tables and lists in short.
+func show(value any) string {
+	text := ""
+	switch v := value.(type) {
+	case string:
+		if len(v) > maxShown {
+			v = strings.ToValidUTF8(v[:maxShown], "") + "…"
 		}
+		return strconv.Quote(v)
+	case map[string]any:
+		return "{…}"
+	case []any, []map[string]any:
+		return "[…]"
+	case time.Time:
+		text = v.Format(time.RFC3339Nano)
+	default:
+		text = fmt.Sprint(v)
 	}
-	return row[len(b)]
+	return text[:min(len(text), maxShown)]
 }

@@ -15,10 +15,12 @@ import (
 	"github.com/criguard/criguard/systemd"
 )
 
-// How often the housekeeper looks at dead containers and at images.
+// How often the housekeeper looks at dead containers, at images, and at what pods
+// with a storage limit use.
 const (
 	containersEvery = time.Minute
 	imagesEvery     = 5 * time.Minute
+	limitsEvery     = 20 * time.Second
 )
 
 // ledgerFile is the image ledger's name in the history directory.
@@ -92,8 +94,9 @@ func (h *housekeeper) collect() (*reclaim.Collector, error) {
 
 // Run keeps house until ctx ends.
 func (h *housekeeper) Run(ctx context.Context) {
-	containers, images := time.NewTicker(containersEvery), time.NewTicker(imagesEvery)
+	containers, images, limits := time.NewTicker(containersEvery), time.NewTicker(imagesEvery), time.NewTicker(limitsEvery)
 	defer containers.Stop()
+	defer limits.Stop()
 	defer images.Stop()
 	for {
 		select {
@@ -106,6 +109,20 @@ func (h *housekeeper) Run(ctx context.Context) {
 			h.tidyContainers(ctx)
 		case <-images.C:
 			h.tidyImages(ctx)
+		case <-limits.C:
+			h.measureLimited(ctx)
+		}
+	}
+}
+
+// measureLimited measures the pods that have a storage limit: nothing else asks
+// for it while no disk is under pressure.
+func (h *housekeeper) measureLimited(ctx context.Context) {
+	pods := h.node.lister.Current().Pods
+	for i := range pods {
+		if pods[i].StorageLimit > 0 {
+			h.node.meter.measure(ctx, pods)
+			return
 		}
 	}
 }

@@ -32,7 +32,11 @@ func (j *Journal) Record(p *Pass) {
 	j.condition(p)
 	for i := range p.Reclaimed {
 		r := &p.Reclaimed[i]
-		j.log.Info("reclaimed", systemd.EventKey, systemd.EventReclaim, "action", "reclaim", "pass", p.ID, "signal", r.Signal.String(),
+		msg := "reclaimed"
+		if r.DryRun() {
+			msg = "would reclaim (observe mode)"
+		}
+		j.log.Info(msg, systemd.EventKey, systemd.EventReclaim, "action", "reclaim", "pass", p.ID, "signal", r.Signal.String(),
 			"steps", strings.Join(r.Steps, ","), "removed", r.Removed(), "freed", FormatBytes(r.Freed), "took", r.Took)
 		for _, e := range r.errors() {
 			j.log.Warn("reclaim error", systemd.EventKey, systemd.EventReclaim, "action", "reclaim", "signal", r.Signal.String(), "reason", e)

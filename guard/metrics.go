@@ -132,7 +132,11 @@ func (m *Metrics) Record(p *Pass) {
 	for _, c := range policy.AllConditions() {
 		m.condition.WithLabelValues(c.String()).Set(bool01(p.Conditions.Has(c)))
 	}
-	for _, r := range p.Reclaimed {
+	for i := range p.Reclaimed {
+		r := &p.Reclaimed[i]
+		if r.DryRun() {
+			continue
+		}
 		m.freed.WithLabelValues(r.Signal.String()).Add(float64(max(r.Freed, 0)))
 		for _, rep := range r.Reports {
 			m.removed.WithLabelValues(string(rep.Step)).Add(float64(len(rep.Removed)))

@@ -160,6 +160,7 @@ func (g *Guard) noteConditions(now time.Duration) {
 	for s := range policy.SignalCount {
 		if !met[s] && g.obs[s].Status == policy.OK {
 			g.restraint.Cleared(s)
+			g.reliefs[s].told = false
 		}
 	}
 }

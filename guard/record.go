@@ -71,6 +71,14 @@ type ReclaimView struct {
 	Reports []reclaim.Report `json:"reports,omitempty"`
 }
 
+// acted tells whether anything was removed indeed.
+func (r *ReclaimView) acted() bool { return r.Removed() > 0 && !r.DryRun() }
+
+// DryRun tells whether nothing was removed because of observe mode.
+func (r *ReclaimView) DryRun() bool {
+	return len(r.Reports) > 0 && r.Reports[0].DryRun
+}
+
 // StopView is one stop: what, why, and, once it has settled, with what effect.
 type StopView struct {
 	Pass      uint64        `json:"pass,omitempty"` // the pass that began it

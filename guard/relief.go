@@ -29,6 +29,7 @@ type relief struct {
 	job     ReliefJob
 	started time.Duration
 	ready   bool // the result has not served a stop yet
+	told    bool // that reclaiming removes nothing, or would remove something, since the signal was clear
 	ended   time.Duration
 }
 
@@ -61,9 +62,9 @@ func (g *Guard) harvest(now time.Duration, s policy.Signal, p *Pass) {
 	}
 	done := r.job.Relief()
 	r.job, r.ready, r.ended = nil, true, now
-	if len(done.Steps) > 0 {
-		p.Reclaimed = append(p.Reclaimed, ReclaimView{
-			Signal: s, Steps: done.Steps, Freed: done.Freed, Took: now - r.started, Reports: done.Reports,
-		})
+	v := ReclaimView{Signal: s, Steps: done.Steps, Freed: done.Freed, Took: now - r.started, Reports: done.Reports}
+	if len(v.Steps) > 0 && (v.acted() || !r.told) {
+		p.Reclaimed = append(p.Reclaimed, v)
+		r.told = !v.acted()
 	}
 }

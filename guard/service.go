@@ -39,6 +39,8 @@ type Service struct {
 	journal *Journal
 	keeper  *housekeeper
 	started time.Time
+	// endStops gives the stops up that are under way.
+	endStops context.CancelFunc
 
 	calls    chan func()
 	wakes    chan string
@@ -52,7 +54,7 @@ type Service struct {
 
 // shutdownTime bounds how long a service that was told to end waits for stops
 // under way.
-const shutdownTime = 5 * time.Second
+const shutdownTime = 4 * time.Second
 
 // Serve guards until ctx ends. It returns ErrRunning when another criguard has
 // the runtime directory, and other errors only for what cannot be done without:
@@ -73,15 +75,19 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 		s.log.Warn("memory is not locked: a node that swaps may slow the guard down", systemd.EventKey, systemd.EventDegraded,
 			"action", "lock", "reason", err.Error())
 	}
-	if err := s.assemble(ctx); err != nil {
+	// A stop that has begun goes on for a while when the service is told to end.
+	stops, endStops := context.WithCancel(context.WithoutCancel(ctx))
+	defer endStops()
+	if err := s.assemble(ctx, stops); err != nil {
 		return err
 	}
+	s.endStops = endStops
 	defer s.node.Close()
 	return s.serve(ctx)
 }
 
 // assemble opens the node and puts the guard together.
-func (s *Service) assemble(ctx context.Context) error {
+func (s *Service) assemble(ctx, stops context.Context) error {
 	n, err := openNode(s.opt.Config)
 	if err != nil {
 		return err
@@ -95,7 +101,7 @@ func (s *Service) assemble(ctx context.Context) error {
 	restraint := s.loadBudget()
 	s.history = OpenHistory(s.opt.Config.History.Dir, s.opt.Config.History.Passes)
 	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
-	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, stopped: s.keeper.stopped}, restraint)
+	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}, restraint)
 	s.guard.seq = s.history.LastID()
 	return nil
 }
@@ -147,22 +153,19 @@ func (s *Service) serve(ctx context.Context) error {
 	return s.history.Close()
 }
 
-// drain waits, bounded, for the stops that were under way; their outcome is
-// recorded.
+// drain waits, bounded, for the stops that were under way, and records what
+// became of them.
 func (s *Service) drain() {
-	deadline := time.NewTimer(shutdownTime)
+	deadline := time.AfterFunc(shutdownTime, s.endStops)
 	defer deadline.Stop()
 	for _, f := range s.guard.flights {
-		select {
-		case <-f.job.Done():
-		case <-deadline.C:
-			return
-		}
+		<-f.job.Done()
 	}
-	if len(s.guard.flights) > 0 {
-		p := s.guard.Pass(context.Background(), "end")
-		s.after(&p)
+	if len(s.guard.flights) == 0 {
+		return
 	}
+	p := s.guard.conclude()
+	s.after(&p)
 }
 
 // callsOrReload merges reload requests into the calls of the loop.
@@ -201,7 +204,23 @@ func (s *Service) reload(cfg Config, err error) {
 	s.keeper.setConfig(cfg)
 	s.history.Resize(cfg.History.Passes)
 	s.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(changes, ", "))
+	if later := needRestart(changes); len(later) > 0 {
+		s.note = "takes effect at the next start: " + strings.Join(later, ", ")
+		s.log.Warn("some keys take effect at the next start", systemd.EventKey, systemd.EventConfigReload, "action", "reload",
+			"reason", s.note)
+	}
 	s.wake("reload")
+}
+
+// needRestart picks the keys that say what the service is made of.
+func needRestart(keys []string) []string {
+	var later []string
+	for _, k := range keys {
+		if strings.HasPrefix(k, "runtime.") || strings.HasPrefix(k, "node.") || strings.HasPrefix(k, "metrics.") || k == "history.dir" {
+			later = append(later, k)
+		}
+	}
+	return later
 }
 
 // after is told of every pass, in the loop's goroutine.

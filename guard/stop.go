@@ -213,6 +213,19 @@ func (g *Guard) settle(now time.Duration, p *Pass) {
 	g.flights = kept
 }
 
+// conclude settles the stops that are through without waiting for their effect.
+func (g *Guard) conclude() Pass {
+	p := Pass{At: g.kernel.Now(), Wake: "end", Conditions: g.pressure.Conditions}
+	g.kernel.Observe(&g.obs)
+	for _, f := range g.flights {
+		f.ended = p.At - policy.ReliefWait
+	}
+	g.settle(p.At, &p)
+	g.seq++
+	p.ID = g.seq
+	return p
+}
+
 func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	select {
 	case <-f.job.Done():

@@ -10,13 +10,14 @@ import (
 // stopper stops sandboxes on the node.
 type stopper struct {
 	node *node
+	ctx  context.Context //nolint:containedctx // of the stops: they outlive the pass that begins them
 	// stopped hears of each pod that is stopped: its images are kept for a while.
 	stopped func(Pod)
 }
 
 // Stop starts the stop; with a direct one, the containers' processes have been
 // sent SIGKILL when it returns.
-func (s *stopper) Stop(ctx context.Context, o StopOrder) StopJob {
+func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	req := reclaim.StopRequest{
 		Victim: reclaim.Victim{SandboxID: o.Pod.ID, Pod: o.Pod.FullName(), Cgroup: o.Pod.Cgroup},
 		Grace:  o.Grace, Direct: o.Direct, Fallback: o.Fallback, EscalateDirect: o.EscalateDirect,
@@ -25,7 +26,7 @@ func (s *stopper) Stop(ctx context.Context, o StopOrder) StopJob {
 	for _, c := range o.Pod.Containers {
 		req.Containers = append(req.Containers, reclaim.VictimContainer{ID: c.ID, Name: c.Name, Cgroup: c.Cgroup})
 	}
-	stop := reclaim.NewStops(runtimeStops{s.node.conn}, s.node.kernel).Stop(ctx, req)
+	stop := reclaim.NewStops(runtimeStops{s.node.conn}, s.node.kernel).Stop(s.ctx, req)
 	s.stopped(o.Pod)
 	go func() {
 		<-stop.Done()

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// The README and the man page name every command, and the man page every flag.
+func TestDocsNameEveryCommand(t *testing.T) {
+	readme := read(t, "../../README.md")
+	man := strings.ReplaceAll(read(t, "../../systemd/criguard.1"), `\-`, "-")
+	for _, cmd := range newRoot().Commands() {
+		name := cmd.Name()
+		if name == "help" {
+			continue
+		}
+		if !strings.Contains(man, ".B "+name) {
+			t.Errorf("the man page does not name %q", name)
+		}
+		if name != "version" && name != "completion" && !strings.Contains(readme, "criguard "+name) {
+			t.Errorf("README.md does not name %q", name)
+		}
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" && f.Name != "verbose" && f.Name != "quiet" && name != "completion" &&
+				!strings.Contains(man, "--"+f.Name) && (f.Shorthand == "" || !strings.Contains(man, "-"+f.Shorthand)) {
+				t.Errorf("the man page does not name %s --%s", name, f.Name)
+			}
+		})
+	}
+}
+
+// Every command and every flag says what it is for.
+func TestEveryCommandHasHelp(t *testing.T) {
+	root := newRoot()
+	for _, cmd := range append(root.Commands(), root) {
+		if cmd.Short == "" {
+			t.Errorf("%s has no short help", cmd.Name())
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" {
+				t.Errorf("%s --%s has no help", cmd.Name(), f.Name)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
