@@ -113,8 +113,7 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 // ContainerState looks one container's state up, as a last check before acting
 // on it. ErrGone = no such container.
 func (c *Client) ContainerState(ctx context.Context, id string) (State, error) {
-	resp, err := call(ctx, c.timeout, "look up container "+short(id), c.runtime.ContainerStatus,
-		&runtimeapi.ContainerStatusRequest{ContainerId: id})
+	resp, err := c.containerStatus(ctx, "look up container ", id, false)
 	if err != nil {
 		return Unknown, err
 	}
@@ -125,8 +124,7 @@ func (c *Client) ContainerState(ctx context.Context, id string) (State, error) {
 // all of it but state, times, PID and resources stays the same for the
 // container's life. ErrGone = no such container.
 func (c *Client) ContainerDetail(ctx context.Context, id string) (ContainerDetail, error) {
-	resp, err := call(ctx, c.timeout, "inspect container "+short(id), c.runtime.ContainerStatus,
-		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	resp, err := c.containerStatus(ctx, "inspect container ", id, true)
 	if err != nil {
 		return ContainerDetail{}, err
 	}
@@ -144,6 +142,16 @@ func (c *Client) ContainerDetail(ctx context.Context, id string) (ContainerDetai
 	}
 	d.SandboxID = info.sandboxID()
 	return d, nil
+}
+
+func (c *Client) containerStatus(ctx context.Context, verb, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+	op := verb + short(id)
+	resp, err := call(ctx, c.timeout, op, c.runtime.ContainerStatus,
+		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
+	if err != nil {
+		return nil, err
+	}
+	return resp, answersFor(op, id, resp.GetStatus().GetId())
 }
 
 // containerMessage is what a list entry and a status have in common.

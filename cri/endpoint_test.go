@@ -1,6 +1,7 @@
 package cri_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -27,7 +28,7 @@ func TestFind(t *testing.T) {
 	})
 	t.Run("passes over what hangs", func(t *testing.T) {
 		defer first.Hang()()
-		endpoint, _, err := cri.Find(t.Context(), []string{first.Endpoint(), second.Endpoint()}, 300*time.Millisecond)
+		endpoint, _, err := cri.Find(t.Context(), []string{first.Endpoint(), second.Endpoint()}, time.Second)
 		if err != nil || endpoint != second.Endpoint() {
 			t.Errorf("found %s, %v", endpoint, err)
 		}
@@ -41,6 +42,14 @@ func TestFind(t *testing.T) {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%q lacks %q", err, want)
 			}
+		}
+	})
+	t.Run("ends with its context", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err := cri.Find(ctx, []string{first.Endpoint(), second.Endpoint()}, patience)
+		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), second.Endpoint()) {
+			t.Errorf("error = %v", err)
 		}
 	})
 	t.Run("has nothing to try", func(t *testing.T) {
@@ -66,7 +75,7 @@ func TestKnownEndpoints(t *testing.T) {
 			t.Errorf("%s: %v", endpoint, err)
 			continue
 		}
-		c.Close()
+		_ = c.Close()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -70,6 +71,16 @@ func callError(ctx context.Context, op string, took time.Duration, err error) er
 		return wrap(op, ErrTimeout, cause) // a deadline of the runtime's own, under another code
 	}
 	return wrap(op, ErrRefused, cause)
+}
+
+// answersFor checks that a status is about the object asked for. An empty message
+// would read as a sandbox that is ready or a container that was just created.
+// Runtimes complete shortened ids.
+func answersFor(op, asked, got string) error {
+	if got == "" || !strings.HasPrefix(got, asked) {
+		return wrap(op, ErrRefused, "the answer is about "+strconv.Quote(short(got)))
+	}
+	return nil
 }
 
 // unlessGone makes the removal of what is gone already a success, as newer

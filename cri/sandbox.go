@@ -63,8 +63,7 @@ func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 
 // Sandbox looks one sandbox up without asking its shim. ErrGone = no such sandbox.
 func (c *Client) Sandbox(ctx context.Context, id string) (Sandbox, error) {
-	resp, err := call(ctx, c.timeout, "look up sandbox "+short(id), c.runtime.PodSandboxStatus,
-		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	resp, err := c.sandboxStatus(ctx, "look up sandbox ", id, false)
 	if err != nil {
 		return Sandbox{}, err
 	}
@@ -74,8 +73,7 @@ func (c *Client) Sandbox(ctx context.Context, id string) (Sandbox, error) {
 // SandboxDetail asks for the verbose status. containerd asks the sandbox's shim
 // for it: one hung shim makes this call run into its deadline, and no other one.
 func (c *Client) SandboxDetail(ctx context.Context, id string) (SandboxDetail, error) {
-	resp, err := call(ctx, c.timeout, "inspect sandbox "+short(id), c.runtime.PodSandboxStatus,
-		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	resp, err := c.sandboxStatus(ctx, "inspect sandbox ", id, true)
 	if err != nil {
 		return SandboxDetail{}, err
 	}
@@ -89,6 +87,16 @@ func (c *Client) SandboxDetail(ctx context.Context, id string) (SandboxDetail, e
 		Resources:    info.resources(),
 		Overhead:     info.overhead(),
 	}, nil
+}
+
+func (c *Client) sandboxStatus(ctx context.Context, verb, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
+	op := verb + short(id)
+	resp, err := call(ctx, c.timeout, op, c.runtime.PodSandboxStatus,
+		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
+	if err != nil {
+		return nil, err
+	}
+	return resp, answersFor(op, id, resp.GetStatus().GetId())
 }
 
 // sandboxMessage is what a list entry and a status have in common.

@@ -2,11 +2,12 @@ package critest
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ func Contract(t *testing.T, target Target) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
 	version, err := client.Version(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -58,20 +59,27 @@ type contract struct {
 	version cri.Version
 }
 
-// podsMade makes names and uids that no other pod of this run has.
-var podsMade atomic.Int64
-
 // runPod runs a pod with an identity of its own.
 func (c *contract) runPod(containers ...ContainerSpec) Pod {
 	c.Helper()
-	n := podsMade.Add(1)
-	unique := fmt.Sprintf("%08x-%04x-4000-8000-%012x", time.Now().Unix()&0xffffffff, n&0xffff, time.Now().Nanosecond())
 	return c.target.RunPod(c.T, PodSpec{
-		Name: fmt.Sprintf("contract-%d", n), Namespace: "critest", UID: unique,
+		Name: "contract-" + c.unique(), Namespace: "critest",
+		UID:         fmt.Sprintf("00000000-0000-4000-8000-%012s", c.unique()),
 		Labels:      map[string]string{"critest": "contract"},
 		Annotations: map[string]string{"critest.criguard.io/note": "as given"},
 		Containers:  containers,
 	})
+}
+
+// unique makes a word that nothing else on the runtime has in its name: 12
+// hexadecimal digits.
+func (c *contract) unique() string {
+	c.Helper()
+	b := make([]byte, 6)
+	if _, err := rand.Read(b); err != nil {
+		c.Fatal(err)
+	}
+	return hex.EncodeToString(b)
 }
 
 func (c *contract) check(err error) {

@@ -2,7 +2,6 @@ package critest
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"time"
@@ -12,7 +11,7 @@ import (
 
 // images: what is in use is recognised, what is not can be removed by its id.
 func (c *contract) images() {
-	ref := fmt.Sprintf("registry.local/contract-%d:1", podsMade.Add(1))
+	ref := "registry.local/contract-" + c.unique() + ":1"
 	c.target.AddImage(c.T, ref)
 	pod := c.runPod(ContainerSpec{Name: "running"}, ContainerSpec{Name: "exited", State: cri.Exited})
 

@@ -4,8 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criguard/criguard/cri"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criguard/criguard/cri"
 )
 
 // image is an image in the store. Server.mu guards it.

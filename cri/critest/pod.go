@@ -6,8 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criguard/criguard/cri"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criguard/criguard/cri"
 )
 
 // pod is a sandbox. Server.mu guards it, and its containers.

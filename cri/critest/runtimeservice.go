@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/criguard/criguard/cri"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criguard/criguard/cri"
 )
 
 type runtimeService struct {

@@ -2,7 +2,6 @@ package critest
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os"
 	"path"
@@ -87,7 +86,7 @@ func socketDir(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("critest: %v", err)
 	}
-	tb.Cleanup(func() { os.RemoveAll(dir) })
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -164,7 +163,9 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	c := s.log.begin(ss.Context(), path.Base(info.FullMethod), nil)
 	var err error
 	for _, f := range s.faultsFor(c) {
-		err = errors.Join(err, f.before(ss.Context(), s, c))
+		if err = f.before(ss.Context(), s, c); err != nil {
+			break
+		}
 	}
 	if err == nil {
 		err = handler(srv, ss)

@@ -2,10 +2,11 @@ package critest
 
 import (
 	"context"
-	"fmt"
 	"path"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -48,7 +49,7 @@ func (v *runtimeService) ListPodSandboxStats(ctx context.Context, req *runtimeap
 	for _, p := range v.s.pods {
 		if !p.ready {
 			if v.s.traits.missingIsNotFound && req.GetFilter() == nil {
-				return nil, fmt.Errorf("failed to decode sandbox container metrics for sandbox %q: sandbox is not ready", p.spec.ID)
+				return nil, status.Errorf(codes.Unknown, "failed to decode sandbox container metrics for sandbox %q: sandbox is not ready", p.spec.ID)
 			}
 			continue
 		}

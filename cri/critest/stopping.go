@@ -2,14 +2,15 @@ package critest
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/criguard/criguard/cri"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criguard/criguard/cri"
 )
 
 // crioStopMargin is what CRI-O keeps of StopPodSandbox's deadline for itself, and
@@ -140,7 +141,7 @@ func (s *Server) stopContainerd(ctx context.Context, p *pod) error {
 		p.down()
 	}
 	if s.cniBroken {
-		return fmt.Errorf("failed to destroy network for sandbox %q: plugin type=\"bridge\" failed (delete)", p.spec.ID)
+		return status.Errorf(codes.Unknown, "failed to destroy network for sandbox %q: plugin type=\"bridge\" failed (delete)", p.spec.ID)
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func (s *Server) stopContainerd(ctx context.Context, p *pod) error {
 func (s *Server) stopCRIO(ctx context.Context, p *pod) error {
 	if s.cniBroken && !p.netDown {
 		p.netDown = true
-		return fmt.Errorf("failed to destroy network for pod sandbox %s: plugin type=\"bridge\" failed (delete)", p.spec.ID)
+		return status.Errorf(codes.Unknown, "failed to destroy network for pod sandbox %s: plugin type=\"bridge\" failed (delete)", p.spec.ID)
 	}
 	p.netDown = true
 	grace := crioStopDefault

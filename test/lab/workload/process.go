@@ -47,7 +47,7 @@ func spin(flags *flag.FlagSet, args []string) (func() error, error) {
 // burn looks at the clock now and then only: that can be a system call.
 func burn(begin time.Time, last time.Duration) {
 	for last == 0 || time.Since(begin) < last {
-		for i := 0; i < 1<<16; i++ {
+		for range 1 << 16 {
 		}
 	}
 }

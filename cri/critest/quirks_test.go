@@ -1,0 +1,346 @@
+package critest
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// raw speaks the CRI to a server without package cri between.
+type raw struct {
+	runtimeapi.RuntimeServiceClient
+	runtimeapi.ImageServiceClient
+}
+
+func dialRaw(t *testing.T, s *Server) raw {
+	t.Helper()
+	conn, err := grpc.NewClient(s.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return raw{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)}
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func wantCode(t *testing.T, err error, want codes.Code) {
+	t.Helper()
+	if status.Code(err) != want {
+		t.Errorf("got %v, want code %s", err, want)
+	}
+}
+
+func eachDialect(t *testing.T, test func(t *testing.T, d Dialect, s *Server, r raw)) {
+	for _, d := range Dialects() {
+		t.Run(d.String(), func(t *testing.T) {
+			s := New(t, d)
+			test(t, d, s, dialRaw(t, s))
+		})
+	}
+}
+
+// await waits for a condition that something else brings about.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+func TestStopCutShort(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
+		id := s.AddPod(PodSpec{Containers: []ContainerSpec{{IgnoreTERM: true}}}).Containers[0].ID
+		_, err := r.StopContainer(within(t, 100*time.Millisecond), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 1})
+		wantCode(t, err, codes.DeadlineExceeded)
+		if d == CRIO { // goes on by itself
+			await(t, "the container is killed", func() bool { return !s.Alive(id) })
+			return
+		}
+		time.Sleep(1200 * time.Millisecond) // past the moment at which it would be killed
+		if !s.Alive(id) {
+			t.Error("containerd killed after the call had ended")
+		}
+	})
+}
+
+func TestKillOrTerm(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
+		id := s.AddPod(PodSpec{Containers: []ContainerSpec{{}}}).Containers[0].ID
+		if _, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := r.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := int32(137)
+		if d == CRIO { // sends SIGTERM as well
+			want = 0
+		}
+		if got := resp.GetStatus().GetExitCode(); got != want {
+			t.Errorf("exit code = %d, want %d", got, want)
+		}
+	})
+}
+
+func TestExitAfter(t *testing.T) {
+	s := New(t, Containerd2)
+	r := dialRaw(t, s)
+	id := s.AddPod(PodSpec{Containers: []ContainerSpec{{ExitAfter: 300 * time.Millisecond}}}).Containers[0].ID
+	start := time.Now()
+	if _, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 20}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took < 250*time.Millisecond || took > 10*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestUnkillable(t *testing.T) {
+	s := New(t, Containerd2)
+	r := dialRaw(t, s)
+	ctr := s.AddPod(PodSpec{Containers: []ContainerSpec{{Unkillable: true}}}).Containers[0]
+	if n := s.Kill(ctr.ID); n != 1 || !s.Alive(ctr.ID) {
+		t.Errorf("sent %d signals, alive: %t", n, s.Alive(ctr.ID))
+	}
+	_, err := r.StopContainer(within(t, 100*time.Millisecond), &runtimeapi.StopContainerRequest{ContainerId: ctr.ID})
+	wantCode(t, err, codes.DeadlineExceeded)
+	s.Exit(ctr.ID, 3)
+	if s.Alive(ctr.ID) {
+		t.Error("alive after its exit")
+	}
+}
+
+// TestReadyAfterKill: CRI-O has no pause process to miss.
+func TestReadyAfterKill(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
+		pod := s.AddPod(PodSpec{Containers: []ContainerSpec{{}}})
+		s.KillPod(pod.ID)
+		list, err := r.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ready := list.GetItems()[0].GetState() == runtimeapi.PodSandboxState_SANDBOX_READY; ready != (d == CRIO) {
+			t.Errorf("ready: %t", ready)
+		}
+	})
+}
+
+func TestMissingIDs(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d Dialect, _ *Server, r raw) {
+		want := codes.OK
+		if d == Containerd16 {
+			want = codes.NotFound
+		}
+		_, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: "none"})
+		wantCode(t, err, want)
+		_, err = r.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: "none"})
+		wantCode(t, err, want)
+		_, err = r.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: "none"})
+		wantCode(t, err, codes.OK)
+	})
+}
+
+// TestRemoveRunning: a running container or sandbox is killed without a word.
+func TestRemoveRunning(t *testing.T) {
+	eachDialect(t, func(t *testing.T, _ Dialect, s *Server, r raw) {
+		pod := s.AddPod(PodSpec{Containers: []ContainerSpec{{}, {}}})
+		first, second := pod.Containers[0].ID, pod.Containers[1].ID
+		if _, err := r.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: first}); err != nil {
+			t.Fatal(err)
+		}
+		if s.Has(first) || s.Alive(first) || !s.Alive(second) {
+			t.Error("the wrong thing was removed")
+		}
+		if _, err := r.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: pod.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if s.Has(pod.ID) || s.Has(second) || s.Alive(second) {
+			t.Error("something is left of the sandbox")
+		}
+	})
+}
+
+func TestRemoveImage(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
+		remove := func(ref string) error {
+			_, err := r.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
+			return err
+		}
+		tags := func(id string) []string {
+			list, err := r.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, img := range list.GetImages() {
+				if img.GetId() == id {
+					return img.GetRepoTags()
+				}
+			}
+			return nil
+		}
+		id := s.AddImage(ImageSpec{Tags: []string{"registry.local/a:1", "registry.local/a:2"}, Digests: []string{"registry.local/a@sha256:" + digest("x", 0)}})
+		s.AddPod(PodSpec{Containers: []ContainerSpec{{Image: "registry.local/a:1", State: cri.Exited}}})
+		if d != CRIO { // any name takes the whole image, in use or not
+			if err := remove("registry.local/a:2"); err != nil || s.Has(id) {
+				t.Errorf("remove by tag: %v, image is there: %t", err, s.Has(id))
+			}
+			return
+		}
+		if err := remove("registry.local/a@sha256:" + digest("x", 0)); err != nil || !s.Has(id) || len(tags(id)) != 2 {
+			t.Errorf("remove by digest: %v, %v", err, tags(id))
+		}
+		if err := remove("registry.local/a:2"); err != nil || !slices.Equal(tags(id), []string{"registry.local/a:1"}) {
+			t.Errorf("remove by tag: %v, %v", err, tags(id))
+		}
+		wantCode(t, remove(id), codes.Unknown)
+		wantCode(t, remove("registry.local/a:1"), codes.Unknown)
+		if err := remove(""); err == nil {
+			t.Error("removed nothing in particular")
+		}
+	})
+}
+
+// TestPauseImage: CRI-O's store protects it while there are sandboxes; containerd
+// pins it, from 1.6.22 on, and removes it all the same.
+func TestPauseImage(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
+		s.AddPod(PodSpec{})
+		list, err := r.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pause := list.GetImages()[0]
+		if pause.GetPinned() == (d == Containerd16) {
+			t.Errorf("pinned: %t", pause.GetPinned())
+		}
+		_, err = r.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: pause.GetId()}})
+		if s.Has(pause.GetId()) != (d == CRIO) || (err != nil) != (d == CRIO) {
+			t.Errorf("removed: %t, %v", !s.Has(pause.GetId()), err)
+		}
+	})
+}
+
+// TestImageNames: which name of its image a container tells where.
+func TestImageNames(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
+		id := s.AddImage(ImageSpec{Tags: []string{"registry.local/a:1", "registry.local/a:2"}})
+		ctr := s.AddPod(PodSpec{Containers: []ContainerSpec{{Image: "registry.local/a:2"}}}).Containers[0].ID
+		list, err := r.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := list.GetContainers()[0]
+		one, err := r.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: ctr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := one.GetStatus()
+		if listed.GetImage().GetImage() != "registry.local/a:2" {
+			t.Errorf("listed image = %q", listed.GetImage().GetImage())
+		}
+		if (listed.GetImageRef() == id) != (d != CRIO) || st.GetImageRef() == id {
+			t.Errorf("image_ref = %q, in the status %q", listed.GetImageRef(), st.GetImageRef())
+		}
+		if (st.GetImage().GetImage() == "registry.local/a:1") != (d != CRIO) {
+			t.Errorf("image of the status = %q", st.GetImage().GetImage())
+		}
+		if (listed.GetImageId() == id) != (d != Containerd16) {
+			t.Errorf("image_id = %q", listed.GetImageId())
+		}
+	})
+}
+
+func TestListAllStats(t *testing.T) {
+	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
+		pod := s.AddPod(PodSpec{Containers: []ContainerSpec{{WritableBytes: 1}}})
+		s.AddPod(PodSpec{NotReady: true})
+		_, err := r.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{})
+		if (err != nil) != (d == Containerd16) {
+			t.Errorf("without a filter: %v", err)
+		}
+		filter := &runtimeapi.ListPodSandboxStatsRequest{Filter: &runtimeapi.PodSandboxStatsFilter{}}
+		if stats, err := r.ListPodSandboxStats(t.Context(), filter); err != nil || len(stats.GetStats()) != 1 {
+			t.Errorf("with a filter: %v, %v", stats, err)
+		}
+		thaw := s.FreezeShim(pod.ID)
+		defer thaw()
+		want := codes.DeadlineExceeded
+		if d == CRIO {
+			want = codes.OK
+		}
+		_, err = r.ListContainerStats(within(t, 50*time.Millisecond), &runtimeapi.ListContainerStatsRequest{})
+		wantCode(t, err, want)
+		_, err = r.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: pod.Containers[0].ID})
+		wantCode(t, err, codes.OK)
+		thaw()
+		if stats, err := r.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{}); err != nil || len(stats.GetStats()) != 1 {
+			t.Errorf("thawed: %v, %v", stats, err)
+		}
+	})
+}
+
+// TestCgroups: the kernel knows what the runtime may not.
+func TestCgroups(t *testing.T) {
+	eachDialect(t, func(t *testing.T, _ Dialect, s *Server, _ raw) {
+		pod := s.AddPod(PodSpec{Containers: []ContainerSpec{{Processes: 3}, {}}})
+		g, ctr := s.Cgroups(), pod.Containers[0]
+		thaw := s.FreezeShim(pod.ID)
+		if populated, err := g.Populated(ctr.Cgroup); !populated || err != nil {
+			t.Errorf("populated: %t, %v", populated, err)
+		}
+		if n, err := g.Kill(ctr.Cgroup); n != 3 || err != nil {
+			t.Errorf("killed %d, %v", n, err)
+		}
+		if populated, err := g.Populated(ctr.Cgroup); populated || err != nil {
+			t.Errorf("populated after the kill: %t, %v", populated, err)
+		}
+		if populated, err := g.Populated(pod.CgroupParent); !populated || err != nil {
+			t.Errorf("pod populated: %t, %v", populated, err)
+		}
+		thaw()
+		if populated, err := g.Populated(ctr.Cgroup); populated || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the runtime left the cgroup: %t, %v", populated, err)
+		}
+		if _, err := g.Kill(ctr.Cgroup); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("kill in a cgroup that is gone: %v", err)
+		}
+		if n, err := g.Kill(pod.CgroupParent); n == 0 || err != nil {
+			t.Errorf("killed %d, %v", n, err)
+		}
+		if populated, _ := g.Populated(pod.CgroupParent); populated {
+			t.Error("pod is populated after the kill")
+		}
+	})
+}
+
+func TestStartContainer(t *testing.T) {
+	s := New(t, Containerd2)
+	ctr := s.AddPod(PodSpec{Containers: []ContainerSpec{{State: cri.Created}}}).Containers[0].ID
+	if s.Alive(ctr) {
+		t.Error("a created container lives")
+	}
+	s.StartContainer(ctr)
+	if !s.Alive(ctr) {
+		t.Error("a started container is dead")
+	}
+}
