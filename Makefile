@@ -2,6 +2,7 @@
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 FUZZTIME ?= 30s
+FUZZ     ?= .*
 
 GOLANGCI_VERSION := v2.15.0
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/criguard
@@ -45,9 +46,9 @@ $(GOLANGCI):
 	mv $(CACHE)/build/golangci-lint $@
 
 .PHONY: fuzz
-fuzz: ## run every fuzz target for FUZZTIME each
+fuzz: ## run every fuzz target whose name matches FUZZ for FUZZTIME each
 	@grep -rlE '^func Fuzz' --include='*_test.go' . | sort | while read -r file; do \
-		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file"); do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file" | grep -xE "$(FUZZ)"); do \
 			go test -run='^$$' -fuzz="^$$target$$" -fuzztime=$(FUZZTIME) "$$(dirname "$$file")"; \
 		done; \
 	done
