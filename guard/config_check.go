@@ -41,7 +41,7 @@ func checkConfig(k configKeys, m *mistakes) (Config, error) {
 		Images: c.images(k.Images),
 		History: HistoryConfig{
 			Dir:    c.dir("history.dir", k.History.Dir),
-			Passes: c.number("history.passes", k.History.Passes, 1, maxPasses, "each pass is kept in memory"),
+			Passes: c.number("history.passes", k.History.Passes, 1, maxPasses, "each is kept in memory"),
 		},
 		Metrics: MetricsConfig{c.listen("metrics.listen", k.Metrics.Listen)},
 	}

@@ -121,7 +121,12 @@ func show(value any) string {
 		return strconv.Quote(v)
 	case map[string]any:
 		return "{…}"
-	case []any, []map[string]any:
+	case []any:
+		if len(v) == 0 {
+			return "[]"
+		}
+		return "[…]"
+	case []map[string]any:
 		return "[…]"
 	case time.Time:
 		text = v.Format(time.RFC3339Nano)

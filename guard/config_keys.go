@@ -71,7 +71,7 @@ type rankKeys struct {
 type ruleKeys struct {
 	Namespace string            `toml:"namespace,omitempty"`
 	Name      string            `toml:"name,omitempty"`
-	Labels    map[string]string `toml:"labels,omitempty,inline"`
+	Labels    map[string]string `toml:"labels,omitempty"`
 }
 
 func (r ruleKeys) rule() policy.Rule {
@@ -97,8 +97,8 @@ type annotationsKeys struct {
 }
 
 type budgetKeys struct {
-	Hard    bucketKeys `toml:"hard,inline"`
-	Soft    bucketKeys `toml:"soft,inline"`
+	Hard    bucketKeys `toml:"hard"`
+	Soft    bucketKeys `toml:"soft"`
 	PerHour int        `toml:"per_hour"`
 	Breaker int        `toml:"breaker"`
 }

@@ -26,6 +26,17 @@ func (l keyLines) of(key string) int {
 	return 0
 }
 
+// at gives the key that begins in a line; "" = none does.
+func (l keyLines) at(line int) string {
+	longest := ""
+	for _, key := range sortedKeys(l) {
+		if l[key] == line && len(key) > len(longest) {
+			longest = key
+		}
+	}
+	return longest
+}
+
 // bound is what a text goes beyond.
 type bound struct {
 	line int // 0 = it stays within
@@ -99,30 +110,32 @@ func (s *keyScanner) header() {
 	s.table = ""
 	for i, part := range parts {
 		s.table = joinKey(s.table, part)
+		s.found(s.table, line, i == len(parts)-1 && !list)
 		if list && i == len(parts)-1 {
 			s.elements[s.table]++
 		}
 		if n := s.elements[s.table]; n > 0 {
 			s.table = fmt.Sprintf("%s[%d]", s.table, n)
+			s.found(s.table, line, false)
 		}
 	}
-	s.found(s.table, line)
 }
 
 // pair reads a key and passes over its value.
 func (s *keyScanner) pair() {
 	line, path := s.line, s.table
-	for _, part := range s.key() {
+	parts := s.key()
+	for i, part := range parts {
 		path = joinKey(path, part)
-	}
-	if path != s.table {
-		s.found(path, line)
+		s.found(path, line, i == len(parts)-1)
 	}
 	s.value()
 }
 
-func (s *keyScanner) found(path string, line int) {
-	if _, ok := s.lines[path]; !ok {
+// found notes where a path is: where it is written itself, or else where the
+// first is that it is a part of.
+func (s *keyScanner) found(path string, line int, itself bool) {
+	if _, known := s.lines[path]; itself || !known {
 		s.lines[path] = line
 	}
 }

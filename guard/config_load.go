@@ -19,14 +19,22 @@ const maxConfig = 256 << 10
 // DefaultConfigPath, and takes the defaults where there is none, which Notes
 // tells. The error joins a *ConfigError for each mistake.
 func LoadConfig(path string) (Config, error) {
-	named := path != ""
-	if !named {
-		path = DefaultConfigPath
+	if path == "" {
+		return loadIfThere(DefaultConfigPath)
 	}
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) && !named {
+	return loadConfig(path)
+}
+
+func loadIfThere(path string) (Config, error) {
+	cfg, err := loadConfig(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return DefaultConfig(), nil
 	}
+	return cfg, err
+}
+
+func loadConfig(path string) (Config, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return Config{}, unreadable(path, err)
 	}
@@ -70,17 +78,21 @@ func decodeConfig(text string, m *mistakes) (configKeys, error) {
 	}
 	var tree map[string]any
 	if _, err := toml.Decode(text, &tree); err != nil {
-		return keys, syntaxError(m.file, err)
+		return keys, syntaxError(m, err)
 	}
 	m.fill(reflect.ValueOf(&keys).Elem(), tree, "")
 	return keys, nil
 }
 
-func syntaxError(file string, err error) error {
-	e := &ConfigError{File: file, Rule: strings.TrimPrefix(err.Error(), "toml: "), Hint: `strings need quotes, as interval = "10s"`}
+func syntaxError(m *mistakes, err error) error {
+	e := &ConfigError{File: m.file, Rule: strings.TrimPrefix(err.Error(), "toml: "), Hint: `strings need quotes, as interval = "10s"`}
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
-		e.Line, e.Key, e.Rule = parse.Position.Line, parse.LastKey, strings.TrimSuffix(strings.TrimSpace(parse.Message), ".")
+		e.Line, e.Rule = parse.Position.Line, strings.TrimSuffix(strings.TrimSpace(parse.Message), ".")
+		if strings.HasSuffix(e.Rule, `got '\n' instead`) {
+			e.Line-- // the decoder is in the next line by then
+		}
+		e.Key = m.lines.at(e.Line)
 	}
 	if strings.Contains(e.Rule, "already") {
 		e.Hint = "name each key and each [table] once"

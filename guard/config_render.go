@@ -3,6 +3,7 @@ package guard
 import (
 	"bytes"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/BurntSushi/toml"
@@ -19,7 +20,9 @@ func (c Config) Effective() string {
 	if err := enc.Encode(c.keys()); err != nil {
 		return "# cannot be rendered: " + err.Error() + "\n"
 	}
-	return b.String()
+	// A blank line before each table, and an end to the last line.
+	spaced := strings.ReplaceAll(strings.TrimSpace(b.String()), "\n[", "\n\n[")
+	return strings.ReplaceAll(spaced, "\n\n\n", "\n\n") + "\n"
 }
 
 // Diff names the keys whose values differ from an older configuration's, in

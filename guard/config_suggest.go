@@ -51,13 +51,17 @@ func suggest(path, key string) string {
 	table := strings.TrimRight(path, "[]0123456789") // of priority[2], too
 	var here, elsewhere []place
 	for _, p := range places(reflect.TypeFor[configKeys](), "", false) {
-		if p.table == table {
+		switch {
+		case p.table == table:
 			here = append(here, p)
-		} else {
+		case p.table == "" && p.text == p.key:
+			p.text += " above the first [table]"
+			fallthrough
+		default:
 			elsewhere = append(elsewhere, p)
 		}
 	}
-	slip := max(len(word)/3, 1)
+	slip := slipsFor(word)
 	for _, try := range []struct {
 		places []place
 		slip   int
@@ -65,6 +69,9 @@ func suggest(path, key string) string {
 		if near := nearest(word, try.places, try.slip); len(near) > 0 {
 			return "did you mean " + strings.Join(near, " or ") + "?"
 		}
+	}
+	if parts := containing(word, here); len(parts) > 0 {
+		return "did you mean " + strings.Join(parts, " or ") + "?"
 	}
 	return "config.example.toml has every key"
 }
@@ -91,7 +98,7 @@ func places(t reflect.Type, table string, list bool) (all []place) {
 		case list:
 			p.text = "[[" + table + "]] " + key
 		case table == "":
-			p.text = key + ", above the first [table],"
+			p.text = key
 		}
 		switch kind := f.Type.Kind(); {
 		case kind == reflect.Struct:
@@ -131,6 +138,16 @@ func nearest(word string, among []place, slips int) (texts []string) {
 	return texts
 }
 
+// containing gives those of the places whose keys have the word as a part.
+func containing(word string, among []place) (texts []string) {
+	for _, p := range among {
+		if len(word) > 3 && strings.Contains(plain(p.key), word) {
+			texts = append(texts, p.text)
+		}
+	}
+	return texts
+}
+
 // nearestWord gives the one of the words that was probably meant, as a question;
 // "" = none is near.
 func nearestWord(word string, among []string) string {
@@ -138,7 +155,7 @@ func nearestWord(word string, among []string) string {
 	for _, w := range among {
 		all = append(all, place{key: w, text: fmt.Sprintf("%q", w)})
 	}
-	if near := nearest(plain(word), all, max(len(word)/3, 1)); len(near) > 0 {
+	if near := nearest(plain(word), all, slipsFor(word)); len(near) > 0 {
 		return "did you mean " + near[0] + "?"
 	}
 	return ""
@@ -149,23 +166,31 @@ func plain(key string) string {
 	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(key))
 }
 
-// distance counts the letters to change, add or leave out (Levenshtein).
+// slipsFor is how many slips a word may have.
+func slipsFor(word string) int { return max(len(word)*2/5, 1) }
+
+// distance counts the slips between two words: letters changed, added, left out, or
+// swapped with the next (optimal string alignment).
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
 	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			change := rows[i-1][j-1]
+			if a[i-1] != b[j-1] {
+				change++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+			rows[i][j] = min(change, rows[i-1][j]+1, rows[i][j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
 		}
 	}
-	return row[len(b)]
+	return rows[len(a)][len(b)]
 }

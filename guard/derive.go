@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"path"
 	"strconv"
 	"strings"
@@ -74,10 +75,7 @@ func container(d *cri.ContainerDetail, n *nodeFacts) PodContainer {
 	if d.CgroupsPath != "" {
 		c.Cgroup = n.resolve(d.CgroupsPath)
 	}
-	// CRI-O's image_ref is a name, containerd's the id.
-	if c.ImageID = d.ImageID; c.ImageID == "" && !strings.ContainsAny(d.ImageRef, "@/") {
-		c.ImageID = d.ImageRef
-	}
+	c.Image = cmp.Or(d.ImageID, d.ImageRef, d.Image)
 	return c
 }
 

@@ -215,11 +215,11 @@ func view(s policy.Signal, reports []reclaim.Report, took time.Duration) Reclaim
 // stopped keeps the images of a pod that is stopped: an evicted pod must find
 // them when it comes back.
 func (h *housekeeper) stopped(p Pod) {
-	var ids []string
+	var refs []string
 	for i := range p.Containers {
-		if id := p.Containers[i].ImageID; id != "" {
-			ids = append(ids, id)
+		if ref := p.Containers[i].Image; ref != "" {
+			refs = append(refs, ref)
 		}
 	}
-	h.ledger.NoteStopped(ids, h.node.kernel.Now())
+	h.ledger.NoteStopped(refs, h.node.kernel.Now())
 }

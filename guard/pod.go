@@ -31,7 +31,7 @@ type PodContainer struct {
 	Name    string
 	Cgroup  string // the leaf, relative to the hierarchy; "" = not known
 	LogPath string
-	ImageID string // "" = not told
+	Image   string // by the most exact name that the runtime tells; "" = none
 	Running bool
 }
 

@@ -1,0 +1,69 @@
+package guard
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Whatever is read: it is told what is wrong, or it is a configuration that reads
+// back as itself.
+func FuzzParseConfig(f *testing.F) {
+	files, err := filepath.Glob("testdata/config/*.toml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range append(files, "../config.example.toml") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	for _, text := range []string{
+		"", "\ufeff", "\x00", "[", "[[", "]", "=", "a", "a=", "'", "\"\"\"", "'''\n", "\"\\", "#", ".", "a.b.", "[a", "[[a]", "[[a]]\n[a.b]",
+		"mode=1", "images.high=85", "eviction.hard={'a'=1}", "[[priority]]\n[priority.labels]\n''=''", "protect=[{}]", "protect=[1,{}]",
+		"budget={hard={burst=9e9}}", "a=1979-05-27T07:32:00Z", "a=[inf,nan]", strings.Repeat("[", 100), strings.Repeat("{a=", 100),
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		cfg, err := ParseConfig("fuzz", strings.NewReader(text))
+		if err != nil {
+			checkMistakes(t, text, err)
+			return
+		}
+		again, err := ParseConfig("fuzz", strings.NewReader(cfg.Effective()))
+		if err != nil {
+			t.Fatalf("rendered:\n%s\n%v", cfg.Effective(), err)
+		}
+		if !reflect.DeepEqual(again, cfg) {
+			t.Fatalf("read %+v\nand again %+v", cfg, again)
+		}
+		for _, d := range cfg.Diff(DefaultConfig()) {
+			if d == "" {
+				t.Fatal("a difference without a name")
+			}
+		}
+		cfg.Notes()
+	})
+}
+
+func checkMistakes(t *testing.T, text string, err error) {
+	list := unjoin(t, err)
+	if len(list) == 0 || len(list) > maxMistakes+1 {
+		t.Fatalf("%d mistakes", len(list))
+	}
+	lines := 1 + strings.Count(text, "\n")
+	for _, e := range list {
+		if e.File != "fuzz" || e.Rule == "" || e.Line < 0 || e.Line > lines+1 {
+			t.Fatalf("in %d lines: %#v", lines, e)
+		}
+		if !errors.Is(e, ErrConfig) || len(e.Value) > 8*maxShown {
+			t.Fatalf("%#v", e)
+		}
+	}
+}
