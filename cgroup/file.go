@@ -93,7 +93,7 @@ func (f *file) close() {
 func pread(fd int, buf []byte) (int, error) {
 	for {
 		n, err := unix.Pread(fd, buf, 0)
-		if err != unix.EINTR { //nolint:errorlint // a bare errno, and no allocation
+		if err != unix.EINTR {
 			return n, err
 		}
 	}

@@ -15,7 +15,7 @@ type mount struct {
 
 // parseMounts finds the cgroup hierarchies in /proc/<pid>/mountinfo (proc(5)):
 //
-//	35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+//	35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup none rw,memory
 //
 // Lines of other filesystems and malformed ones are skipped.
 func parseMounts(b []byte) []mount {

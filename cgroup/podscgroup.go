@@ -68,27 +68,30 @@ func driverOf(rel string) Driver {
 // /a.slice/a-b.slice/prefix-name.scope as systemd nests it, in system.slice where
 // the slice is left out. "" for what no runtime accepts.
 func (l Layout) Resolve(spec string) string {
-	parts := strings.Split(spec, ":")
-	if len(parts) != 3 || strings.HasPrefix(spec, "/") {
-		rel, err := cleanPath(spec)
-		if err != nil {
-			return ""
-		}
-		return rel
+	rel := spec
+	if parts := strings.Split(spec, ":"); len(parts) == 3 && !strings.HasPrefix(spec, "/") {
+		rel = expandUnit(parts[0], parts[1], parts[2])
 	}
-	slice, ok := expandSlice(parts[0])
-	prefix, name := parts[1], parts[2]
+	rel, err := cleanPath(rel)
+	if err != nil {
+		return ""
+	}
+	return rel
+}
+
+// expandUnit is the path of a systemd unit; "" for what can be none.
+func expandUnit(slice, prefix, name string) string {
+	at, ok := expandSlice(slice)
 	if !ok || name == "" || strings.Contains(prefix+name, "/") {
 		return ""
 	}
-	unit := name
-	if !strings.HasSuffix(name, ".slice") {
-		if prefix != "" {
-			unit = prefix + "-" + name
-		}
-		unit += ".scope"
+	if strings.HasSuffix(name, ".slice") {
+		return path.Join(at, name)
 	}
-	return path.Join(slice, unit)
+	if prefix != "" {
+		name = prefix + "-" + name
+	}
+	return path.Join(at, name+".scope")
 }
 
 // expandSlice nests a slice by its name: a-b.slice is in a.slice, and "-.slice"

@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 )
 
 // OfPID is the cgroup of a process, in the hierarchy that pods are looked up in.
-// ErrGone when it has ended.
+// ErrGone when it has ended. What is outside of this process's cgroup namespace, and
+// so not below the root that is mounted here, is an error.
 func (l Layout) OfPID(pid int) (string, error) {
 	b, err := os.ReadFile(filepath.Join(string(l.proc), strconv.Itoa(pid), "cgroup"))
 	if err != nil {
@@ -19,6 +21,9 @@ func (l Layout) OfPID(pid int) (string, error) {
 	rel, ok := parseProcessCgroup(b, l.tree)
 	if !ok {
 		return "", fmt.Errorf("find cgroup of process %d: none listed for %q", pid, l.tree)
+	}
+	if path.Clean(rel) != rel {
+		return "", fmt.Errorf("find cgroup of process %d: %s is outside of the cgroup namespace", pid, rel)
 	}
 	return rel, nil
 }

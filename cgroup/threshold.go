@@ -236,8 +236,8 @@ func (g *levels) readUsage() int64 {
 	return parseNumber(b)
 }
 
-// ascending appends the levels in ascending order, without those that are always
-// exceeded.
+// ascending appends the levels in ascending order, each once, without those that are
+// always exceeded.
 func ascending(to, bytes []int64) []int64 {
 	for _, level := range bytes {
 		if level > 0 {
@@ -245,7 +245,7 @@ func ascending(to, bytes []int64) []int64 {
 		}
 	}
 	slices.Sort(to)
-	return to
+	return slices.Compact(to)
 }
 
 func isNear(x, y int64) bool { return max(x, y)-min(x, y) < levelSlack }

@@ -16,9 +16,12 @@ type Usage struct {
 	PIDs   int64 // tasks; −1 without the pids controller
 }
 
-// Tracker reads the usage of many cgroups from descriptors that are kept, four for
-// each at most. Where descriptors run short, the rest is opened for each reading.
-// It may be used from several goroutines.
+// filesEach is how many descriptors a tracked cgroup takes at most.
+const filesEach = 4
+
+// Tracker reads the usage of many cgroups from descriptors that are kept, as long
+// as these are no more than half of what the process may have (RLIMIT_NOFILE); the
+// rest is opened for each reading. It may be used from several goroutines.
 type Tracker struct {
 	layout Layout
 	names  memoryNames
@@ -55,6 +58,7 @@ func (t *Tracker) Sync(dirs map[string]string) {
 			delete(t.tracked, id)
 		}
 	}
+	room := maxDescriptors()/2/filesEach - t.keptOpen()
 	for id, rel := range dirs {
 		c := t.tracked[id]
 		if c == nil {
@@ -62,26 +66,47 @@ func (t *Tracker) Sync(dirs map[string]string) {
 			t.tracked[id] = c
 		}
 		if ino, err := inode(t.layout.Dir("memory", rel)); err != nil || ino != c.inode {
+			if c.open {
+				room++
+			}
 			c.close()
 			c.inode = ino
 		}
-		if c.inode != 0 && !c.open {
-			c.files, c.open = t.openFiles(c)
+		if c.inode == 0 || c.open || room <= 0 {
+			continue
+		}
+		f, err := t.openFiles(c)
+		if err != nil {
+			f.close()
+			continue
+		}
+		c.files, c.open = f, true
+		room--
+	}
+}
+
+// keptOpen is how many of the cgroups have open files.
+func (t *Tracker) keptOpen() int {
+	n := 0
+	for _, c := range t.tracked {
+		if c.open {
+			n++
 		}
 	}
+	return n
 }
 
-// openFiles opens a cgroup's files, all or none of them.
-func (t *Tracker) openFiles(c *tracked) (files, bool) {
-	f, err := t.tryOpen(c)
-	if err != nil {
-		f.close()
-		return files{}, false
+func maxDescriptors() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0
 	}
-	return f, true
+	return int(min(limit.Cur, 1<<20))
 }
 
-func (t *Tracker) tryOpen(c *tracked) (f files, err error) {
+// openFiles opens a cgroup's files. With an error, those that it returns are to be
+// closed.
+func (t *Tracker) openFiles(c *tracked) (f files, err error) {
 	memory := t.layout.Dir("memory", c.rel)
 	if f.usage, err = openFile(filepath.Join(memory, t.names.usage)); err != nil {
 		return f, err
@@ -123,7 +148,7 @@ func (t *Tracker) Usage(id string) (Usage, error) {
 	f := c.files
 	if !c.open {
 		var err error
-		f, err = t.tryOpen(c)
+		f, err = t.openFiles(c)
 		defer f.close()
 		if err != nil {
 			return Usage{}, fmt.Errorf("read usage of %s: %w", c.rel, gone(err))

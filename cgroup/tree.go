@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// treeDepth is how deep below a cgroup processes are looked for: runtimes nest one
-// level (crun, systemd inside of a container) or two.
-const treeDepth = 8
+// treeDepth is how deep below a cgroup processes are looked for. Runtimes nest one
+// level (crun, systemd inside of a container), a runtime inside of a pod a few.
+const treeDepth = 64
 
 // Procs lists the processes in a cgroup and below it, in ascending order. ErrGone
 // when it was removed.
@@ -77,10 +77,37 @@ func (t *tree) procs() ([]int, error) {
 }
 
 func procsBelow(root *os.Root, depth int) ([]int, error) {
-	pids, err := procsIn(root)
-	if err != nil || depth == 0 {
-		return pids, err
+	if depth == 0 {
+		return nil, errors.New("cgroups are nested too deep")
 	}
+	pids, err := procsIn(root)
+	if err != nil {
+		return nil, err
+	}
+	names, err := childrenOf(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		below, err := procsOfChild(root, name, depth-1)
+		if err != nil && !errors.Is(err, ErrGone) {
+			return nil, err
+		}
+		pids = append(pids, below...)
+	}
+	return pids, nil
+}
+
+func procsOfChild(root *os.Root, name string, depth int) ([]int, error) {
+	child, err := root.OpenRoot(name)
+	if err != nil {
+		return nil, gone(err)
+	}
+	defer child.Close() //nolint:errcheck // only read
+	return procsBelow(child, depth)
+}
+
+func childrenOf(root *os.Root) ([]string, error) {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil, gone(err)
@@ -90,25 +117,13 @@ func procsBelow(root *os.Root, depth int) ([]int, error) {
 	if err != nil {
 		return nil, gone(err)
 	}
+	var names []string
 	for _, e := range entries {
-		if !e.IsDir() {
-			continue
+		if e.IsDir() {
+			names = append(names, e.Name())
 		}
-		child, err := root.OpenRoot(e.Name())
-		if err != nil {
-			if gone := gone(err); !errors.Is(gone, ErrGone) {
-				return nil, gone
-			}
-			continue
-		}
-		below, err := procsBelow(child, depth-1)
-		_ = child.Close()
-		if err != nil && !errors.Is(err, ErrGone) {
-			return nil, err
-		}
-		pids = append(pids, below...)
 	}
-	return pids, nil
+	return names, nil
 }
 
 // procsIn lists the processes right in a cgroup.

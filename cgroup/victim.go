@@ -30,20 +30,26 @@ type victims struct {
 // victim is a process by its pidfd.
 type victim struct{ pid, fd int }
 
-// signal kills a process that was listed, if it still is in the cgroup once it
-// cannot be mistaken for another.
+// signal kills a process that was listed, unless it has left the cgroup since. The
+// pidfd comes first: whoever has the PID after that cannot be mistaken for it.
 func (v *victims) signal(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return nil
-	case errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
-		fd = -1 // before linux 5.3, or no descriptor is left: by its PID then, right after the check
+	case errors.Is(err, unix.ENOSYS):
+		return v.hit(pid, -1)
 	case err != nil:
 		v.sent[pid] = true
 		return fmt.Errorf("open process %d: %w", pid, err)
 	}
 	defer v.keep(pid, fd)
+	return v.hit(pid, fd)
+}
+
+// hit looks a process up again and kills it, through its pidfd or, with −1 (before
+// linux 5.3), by its PID right after the look.
+func (v *victims) hit(pid, fd int) error {
 	rel, err := v.layout.OfPID(pid)
 	if errors.Is(err, ErrGone) {
 		return nil
@@ -72,13 +78,11 @@ func (v *victims) signal(pid int) error {
 
 // keep holds on to the pidfds of the first processes and closes the others.
 func (v *victims) keep(pid, fd int) {
-	switch {
-	case fd < 0:
-	case len(v.kept) < keptVictims:
+	if len(v.kept) < keptVictims {
 		v.kept = append(v.kept, victim{pid, fd})
-	default:
-		_ = unix.Close(fd)
+		return
 	}
+	_ = unix.Close(fd)
 }
 
 // release takes the memory of big victims back in a goroutine that ends with it

@@ -25,7 +25,8 @@ type Waker struct {
 	closed  bool
 	lastKey int32
 	sources map[int32]*source
-	pods    *source // the inotify descriptor of AddDir
+	events  map[string]*source // of AddMemoryEvents, by cgroup
+	pods    *source            // the inotify descriptor of AddDir
 }
 
 // source is a descriptor in the epoll set.
@@ -43,7 +44,7 @@ func NewWaker(l Layout) (*Waker, error) {
 	w := &Waker{
 		layout: l, queue: queue{out: make(chan Wake, wakeKinds)},
 		armer: armer{nudge: make(chan struct{}, 1), groups: map[string]*levels{}},
-		quit:  make(chan struct{}), sources: map[int32]*source{},
+		quit:  make(chan struct{}), sources: map[int32]*source{}, events: map[string]*source{},
 	}
 	var err error
 	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {

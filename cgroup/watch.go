@@ -12,17 +12,18 @@ import (
 
 // AddMemoryEvents wakes when a v2 cgroup meets one of its own limits (low, high,
 // max, oom): at most once in 10 ms (linux 4.18). Before linux 5.2, which brought
-// memory.events.local, it wakes for the cgroups below it, too. It ends by itself with
-// the cgroup. The root has no limits, and v1 no such events: ErrUnsupported.
+// memory.events.local, it wakes for the cgroups below it, too. Called again it looks
+// the cgroup up again, which may have been removed and made anew. The root has no
+// limits, and v1 no such events: ErrUnsupported.
 func (w *Waker) AddMemoryEvents(rel string) error {
 	const feature, floor = "watch memory.events", "cgroup v2, linux 4.5, and a cgroup below the root"
 	if w.layout.Version != V2 {
 		return unsupported(feature, floor)
 	}
 	dir := w.layout.Dir("memory", rel)
-	fd, err := open(filepath.Join(dir, "memory.events.local"), unix.O_RDONLY)
+	err := w.addEvents(rel, filepath.Join(dir, "memory.events.local"))
 	if errors.Is(err, unix.ENOENT) {
-		fd, err = open(filepath.Join(dir, "memory.events"), unix.O_RDONLY)
+		err = w.addEvents(rel, filepath.Join(dir, "memory.events"))
 	}
 	if errors.Is(err, unix.ENOENT) {
 		if _, gone := inode(dir); gone == nil {
@@ -32,10 +33,28 @@ func (w *Waker) AddMemoryEvents(rel string) error {
 	if err != nil {
 		return fmt.Errorf("watch memory.events of %s: %w", rel, gone(err))
 	}
-	readEvents(fd, 0) // what has been before is no news
-	if err := w.add(&source{fd: fd, wake: WakeMemoryEvents, drain: readEvents}, unix.EPOLLPRI); err != nil {
-		return fmt.Errorf("watch memory.events of %s: %w", rel, err)
+	return nil
+}
+
+// addEvents watches a file of cgroupfs that polls as changed, instead of the one
+// that was watched for that cgroup before.
+func (w *Waker) addEvents(rel, path string) error {
+	fd, err := open(path, unix.O_RDONLY)
+	if err != nil {
+		return err
 	}
+	readEvents(fd, 0) // what has been before is no news
+	s := &source{fd: fd, wake: WakeMemoryEvents, drain: readEvents}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.addLocked(s, unix.EPOLLPRI); err != nil {
+		return err
+	}
+	// The kernel says nothing of a file that goes with its cgroup.
+	if old := w.events[rel]; old != nil {
+		w.drop(old)
+	}
+	w.events[rel] = s
 	return nil
 }
 
@@ -97,13 +116,15 @@ func (w *Waker) AddStall(wake Wake, threshold, window time.Duration) (used time.
 	if err != nil {
 		return 0, triggerError(resource, err)
 	}
-	// A trigger whose file is gone reports an error for ever.
-	alive := func(_ int, events uint32) bool { return events&unix.EPOLLERR == 0 }
-	if err := w.add(&source{fd: fd, wake: wake, drain: alive}, unix.EPOLLPRI); err != nil {
+	if err := w.add(&source{fd: fd, wake: wake, drain: triggered}, unix.EPOLLPRI); err != nil {
 		return 0, fmt.Errorf("watch stall of %s: %w", resource, err)
 	}
 	return window, nil
 }
+
+// triggered: being polled is what takes the event off. A trigger that is gone reports
+// an error for ever.
+func triggered(_ int, events uint32) bool { return events&unix.EPOLLERR == 0 }
 
 // openTrigger opens a pressure file and makes the descriptor a trigger.
 func openTrigger(path string, threshold, window time.Duration) (int, error) {

@@ -13,26 +13,27 @@ type Moment struct {
 	Wall time.Time
 }
 
-// plausible is before any container was ever made: an earlier time was stamped by
-// a clock that had not been set.
-var plausible = time.Date(2013, time.March, 1, 0, 0, 0, 0, time.UTC)
+// plausible is the 1st of March 2013, in seconds of Unix time: before any
+// container was made, so that an earlier time was stamped by a clock that had not
+// been set.
+const plausible = 1362096000
 
 // wallAge is the age by the wall clock. Where that cannot be believed (no time
 // told, one in the future, one stamped before the clock was set) it is zero: a
 // thing of unknown age is young.
 func wallAge(created time.Time, now time.Time) time.Duration {
-	if created.IsZero() || created.After(now) || created.Before(plausible) && !now.Before(plausible) {
+	if created.IsZero() || created.After(now) || created.Unix() < plausible && now.Unix() >= plausible {
 		return 0
 	}
 	return now.Sub(created)
 }
 
-// Sightings remembers when each container and sandbox was first seen, and since
+// sightings remembers when each container and sandbox was first seen, and since
 // when each pod shows no life. The wall clock is asked once for each thing, at the
 // first sight, and boot time counts from there: when the clock is set while they
 // live, nothing ages. The zero value has seen nothing. It may be used from several
 // goroutines.
-type Sightings struct {
+type sightings struct {
 	mu    sync.Mutex
 	first map[string]sighting
 	quiet map[string]time.Duration // by pod: since when, in boot time
@@ -43,8 +44,8 @@ type sighting struct {
 	age  time.Duration // at that time
 }
 
-// See takes a listing in, and forgets what it does not have.
-func (s *Sightings) See(inv Inventory, now Moment) {
+// see takes a listing in, and forgets what it does not have.
+func (s *sightings) see(inv inventory, now Moment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := make(map[string]sighting, len(inv.Containers)+len(inv.Sandboxes))
@@ -76,7 +77,7 @@ func (s *Sightings) See(inv Inventory, now Moment) {
 }
 
 // age is how old a thing is.
-func (s *Sightings) age(id string, created time.Time, now Moment) time.Duration {
+func (s *sightings) age(id string, created time.Time, now Moment) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen, ok := s.first[id]
@@ -88,7 +89,7 @@ func (s *Sightings) age(id string, created time.Time, now Moment) time.Duration 
 
 // quietFor is for how long a pod has shown no life: neither a ready sandbox nor a
 // running container.
-func (s *Sightings) quietFor(pod string, now Moment) time.Duration {
+func (s *sightings) quietFor(pod string, now Moment) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since, ok := s.quiet[pod]
@@ -98,8 +99,8 @@ func (s *Sightings) quietFor(pod string, now Moment) time.Duration {
 	return max(now.Boot-since, 0)
 }
 
-// Inventory is what a runtime listed at one moment.
-type Inventory struct {
+// inventory is what a runtime listed at one moment.
+type inventory struct {
 	Containers []cri.Container
 	Sandboxes  []cri.Sandbox
 }
@@ -120,7 +121,7 @@ func podKey(b cri.Sandbox) string {
 }
 
 // podOf gives the key of each container's pod, in the order of the containers.
-func (inv Inventory) podOf() []string {
+func (inv inventory) podOf() []string {
 	bySandbox := make(map[string]string, len(inv.Sandboxes))
 	for _, b := range inv.Sandboxes {
 		bySandbox[b.ID] = podKey(b)
@@ -140,7 +141,7 @@ func (inv Inventory) podOf() []string {
 
 // pods lists every pod and whether it shows life: a ready sandbox, or a container
 // that runs or may run.
-func (inv Inventory) pods() map[string]bool {
+func (inv inventory) pods() map[string]bool {
 	pods := make(map[string]bool, len(inv.Sandboxes))
 	for _, b := range inv.Sandboxes {
 		pods[podKey(b)] = pods[podKey(b)] || b.Ready
@@ -153,7 +154,7 @@ func (inv Inventory) pods() map[string]bool {
 }
 
 // has reports whether the runtime has a sandbox or a container of a pod.
-func (inv Inventory) has(pod string) bool {
+func (inv inventory) has(pod string) bool {
 	_, ok := inv.pods()[pod]
 	return ok
 }

@@ -19,12 +19,12 @@ const (
 	maxAirGapFiles = 1000
 )
 
-// AirGap finds out which images came from files on this node: no registry may
+// airGap finds out which images came from files on this node: no registry may
 // have them. It reads tarballs, as `docker save`, `ctr images export` and the
 // k3s and RKE2 releases make them, and lists of names (*.txt). A file is read
 // again only when its time or size has changed. The zero value is ready for use,
 // from several goroutines.
-type AirGap struct {
+type airGap struct {
 	mu    sync.Mutex
 	files map[string]airGapFile
 }
@@ -37,11 +37,11 @@ type airGapFile struct {
 	note     string // why the file's names are not, or not all, known
 }
 
-// Names reads the files in these directories and below. Notes say which files
+// names reads the files in these directories and below. Notes say which files
 // could not be read; what they hold is not protected by its name. A directory that
 // does not exist holds nothing. The error is the context's, when it ended before
 // all was read.
-func (a *AirGap) Names(ctx context.Context, dirs []string) (found, notes []string, err error) {
+func (a *airGap) names(ctx context.Context, dirs []string) (found, notes []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	files := make(map[string]airGapFile)
@@ -69,16 +69,17 @@ func (a *AirGap) Names(ctx context.Context, dirs []string) (found, notes []strin
 // airGapPaths lists the tarballs and lists in a directory and a little below.
 // Links to files are followed, links to directories are not.
 func airGapPaths(dir string) (paths []string, note string) {
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = target
 	}
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				note = err.Error()
+			}
+			return fs.SkipDir
+		}
 		switch {
-		case err != nil && path == dir && errors.Is(err, fs.ErrNotExist):
-			return fs.SkipAll
-		case err != nil:
-			note = err.Error()
-			return nil
 		case e.IsDir():
 			if strings.Count(strings.TrimPrefix(path, dir), "/") > maxAirGapDepth {
 				return fs.SkipDir
@@ -111,7 +112,7 @@ func isArchive(path string) bool {
 }
 
 // read reads one file, unless it is known. The error is the context's alone.
-func (a *AirGap) read(ctx context.Context, path string) (airGapFile, error) {
+func (a *airGap) read(ctx context.Context, path string) (airGapFile, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return airGapFile{note: err.Error()}, nil

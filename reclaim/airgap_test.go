@@ -161,8 +161,8 @@ func TestAirGap(t *testing.T) {
 	}
 	want := []string{"docker.io/rancher/pause:3.6", "in.sub/x:1", "linked/x:1", "listed/x:1", "rancher/app:v1"}
 
-	var a AirGap
-	got, notes, err := a.Names(t.Context(), []string{linked, filepath.Join(dir, "none")})
+	var a airGap
+	got, notes, err := a.names(t.Context(), []string{linked, filepath.Join(dir, "none")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestAirGap(t *testing.T) {
 		if err := errors.Join(os.WriteFile(save, make([]byte, info.Size()), 0o600), os.Chtimes(save, time.Time{}, info.ModTime())); err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := a.Names(t.Context(), []string{linked})
+		got, _, err := a.names(t.Context(), []string{linked})
 		equal(t, "names", got, want)
 		if err != nil {
 			t.Error(err)
@@ -188,7 +188,7 @@ func TestAirGap(t *testing.T) {
 	t.Run("a changed one is", func(t *testing.T) {
 		put("list.txt", []byte("changed/x:1\n"))
 		put("save.tar", tarball(t, entry{"manifest.json", `[{"RepoTags":["new/x:1"]}]`}))
-		got, _, err := a.Names(t.Context(), []string{linked})
+		got, _, err := a.names(t.Context(), []string{linked})
 		equal(t, "names", got, []string{"changed/x:1", "in.sub/x:1", "linked/x:1", "new/x:1"})
 		if err != nil {
 			t.Error(err)
@@ -197,8 +197,8 @@ func TestAirGap(t *testing.T) {
 	t.Run("given up on: no half an answer", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		var fresh AirGap
-		if got, _, err := fresh.Names(ctx, []string{dir}); !errors.Is(err, context.Canceled) || got != nil {
+		var fresh airGap
+		if got, _, err := fresh.names(ctx, []string{dir}); !errors.Is(err, context.Canceled) || got != nil {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})
@@ -209,7 +209,7 @@ func TestAirGap(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, notes, err := new(AirGap).Names(t.Context(), []string{many})
+		_, notes, err := new(airGap).names(t.Context(), []string{many})
 		if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "the rest is not read") {
 			t.Errorf("notes %q, %v", notes, err)
 		}

@@ -136,7 +136,12 @@ func appendName(found []string, name string) []string {
 // unpacked undoes the compression, which the first bytes tell.
 func unpacked(ctx context.Context, r io.Reader) (io.Reader, error) {
 	seeker, canSeek := r.(io.Seeker)
-	buffered := bufio.NewReader(&patientReader{ctx, r})
+	buffered := bufio.NewReader(readFunc(func(b []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return r.Read(b)
+	}))
 	head, err := buffered.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read archive: %w", err)
@@ -163,18 +168,10 @@ func unpacked(ctx context.Context, r io.Reader) (io.Reader, error) {
 	return bounded(buffered), nil
 }
 
-// patientReader ends when its context does.
-type patientReader struct {
-	ctx context.Context
-	r   io.Reader
-}
+// readFunc makes a function a reader.
+type readFunc func([]byte) (int, error)
 
-func (p *patientReader) Read(b []byte) (int, error) {
-	if err := p.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return p.r.Read(b)
-}
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
 // readAll reads to the end, which must come within limit bytes.
 func readAll(r io.Reader, limit int64) ([]byte, error) {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,6 +169,15 @@ func TestCollectStopsAtTheTarget(t *testing.T) {
 			t.Errorf("the young one: %s", why(r.Kept, image(9, 1).ID))
 		}
 	})
+	t.Run("nothing expires without max_age: not a call", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		p := anyImage.until(w.rt.want(0))
+		p.Expire = true
+		if got := w.Collect(t.Context(), p); got != nil || len(w.rt.calls) != 0 {
+			t.Errorf("reports %v, calls %q", got, w.rt.calls)
+		}
+	})
 	t.Run("a target that cannot be measured removes nothing", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(Options{})
@@ -195,231 +203,6 @@ func TestCollectStopsAtTheTarget(t *testing.T) {
 		reports := w.Collect(t.Context(), p)
 		if len(w.rt.called("Remove")) != 1 || !errors.Is(reports[len(reports)-1].Err(), errBoom) {
 			t.Errorf("reports %+v, calls %q", reports, w.rt.called("Remove"))
-		}
-	})
-}
-
-// containerd answers a removal before the space is back. To go on at once would
-// remove too much.
-func TestCollectWaitsForTheSpace(t *testing.T) {
-	t.Parallel()
-	t.Run("space that comes late is waited for", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(Options{})
-			w.withDead(6, 100)
-			w.rt.lag = 300 * time.Millisecond
-			started := time.Now()
-			r := w.Collect(t.Context(), anyContainer.until(w.rt.want(100)))[0]
-			equal(t, "removed", ids(r.Removed), []string{"a"})
-			if took := time.Since(started); !r.Met || took < 300*time.Millisecond || took > 400*time.Millisecond {
-				t.Errorf("met %v after %v", r.Met, took)
-			}
-		})
-	})
-	t.Run("where nothing comes, not for long", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(Options{})
-			w.withDead(20, 0)
-			started := time.Now()
-			r := w.Collect(t.Context(), anyContainer.until(w.rt.want(1)))[0]
-			if len(r.Removed) != 20 || r.Met {
-				t.Errorf("removed %d", len(r.Removed))
-			}
-			// After 1, 2, 4, 8, 16, and at the end.
-			if took := time.Since(started); took < 3*time.Second || took > 4*time.Second {
-				t.Errorf("took %v", took)
-			}
-		})
-	})
-	t.Run("space that never stops coming is waited for 2 s", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(Options{})
-			w.withDead(1, 0)
-			started := time.Now()
-			drip := func(context.Context) (Room, error) {
-				return Room{Bytes: int64(time.Since(started)), LackBytes: 1}, nil
-			}
-			w.Collect(t.Context(), anyContainer.until(drip))
-			if took := time.Since(started); took < settleAtMost || took > settleAtMost+200*time.Millisecond {
-				t.Errorf("took %v", took)
-			}
-		})
-	})
-	t.Run("an image that freed what it should is not waited for", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(Options{})
-			w.withImages(t, 50, 100)
-			started := time.Now()
-			r := w.Collect(t.Context(), anyImage.until(w.rt.want(1<<40)))[0]
-			if took := time.Since(started); len(r.Removed) != 50 || took != 0 {
-				t.Errorf("%d images took %v", len(r.Removed), took)
-			}
-		})
-	})
-	t.Run("a context that ends is obeyed", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(Options{})
-			w.withDead(20, 0)
-			ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
-			defer cancel()
-			started := time.Now()
-			p := anyContainer.until(w.rt.want(1))
-			p.Steps = []Step{StepContainers, StepImages}
-			reports := w.Collect(ctx, p)
-			if took := time.Since(started); took != 700*time.Millisecond || len(reports) != 1 {
-				t.Errorf("%d reports after %v", len(reports), took)
-			}
-			if !errors.Is(reports[0].Err(), context.DeadlineExceeded) {
-				t.Errorf("errors: %v", reports[0].Err())
-			}
-		})
-	})
-	t.Run("a second collection waits for its turn", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(Options{})
-			w.withDead(2, 0)
-			go w.Collect(t.Context(), anyContainer.until(w.rt.want(1)))
-			synctest.Wait()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			defer cancel()
-			if got := w.Collect(ctx, anyContainer); got != nil {
-				t.Errorf("ran beside another one: %+v", got)
-			}
-		})
-	})
-}
-
-// Each removal looks once more.
-func TestCollectLooksOnceMore(t *testing.T) {
-	t.Parallel()
-	t.Run("a container that runs by now", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		w.withDead(2, 10)
-		w.rt.containers[1].State = cri.Created
-		w.rt.faults["RemoveContainer a"] = func(context.Context) (bool, error) {
-			w.rt.mu.Lock()
-			defer w.rt.mu.Unlock()
-			w.rt.containers[1].State = cri.Running
-			return false, nil
-		}
-		r := w.Collect(t.Context(), anyContainer)[0]
-		equal(t, "removed", ids(r.Removed), []string{"a"})
-		if why(r.Kept, "b") != "runs again" || len(w.rt.called("RemoveContainer b")) != 0 {
-			t.Errorf("b: %s", why(r.Kept, "b"))
-		}
-	})
-	t.Run("a container whose state is lost is stopped first", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		w.withDead(2, 10)
-		w.rt.containers[0].State, w.rt.containers[1].State = cri.Unknown, cri.Unknown
-		w.rt.faults["StopContainer b 10s"] = refuse
-		r := w.Collect(t.Context(), anyContainer)[0]
-		equal(t, "removed", ids(r.Removed), []string{"a"})
-		equal(t, "calls", w.rt.called("StopContainer"), []string{"StopContainer a 10s", "StopContainer b 10s"})
-		if !errors.Is(r.Err(), cri.ErrRefused) || len(w.rt.called("RemoveContainer b")) != 0 {
-			t.Errorf("b was removed though it would not stop: %v", r.Err())
-		}
-	})
-	t.Run("a container that is gone", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		w.withDead(2, 10)
-		w.rt.faults["ContainerDetail a"] = gone
-		r := w.Collect(t.Context(), anyContainer)[0]
-		equal(t, "removed", ids(r.Removed), []string{"b"})
-		if len(r.Errors) != 0 || why(r.Kept, "a") != "gone already" {
-			t.Errorf("a: %s, %v", why(r.Kept, "a"), r.Err())
-		}
-	})
-	sandboxes := Plan{Steps: []Step{StepSandboxes}, Containers: ContainerPolicy{MaxPerContainer: 1, Max: -1}}
-	twoDead := func(w world) {
-		w.rt.sandboxes = []cri.Sandbox{
-			{ID: "a", UID: "p", CreatedAt: epoch}, {ID: "b", UID: "p", Attempt: 1, CreatedAt: epoch}, {ID: "c", UID: "p", Attempt: 2, CreatedAt: epoch},
-		}
-	}
-	t.Run("a sandbox that is ready by now", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		twoDead(w)
-		w.rt.faults["Sandbox b"] = func(context.Context) (bool, error) {
-			w.rt.mu.Lock()
-			defer w.rt.mu.Unlock()
-			for i := range w.rt.sandboxes {
-				w.rt.sandboxes[i].Ready = w.rt.sandboxes[i].ID == "b"
-			}
-			return false, nil
-		}
-		r := w.Collect(t.Context(), sandboxes)[0]
-		equal(t, "removed", ids(r.Removed), []string{"a"})
-		if why(r.Kept, "b") != "ready again" || len(w.rt.called("StopSandbox b")) != 0 {
-			t.Errorf("b: %s", why(r.Kept, "b"))
-		}
-	})
-	t.Run("a sandbox that has a container by now", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		twoDead(w)
-		w.rt.faults["Sandbox a"] = func(context.Context) (bool, error) {
-			w.rt.mu.Lock()
-			defer w.rt.mu.Unlock()
-			w.rt.containers = []cri.Container{{ID: "x", SandboxID: "a"}}
-			return false, nil
-		}
-		r := w.Collect(t.Context(), sandboxes)[0]
-		equal(t, "removed", ids(r.Removed), []string{"b"})
-		if why(r.Kept, "a") != "has containers" {
-			t.Errorf("a: %s", why(r.Kept, "a"))
-		}
-	})
-	t.Run("a sandbox that will not stop is not removed, and the next one is", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		twoDead(w)
-		w.rt.faults["StopSandbox a"] = refuse
-		r := w.Collect(t.Context(), sandboxes)[0]
-		equal(t, "removed", ids(r.Removed), []string{"b"})
-		if !errors.Is(r.Err(), cri.ErrRefused) || len(w.rt.called("RemoveSandbox a")) != 0 {
-			t.Errorf("errors: %v", r.Err())
-		}
-	})
-	t.Run("a sandbox that is gone is done", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		twoDead(w)
-		w.rt.faults["StopSandbox a"], w.rt.faults["RemoveSandbox a"] = gone, gone
-		r := w.Collect(t.Context(), sandboxes)[0]
-		equal(t, "removed", ids(r.Removed), []string{"a", "b"})
-		if len(r.Errors) != 0 {
-			t.Errorf("errors: %v", r.Err())
-		}
-	})
-	t.Run("the log of a pod that is back", func(t *testing.T) {
-		t.Parallel()
-		logs := filepath.Join(t.TempDir(), "pods")
-		write(t, logs+"/n_p_p/c/0.log", 1, epoch)
-		write(t, logs+"/n_q_q/c/0.log", 1, epoch)
-		w := newWorld(Options{Logs: Logs(logs)})
-		w.rt.sandboxes = []cri.Sandbox{sandbox("a", "p", true, epoch)}
-		lists := 0
-		w.rt.faults["Sandboxes"] = func(context.Context) (bool, error) {
-			w.rt.mu.Lock()
-			defer w.rt.mu.Unlock()
-			if lists++; lists == 2 {
-				w.rt.sandboxes = append(w.rt.sandboxes, sandbox("b", "q", true, epoch))
-			}
-			return false, nil
-		}
-		r := w.Collect(t.Context(), Plan{Steps: []Step{StepLogs}})[0]
-		if len(r.Removed) != 0 || why(r.Kept, "n_q_q") != "its pod is back" || !exists(logs+"/n_q_q") {
-			t.Errorf("report: %+v", r)
 		}
 	})
 }
@@ -496,103 +279,6 @@ func TestCollectHoldsAfterRuntimeStart(t *testing.T) {
 	for _, r := range w.Collect(t.Context(), p) {
 		if (r.Step == StepImages || r.Step == StepLogs) && len(r.Removed) != 1 {
 			t.Errorf("%s after the hold: %+v", r.Step, r)
-		}
-	}
-}
-
-type fakeMemory struct {
-	asked []string
-	err   map[string]error
-	took  time.Duration
-}
-
-func (f *fakeMemory) MemoryReclaim(rel string, bytes int64) error {
-	time.Sleep(f.took)
-	f.asked = append(f.asked, rel)
-	return f.err[rel]
-}
-
-func TestReclaimMemory(t *testing.T) {
-	t.Parallel()
-	plan := Plan{Steps: []Step{StepMemory}, Memory: []MemoryTarget{{"/a", "a", 3 * memoryChunk}, {"/b", "b", memoryChunk}, {"/c", "c", 1}}}
-	run := func(t *testing.T, m *fakeMemory, p Plan) Report {
-		w := newWorld(Options{Memory: m})
-		return w.Collect(t.Context(), p)[0]
-	}
-	t.Run("piece by piece, in order", func(t *testing.T) {
-		t.Parallel()
-		m := &fakeMemory{}
-		r := run(t, m, plan)
-		equal(t, "asked", m.asked, []string{"/a", "/a", "/a", "/b", "/c"})
-		if r.Removed[0].Size != 3*memoryChunk || r.Removed[2].Size != 1 {
-			t.Errorf("removed: %+v", r.Removed)
-		}
-	})
-	t.Run("until the target is met", func(t *testing.T) {
-		t.Parallel()
-		m := &fakeMemory{}
-		r := run(t, m, plan.until(func(context.Context) (Room, error) { return Room{LackBytes: int64(2 - len(m.asked))}, nil }))
-		equal(t, "asked", m.asked, []string{"/a", "/a"})
-		if len(r.Kept) != 2 || r.Kept[0].Why != whyMet || !r.Met {
-			t.Errorf("report: %+v", r)
-		}
-	})
-	t.Run("a cgroup with no more to give, one that fails", func(t *testing.T) {
-		t.Parallel()
-		m := &fakeMemory{err: map[string]error{"/a": syscall.EAGAIN, "/b": errBoom}}
-		r := run(t, m, plan)
-		equal(t, "asked", m.asked, []string{"/a", "/b", "/c"})
-		if len(r.Removed) != 1 || !errors.Is(r.Err(), errBoom) || len(r.Errors) != 1 {
-			t.Errorf("report: %+v", r)
-		}
-	})
-	t.Run("not for long", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			m := &fakeMemory{took: 300 * time.Millisecond}
-			r := run(t, m, plan)
-			equal(t, "asked", m.asked, []string{"/a", "/a"})
-			if len(r.Kept) != 2 || r.Kept[0].Why != "no time left" {
-				t.Errorf("kept: %+v", r.Kept)
-			}
-		})
-	})
-	t.Run("where the kernel cannot", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		r := w.Collect(t.Context(), plan)[0]
-		if len(r.Removed) != 0 || len(r.Kept) != 3 {
-			t.Errorf("report: %+v", r)
-		}
-	})
-	t.Run("a dry run asks nobody", func(t *testing.T) {
-		t.Parallel()
-		m := &fakeMemory{}
-		p := plan.until(func(context.Context) (Room, error) { return Room{LackBytes: 2 * memoryChunk}, nil })
-		p.DryRun = true
-		r := run(t, m, p)
-		if len(m.asked) != 0 || len(r.Removed) != 1 || r.Removed[0].Size != 2*memoryChunk || len(r.Kept) != 2 {
-			t.Errorf("report: %+v", r)
-		}
-	})
-}
-
-func TestStepsFor(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		pressed uint64
-		devices Devices
-		want    []Step
-	}{
-		"one filesystem":                     {1, Devices{1, 1, 1}, []Step{StepContainers, StepSandboxes, StepLogs, StepImages}},
-		"dedicated imagefs, nodefs":          {1, Devices{Images: 2, Containers: 2, Logs: 1}, []Step{StepLogs}},
-		"dedicated imagefs, imagefs":         {2, Devices{Images: 2, Containers: 2, Logs: 1}, []Step{StepContainers, StepSandboxes, StepImages}},
-		"containers with nodefs, nodefs":     {1, Devices{Images: 2, Containers: 1, Logs: 1}, []Step{StepContainers, StepSandboxes, StepLogs}},
-		"containers with nodefs, imagefs":    {2, Devices{Images: 2, Containers: 1, Logs: 1}, []Step{StepImages}},
-		"a device on which nothing of it is": {3, Devices{1, 1, 1}, nil},
-	} {
-		if got := StepsFor(tt.pressed, tt.devices); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (c *Collector) Images(ctx context.Context, p Plan) (ImageList, error) {
 }
 
 // judge judges the images of a node with this inventory.
-func (c *Collector) judge(ctx context.Context, inv Inventory, p Plan) (ImageList, error) {
+func (c *Collector) judge(ctx context.Context, inv inventory, p Plan) (ImageList, error) {
 	images, use, err := c.imageUse(ctx, inv)
 	if err != nil {
 		return ImageList{}, err
@@ -45,13 +45,13 @@ func (c *Collector) judge(ctx context.Context, inv Inventory, p Plan) (ImageList
 	now := c.clock().Boot
 	list := ImageList{}
 	if p.Images.Prune != PruneAlways {
-		if use.AirGap, list.Notes, err = c.airgap.Names(ctx, p.Images.AirGapDirs); err != nil {
+		if use.AirGap, list.Notes, err = c.airgap.names(ctx, p.Images.AirGapDirs); err != nil {
 			return ImageList{}, err
 		}
 	}
 	use.Stuck, use.Hold = c.stuckAt(now), p.hold(now)
-	list.Verdicts = JudgeImages(images, use, p.Images, c.ledger, now)
-	list.PinsSeen = c.ledger.PinsSeen()
+	list.Verdicts = judgeImages(images, use, p.Images, c.ledger, now)
+	list.PinsSeen = c.ledger.pinsSeen()
 	return list, nil
 }
 
@@ -86,7 +86,7 @@ func (j *job) collectImages(ctx context.Context) {
 		}
 		v := list.Verdicts[next]
 		if !j.plan.DryRun {
-			err = j.removeImage(ctx, v, len(tried) == 0)
+			err = j.removeImage(ctx, v)
 		}
 		tried[v.ID] = true
 		if err != nil {
@@ -109,11 +109,9 @@ func (j *job) keepImages(verdicts []Verdict, tried map[string]bool) {
 }
 
 // removeImage removes one image by its id, and believes the listing alone.
-func (j *job) removeImage(ctx context.Context, v Verdict, first bool) error {
-	j.ledger.NoteRemoving(v.ID)
-	if first {
-		j.saveLedger()
-	}
+func (j *job) removeImage(ctx context.Context, v Verdict) error {
+	j.ledger.noteRemoving(v.ID)
+	j.saveLedger()
 	call, cancel := context.WithTimeout(ctx, removeImageFor)
 	err := unlessGone(j.runtime.RemoveImage(call, v.ID))
 	cancel()

@@ -269,7 +269,7 @@ func TestCollectImagesSavesLedger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return saved.Images()
+		return saved.known()
 	}
 	equal(t, "noticed", onDisk(), []string{cri.TrimID(images[0].ID), cri.TrimID(images[1].ID)})
 

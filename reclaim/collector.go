@@ -9,10 +9,10 @@ import (
 
 // Options are what a collector needs beside the runtime.
 type Options struct {
-	Ledger *Ledger       // nil = one that is kept in memory
-	Logs   Logs          // "" = none
-	Clock  func() Moment // both clocks, read together
-	Memory MemoryReclaimer
+	Ledger *Ledger         // nil = one that is kept in memory
+	Logs   Logs            // "" = none
+	Clock  func() Moment   // both clocks, read together; must be given
+	Memory MemoryReclaimer // nil = the memory step reclaims nothing
 }
 
 // Collector frees what nobody needs. Between its runs it remembers what the
@@ -27,8 +27,8 @@ type Collector struct {
 	memory  MemoryReclaimer
 
 	turn   chan struct{} // holds one element while a run goes on
-	seen   Sightings
-	airgap AirGap
+	seen   sightings
+	airgap airGap
 	uses   useCache
 
 	mu    sync.Mutex
@@ -38,7 +38,7 @@ type Collector struct {
 // NewCollector returns a collector for a runtime.
 func NewCollector(rt Runtime, o Options) *Collector {
 	if o.Ledger == nil {
-		o.Ledger = NewLedger("")
+		o.Ledger = newLedger("")
 	}
 	return &Collector{
 		runtime: rt, ledger: o.Ledger, logs: o.Logs, clock: o.Clock, memory: o.Memory,
@@ -78,7 +78,8 @@ func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
 	pretended := map[string]bool{}
 	var reports []Report
 	for _, step := range Steps() {
-		if !slices.Contains(p.Steps, step) || g.met() && !(p.Expire && step == StepImages) {
+		expires := step == StepImages && p.Expire && p.Images.MaxAge > 0
+		if !slices.Contains(p.Steps, step) || g.met() && !expires {
 			continue
 		}
 		j := &job{Collector: c, plan: p, gauge: &g, pretended: pretended, report: Report{Step: step, DryRun: p.DryRun}}
@@ -107,15 +108,15 @@ func (c *Collector) Notice(ctx context.Context) error {
 
 // inventory lists the containers and sandboxes. Sandboxes come second, so that
 // a container's is among them.
-func (c *Collector) inventory(ctx context.Context) (Inventory, error) {
-	var inv Inventory
+func (c *Collector) inventory(ctx context.Context) (inventory, error) {
+	var inv inventory
 	var err error
 	if inv.Containers, err = c.runtime.Containers(ctx); err != nil {
-		return Inventory{}, err
+		return inventory{}, err
 	}
 	if inv.Sandboxes, err = c.runtime.Sandboxes(ctx); err != nil {
-		return Inventory{}, err
+		return inventory{}, err
 	}
-	c.seen.See(inv, c.clock())
+	c.seen.see(inv, c.clock())
 	return inv, nil
 }

@@ -27,7 +27,7 @@ type ContainerPolicy struct {
 const quietAtLeast = time.Minute
 
 // finished reports whether a pod shows no life and has not for long enough.
-func (p ContainerPolicy) finished(pod string, seen *Sightings, now Moment) bool {
+func (p ContainerPolicy) finished(pod string, seen *sightings, now Moment) bool {
 	return p.Finished && seen.quietFor(pod, now) >= max(p.MinAge, quietAtLeast)
 }
 
@@ -41,13 +41,13 @@ type dead struct {
 // unit is what restarts: a container of a pod, whatever its attempt.
 type unit struct{ pod, name string }
 
-// SelectContainers chooses among the dead containers as the kubelet's garbage
+// selectContainers chooses among the dead containers as the kubelet's garbage
 // collector does (kuberuntime_gc.go): a container is dead when it does not run,
 // one that was created and not started included, and may go when it is older than
 // MinAge, counted from its creation. Surplus attempts go before the newest ones
 // that only Max or Finished gives up, and the oldest first.
-func SelectContainers(inv Inventory, p ContainerPolicy, seen *Sightings, now Moment) Selection {
-	var sel Selection
+func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
+	var sel selection
 	units := make(map[unit][]dead)
 	pods := inv.podOf()
 	names := podNames(inv)
@@ -115,12 +115,12 @@ func overCap(units map[unit][]dead, limit int) (over, kept []dead) {
 	return append(over, kept[:n]...), kept[n:]
 }
 
-func (s *Selection) keep(it Item, why string) {
+func (s *selection) keep(it Item, why string) {
 	it.Why = why
 	s.Keep = append(s.Keep, it)
 }
 
-func (s *Selection) remove(ds []dead, why string) {
+func (s *selection) remove(ds []dead, why string) {
 	slices.SortFunc(ds, oldest)
 	for _, d := range ds {
 		d.item.Why = why
@@ -139,7 +139,7 @@ func oldest(a, b dead) int {
 }
 
 // podNames gives namespace/name by pod key, or the key where no sandbox tells.
-func podNames(inv Inventory) map[string]string {
+func podNames(inv inventory) map[string]string {
 	names := make(map[string]string, len(inv.Sandboxes))
 	for i, key := range inv.podOf() {
 		l := inv.Containers[i].Labels

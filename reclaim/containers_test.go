@@ -53,11 +53,11 @@ func TestSelectContainersLikeKubelet(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var inv Inventory
+			var inv inventory
 			for i, m := range tt.made {
 				inv.Containers = append(inv.Containers, container(fmt.Sprint(i), m.pod, m.name, m.at))
 			}
-			sel := SelectContainers(inv, tt.policy, &Sightings{}, now)
+			sel := selectContainers(inv, tt.policy, &sightings{}, now)
 			equal(t, "left", sortedIDs(sel.Keep), tt.left)
 			if len(sel.Keep)+len(sel.Remove) != len(tt.made) {
 				t.Errorf("%d kept and %d removed of %d", len(sel.Keep), len(sel.Remove), len(tt.made))
@@ -76,75 +76,75 @@ func TestSelectContainers(t *testing.T) {
 
 	t.Run("a running container is not even listed", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{with(container("a", "p", "c", old), func(c *cri.Container) { c.State = cri.Running })}}
-		sel := SelectContainers(inv, none, &Sightings{}, now)
+		inv := inventory{Containers: []cri.Container{with(container("a", "p", "c", old), func(c *cri.Container) { c.State = cri.Running })}}
+		sel := selectContainers(inv, none, &sightings{}, now)
 		equal(t, "removed", ids(sel.Remove), nil)
 		equal(t, "kept", ids(sel.Keep), nil)
 	})
 	t.Run("created and unknown ones are dead when old enough", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{
+		inv := inventory{Containers: []cri.Container{
 			with(container("created-young", "p", "a", now.Wall.Add(-59*time.Second)), func(c *cri.Container) { c.State = cri.Created }),
 			with(container("created-old", "p", "b", old), func(c *cri.Container) { c.State = cri.Created }),
 			with(container("unknown", "p", "c", old), func(c *cri.Container) { c.State = cri.Unknown }),
 		}}
-		sel := SelectContainers(inv, none, &Sightings{}, now)
+		sel := selectContainers(inv, none, &sightings{}, now)
 		equal(t, "removed", sortedIDs(sel.Remove), []string{"created-old", "unknown"})
 	})
 	t.Run("an attempt is newer than one before it, whatever the clock said", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{
+		inv := inventory{Containers: []cri.Container{
 			with(container("first", "p", "c", old.Add(time.Hour)), func(c *cri.Container) { c.Attempt = 0 }),
 			with(container("second", "p", "c", old), func(c *cri.Container) { c.Attempt = 1 }),
 		}}
-		sel := SelectContainers(inv, one, &Sightings{}, now)
+		sel := selectContainers(inv, one, &sightings{}, now)
 		equal(t, "removed", ids(sel.Remove), []string{"first"})
 	})
 	t.Run("a container of the same name in another pod is another one", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{container("a", "p", "c", old), container("b", "q", "c", old)}}
-		equal(t, "removed", ids(SelectContainers(inv, one, &Sightings{}, now).Remove), nil)
+		inv := inventory{Containers: []cri.Container{container("a", "p", "c", old), container("b", "q", "c", old)}}
+		equal(t, "removed", ids(selectContainers(inv, one, &sightings{}, now).Remove), nil)
 	})
 	t.Run("surplus goes before the node's cap, and oldest first", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{
+		inv := inventory{Containers: []cri.Container{
 			container("p1", "p", "c", old.Add(time.Second)), container("p2", "p", "c", old.Add(9*time.Second)),
 			container("q1", "q", "c", old), container("q2", "q", "c", old.Add(2*time.Second)),
 			container("r1", "r", "c", old.Add(-time.Second)),
 		}}
-		sel := SelectContainers(inv, ContainerPolicy{MinAge: time.Minute, MaxPerContainer: 1, Max: 2}, &Sightings{}, now)
+		sel := selectContainers(inv, ContainerPolicy{MinAge: time.Minute, MaxPerContainer: 1, Max: 2}, &sightings{}, now)
 		equal(t, "removed", ids(sel.Remove), []string{"q1", "p1", "r1"})
 	})
 	t.Run("of unknown age is young", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{
+		inv := inventory{Containers: []cri.Container{
 			container("untold", "p", "a", time.Time{}),
 			container("future", "p", "b", now.Wall.Add(time.Hour)),
 			container("1970", "p", "c", time.Unix(100, 0)),
 		}}
-		equal(t, "removed", ids(SelectContainers(inv, none, &Sightings{}, now).Remove), nil)
+		equal(t, "removed", ids(selectContainers(inv, none, &sightings{}, now).Remove), nil)
 	})
 	t.Run("unknown age counts from the first sight", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{container("1970", "p", "c", time.Unix(100, 0))}}
-		var seen Sightings
-		seen.See(inv, now)
+		inv := inventory{Containers: []cri.Container{container("1970", "p", "c", time.Unix(100, 0))}}
+		var seen sightings
+		seen.see(inv, now)
 		later := Moment{now.Boot + 2*time.Minute, now.Wall}
-		equal(t, "removed", ids(SelectContainers(inv, none, &seen, later).Remove), []string{"1970"})
+		equal(t, "removed", ids(selectContainers(inv, none, &seen, later).Remove), []string{"1970"})
 	})
 	t.Run("a node that lives in 1970 has ages all the same", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{container("a", "p", "c", time.Unix(100, 0))}}
+		inv := inventory{Containers: []cri.Container{container("a", "p", "c", time.Unix(100, 0))}}
 		then := Moment{time.Hour, time.Unix(3600, 0)}
-		equal(t, "removed", ids(SelectContainers(inv, none, &Sightings{}, then).Remove), []string{"a"})
+		equal(t, "removed", ids(selectContainers(inv, none, &sightings{}, then).Remove), []string{"a"})
 	})
 	t.Run("a clock that leaps ages nothing that was seen", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Containers: []cri.Container{container("a", "p", "c", now.Wall.Add(-time.Second))}}
-		var seen Sightings
-		seen.See(inv, now)
+		inv := inventory{Containers: []cri.Container{container("a", "p", "c", now.Wall.Add(-time.Second))}}
+		var seen sightings
+		seen.see(inv, now)
 		leapt := Moment{now.Boot + time.Second, now.Wall.Add(1000 * time.Hour)}
-		equal(t, "removed", ids(SelectContainers(inv, none, &seen, leapt).Remove), nil)
+		equal(t, "removed", ids(selectContainers(inv, none, &seen, leapt).Remove), nil)
 	})
 }
 
@@ -153,12 +153,12 @@ func TestSelectContainersOfFinishedPods(t *testing.T) {
 	t.Parallel()
 	start := Moment{time.Hour, epoch.Add(24 * time.Hour)}
 	policy := ContainerPolicy{MinAge: time.Second, MaxPerContainer: 1, Max: -1, Finished: true}
-	dead := Inventory{
+	dead := inventory{
 		Containers: []cri.Container{container("a", "p", "c", epoch)},
 		Sandboxes:  []cri.Sandbox{sandbox("sb-p", "p", false, epoch)},
 	}
-	alive := func(ready bool, state cri.State) Inventory {
-		return Inventory{
+	alive := func(ready bool, state cri.State) inventory {
+		return inventory{
 			Containers: []cri.Container{dead.Containers[0], {ID: "b", SandboxID: "sb-p", Name: "d", State: state, CreatedAt: epoch}},
 			Sandboxes:  []cri.Sandbox{sandbox("sb-p", "p", ready, epoch)},
 		}
@@ -167,48 +167,48 @@ func TestSelectContainersOfFinishedPods(t *testing.T) {
 
 	t.Run("only after it was seen quiet for a minute, however short min_age", func(t *testing.T) {
 		t.Parallel()
-		var seen Sightings
-		seen.See(dead, start)
-		equal(t, "at 59 s", ids(SelectContainers(dead, policy, &seen, at(59*time.Second)).Remove), nil)
-		equal(t, "at 60 s", ids(SelectContainers(dead, policy, &seen, at(time.Minute)).Remove), []string{"a"})
+		var seen sightings
+		seen.see(dead, start)
+		equal(t, "at 59 s", ids(selectContainers(dead, policy, &seen, at(59*time.Second)).Remove), nil)
+		equal(t, "at 60 s", ids(selectContainers(dead, policy, &seen, at(time.Minute)).Remove), []string{"a"})
 		long := policy
 		long.MinAge = time.Hour
-		equal(t, "min_age is longer", ids(SelectContainers(dead, long, &seen, at(59*time.Minute)).Remove), nil)
+		equal(t, "min_age is longer", ids(selectContainers(dead, long, &seen, at(59*time.Minute)).Remove), nil)
 	})
 	t.Run("never in quiet times", func(t *testing.T) {
 		t.Parallel()
-		var seen Sightings
-		seen.See(dead, start)
+		var seen sightings
+		seen.see(dead, start)
 		quiet := policy
 		quiet.Finished = false
-		equal(t, "removed", ids(SelectContainers(dead, quiet, &seen, at(time.Hour)).Remove), nil)
+		equal(t, "removed", ids(selectContainers(dead, quiet, &seen, at(time.Hour)).Remove), nil)
 	})
 	t.Run("never without having been seen", func(t *testing.T) {
 		t.Parallel()
-		equal(t, "removed", ids(SelectContainers(dead, policy, &Sightings{}, at(time.Hour)).Remove), nil)
+		equal(t, "removed", ids(selectContainers(dead, policy, &sightings{}, at(time.Hour)).Remove), nil)
 	})
-	for name, inv := range map[string]Inventory{
+	for name, inv := range map[string]inventory{
 		"a ready sandbox":                     alive(true, cri.Exited),
 		"a container that runs":               alive(false, cri.Running),
 		"a container whose state is not told": alive(false, cri.Unknown),
 	} {
 		t.Run("never with "+name, func(t *testing.T) {
 			t.Parallel()
-			var seen Sightings
-			seen.See(inv, start)
-			if got := ids(SelectContainers(inv, policy, &seen, at(time.Hour)).Remove); slices.Contains(got, "a") {
+			var seen sightings
+			seen.see(inv, start)
+			if got := ids(selectContainers(inv, policy, &seen, at(time.Hour)).Remove); slices.Contains(got, "a") {
 				t.Errorf("removed %q", got)
 			}
 		})
 	}
 	t.Run("a sign of life starts the wait anew", func(t *testing.T) {
 		t.Parallel()
-		var seen Sightings
-		seen.See(dead, start)
-		seen.See(alive(true, cri.Running), at(30*time.Second))
-		seen.See(dead, at(40*time.Second))
-		equal(t, "at 99 s", ids(SelectContainers(dead, policy, &seen, at(99*time.Second)).Remove), nil)
-		equal(t, "at 100 s", ids(SelectContainers(dead, policy, &seen, at(100*time.Second)).Remove), []string{"a"})
+		var seen sightings
+		seen.see(dead, start)
+		seen.see(alive(true, cri.Running), at(30*time.Second))
+		seen.see(dead, at(40*time.Second))
+		equal(t, "at 99 s", ids(selectContainers(dead, policy, &seen, at(99*time.Second)).Remove), nil)
+		equal(t, "at 100 s", ids(selectContainers(dead, policy, &seen, at(100*time.Second)).Remove), []string{"a"})
 	})
 }
 
@@ -220,16 +220,16 @@ func TestSelectionsHaveATotalOrder(t *testing.T) {
 	for range 200 {
 		inv := randomInventory(rng)
 		p := ContainerPolicy{time.Minute, rng.IntN(3) - 1, rng.IntN(10) - 1, rng.IntN(2) == 0}
-		var seen Sightings
-		seen.See(inv, Moment{0, epoch})
-		a, b := SelectContainers(inv, p, &seen, now), SelectSandboxes(inv, p, &seen, now)
+		var seen sightings
+		seen.see(inv, Moment{0, epoch})
+		a, b := selectContainers(inv, p, &seen, now), selectSandboxes(inv, p, &seen, now)
 		rng.Shuffle(len(inv.Containers), func(i, k int) {
 			inv.Containers[i], inv.Containers[k] = inv.Containers[k], inv.Containers[i]
 		})
 		rng.Shuffle(len(inv.Sandboxes), func(i, k int) {
 			inv.Sandboxes[i], inv.Sandboxes[k] = inv.Sandboxes[k], inv.Sandboxes[i]
 		})
-		c, d := SelectContainers(inv, p, &seen, now), SelectSandboxes(inv, p, &seen, now)
+		c, d := selectContainers(inv, p, &seen, now), selectSandboxes(inv, p, &seen, now)
 		equal(t, "containers removed", ids(c.Remove), ids(a.Remove))
 		equal(t, "containers kept", ids(c.Keep), ids(a.Keep))
 		equal(t, "sandboxes removed", ids(d.Remove), ids(b.Remove))
@@ -239,8 +239,8 @@ func TestSelectionsHaveATotalOrder(t *testing.T) {
 
 // randomInventory makes a few pods with attempts in every state; stamps and
 // names collide often.
-func randomInventory(rng *rand.Rand) Inventory {
-	var inv Inventory
+func randomInventory(rng *rand.Rand) inventory {
+	var inv inventory
 	for p := range rng.IntN(5) {
 		pod := fmt.Sprintf("p%d", p)
 		for s := range rng.IntN(4) {

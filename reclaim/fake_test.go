@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/cri"
 	"go.uber.org/goleak"
+
+	"github.com/criguard/criguard/cri"
 )
 
 func TestMain(m *testing.M) {

@@ -38,8 +38,8 @@ type ImagePolicy struct {
 // stoppedGrace is how long the images of a sandbox that we stopped stay.
 const stoppedGrace = 24 * time.Hour
 
-// ImageUse is what speaks for images, beside the ledger and their own stamps.
-type ImageUse struct {
+// imageUse is what speaks for images, beside the ledger and their own stamps.
+type imageUse struct {
 	Containers    []cri.Container       // dead or alive, as listed
 	Details       []cri.ContainerDetail // of those with image volumes
 	SandboxImages []string              // of the runtime's configuration and of every sandbox
@@ -49,7 +49,7 @@ type ImageUse struct {
 }
 
 // needed tells which images are in use, by id, and by what.
-func (u ImageUse) needed(images []cri.Image) map[string]cri.ImageNeed {
+func (u imageUse) needed(images []cri.Image) map[string]cri.ImageNeed {
 	return cri.InUse(images, cri.ImageNeeds(u.Containers, u.Details, u.SandboxImages))
 }
 
@@ -62,10 +62,10 @@ type Verdict struct {
 	Image     cri.Image `json:"-"`
 }
 
-// JudgeImages gives every image a verdict: those that may go first, the least
+// judgeImages gives every image a verdict: those that may go first, the least
 // recently used one first (never used ones before, then the longest known, then by
 // id), as the kubelet orders them; then those that stay, by id.
-func JudgeImages(images []cri.Image, use ImageUse, p ImagePolicy, l *Ledger, now time.Duration) []Verdict {
+func judgeImages(images []cri.Image, use imageUse, p ImagePolicy, l *Ledger, now time.Duration) []Verdict {
 	j := newJudge(images, use, p, l)
 	vs := make([]Verdict, len(images))
 	for i, img := range images {
@@ -99,13 +99,13 @@ func boolFirst(a, b bool) int {
 // judge holds what is the same for all images.
 type judge struct {
 	policy       ImagePolicy
-	use          ImageUse
+	use          imageUse
 	needed       map[string]cri.ImageNeed
 	fromFiles    map[string]cri.ImageNeed
 	sandboxKnown bool
 }
 
-func newJudge(images []cri.Image, use ImageUse, p ImagePolicy, l *Ledger) judge {
+func newJudge(images []cri.Image, use imageUse, p ImagePolicy, l *Ledger) judge {
 	files := make([]cri.ImageNeed, len(use.AirGap))
 	for i, name := range use.AirGap {
 		files[i] = cri.ImageNeed{Ref: name}
@@ -113,7 +113,7 @@ func newJudge(images []cri.Image, use ImageUse, p ImagePolicy, l *Ledger) judge 
 	pinned := slices.ContainsFunc(images, func(i cri.Image) bool { return i.Pinned })
 	return judge{
 		policy: p, use: use, needed: use.needed(images), fromFiles: cri.InUse(images, files),
-		sandboxKnown: len(use.SandboxImages) > 0 || pinned || l.PinsSeen(),
+		sandboxKnown: len(use.SandboxImages) > 0 || pinned || l.pinsSeen(),
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 // pullable is a policy under which ages are the only thing that counts.
 var pullable = ImagePolicy{Prune: PruneAuto}
 
-func usedBy(images ...cri.Image) ImageUse {
-	use := ImageUse{SandboxImages: []string{"registry.local/sandbox:1"}}
+func usedBy(images ...cri.Image) imageUse {
+	use := imageUse{SandboxImages: []string{"registry.local/sandbox:1"}}
 	for _, img := range images {
 		use.Containers = append(use.Containers, cri.Container{ID: "c-" + img.ID, ImageID: img.ID})
 	}
@@ -48,16 +48,16 @@ func TestJudgeImagesLikeKubelet(t *testing.T) {
 		{"M5 the unused one", []cri.Image{a, b}, []cri.Image{b}, pullable, nil, []cri.Image{a}},
 		{"M6 all unused ones", []cri.Image{a, b, c}, []cri.Image{c}, pullable, nil, []cri.Image{a, b}},
 		{"M7 younger than min_age", []cri.Image{a, b, c}, []cri.Image{c}, ImagePolicy{Prune: PruneAuto, MinAge: 3 * time.Second},
-			func(l *Ledger) { l.Note([]cri.Image{a, b, c}, usedOnly(), now-3*time.Second+1) }, nil},
+			func(l *Ledger) { l.note([]cri.Image{a, b, c}, usedOnly(), now-3*time.Second+1) }, nil},
 		{"M7 min_age later", []cri.Image{a, b, c}, []cri.Image{c}, ImagePolicy{Prune: PruneAuto, MinAge: 3 * time.Second},
-			func(l *Ledger) { l.Note([]cri.Image{a, b, c}, usedOnly(), now-3*time.Second) }, []cri.Image{a, b}},
+			func(l *Ledger) { l.note([]cri.Image{a, b, c}, usedOnly(), now-3*time.Second) }, []cri.Image{a, b}},
 		{"M8 the least recently used one first", []cri.Image{a, b}, nil, pullable, func(l *Ledger) {
-			l.Note([]cri.Image{a, b}, usedOnly(a), time.Hour)
-			l.Note([]cri.Image{a, b}, usedOnly(b), 2*time.Hour)
+			l.note([]cri.Image{a, b}, usedOnly(a), time.Hour)
+			l.note([]cri.Image{a, b}, usedOnly(b), 2*time.Hour)
 		}, []cri.Image{a, b}},
 		{"M9 never used before used", []cri.Image{a, b}, nil, pullable, func(l *Ledger) {
-			l.Note([]cri.Image{a}, usedOnly(a), time.Hour)
-			l.Note([]cri.Image{a, b}, usedOnly(), 2*time.Hour)
+			l.note([]cri.Image{a}, usedOnly(a), time.Hour)
+			l.note([]cri.Image{a, b}, usedOnly(), 2*time.Hour)
 		}, []cri.Image{b, a}},
 		{"M10 one is pinned", []cri.Image{pin(a), b}, nil, pullable, nil, []cri.Image{b}},
 		{"M11 none is pinned", []cri.Image{a, b}, nil, pullable, nil, []cri.Image{a, b}},
@@ -67,11 +67,11 @@ func TestJudgeImagesLikeKubelet(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l := NewLedger("boot")
+			l := newLedger("boot")
 			if tt.prep != nil {
 				tt.prep(l)
 			}
-			vs := JudgeImages(tt.images, usedBy(tt.used...), tt.policy, l, now)
+			vs := judgeImages(tt.images, usedBy(tt.used...), tt.policy, l, now)
 			var want []string
 			for _, img := range tt.want {
 				want = append(want, displayName(img))
@@ -88,27 +88,27 @@ func TestJudgeImagesLikeKubelet(t *testing.T) {
 func TestJudgeImagesReasons(t *testing.T) {
 	t.Parallel()
 	now := 100 * time.Hour
-	old := func(l *Ledger, images ...cri.Image) { l.Note(images, usedOnly(images...), time.Hour) }
+	old := func(l *Ledger, images ...cri.Image) { l.note(images, usedOnly(images...), time.Hour) }
 	policy := ImagePolicy{Prune: PruneAuto, MinAge: 2 * time.Minute, UnusedGrace: 24 * time.Hour}
 	tests := []struct {
 		name  string
 		image func(*cri.Image)
-		use   func(*ImageUse)
+		use   func(*imageUse)
 		pol   func(*ImagePolicy)
 		prep  func(*Ledger, cri.Image)
 		why   string // "" = may go
 	}{
 		{name: "nothing speaks for it"},
-		{name: "a dead container", use: func(u *ImageUse) {
+		{name: "a dead container", use: func(u *imageUse) {
 			u.Containers = []cri.Container{{ID: "0123", State: cri.Exited, Image: "registry.example/app0:1"}}
 		}, why: "in use: container 0123"},
-		{name: "a container by digest alone", use: func(u *ImageUse) {
+		{name: "a container by digest alone", use: func(u *imageUse) {
 			u.Containers = []cri.Container{{ID: "0123", ImageRef: image(0, 1).Digests[0]}}
 		}, why: "in use: container 0123"},
-		{name: "an image volume", use: func(u *ImageUse) {
+		{name: "an image volume", use: func(u *imageUse) {
 			u.Details = []cri.ContainerDetail{{Container: cri.Container{ID: "0123"}, Mounts: []cri.Mount{{Image: "registry.example/app0:1"}}}}
 		}, why: "in use: image volume of container 0123"},
-		{name: "the sandbox image", use: func(u *ImageUse) { u.SandboxImages = []string{"registry.example/app0:1"} }, why: "in use: sandbox image"},
+		{name: "the sandbox image", use: func(u *imageUse) { u.SandboxImages = []string{"registry.example/app0:1"} }, why: "in use: sandbox image"},
 		{name: "a sandbox image by its name", image: func(i *cri.Image) { i.Tags = []string{"k8s.gcr.io/pause-arm64:3.1"} }, why: "a sandbox image, by its name"},
 		{name: "a mirrored one", image: func(i *cri.Image) { i.Tags = []string{"rancher/mirrored-pause:3.6"} }, why: "a sandbox image, by its name"},
 		{name: "only alike", image: func(i *cri.Image) {
@@ -128,38 +128,40 @@ func TestJudgeImagesReasons(t *testing.T) {
 			why: "cannot be pulled again: other.example/app:1 has no repository digest"},
 		{name: "a second tag of the repository", image: func(i *cri.Image) { i.Tags = append(i.Tags, "registry.example/app0:2") }},
 		{name: "no tag", image: func(i *cri.Image) { i.Tags = nil }},
-		{name: "an air-gap file, by tag", use: func(u *ImageUse) { u.AirGap = []string{"x", "registry.example/app0:1"} }, why: "cannot be pulled again: it came from an air-gap file"},
-		{name: "an air-gap file, by digest", use: func(u *ImageUse) { u.AirGap = []string{"any@" + strings.SplitN(image(0, 1).Digests[0], "@", 2)[1]} },
+		{name: "an air-gap file, by tag", use: func(u *imageUse) { u.AirGap = []string{"x", "registry.example/app0:1"} }, why: "cannot be pulled again: it came from an air-gap file"},
+		{name: "an air-gap file, by digest", use: func(u *imageUse) { u.AirGap = []string{"any@" + strings.SplitN(image(0, 1).Digests[0], "@", 2)[1]} },
 			why: "cannot be pulled again: it came from an air-gap file"},
 		{name: "always: whether or not it can be pulled", pol: func(p *ImagePolicy) { p.Prune = PruneAlways }, image: func(i *cri.Image) { i.Digests = nil }},
 		{name: "always: but pinned", pol: func(p *ImagePolicy) { p.Prune = PruneAlways }, image: func(i *cri.Image) { i.Pinned = true }, why: "pinned"},
 		{name: "never", pol: func(p *ImagePolicy) { p.Prune = PruneNever }, why: "pruning is switched off"},
 		{name: "a mode nobody knows", pol: func(p *ImagePolicy) { p.Prune = "" }, why: "pruning is switched off"},
-		{name: "younger than min_age", prep: func(l *Ledger, i cri.Image) { l.Note([]cri.Image{i}, usedOnly(i), now-2*time.Minute+1) }, why: "younger than min_age"},
+		{name: "younger than min_age", prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(i), now-2*time.Minute+1) }, why: "younger than min_age"},
 		{name: "unknown to the ledger", prep: func(*Ledger, cri.Image) {}, why: "younger than min_age"},
-		{name: "never used and new", prep: func(l *Ledger, i cri.Image) { l.Note([]cri.Image{i}, usedOnly(), now-24*time.Hour+1) }, why: "never used and younger than unused_grace"},
-		{name: "never used for long", prep: func(l *Ledger, i cri.Image) { l.Note([]cri.Image{i}, usedOnly(), now-24*time.Hour) }},
+		{name: "never used and new", prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-24*time.Hour+1) }, why: "never used and younger than unused_grace"},
+		{name: "never used for long", prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-24*time.Hour) }},
 		{name: "used by a sandbox we stopped", prep: func(l *Ledger, i cri.Image) {
 			old(l, i)
-			l.NoteStopped([]string{i.ID}, now-24*time.Hour+1)
+			l.NoteStopped([]string{i.Tags[0]}, now-24*time.Hour+1)
+			l.note([]cri.Image{i}, usedOnly(), now-time.Hour)
 		}, why: "used by a sandbox that was stopped under pressure in the last 24h"},
 		{name: "used by a sandbox we stopped a day ago", prep: func(l *Ledger, i cri.Image) {
 			old(l, i)
-			l.NoteStopped([]string{i.ID}, now-24*time.Hour)
+			l.NoteStopped([]string{i.Tags[0]}, now-24*time.Hour)
+			l.note([]cri.Image{i}, usedOnly(), now-time.Hour)
 		}},
-		{name: "the runtime has just started", use: func(u *ImageUse) { u.Hold = "held" }, why: "held"},
-		{name: "the sandbox image is not known", use: func(u *ImageUse) { u.SandboxImages = nil }, why: "which image the sandboxes use is not known"},
-		{name: "it would not go", use: func(u *ImageUse) { u.Stuck = map[string]bool{image(0, 1).ID: true} }, why: "its last removal did not work"},
+		{name: "the runtime has just started", use: func(u *imageUse) { u.Hold = "held" }, why: "held"},
+		{name: "the sandbox image is not known", use: func(u *imageUse) { u.SandboxImages = nil }, why: "which image the sandboxes use is not known"},
+		{name: "it would not go", use: func(u *imageUse) { u.Stuck = map[string]bool{image(0, 1).ID: true} }, why: "its last removal did not work"},
 		{name: "remains of a removal", image: func(i *cri.Image) { i.Tags, i.Digests = nil, nil }, prep: func(l *Ledger, i cri.Image) {
 			old(l, i)
-			l.NoteRemoving(i.ID)
+			l.noteRemoving(i.ID)
 		}},
 		{name: "nameless, but nobody removed it", image: func(i *cri.Image) { i.Tags, i.Digests = nil, nil }, why: "cannot be pulled again: it has no repository digest"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			img, use, p, l := image(0, 1), usedBy(), policy, NewLedger("boot")
+			img, use, p, l := image(0, 1), usedBy(), policy, newLedger("boot")
 			img.Tags, img.Digests = slices.Clone(img.Tags), slices.Clone(img.Digests)
 			if tt.image != nil {
 				tt.image(&img)
@@ -178,7 +180,7 @@ func TestJudgeImagesReasons(t *testing.T) {
 			if tt.name == "pinned once" {
 				img.Pinned = false
 			}
-			v := JudgeImages([]cri.Image{img}, use, p, l, now)[0]
+			v := judgeImages([]cri.Image{img}, use, p, l, now)[0]
 			switch {
 			case tt.why == "" && (!v.Removable || v.Position != 1):
 				t.Errorf("stays: %s", v.Why)
@@ -194,13 +196,13 @@ func TestJudgeImagesReasons(t *testing.T) {
 func TestJudgeImagesMaxAge(t *testing.T) {
 	t.Parallel()
 	a, b, c := image(0, 1), image(1, 1), image(2, 1)
-	l := NewLedger("boot")
-	l.Note([]cri.Image{a}, usedOnly(a), 10*time.Hour)
-	l.Note([]cri.Image{a, b}, usedOnly(), 15*time.Hour)
-	l.Note([]cri.Image{a, b, c}, usedOnly(), 19*time.Hour)
+	l := newLedger("boot")
+	l.note([]cri.Image{a}, usedOnly(a), 10*time.Hour)
+	l.note([]cri.Image{a, b}, usedOnly(), 15*time.Hour)
+	l.note([]cri.Image{a, b, c}, usedOnly(), 19*time.Hour)
 	p := ImagePolicy{Prune: PruneAuto, MaxAge: 5 * time.Hour}
 	expired := func(now time.Duration) (out []string) {
-		for _, v := range JudgeImages([]cri.Image{a, b, c}, usedBy(), p, l, now) {
+		for _, v := range judgeImages([]cri.Image{a, b, c}, usedBy(), p, l, now) {
 			if v.Expired {
 				out = append(out, v.Name)
 			}
@@ -217,17 +219,17 @@ func TestJudgeImagesMaxAge(t *testing.T) {
 func TestJudgeImagesOrder(t *testing.T) {
 	t.Parallel()
 	var images []cri.Image
-	l := NewLedger("boot")
+	l := newLedger("boot")
 	for n := range 30 {
 		images = append(images, image(n, int64(n)))
 	}
 	for n := range 30 {
-		l.Note(images, usedOnly(images[n%7], images[n%5]), time.Duration(n/3)*time.Hour)
+		l.note(images, usedOnly(images[n%7], images[n%5]), time.Duration(n/3)*time.Hour)
 	}
 	use := usedBy(images[3], images[4])
-	first := JudgeImages(images, use, pullable, l, 50*time.Hour)
+	first := judgeImages(images, use, pullable, l, 50*time.Hour)
 	slices.Reverse(images)
-	second := JudgeImages(images, use, pullable, l, 50*time.Hour)
+	second := judgeImages(images, use, pullable, l, 50*time.Hour)
 	for i := range first {
 		if first[i].ID != second[i].ID || first[i].Position != second[i].Position {
 			t.Fatalf("place %d: %s, then %s", i, first[i].Name, second[i].Name)

@@ -27,25 +27,25 @@ type useCache struct {
 // ledger. Without the details of every container nothing is known of image
 // volumes, so that it fails; a sandbox that does not answer is left out, since
 // nearly all of a node's sandboxes have the same image.
-func (c *Collector) imageUse(ctx context.Context, inv Inventory) ([]cri.Image, ImageUse, error) {
-	use := ImageUse{Containers: inv.Containers}
+func (c *Collector) imageUse(ctx context.Context, inv inventory) ([]cri.Image, imageUse, error) {
+	use := imageUse{Containers: inv.Containers}
 	status, err := c.runtime.Status(ctx)
 	if err != nil {
-		return nil, ImageUse{}, err
+		return nil, imageUse{}, err
 	}
 	if status.SandboxImage != "" {
 		use.SandboxImages = append(use.SandboxImages, status.SandboxImage)
 	}
 	if use.Details, err = c.withVolumes(ctx, inv.Containers); err != nil {
-		return nil, ImageUse{}, err
+		return nil, imageUse{}, err
 	}
 	use.SandboxImages = append(use.SandboxImages, c.sandboxImages(ctx, inv.Sandboxes)...)
 	images, err := c.runtime.Images(ctx)
 	if err != nil {
-		return nil, ImageUse{}, err
+		return nil, imageUse{}, err
 	}
 	needed := use.needed(images)
-	c.ledger.Note(images, func(id string) bool { _, ok := needed[id]; return ok }, c.clock().Boot)
+	c.ledger.note(images, func(id string) bool { _, ok := needed[id]; return ok }, c.clock().Boot)
 	return images, use, nil
 }
 

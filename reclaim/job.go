@@ -64,7 +64,7 @@ func (j *job) run(ctx context.Context, unmeasured error) Report {
 
 // inventory lists what there is, and would be after the removals a dry run
 // pretends.
-func (j *job) inventory(ctx context.Context) (Inventory, error) {
+func (j *job) inventory(ctx context.Context) (inventory, error) {
 	inv, err := j.Collector.inventory(ctx)
 	inv.Containers = slices.DeleteFunc(inv.Containers, func(c cri.Container) bool { return j.pretended[c.ID] })
 	inv.Sandboxes = slices.DeleteFunc(inv.Sandboxes, func(b cri.Sandbox) bool { return j.pretended[b.ID] })
@@ -168,7 +168,7 @@ func (j *job) collectContainers(ctx context.Context) {
 		j.failed(Item{}, err)
 		return
 	}
-	sel := SelectContainers(inv, j.plan.Containers, &j.seen, j.clock())
+	sel := selectContainers(inv, j.plan.Containers, &j.seen, j.clock())
 	j.report.Kept = sel.Keep
 	var detail cri.ContainerDetail
 	check := func(ctx context.Context, it Item) (string, error) {
@@ -190,7 +190,7 @@ func (j *job) collectContainers(ctx context.Context) {
 		if err := unlessGone(j.runtime.RemoveContainer(ctx, it.ID)); err != nil {
 			return err
 		}
-		if err := j.logs.RemoveOf(detail.LogPath, detail.Name, detail.Attempt); err != nil {
+		if err := j.logs.removeOf(detail.LogPath, detail.Name, detail.Attempt); err != nil {
 			j.report.fail(it, err) // the container is gone all the same
 		}
 		return nil
@@ -204,7 +204,7 @@ func (j *job) collectSandboxes(ctx context.Context) {
 		j.failed(Item{}, err)
 		return
 	}
-	sel := SelectSandboxes(inv, j.plan.Containers, &j.seen, j.clock())
+	sel := selectSandboxes(inv, j.plan.Containers, &j.seen, j.clock())
 	j.report.Kept = sel.Keep
 	check := func(ctx context.Context, it Item) (string, error) {
 		sandbox, err := j.runtime.Sandbox(ctx, it.ID)
@@ -241,7 +241,7 @@ func (j *job) collectLogs(ctx context.Context) {
 	if j.logs == "" {
 		return
 	}
-	dirs, err := j.logs.List() // first: a pod whose directory is there has had its chance to be listed
+	dirs, err := j.logs.list() // first: a pod whose directory is there has had its chance to be listed
 	if err != nil {
 		j.failed(Item{}, err)
 		return
@@ -252,7 +252,7 @@ func (j *job) collectLogs(ctx context.Context) {
 		return
 	}
 	now := j.clock()
-	sel := SelectLogs(dirs, inv, j.plan.Containers.MinAge, now)
+	sel := selectLogs(dirs, inv, j.plan.Containers.MinAge, now)
 	j.report.Kept = sel.Keep
 	if why := j.plan.hold(now.Boot); why != "" {
 		for _, it := range sel.Remove {
@@ -270,7 +270,7 @@ func (j *job) collectLogs(ctx context.Context) {
 		}
 		return "", nil
 	}
-	j.each(ctx, sel.Remove, check, func(_ context.Context, it Item) error { return j.logs.Remove(it.Name) })
+	j.each(ctx, sel.Remove, check, func(_ context.Context, it Item) error { return j.logs.remove(it.Name) })
 }
 
 // hold says why a listing is not to be trusted to be whole; "" = it is.

@@ -42,8 +42,9 @@ type leaf struct {
 }
 
 // findLeaves takes the container cgroups that may be killed: each below the
-// pod's own where that is known, and none of them above or the same as another
-// one, since a pod's own cgroup holds what the runtime itself runs.
+// pod's own where that is known, none of them above or the same as another one,
+// and none that leads upwards. A pod's own cgroup holds what the runtime itself
+// runs.
 func (s *Stop) findLeaves() []*leaf {
 	pod := cleanCgroup(s.req.Cgroup)
 	leaves := make([]*leaf, len(s.req.Containers))
@@ -54,14 +55,15 @@ func (s *Stop) findLeaves() []*leaf {
 		if l.path == "" {
 			continue
 		}
-		leafOnly := l.path != "/" && (pod == "" || strings.HasPrefix(l.path, strings.TrimSuffix(pod, "/")+"/"))
+		dots := slices.Contains(strings.Split(s.req.Containers[i].Cgroup, "/"), "..")
+		leafOnly := !dots && l.path != "/" && (pod == "" || strings.HasPrefix(l.path, strings.TrimSuffix(pod, "/")+"/"))
 		for j, other := range s.req.Containers {
 			o := cleanCgroup(other.Cgroup)
 			leafOnly = leafOnly && (i == j || o != l.path && !strings.HasPrefix(o, l.path+"/"))
 		}
 		if !leafOnly {
 			s.note(fmt.Errorf("stop %s: cgroup %q of container %s is not that of one container: not killed directly",
-				s.req.Pod, l.path, s.req.Containers[i].Name))
+				s.req.Pod, s.req.Containers[i].Cgroup, s.req.Containers[i].Name))
 			l.path = ""
 		}
 	}
@@ -110,7 +112,7 @@ func (s *Stop) watch(ctx context.Context) {
 			s.note(fmt.Errorf("stop %s: %w", s.req.Pod, ctx.Err()))
 			return
 		case <-escalated:
-			escalated = nil
+			escalated, now = nil, time.Now()
 			if soon := now.Add(s.req.StopTimeout); soon.Before(fallback) {
 				fallback = soon
 			}

@@ -1,8 +1,6 @@
 package reclaim
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +23,10 @@ type Ledger struct {
 	boot   string        // the boot now.Boot is of
 	before time.Duration // what earlier boots add up to
 	images map[string]record
-	latest time.Duration // the latest time told: time never goes back
+	// stopped is by which names sandboxes that we stopped knew their images, and
+	// when: which images that are, the next listing tells.
+	stopped map[string]time.Duration
+	latest  time.Duration // the latest time told: time never goes back
 
 	file  ledgerFile
 	dirty bool
@@ -47,10 +48,10 @@ type record struct {
 	Gone   bool          `json:"gone,omitempty"`
 }
 
-// NewLedger returns a ledger that knows nothing and is never saved. The boot id
+// newLedger returns a ledger that knows nothing and is never saved. The boot id
 // tells boots apart (/proc/sys/kernel/random/boot_id); "" = not known.
-func NewLedger(boot string) *Ledger {
-	return &Ledger{boot: boot, images: map[string]record{}}
+func newLedger(boot string) *Ledger {
+	return &Ledger{boot: boot, images: map[string]record{}, stopped: map[string]time.Duration{}}
 }
 
 // time is the ledger's time at a time since boot.
@@ -59,8 +60,8 @@ func (l *Ledger) time(now time.Duration) time.Duration {
 	return l.latest
 }
 
-// Note takes in which images there are, and which of them, by Image.ID, are in use.
-func (l *Ledger) Note(images []cri.Image, used func(id string) bool, now time.Duration) {
+// note takes in which images there are, and which of them, by Image.ID, are in use.
+func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.time(now)
@@ -79,6 +80,7 @@ func (l *Ledger) Note(images []cri.Image, used func(id string) bool, now time.Du
 		}
 		l.images[id] = r
 	}
+	l.findStopped(images, at)
 	for id, r := range l.images {
 		switch {
 		case present[id]:
@@ -92,25 +94,43 @@ func (l *Ledger) Note(images []cri.Image, used func(id string) bool, now time.Du
 	l.dirty = true // at least the time went on
 }
 
-// NoteStopped takes in that a sandbox which used these images was stopped by us.
-func (l *Ledger) NoteStopped(ids []string, now time.Duration) {
+// NoteStopped takes in that a sandbox was stopped by us, and by which names (ids,
+// tags, digests) its containers know their images. It asks nobody, so that it can
+// stand beside a kill.
+func (l *Ledger) NoteStopped(refs []string, now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.time(now)
-	for _, id := range ids {
-		id = cri.TrimID(id)
-		r, ok := l.images[id]
-		if !ok {
-			r.FirstSeen = at
+	for _, ref := range refs {
+		if ref != "" {
+			l.stopped[ref], l.dirty = at, true
 		}
-		r.Used, r.LastUsed, r.Stopped, r.StoppedAt = true, at, true, at
-		l.images[id], l.dirty = r, true
 	}
 }
 
-// NoteRemoving takes in that an image is about to be removed: what an
+// findStopped marks the images of sandboxes that we stopped.
+func (l *Ledger) findStopped(images []cri.Image, at time.Duration) {
+	if len(l.stopped) == 0 {
+		return
+	}
+	matcher := cri.NewImageMatcher(images)
+	for ref, stopped := range l.stopped {
+		for _, i := range matcher.Match(ref) {
+			id := cri.TrimID(images[i].ID)
+			r := l.images[id]
+			r.Used, r.LastUsed = true, max(r.LastUsed, stopped)
+			r.Stopped, r.StoppedAt = true, max(r.StoppedAt, stopped)
+			l.images[id] = r
+		}
+		if at-stopped >= stoppedGrace {
+			delete(l.stopped, ref)
+		}
+	}
+}
+
+// noteRemoving takes in that an image is about to be removed: what an
 // interrupted removal leaves behind has no name any more.
-func (l *Ledger) NoteRemoving(id string) {
+func (l *Ledger) noteRemoving(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	id = cri.TrimID(id)
@@ -151,9 +171,9 @@ func (l *Ledger) history(image string, now time.Duration) history {
 	return h
 }
 
-// PinsSeen reports whether any image was ever seen pinned: older runtimes cannot
+// pinsSeen reports whether any image was ever seen pinned: older runtimes cannot
 // pin.
-func (l *Ledger) PinsSeen() bool {
+func (l *Ledger) pinsSeen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.images {
@@ -162,12 +182,4 @@ func (l *Ledger) PinsSeen() bool {
 		}
 	}
 	return false
-}
-
-// Images lists the ids of the images that are there, sorted.
-func (l *Ledger) Images() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids := slices.Sorted(maps.Keys(l.images))
-	return slices.DeleteFunc(ids, func(id string) bool { return l.images[id].Gone })
 }

@@ -1,7 +1,9 @@
 package reclaim
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,12 +27,12 @@ func usedOnly(images ...cri.Image) func(string) bool {
 func TestLedgerDetectsLikeKubelet(t *testing.T) {
 	t.Parallel()
 	img0, img1, img2 := image(0, 1024), image(1, 2048), image(2, 2048)
-	l := NewLedger("boot")
+	l := newLedger("boot")
 	start := time.Hour
 
-	l.Note([]cri.Image{img0, img1}, usedOnly(img1), start)
+	l.note([]cri.Image{img0, img1}, usedOnly(img1), start)
 	t.Run("M1 first detection", func(t *testing.T) {
-		equal(t, "known", l.Images(), []string{cri.TrimID(img0.ID), cri.TrimID(img1.ID)})
+		equal(t, "known", l.known(), []string{cri.TrimID(img0.ID), cri.TrimID(img1.ID)})
 		if h := l.history(img0.ID, start); h.used || h.age != 0 {
 			t.Errorf("unused image: %+v", h)
 		}
@@ -39,7 +41,7 @@ func TestLedgerDetectsLikeKubelet(t *testing.T) {
 		}
 	})
 	later := start + time.Minute
-	l.Note([]cri.Image{img0, img1, img2}, usedOnly(img1), later)
+	l.note([]cri.Image{img0, img1, img2}, usedOnly(img1), later)
 	t.Run("M2 an image comes", func(t *testing.T) {
 		if h := l.history(img0.ID, later); h.age != time.Minute {
 			t.Errorf("age of the old image: %v", h.age)
@@ -49,15 +51,15 @@ func TestLedgerDetectsLikeKubelet(t *testing.T) {
 		}
 	})
 	last := later + time.Minute
-	l.Note([]cri.Image{img0, img1, img2}, usedOnly(), last)
+	l.note([]cri.Image{img0, img1, img2}, usedOnly(), last)
 	t.Run("M3 a container stops", func(t *testing.T) {
 		if h := l.history(img1.ID, last); h.unused != time.Minute {
 			t.Errorf("unused for %v", h.unused)
 		}
 	})
-	l.Note(nil, usedOnly(), last)
+	l.note(nil, usedOnly(), last)
 	t.Run("M4 all images vanish", func(t *testing.T) {
-		equal(t, "known", l.Images(), nil)
+		equal(t, "known", l.known(), nil)
 		if h := l.history(img1.ID, last+time.Hour); h.age != 0 || h.used {
 			t.Errorf("still known: %+v", h)
 		}
@@ -73,56 +75,83 @@ func TestLedgerRemembersWhatMustNotBeForgotten(t *testing.T) {
 
 	t.Run("a pin that the runtime lost", func(t *testing.T) {
 		t.Parallel()
-		l := NewLedger("boot")
-		if l.PinsSeen() {
+		l := newLedger("boot")
+		if l.pinsSeen() {
 			t.Error("a pin was seen by nobody")
 		}
-		l.Note([]cri.Image{pinned}, usedOnly(), 0)
-		l.Note([]cri.Image{img}, usedOnly(), time.Hour)
-		if h := l.history(img.ID, time.Hour); !h.pinned || !l.PinsSeen() {
+		l.note([]cri.Image{pinned}, usedOnly(), 0)
+		l.note([]cri.Image{img}, usedOnly(), time.Hour)
+		if h := l.history(img.ID, time.Hour); !h.pinned || !l.pinsSeen() {
 			t.Error("the pin is forgotten")
 		}
 	})
 	t.Run("a pin and a stop over a list that lacked the image", func(t *testing.T) {
 		t.Parallel()
-		l := NewLedger("boot")
-		l.Note([]cri.Image{pinned}, usedOnly(), 0)
+		l := newLedger("boot")
+		l.note([]cri.Image{pinned}, usedOnly(), 0)
 		l.NoteStopped([]string{img.ID}, time.Hour)
-		l.Note(nil, usedOnly(), 2*time.Hour)
-		l.Note([]cri.Image{img}, usedOnly(), 3*time.Hour)
+		l.note([]cri.Image{img}, usedOnly(), time.Hour)
+		l.note(nil, usedOnly(), 2*time.Hour)
+		l.note([]cri.Image{img}, usedOnly(), 3*time.Hour)
 		h := l.history(img.ID, 3*time.Hour)
 		if !h.pinned || !h.stopped || h.stopFor != 2*time.Hour {
 			t.Errorf("forgotten: %+v", h)
 		}
-		if h.age != 0 || h.used {
+		if h.age != 0 {
 			t.Errorf("an image that comes back is new: %+v", h)
+		}
+		if h := l.history(img.ID, 4*time.Hour); h.age != time.Hour {
+			t.Errorf("an image that is back ages again: %+v", h)
 		}
 	})
 	t.Run("but not for ever", func(t *testing.T) {
 		t.Parallel()
-		l := NewLedger("boot")
-		l.Note([]cri.Image{pinned}, usedOnly(), 0)
-		l.Note(nil, usedOnly(), time.Hour)
-		l.Note(nil, usedOnly(), time.Hour+day)
+		l := newLedger("boot")
+		l.note([]cri.Image{pinned}, usedOnly(), 0)
+		l.note(nil, usedOnly(), time.Hour)
+		l.note(nil, usedOnly(), time.Hour+day)
 		if h := l.history(img.ID, time.Hour+day); !h.pinned {
 			t.Error("forgotten too early")
 		}
-		l.Note(nil, usedOnly(), time.Hour+day+1)
-		if h := l.history(img.ID, 2*day); h.pinned || l.PinsSeen() {
+		l.note(nil, usedOnly(), time.Hour+day+1)
+		if h := l.history(img.ID, 2*day); h.pinned || l.pinsSeen() {
 			t.Error("kept for ever")
 		}
 	})
-	t.Run("a stop of an image never listed", func(t *testing.T) {
+	t.Run("a stop, by whatever name the container knew its image", func(t *testing.T) {
 		t.Parallel()
-		l := NewLedger("boot")
-		l.NoteStopped([]string{"sha256:abc"}, time.Hour)
-		if h := l.history("abc", 2*time.Hour); !h.stopped || h.stopFor != time.Hour || !h.used {
-			t.Errorf("not noted: %+v", h)
+		for _, ref := range []string{img.ID, cri.TrimID(img.ID), img.Tags[0], img.Digests[0]} {
+			path := t.TempDir() + "/ledger"
+			l, err := OpenLedger(path, "boot", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.NoteStopped([]string{"", ref}, time.Hour)
+			// The service ends before the images are listed again.
+			if err := l.Save(time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if l, err = OpenLedger(path, "boot", time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			l.note([]cri.Image{img, image(1, 1)}, usedOnly(), 3*time.Hour)
+			h := l.history(img.ID, 3*time.Hour)
+			if !h.stopped || h.stopFor != 2*time.Hour || !h.used || h.unused != 2*time.Hour {
+				t.Errorf("%s: not noted: %+v", ref, h)
+			}
+			if h := l.history(image(1, 1).ID, 3*time.Hour); h.stopped || h.used {
+				t.Errorf("%s: noted of another image: %+v", ref, h)
+			}
+			// An image that comes within the day counts, one that comes later does not.
+			l.note([]cri.Image{img}, usedOnly(), time.Hour+day)
+			if len(l.stopped) != 0 {
+				t.Errorf("%s: kept for ever", ref)
+			}
 		}
 	})
 	t.Run("an unknown image is new", func(t *testing.T) {
 		t.Parallel()
-		if h := NewLedger("boot").history("x", time.Hour); h.age != 0 || h.used || h.pinned || h.stopped {
+		if h := newLedger("boot").history("x", time.Hour); h.age != 0 || h.used || h.pinned || h.stopped {
 			t.Errorf("known: %+v", h)
 		}
 	})
@@ -132,12 +161,12 @@ func TestLedgerRemembersWhatMustNotBeForgotten(t *testing.T) {
 func TestLedgerInactive(t *testing.T) {
 	t.Parallel()
 	img := image(0, 1)
-	l := NewLedger("boot")
-	l.Note([]cri.Image{img}, usedOnly(), time.Hour)
+	l := newLedger("boot")
+	l.note([]cri.Image{img}, usedOnly(), time.Hour)
 	if h := l.history(img.ID, 3*time.Hour); h.inactive != 2*time.Hour {
 		t.Errorf("never used, seen 2h ago: inactive for %v", h.inactive)
 	}
-	l.Note([]cri.Image{img}, usedOnly(img), 4*time.Hour)
+	l.note([]cri.Image{img}, usedOnly(img), 4*time.Hour)
 	if h := l.history(img.ID, 5*time.Hour); h.inactive != time.Hour {
 		t.Errorf("used 1h ago: inactive for %v", h.inactive)
 	}
@@ -169,7 +198,7 @@ func TestLedgerTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Note([]cri.Image{img}, usedOnly(), tt.at)
+			l.note([]cri.Image{img}, usedOnly(), tt.at)
 			if err := l.Save(tt.at); err != nil {
 				t.Fatal(err)
 			}
@@ -181,6 +210,17 @@ func TestLedgerTime(t *testing.T) {
 				t.Errorf("the image is %v old, want %v", h.age, tt.passed)
 			}
 		})
+	}
+}
+
+// A reading from before another one makes nothing younger than nothing.
+func TestLedgerTimeNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	img := image(0, 1)
+	l := newLedger("boot")
+	l.note([]cri.Image{img}, usedOnly(img), 2*time.Hour)
+	if h := l.history(img.ID, time.Hour); h.age != 0 || h.unused != 0 {
+		t.Errorf("an hour before it was seen: %+v", h)
 	}
 }
 
@@ -204,7 +244,7 @@ func TestLedgerNeverAgesAnImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Note([]cri.Image{img}, usedOnly(), boot)
+		l.note([]cri.Image{img}, usedOnly(), boot)
 		for range 20 {
 			pass := time.Duration(rng.IntN(1000)) * time.Minute
 			up, boot = up+pass, boot+pass
@@ -219,7 +259,7 @@ func TestLedgerNeverAgesAnImage(t *testing.T) {
 			case 2:
 				err = l.Save(boot)
 			default:
-				l.Note([]cri.Image{img}, usedOnly(), boot)
+				l.note([]cri.Image{img}, usedOnly(), boot)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -229,4 +269,12 @@ func TestLedgerNeverAgesAnImage(t *testing.T) {
 			}
 		}
 	}
+}
+
+// known lists the ids of the images that are there, sorted.
+func (l *Ledger) known() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(l.images))
+	return slices.DeleteFunc(ids, func(id string) bool { return l.images[id].Gone })
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -47,16 +48,21 @@ type snapshot struct {
 	At     time.Duration     `json:"at"`   // the time since that boot
 	Time   time.Duration     `json:"time"` // the ledger's time
 	Images map[string]record `json:"images"`
+	// Stopped is Ledger.stopped.
+	Stopped map[string]time.Duration `json:"stopped,omitempty"`
 }
 
-// OpenLedger loads the ledger that is kept at path, beside which it uses the names
+// OpenLedger loads the ledger that is kept at path ("" = in memory), beside which it uses the names
 // path.prev, path.tmp and path.damaged. It always returns a ledger: where the file
 // is damaged, that is set aside and the generation before it is taken, or none; a
 // ledger that knows nothing protects everything. What went wrong on the way is
 // returned, for a warning.
 func OpenLedger(path, boot string, now time.Duration) (*Ledger, error) {
-	l := NewLedger(boot)
+	l := newLedger(boot)
 	l.file.path = path
+	if path == "" {
+		return l, nil
+	}
 	var errs []error
 	for _, p := range []string{path, path + ".prev"} {
 		snap, err := readLedger(p)
@@ -87,9 +93,8 @@ func (l *Ledger) restore(snap snapshot, now time.Duration) {
 		l.before = snap.Time - snap.At
 	}
 	l.latest, l.saved = snap.Time, snap.Time
-	for id, r := range snap.Images {
-		l.images[id] = r
-	}
+	maps.Copy(l.images, snap.Images)
+	maps.Copy(l.stopped, snap.Stopped)
 }
 
 // readLedger reads one generation.
@@ -135,6 +140,11 @@ func parseLedger(r io.Reader) (snapshot, error) {
 			if t < 0 || t > s.Time {
 				return snapshot{}, fmt.Errorf("%w: impossible time of image %.80q", errLedger, id)
 			}
+		}
+	}
+	for ref, t := range s.Stopped {
+		if t < 0 || t > s.Time {
+			return snapshot{}, fmt.Errorf("%w: impossible time of a stop with image %.80q", errLedger, ref)
 		}
 	}
 	return s, nil
@@ -201,7 +211,7 @@ func (l *Ledger) take(now time.Duration) (raw []byte, at time.Duration, err erro
 		return nil, 0, nil
 	}
 	at = l.time(now)
-	raw, err = snapshot{Boot: l.boot, At: now, Time: at, Images: l.images}.marshal()
+	raw, err = snapshot{Boot: l.boot, At: now, Time: at, Images: l.images, Stopped: l.stopped}.marshal()
 	l.dirty = false
 	return raw, at, err
 }

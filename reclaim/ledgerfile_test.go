@@ -30,7 +30,7 @@ func savedLedger(t *testing.T, generations ...time.Duration) string {
 	}
 	for i, now := range generations {
 		img := image(i, 1)
-		l.Note([]cri.Image{image(0, 1), img}, usedOnly(img), now)
+		l.note([]cri.Image{image(0, 1), img}, usedOnly(img), now)
 		if err := l.Save(now); err != nil {
 			t.Fatal(err)
 		}
@@ -43,8 +43,8 @@ func TestLedgerFile(t *testing.T) {
 	t.Run("absent", func(t *testing.T) {
 		t.Parallel()
 		l, err := OpenLedger(filepath.Join(t.TempDir(), "none", "ledger"), "boot", 0)
-		if err != nil || len(l.Images()) != 0 {
-			t.Errorf("got %v, %q", err, l.Images())
+		if err != nil || len(l.known()) != 0 {
+			t.Errorf("got %v, %q", err, l.known())
 		}
 	})
 	t.Run("what was saved is loaded", func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestLedgerFile(t *testing.T) {
 		if !errors.Is(err, errLedger) {
 			t.Errorf("warning: %v", err)
 		}
-		equal(t, "images", l.Images(), []string{cri.TrimID(image(0, 1).ID)})
+		equal(t, "images", l.known(), []string{cri.TrimID(image(0, 1).ID)})
 		if _, err := os.Stat(path + ".damaged"); err != nil {
 			t.Errorf("not set aside: %v", err)
 		}
@@ -94,7 +94,7 @@ func TestLedgerFile(t *testing.T) {
 		if h := l.history(image(0, 1).ID, 3*time.Hour); h.age != 0 || h.used {
 			t.Errorf("an unknown age protects: %+v", h)
 		}
-		l.Note([]cri.Image{image(0, 1)}, usedOnly(), 3*time.Hour)
+		l.note([]cri.Image{image(0, 1)}, usedOnly(), 3*time.Hour)
 		if err := l.Save(3 * time.Hour); err != nil {
 			t.Errorf("save after damage: %v", err)
 		}
@@ -128,15 +128,15 @@ func TestLedgerFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for n := range len(whole) {
+		for n := range whole {
 			dir := t.TempDir()
 			p := filepath.Join(dir, "ledger.json")
 			if err := errors.Join(os.WriteFile(p, whole[:n], 0o600), os.WriteFile(p+".prev", prev, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			l, err := OpenLedger(p, "boot", 3*time.Hour)
-			if !errors.Is(err, errLedger) || len(l.Images()) != 1 {
-				t.Fatalf("cut off at %d: %v, %q", n, err, l.Images())
+			if !errors.Is(err, errLedger) || len(l.known()) != 1 {
+				t.Fatalf("cut off at %d: %v, %q", n, err, l.known())
 			}
 		}
 	})
@@ -163,7 +163,7 @@ func TestLedgerFile(t *testing.T) {
 
 func TestLedgerSaving(t *testing.T) {
 	t.Parallel()
-	note := func(l *Ledger, now time.Duration) { l.Note([]cri.Image{image(0, 1)}, usedOnly(), now) }
+	note := func(l *Ledger, now time.Duration) { l.note([]cri.Image{image(0, 1)}, usedOnly(), now) }
 	written := func(path string) int {
 		raw, err := os.ReadFile(path)
 		if err != nil {
@@ -200,7 +200,10 @@ func TestLedgerSaving(t *testing.T) {
 	})
 	t.Run("without a path it stays in memory", func(t *testing.T) {
 		t.Parallel()
-		l := NewLedger("boot")
+		l, err := OpenLedger("", "boot", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
 		note(l, time.Minute)
 		if err := l.Save(time.Minute); err != nil {
 			t.Error(err)
@@ -257,7 +260,7 @@ func TestLedgerSaving(t *testing.T) {
 		for n := range 400 {
 			many = append(many, image(n, 1))
 		}
-		l.Note(many, usedOnly(), 2*time.Minute)
+		l.note(many, usedOnly(), 2*time.Minute)
 		if err := l.Save(2 * time.Minute); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("want no space left, got %v", err)
 		}
@@ -331,7 +334,7 @@ func writeLedgerForever(arg string) {
 	l, err := OpenLedger(path, "boot", 0)
 	for ; err == nil; n++ {
 		now := time.Duration(n) * time.Second
-		l.Note([]cri.Image{image(0, 1), image(n%50, 1)}, usedOnly(image(0, 1)), now)
+		l.note([]cri.Image{image(0, 1), image(n%50, 1)}, usedOnly(image(0, 1)), now)
 		if err = l.Save(now); err == nil {
 			fmt.Println(n)
 		}
@@ -393,7 +396,7 @@ func TestLedgerSurvivesKill(t *testing.T) {
 }
 
 func FuzzParseLedger(f *testing.F) {
-	good, err := snapshot{Boot: "b", At: 1, Time: 2, Images: map[string]record{"a": {FirstSeen: 1, Used: true}}}.marshal()
+	good, err := snapshot{Boot: "b", At: 1, Time: 2, Images: map[string]record{"a": {FirstSeen: 1, Used: true}}, Stopped: map[string]time.Duration{"x:1": 1}}.marshal()
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -416,7 +419,7 @@ func FuzzParseLedger(f *testing.F) {
 				}
 				continue
 			}
-			l := NewLedger("b")
+			l := newLedger("b")
 			l.restore(s, time.Hour)
 			for id := range s.Images {
 				if h := l.history(id, time.Hour); h.age < 0 || h.unused < 0 {
@@ -435,5 +438,5 @@ func FuzzParseLedger(f *testing.F) {
 }
 
 func (l *Ledger) snapshotForTest(now time.Duration) snapshot {
-	return snapshot{Boot: l.boot, At: now, Time: l.time(now), Images: l.images}
+	return snapshot{Boot: l.boot, At: now, Time: l.time(now), Images: l.images, Stopped: l.stopped}
 }

@@ -21,27 +21,27 @@ const (
 	maxLogEntries = 1 << 12 // per pod
 )
 
-// LogDir is the log directory of one pod.
-type LogDir struct {
+// logDir is the log directory of one pod.
+type logDir struct {
 	Name     string    // "<namespace>_<name>_<uid>"
 	Modified time.Time // the newest of everything in it
 	Size     int64     // bytes of everything in it
 	Foreign  bool      // on another device than the directory it is in
 }
 
-// SelectLogs chooses the log directories of pods of which the runtime has
+// selectLogs chooses the log directories of pods of which the runtime has
 // neither a sandbox nor a container. The listing must be whole. When it has not
 // one pod that logs here, the logs are another runtime's, and nothing goes.
 // Unlike the kubelet, it leaves directories alone whose name does not tell
 // namespace, name and UID: nobody knows whose they are.
-func SelectLogs(dirs []LogDir, inv Inventory, minAge time.Duration, now Moment) Selection {
+func selectLogs(dirs []logDir, inv inventory, minAge time.Duration, now Moment) selection {
 	pods := inv.pods()
-	ours := slices.ContainsFunc(dirs, func(d LogDir) bool {
+	ours := slices.ContainsFunc(dirs, func(d logDir) bool {
 		uid, ok := logUID(d.Name)
 		_, known := pods[uid]
 		return ok && known
 	})
-	var sel Selection
+	var sel selection
 	for _, d := range dirs {
 		it := Item{Kind: KindLogs, ID: d.Name, Name: d.Name, Size: d.Size, Age: wallAge(d.Modified, now.Wall)}
 		uid, ok := logUID(d.Name)
@@ -80,9 +80,9 @@ func logUID(name string) (string, bool) {
 // /var/log/pods. Below it, no symbolic link is followed.
 type Logs string
 
-// List reads the log directories. A directory that vanishes meanwhile is left
+// list reads the log directories. A directory that vanishes meanwhile is left
 // out; it is no error when there is none at all.
-func (l Logs) List() ([]LogDir, error) {
+func (l Logs) list() ([]logDir, error) {
 	root, err := os.OpenRoot(string(l))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -104,22 +104,22 @@ func (l Logs) List() ([]LogDir, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read log directory: %w", err)
 	}
-	var dirs []LogDir
+	var dirs []logDir
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.IsDir() {
-			d := LogDir{Name: e.Name(), Modified: info.ModTime(), Foreign: device(info) != device(self)}
+			d := logDir{Name: e.Name(), Modified: info.ModTime(), Foreign: device(info) != device(self)}
 			if !d.Foreign {
 				measure(root, &d)
 			}
 			dirs = append(dirs, d)
 		}
 	}
-	slices.SortFunc(dirs, func(a, b LogDir) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(dirs, func(a, b logDir) int { return strings.Compare(a.Name, b.Name) })
 	return dirs, nil
 }
 
 // measure adds up what is in a log directory, as far as it can be read.
-func measure(root *os.Root, d *LogDir) {
+func measure(root *os.Root, d *logDir) {
 	seen := 0
 	_ = fs.WalkDir(root.FS(), d.Name, func(_ string, e fs.DirEntry, err error) error {
 		if seen++; err != nil || seen > maxLogEntries {
@@ -139,13 +139,13 @@ func measure(root *os.Root, d *LogDir) {
 
 func device(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Dev)
+		return st.Dev
 	}
 	return 0
 }
 
-// Remove removes one pod's log directory.
-func (l Logs) Remove(name string) error {
+// remove removes one pod's log directory.
+func (l Logs) remove(name string) error {
 	root, err := os.OpenRoot(string(l))
 	if err != nil {
 		return fmt.Errorf("open log directory: %w", err)
@@ -157,11 +157,11 @@ func (l Logs) Remove(name string) error {
 	return nil
 }
 
-// RemoveOf removes the log of one container, with what it was rotated into; the
+// removeOf removes the log of one container, with what it was rotated into; the
 // runtimes leave it behind. It does so only where the path is the one a kubelet
 // gives, <pod>/<container>/<attempt>.log: any other log may be shared by several
 // attempts.
-func (l Logs) RemoveOf(path, container string, attempt uint32) error {
+func (l Logs) removeOf(path, container string, attempt uint32) error {
 	rel, err := filepath.Rel(string(l), path)
 	base := strconv.FormatUint(uint64(attempt), 10) + ".log"
 	parts := strings.Split(rel, "/")

@@ -17,19 +17,19 @@ import (
 func TestSelectLogs(t *testing.T) {
 	t.Parallel()
 	now := Moment{time.Hour, epoch.Add(time.Hour)}
-	dirs := func(names ...string) (out []LogDir) {
+	dirs := func(names ...string) (out []logDir) {
 		for _, n := range names {
-			out = append(out, LogDir{Name: n, Modified: epoch})
+			out = append(out, logDir{Name: n, Modified: epoch})
 		}
 		return out
 	}
-	known := Inventory{Sandboxes: []cri.Sandbox{sandbox("a", "123", true, epoch), sandbox("b", "456", false, epoch)},
+	known := inventory{Sandboxes: []cri.Sandbox{sandbox("a", "123", true, epoch), sandbox("b", "456", false, epoch)},
 		Containers: []cri.Container{container("c", "321", "c", epoch)}}
 	kubelet := dirs("123", "456", "789", "012", "name_namespace_321", "name_namespace_654")
 
 	t.Run("P as the kubelet, but that names without namespace, name and UID stay", func(t *testing.T) {
 		t.Parallel()
-		sel := SelectLogs(kubelet, known, time.Minute, now)
+		sel := selectLogs(kubelet, known, time.Minute, now)
 		equal(t, "removed", ids(sel.Remove), []string{"name_namespace_654"})
 		for _, id := range []string{"789", "012"} {
 			if got := why(sel.Keep, id); got != "not the log directory of a pod" {
@@ -39,12 +39,12 @@ func TestSelectLogs(t *testing.T) {
 	})
 	t.Run("P a runtime that lists nothing removes nothing", func(t *testing.T) {
 		t.Parallel()
-		equal(t, "removed", ids(SelectLogs(kubelet, Inventory{}, time.Minute, now).Remove), nil)
+		equal(t, "removed", ids(selectLogs(kubelet, inventory{}, time.Minute, now).Remove), nil)
 	})
 	t.Run("another runtime's logs", func(t *testing.T) {
 		t.Parallel()
-		other := Inventory{Sandboxes: []cri.Sandbox{sandbox("a", "other", true, epoch)}}
-		sel := SelectLogs(kubelet, other, time.Minute, now)
+		other := inventory{Sandboxes: []cri.Sandbox{sandbox("a", "other", true, epoch)}}
+		sel := selectLogs(kubelet, other, time.Minute, now)
 		equal(t, "removed", ids(sel.Remove), nil)
 		if got := why(sel.Keep, "name_namespace_654"); got != "the runtime has no pod that logs here" {
 			t.Error(got)
@@ -52,18 +52,18 @@ func TestSelectLogs(t *testing.T) {
 	})
 	t.Run("the UID counts, not the name", func(t *testing.T) {
 		t.Parallel()
-		inv := Inventory{Sandboxes: []cri.Sandbox{{ID: "x", UID: "u2", Name: "web-0", Namespace: "ns"}}}
-		sel := SelectLogs(dirs("ns_web-0_u1", "ns_web-0_u2"), inv, time.Minute, now)
+		inv := inventory{Sandboxes: []cri.Sandbox{{ID: "x", UID: "u2", Name: "web-0", Namespace: "ns"}}}
+		sel := selectLogs(dirs("ns_web-0_u1", "ns_web-0_u2"), inv, time.Minute, now)
 		equal(t, "removed", ids(sel.Remove), []string{"ns_web-0_u1"})
 	})
 	t.Run("odd names stay", func(t *testing.T) {
 		t.Parallel()
 		odd := dirs("lost+found", "a_b", "a_b_c_d", "a__u", "_b_u", "a_b_", "ns_p_123")
-		equal(t, "removed", ids(SelectLogs(odd, known, 0, now).Remove), nil)
+		equal(t, "removed", ids(selectLogs(odd, known, 0, now).Remove), nil)
 	})
 	t.Run("young, foreign, of unknown age", func(t *testing.T) {
 		t.Parallel()
-		ds := []LogDir{
+		ds := []logDir{
 			{Name: "n_p_123", Modified: epoch},
 			{Name: "n_p_young", Modified: now.Wall.Add(-59 * time.Second)},
 			{Name: "n_p_old", Modified: now.Wall.Add(-time.Minute)},
@@ -71,12 +71,12 @@ func TestSelectLogs(t *testing.T) {
 			{Name: "n_p_1970", Modified: time.Unix(10, 0)},
 			{Name: "n_p_future", Modified: now.Wall.Add(time.Hour)},
 		}
-		equal(t, "removed", ids(SelectLogs(ds, known, time.Minute, now).Remove), []string{"n_p_old"})
+		equal(t, "removed", ids(selectLogs(ds, known, time.Minute, now).Remove), []string{"n_p_old"})
 	})
 	t.Run("oldest first", func(t *testing.T) {
 		t.Parallel()
-		ds := append(dirs("n_p_123", "n_p_b", "n_p_a"), LogDir{Name: "n_p_c", Modified: epoch.Add(-time.Hour)})
-		equal(t, "removed", ids(SelectLogs(ds, known, 0, now).Remove), []string{"n_p_c", "n_p_a", "n_p_b"})
+		ds := append(dirs("n_p_123", "n_p_b", "n_p_a"), logDir{Name: "n_p_c", Modified: epoch.Add(-time.Hour)})
+		equal(t, "removed", ids(selectLogs(ds, known, 0, now).Remove), []string{"n_p_c", "n_p_a", "n_p_b"})
 	})
 }
 
@@ -116,7 +116,7 @@ func TestLogsList(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	dirs, err := Logs(base).List()
+	dirs, err := Logs(base).list()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,10 +128,10 @@ func TestLogsList(t *testing.T) {
 	if d := dirs[0]; d.Size != 150 || !d.Modified.Equal(epoch.Add(time.Minute)) || d.Foreign {
 		t.Errorf("a running log makes its directory young: %+v", d)
 	}
-	if dirs, err := Logs(base + "/none").List(); dirs != nil || err != nil {
+	if dirs, err := Logs(base + "/none").list(); dirs != nil || err != nil {
 		t.Errorf("no directory: %v, %v", dirs, err)
 	}
-	if _, err := Logs(base + "/a-file").List(); err == nil {
+	if _, err := Logs(base + "/a-file").list(); err == nil {
 		t.Error("a file is no directory")
 	}
 
@@ -144,7 +144,7 @@ func TestLogsList(t *testing.T) {
 			t.Skipf("needs CAP_SYS_ADMIN to mount a tmpfs: %v", err)
 		}
 		defer func() { _ = syscall.Unmount(dir, 0) }()
-		dirs, err := Logs(base).List()
+		dirs, err := Logs(base).list()
 		if err != nil || len(dirs) != 3 || !dirs[2].Foreign {
 			t.Errorf("got %+v, %v", dirs, err)
 		}
@@ -168,7 +168,7 @@ func TestLogsRemoveFollowsNoLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"ns_p_u1", "ns_p_link", "ns_p_inner"} {
-		if err := Logs(base).Remove(name); err != nil {
+		if err := Logs(base).remove(name); err != nil {
 			t.Error(err)
 		}
 		if exists(filepath.Join(base, name)) {
@@ -176,7 +176,7 @@ func TestLogsRemoveFollowsNoLink(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"../precious", "..", ".", "", "/etc", "../" + filepath.Base(filepath.Dir(outside)) + "/precious"} {
-		if err := Logs(base).Remove(name); err == nil && name != "" {
+		if err := Logs(base).remove(name); err == nil && name != "" {
 			t.Errorf("removed %q", name)
 		}
 	}
@@ -220,12 +220,13 @@ func TestLogsRemoveOf(t *testing.T) {
 		"gone":                    base + "/ns_q_v/c/1.log",
 	} {
 		name := "c"
-		if what == "by a link" {
+		switch what {
+		case "by a link":
 			name = "linked"
-		} else if what == "by a link that stays in" {
+		case "by a link that stays in":
 			name = "inner"
 		}
-		if err := Logs(base).RemoveOf(path, name, 1); err != nil {
+		if err := Logs(base).removeOf(path, name, 1); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -233,11 +234,11 @@ func TestLogsRemoveOf(t *testing.T) {
 	if !exists(outside + "/1.log") {
 		t.Error("a log outside was removed")
 	}
-	if err := Logs(base).RemoveOf(base+"/ns_p_u/c/1.log", "c", 1); err != nil {
+	if err := Logs(base).removeOf(base+"/ns_p_u/c/1.log", "c", 1); err != nil {
 		t.Error(err)
 	}
 	equal(t, "after removing attempt 1 of c", left(), []string{"ns_p_u/c/10.log", "ns_p_u/c/11.log", "ns_p_u/d/1.log"})
-	if err := Logs("").RemoveOf(base+"/ns_p_u/c/10.log", "c", 10); err != nil || !slices.Contains(left(), "ns_p_u/c/10.log") {
+	if err := Logs("").removeOf(base+"/ns_p_u/c/10.log", "c", 10); err != nil || !slices.Contains(left(), "ns_p_u/c/10.log") {
 		t.Error("removed without a log directory")
 	}
 }

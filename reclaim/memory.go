@@ -2,14 +2,12 @@ package reclaim
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"syscall"
 	"time"
 )
 
 // MemoryReclaimer makes the kernel reclaim memory of a cgroup (memory.reclaim of
-// cgroup v2). It returns an error that wraps EAGAIN when less could be reclaimed.
+// cgroup v2). That less could be reclaimed than was asked for is no error.
 type MemoryReclaimer interface {
 	MemoryReclaim(rel string, bytes int64) error
 }
@@ -53,13 +51,9 @@ func (j *job) reclaimMemory(ctx context.Context) {
 func (j *job) reclaimFrom(ctx context.Context, t MemoryTarget, it Item, started time.Time) {
 	it.Size = 0
 	for it.Size < t.Bytes && !j.gauge.met() && !j.over(ctx) && time.Since(started) < memoryAtMost {
-		piece := Item{Size: min(t.Bytes-it.Size, memoryChunk)}
+		piece, before := Item{Size: min(t.Bytes-it.Size, memoryChunk)}, j.gauge.room.Bytes
 		if !j.plan.DryRun {
-			err := j.memory.MemoryReclaim(t.Cgroup, piece.Size)
-			if errors.Is(err, syscall.EAGAIN) {
-				break // there is no more to be had
-			}
-			if err != nil {
+			if err := j.memory.MemoryReclaim(t.Cgroup, piece.Size); err != nil {
 				j.failed(it, fmt.Errorf("reclaim memory of %s: %w", t.Name, err))
 				break
 			}
@@ -67,6 +61,9 @@ func (j *job) reclaimFrom(ctx context.Context, t MemoryTarget, it Item, started 
 		it.Size += piece.Size
 		if err := j.gauge.after(ctx, piece); err != nil {
 			j.report.fail(Item{}, err)
+		}
+		if j.gauge.target != nil && !j.plan.DryRun && j.gauge.room.Bytes <= before {
+			break // there is no more to be had
 		}
 	}
 	if it.Size > 0 {

@@ -22,29 +22,6 @@ func Steps() []Step {
 	return []Step{StepMemory, StepContainers, StepSandboxes, StepLogs, StepImages}
 }
 
-// Devices are the devices (st_dev) on which things live.
-type Devices struct {
-	Images     uint64
-	Containers uint64 // writable layers, and what a runtime keeps of a sandbox
-	Logs       uint64
-}
-
-// StepsFor lists the steps that free something on the pressed device, in their
-// order.
-func StepsFor(pressed uint64, d Devices) []Step {
-	var steps []Step
-	if d.Containers == pressed {
-		steps = append(steps, StepContainers, StepSandboxes)
-	}
-	if d.Logs == pressed {
-		steps = append(steps, StepLogs)
-	}
-	if d.Images == pressed {
-		steps = append(steps, StepImages)
-	}
-	return steps
-}
-
 // Kind is what an item is.
 type Kind string
 
@@ -70,8 +47,8 @@ type Item struct {
 	Why      string        `json:"why"` // it may go, or stays
 }
 
-// Selection is what may go, first to go first, and what stays.
-type Selection struct {
+// selection is what may go, first to go first, and what stays.
+type selection struct {
 	Remove, Keep []Item
 }
 
@@ -83,12 +60,6 @@ type Failure struct {
 	Message string `json:"error"`
 	Err     error  `json:"-"` // nil when read back from a record
 }
-
-// Error makes a failure an error.
-func (f Failure) Error() string { return f.Message }
-
-// Unwrap gives the cause.
-func (f Failure) Unwrap() error { return f.Err }
 
 // Report is what one step did.
 type Report struct {
@@ -116,7 +87,9 @@ func (r *Report) fail(it Item, err error) {
 func (r *Report) Err() error {
 	errs := make([]error, len(r.Errors))
 	for i, f := range r.Errors {
-		errs[i] = f
+		if errs[i] = f.Err; f.Err == nil {
+			errs[i] = errors.New(f.Message)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// SelectSandboxes chooses among the sandboxes that are not ready and have no
+// selectSandboxes chooses among the sandboxes that are not ready and have no
 // container, as the kubelet's garbage collector does. The newest sandbox of a pod
 // stays (an older one may go whatever the newest is), unless the policy takes
 // finished pods and the pod has no container left.
-func SelectSandboxes(inv Inventory, p ContainerPolicy, seen *Sightings, now Moment) Selection {
+func selectSandboxes(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
 	owned := make(map[string]bool, len(inv.Containers)) // sandboxes with a container
 	peopled := make(map[string]bool, len(inv.Containers))
 	for i, pod := range inv.podOf() {
@@ -25,7 +25,7 @@ func SelectSandboxes(inv Inventory, p ContainerPolicy, seen *Sightings, now Mome
 			newest[podKey(b)] = b
 		}
 	}
-	var sel Selection
+	var sel selection
 	for _, b := range inv.Sandboxes {
 		if b.Ready {
 			continue

@@ -51,13 +51,13 @@ func TestSelectSandboxes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			inv := Inventory{Containers: tt.containers, Sandboxes: tt.sandboxes}
-			var seen Sightings
-			seen.See(inv, Moment{time.Hour, now.Wall.Add(-time.Hour)})
+			inv := inventory{Containers: tt.containers, Sandboxes: tt.sandboxes}
+			var seen sightings
+			seen.see(inv, Moment{time.Hour, now.Wall.Add(-time.Hour)})
 			if tt.name == "young" {
-				seen = Sightings{quiet: map[string]time.Duration{"p": time.Hour}}
+				seen = sightings{quiet: map[string]time.Duration{"p": time.Hour}}
 			}
-			sel := SelectSandboxes(inv, tt.policy, &seen, now)
+			sel := selectSandboxes(inv, tt.policy, &seen, now)
 			left := []string{}
 			for _, b := range tt.sandboxes {
 				if why(sel.Remove, b.ID) == "not listed" {

@@ -120,8 +120,8 @@ func (s *Stops) Stop(ctx context.Context, req StopRequest) *Stop {
 	return st
 }
 
-// Escalate ends the grace period now. It does nothing to a stop without one, or a
-// second time.
+// Escalate ends the grace period now; with EscalateDirect, the cgroups were
+// killed when it returns. A second time it does nothing.
 func (s *Stop) Escalate() {
 	s.mu.Lock()
 	select {

@@ -1,0 +1,487 @@
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// hierarchies runs a test on every real hierarchy of this machine.
+func hierarchies(t *testing.T, test func(t *testing.T, l Layout)) {
+	t.Run("v1", func(t *testing.T) { test(t, realV1(t)) })
+	t.Run("v2", func(t *testing.T) { test(t, realV2(t)) })
+}
+
+func TestKillEmptiesACgroupAndNoOther(t *testing.T) {
+	hierarchies(t, func(t *testing.T, l Layout) {
+		parent := ownCgroup(t, l)
+		victim, nested, other := parent+"/victim", parent+"/victim/container", parent+"/victim-2"
+		for _, rel := range []string{victim, nested, other} {
+			makeCgroup(t, l.dir(rel))
+		}
+		var victims []*child
+		for range 3 {
+			victims = append(victims, startIn(t, "sleep", l.dir(victim)), startIn(t, "sleep", l.dir(nested)))
+		}
+		bystanders := []*child{startIn(t, "sleep", l.dir(other)), startIn(t, "sleep", l.dir(parent)), startIn(t, "sleep")}
+		if ok, err := l.Populated(victim); !ok || err != nil {
+			t.Fatalf("populated: %t, %v", ok, err)
+		}
+		if pids, err := l.Procs(victim); len(pids) != len(victims) || !slices.IsSorted(pids) || err != nil {
+			t.Errorf("processes %v, %v; want %d of them", pids, err, len(victims))
+		}
+		n, err := l.Kill(victim)
+		if n != len(victims) || err != nil {
+			t.Errorf("killed %d, %v; want %d", n, err, len(victims))
+		}
+		for _, c := range victims {
+			c.killed(t)
+		}
+		await(t, "an empty cgroup", func() bool {
+			populated, err := l.Populated(victim)
+			return !populated && err == nil
+		})
+		for i, c := range bystanders {
+			if !c.alive() {
+				t.Errorf("bystander %d was killed, too", i)
+			}
+		}
+		if ok, err := l.Populated(other); !ok || err != nil {
+			t.Errorf("the other cgroup is populated: %t, %v", ok, err)
+		}
+		if n, err := l.Kill(victim); n != 0 || err != nil {
+			t.Errorf("an empty cgroup: killed %d, %v", n, err)
+		}
+	})
+}
+
+func TestKillAForker(t *testing.T) {
+	for name, c := range map[string]func(t *testing.T) (Layout, func(Layout, string) (int, error)){
+		"v1":             func(t *testing.T) (Layout, func(Layout, string) (int, error)) { return realV1(t), Layout.Kill },
+		"v2":             func(t *testing.T) (Layout, func(Layout, string) (int, error)) { return realV2(t), Layout.Kill },
+		"v2 before 5.14": func(t *testing.T) (Layout, func(Layout, string) (int, error)) { return realV2(t), killWithoutFile },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, kill := c(t)
+			rel := ownCgroup(t, l)
+			dirs := []string{l.dir(rel)}
+			if l.v1["pids"] != "" {
+				pids := l.Dir("pids", rel)
+				makeCgroup(t, pids)
+				dirs = append(dirs, pids)
+				// Whatever goes wrong here, the machine keeps its PIDs.
+				if err := os.WriteFile(pids+"/pids.max", []byte("500"), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			forker := startIn(t, "fork", dirs...)
+			forker.run(t)
+			forker.done(t)
+			await(t, "forks", func() bool {
+				pids, err := l.Procs(rel)
+				return err == nil && len(pids) > 2
+			})
+			// One call ends it, or says that it did not: then the next one has stopped
+			// the forking.
+			total := 0
+			await(t, "an end of the forks", func() bool {
+				n, err := kill(l, rel)
+				total += n
+				if err != nil {
+					t.Logf("killed %d: %v", n, err)
+				}
+				populated, err := l.Populated(rel)
+				return err == nil && !populated
+			})
+			forker.killed(t)
+			if total < 2 {
+				t.Errorf("killed %d, want the forker and its children", total)
+			}
+			if pids, err := l.Procs(rel); len(pids) != 0 || err != nil {
+				t.Errorf("left: %v, %v", pids, err)
+			}
+		})
+	}
+}
+
+// killWithoutFile is Kill on a kernel without cgroup.kill.
+func killWithoutFile(l Layout, rel string) (int, error) {
+	t, err := l.openTree(rel)
+	if err != nil {
+		return 0, err
+	}
+	defer t.close()
+	v := victims{layout: l, rel: rel, sent: map[int]bool{}}
+	defer v.release()
+	err = v.killEach(t)
+	return v.count, err
+}
+
+// Where new processes come faster than they are killed, forking is stopped, and it
+// ends with an error rather than never.
+func TestKillGivesUpOnForks(t *testing.T) {
+	dir := t.TempDir()
+	// A PID that is always listed and never there stands for processes that end and
+	// leave another behind.
+	write(t, dir, map[string]string{
+		"memory/cgroup.procs": "", "memory/a/cgroup.procs": strconv.Itoa(maxPID-1) + "\n",
+		"pids/cgroup.procs": "", "pids/a/pids.max": "max\n",
+	})
+	l, err := Detect(Root(dir), "/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := l.Kill("/a"); n != 0 || err == nil || !strings.Contains(err.Error(), "fork") {
+		t.Errorf("killed %d, %v", n, err)
+	}
+	if b, err := os.ReadFile(dir + "/pids/a/pids.max"); !strings.HasPrefix(string(b), "0") || err != nil {
+		t.Errorf("pids.max is %q, %v; want 0", b, err)
+	}
+}
+
+func TestKillManyProcesses(t *testing.T) {
+	hierarchies(t, func(t *testing.T, l Layout) {
+		rel := ownCgroup(t, l)
+		var victims []*child
+		for range keptVictims + 2 {
+			victims = append(victims, startIn(t, "sleep", l.dir(rel)))
+		}
+		before := len(openDescriptors())
+		if n, err := l.Kill(rel); n != len(victims) || err != nil {
+			t.Errorf("killed %d, %v; want %d", n, err, len(victims))
+		}
+		if n := len(openDescriptors()); n > before {
+			t.Errorf("%d descriptors are left open", n-before)
+		}
+		for _, c := range victims {
+			c.killed(t)
+		}
+	})
+}
+
+func TestProcsOfNestedCgroups(t *testing.T) {
+	dir := t.TempDir()
+	deep := "memory/a"
+	files := map[string]string{"memory/cgroup.procs": "", "memory/a/cgroup.procs": "9\n"}
+	for i := range treeDepth {
+		deep += "/b"
+		files[deep+"/cgroup.procs"] = ""
+		if i == treeDepth-2 {
+			files[deep+"/cgroup.procs"] = "7\n"
+		}
+	}
+	write(t, dir, files)
+	l, err := Detect(Root(dir), "/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pids, err := l.Procs("/a"); err == nil || errors.Is(err, ErrGone) {
+		t.Errorf("nested too deep to be seen: %v, %v; want an error", pids, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, deep)); err != nil {
+		t.Fatal(err)
+	}
+	if pids, err := l.Procs("/a"); !slices.Equal(pids, []int{7, 9}) || err != nil {
+		t.Errorf("got %v, %v", pids, err)
+	}
+}
+
+func TestKillRefuses(t *testing.T) {
+	hierarchies(t, func(t *testing.T, l Layout) {
+		self, err := l.OfPID(os.Getpid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		bystander := startIn(t, "sleep")
+		for _, rel := range []string{
+			"", "/", ".", "..", "//", "/..", "/../..", "/a/..", "a/../b", "../" + filepath.Base(l.dir("/")), "/kubepods/../", "/./", "a\x00b",
+		} {
+			if n, err := l.Kill(rel); n != 0 || err == nil || errors.Is(err, ErrGone) {
+				t.Errorf("Kill(%q) = %d, %v; want a refusal", rel, n, err)
+			}
+		}
+		// On this machine its own cgroup may be the root, which is refused anyway.
+		for rel := self; rel != "/"; rel = filepath.Dir(rel) {
+			if n, err := l.Kill(rel); n != 0 || err == nil {
+				t.Errorf("Kill(%q) = %d, %v, with this process in it", rel, n, err)
+			}
+		}
+		if _, err := l.Kill("/criguard-test-not-there"); !errors.Is(err, ErrGone) || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("not there: %v, want ErrGone", err)
+		}
+		if !bystander.alive() {
+			t.Error("a bystander was killed")
+		}
+	})
+}
+
+func TestKillRefusesItsOwnCgroup(t *testing.T) {
+	hierarchies(t, func(t *testing.T, l Layout) {
+		rel := ownCgroup(t, l)
+		makeCgroup(t, l.dir(rel+"/below"))
+		c := startIn(t, "sleep", l.dir(rel+"/below"))
+		// A procfs that shows that process as this one.
+		proc := t.TempDir()
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(c.pid()) + "/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, proc, map[string]string{"self/cgroup": string(text)})
+		l.proc = Proc(proc)
+		for _, rel := range []string{rel, rel + "/below"} {
+			if n, err := l.Kill(rel); n != 0 || err == nil {
+				t.Errorf("Kill(%q) = %d, %v, with this process in it", rel, n, err)
+			}
+		}
+		if !c.alive() {
+			t.Error("killed")
+		}
+	})
+}
+
+// A PID that was listed and then given to a process elsewhere is not hit: neither
+// through the pidfd, nor by the PID.
+func TestSignalLooksAgain(t *testing.T) {
+	hierarchies(t, func(t *testing.T, l Layout) {
+		rel := ownCgroup(t, l)
+		elsewhere := startIn(t, "sleep")
+		inside := []*child{startIn(t, "sleep", l.dir(rel)), startIn(t, "sleep", l.dir(rel))}
+		v := victims{layout: l, rel: rel, sent: map[int]bool{}}
+		if err := v.signal(elsewhere.pid()); err != nil || v.count != 0 {
+			t.Errorf("signalled %d, %v", v.count, err)
+		}
+		if err := v.hit(elsewhere.pid(), -1); err != nil || v.count != 0 {
+			t.Errorf("hit %d, %v", v.count, err)
+		}
+		sibling := victims{layout: l, rel: rel + "-2", sent: map[int]bool{}}
+		if err := sibling.signal(inside[0].pid()); err != nil || sibling.count != 0 {
+			t.Errorf("a cgroup whose name only begins alike: signalled %d, %v", sibling.count, err)
+		}
+		if !elsewhere.alive() || !inside[0].alive() {
+			t.Fatal("killed what is not in the cgroup")
+		}
+		if err := v.signal(inside[0].pid()); err != nil || v.count != 1 {
+			t.Errorf("signalled %d, %v; want 1", v.count, err)
+		}
+		if err := v.hit(inside[1].pid(), -1); err != nil || v.count != 2 {
+			t.Errorf("before linux 5.3: hit %d, %v; want 2", v.count, err)
+		}
+		for _, c := range inside {
+			c.killed(t)
+			if err := v.signal(c.pid()); err != nil || v.count != 2 {
+				t.Errorf("an ended process: %d, %v", v.count, err)
+			}
+		}
+		v.release()
+		sibling.release()
+	})
+}
+
+// The cgroup of a pod that was removed may be made again, for another pod.
+func TestKillReachesOneIncarnationOnly(t *testing.T) {
+	hierarchies(t, func(t *testing.T, l Layout) {
+		rel := ownCgroup(t, l)
+		old, err := l.openTree(rel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer old.close()
+		if err := os.Remove(l.dir(rel)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(l.dir(rel), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		c := startIn(t, "sleep", l.dir(rel))
+		v := victims{layout: l, rel: rel, sent: map[int]bool{}}
+		if _, err := v.killAtOnce(old); !errors.Is(err, ErrGone) {
+			t.Errorf("at once: %v, want ErrGone", err)
+		}
+		if err := v.killEach(old); !errors.Is(err, ErrGone) || v.count != 0 {
+			t.Errorf("one by one: %d, %v; want ErrGone", v.count, err)
+		}
+		if !c.alive() {
+			t.Error("killed in another cgroup than was meant")
+		}
+	})
+}
+
+func TestKillThawsFirst(t *testing.T) {
+	l := realV1(t)
+	if l.v1["freezer"] == "" {
+		t.Skip("needs the v1 freezer controller (CONFIG_CGROUP_FREEZER)")
+	}
+	rel := ownCgroup(t, l, "freezer")
+	freezer := l.Dir("freezer", rel)
+	c := startIn(t, "sleep", l.dir(rel), freezer)
+	if err := os.WriteFile(freezer+"/freezer.state", []byte("FROZEN"), 0); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a frozen cgroup", func() bool {
+		b, err := os.ReadFile(freezer + "/freezer.state")
+		return err == nil && string(b) == "FROZEN\n"
+	})
+	if n, err := l.Kill(rel); n != 1 || err != nil {
+		t.Fatalf("killed %d, %v", n, err)
+	}
+	c.killed(t)
+}
+
+func TestKillReleasesBigVictims(t *testing.T) {
+	hierarchies(t, func(t *testing.T, l Layout) {
+		rel := ownCgroup(t, l)
+		c := startIn(t, "allocate:"+strconv.Itoa(2*bigVictim), l.dir(rel))
+		c.run(t)
+		c.done(t)
+		if got := l.resident(c.pid()); got < 2*bigVictim {
+			t.Errorf("resident %d bytes, want %d", got, 2*bigVictim)
+		}
+		if n, err := l.Kill(rel); n != 1 || err != nil {
+			t.Errorf("killed %d, %v", n, err)
+		}
+		c.killed(t)
+		if got := l.resident(c.pid()); got != 0 {
+			t.Errorf("resident %d bytes after its end", got)
+		}
+	})
+}
+
+// A v2 hierarchy of plain files, as there is no telling what a real one does with them.
+func TestKillOfACapturedTree(t *testing.T) {
+	live := startIn(t, "sleep")
+	pid := strconv.Itoa(live.pid())
+	tree := func(t *testing.T, files map[string]string) (Layout, string) {
+		t.Helper()
+		dir := t.TempDir()
+		files["cgroup.controllers"] = "memory\n"
+		write(t, filepath.Join(dir, "cgroup"), files)
+		write(t, filepath.Join(dir, "proc"), map[string]string{pid + "/cgroup": "0::/elsewhere\n", "self/cgroup": "0::/me\n"})
+		l, err := Detect(Root(filepath.Join(dir, "cgroup")), Proc(filepath.Join(dir, "proc")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, l.root
+	}
+	t.Run("cgroup.kill", func(t *testing.T) {
+		l, root := tree(t, map[string]string{"a/cgroup.procs": pid + "\n", "a/cgroup.kill": "", "a/b/cgroup.procs": "0\n"})
+		if n, err := l.Kill("/a"); n != 1 || err != nil {
+			t.Errorf("killed %d, %v", n, err)
+		}
+		if b, err := os.ReadFile(root + "/a/cgroup.kill"); string(b) != "1" || err != nil {
+			t.Errorf("wrote %q, %v", b, err)
+		}
+	})
+	t.Run("without it", func(t *testing.T) {
+		l, _ := tree(t, map[string]string{"a/cgroup.procs": pid + "\n"})
+		if n, err := l.Kill("a"); n != 0 || err != nil {
+			t.Errorf("killed %d, %v: the process is in another cgroup by now", n, err)
+		}
+	})
+	t.Run("not written", func(t *testing.T) {
+		l, root := tree(t, map[string]string{"a/cgroup.procs": ""})
+		if err := os.Mkdir(root+"/a/cgroup.kill", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Kill("/a"); err == nil || !strings.Contains(err.Error(), `kill cgroup "/a"`) {
+			t.Errorf("got %v", err)
+		}
+	})
+	if !live.alive() {
+		t.Error("a process that is not in the tree was killed")
+	}
+}
+
+func TestPopulated(t *testing.T) {
+	v2 := testTree(t, "6.1-v2-systemd")
+	for rel, want := range map[string]bool{"/kubepods.slice": true, "/kubepods.slice/kubepods-besteffort.slice": false} {
+		if got, err := v2.Populated(rel); got != want || err != nil {
+			t.Errorf("v2 %s: %t, %v; want %t", rel, got, err, want)
+		}
+	}
+	v1 := testTree(t, "6.18-hybrid-cgroupfs")
+	for rel, want := range map[string]bool{"/kubepods": true, "/kubepods/besteffort": false} {
+		if got, err := v1.Populated(rel); got != want || err != nil {
+			t.Errorf("v1 %s: %t, %v; want %t", rel, got, err, want)
+		}
+	}
+	if pids, err := v1.Procs("/kubepods"); !slices.Equal(pids, []int{4321, 4400}) || err != nil {
+		t.Errorf("processes %v, %v", pids, err)
+	}
+	for _, l := range []Layout{v1, v2} {
+		if _, err := l.Populated("/gone"); !errors.Is(err, ErrGone) {
+			t.Errorf("%s: %v, want ErrGone", l.Version, err)
+		}
+		if _, err := l.Procs("/gone"); !errors.Is(err, ErrGone) {
+			t.Errorf("%s: %v, want ErrGone", l.Version, err)
+		}
+	}
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"cgroup.controllers": "", "a/cgroup.events": "frozen 0\n"})
+	odd, err := Detect(Root(dir), "/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := odd.Populated("/a"); err == nil {
+		t.Errorf("cgroup.events without a word of it: %t", got)
+	}
+}
+
+// A process that has ended is in no list, and its cgroup is empty, before its
+// parent has reaped it.
+func TestPopulatedWithoutZombies(t *testing.T) {
+	hierarchies(t, func(t *testing.T, l Layout) {
+		rel := ownCgroup(t, l)
+		null, err := os.Open("/dev/null")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer null.Close()
+		// Started by hand, as exec would reap it.
+		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{Files: []*os.File{null, null, null}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(l.dir(rel)+"/cgroup.procs", []byte(strconv.Itoa(p.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := l.Kill(rel); n != 1 || err != nil {
+			t.Errorf("killed %d, %v", n, err)
+		}
+		await(t, "an empty cgroup", func() bool {
+			populated, err := l.Populated(rel)
+			return err == nil && !populated
+		})
+		if err := unix.Kill(p.Pid, 0); err != nil {
+			t.Errorf("the process is no zombie: %v", err)
+		}
+		if n, err := l.Kill(rel); n != 0 || err != nil {
+			t.Errorf("killed %d zombies, %v", n, err)
+		}
+		if _, err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func BenchmarkKill(b *testing.B) {
+	l := realV1(b)
+	rel := ownCgroup(b, l)
+	for b.Loop() {
+		b.StopTimer()
+		c := startIn(b, "sleep", l.dir(rel))
+		b.StartTimer()
+		if n, err := l.Kill(rel); n != 1 || err != nil {
+			b.Fatal(n, err)
+		}
+		b.StopTimer()
+		<-c.ended
+		b.StartTimer()
+	}
+}

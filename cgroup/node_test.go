@@ -1,0 +1,399 @@
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func openNode(t testing.TB, l Layout, pods string) *Node {
+	t.Helper()
+	n, err := OpenNode(l, pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	return n
+}
+
+func TestNodeReadsCapturedTrees(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		pods             string
+		root, podsMemory Memory
+		pids             Pids
+		memory, io       Stall
+		noPSI            bool
+	}{
+		"6.18-hybrid-cgroupfs": {
+			pods: "/kubepods", podsMemory: Memory{700 * mib, 100 * mib, 20000 * mib},
+			// 900 of 4096 is a larger part than some hundred of 32768.
+			pids: Pids{900, 4096}, root: Memory{Limit: -1},
+		},
+		"6.1-v2-systemd": {
+			pods: "/kubepods.slice", podsMemory: Memory{700 * mib, 100 * mib, 3865470566},
+			root: Memory{(4028416 - 512000) << 10, 1024 * mib, -1}, pids: Pids{412, 31263},
+			memory: Stall{9123456 * time.Microsecond, 7000001 * time.Microsecond}, io: Stall{12 * time.Microsecond, 11 * time.Microsecond},
+		},
+		"5.10-v1-cgroupfs": {
+			pods: "/kubepods", podsMemory: Memory{256 * mib, 64 * mib, -1},
+			root: Memory{1536 * mib, 512 * mib, -1}, pids: Pids{131, 15700}, noPSI: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := openNode(t, testTree(t, name), c.pods)
+			root, err := n.Memory()
+			if err != nil || root.Limit != -1 || root.WorkingSet() <= 0 {
+				t.Errorf("root memory %+v, %v", root, err)
+			}
+			if c.root.Usage != 0 && root != c.root {
+				t.Errorf("root memory %+v, want %+v", root, c.root)
+			}
+			if got, err := n.PodsMemory(); got != c.podsMemory || err != nil {
+				t.Errorf("pods memory %+v, %v; want %+v", got, err, c.podsMemory)
+			}
+			if got, err := n.Pids(); got != c.pids || err != nil {
+				t.Errorf("tasks %+v, %v; want %+v", got, err, c.pids)
+			}
+			memory, err := n.MemoryStall()
+			if c.noPSI {
+				if !errors.Is(err, ErrUnsupported) {
+					t.Errorf("without PSI: %v, want ErrUnsupported", err)
+				}
+				return
+			}
+			io, ioErr := n.IOStall()
+			if err != nil || ioErr != nil || memory.Full < 0 || io.Full < 0 {
+				t.Errorf("stalls %+v, %v, %+v, %v", memory, err, io, ioErr)
+			}
+			if c.memory.Full != 0 && (memory != c.memory || io != c.io) {
+				t.Errorf("stalls %+v and %+v, want %+v and %+v", memory, io, c.memory, c.io)
+			}
+		})
+	}
+}
+
+func TestNodeWithoutThings(t *testing.T) {
+	files := func() map[string]string {
+		return map[string]string{
+			"cgroup/memory/cgroup.procs": "", "cgroup/memory/memory.usage_in_bytes": "4096\n",
+			"cgroup/memory/memory.stat":     "total_inactive_file 1024\n",
+			"proc/meminfo":                  "MemTotal: 8 kB\nMemFree: 4 kB\n",
+			"proc/loadavg":                  "0 0 0 1/10 7\n",
+			"proc/sys/kernel/pid_max":       "100\n",
+			"proc/sys/kernel/threads-max":   "200\n",
+			"cgroup/memory/p/cgroup.procs":  "",
+			"cgroup/memory/p/memory.stat":   "total_inactive_file 9999\n",
+			"cgroup/pids/cgroup.procs":      "",
+			"cgroup/pids/p/pids.max":        "5\n",
+			"cgroup/pids/p/pids.current":    "4\n",
+			"cgroup/freezer/cgroup.procs":   "",
+			"proc/pressure/memory":          "some total=1\n",
+			"cgroup/freezer/p/cgroup.procs": "",
+		}
+	}
+	open := func(t *testing.T, change func(map[string]string)) *Node {
+		t.Helper()
+		dir, f := t.TempDir(), files()
+		change(f)
+		write(t, dir, f)
+		l, err := Detect(Root(filepath.Join(dir, "cgroup")), Proc(filepath.Join(dir, "proc")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return openNode(t, l, "/p")
+	}
+	t.Run("everything there", func(t *testing.T) {
+		n := open(t, func(map[string]string) {})
+		if m, err := n.Memory(); m != (Memory{4096, 1024, -1}) || err != nil {
+			t.Errorf("memory %+v, %v", m, err)
+		}
+		if p, err := n.Pids(); p != (Pids{4, 5}) || err != nil {
+			t.Errorf("tasks %+v, %v", p, err)
+		}
+	})
+	t.Run("no MemAvailable", func(t *testing.T) {
+		n := open(t, func(map[string]string) {})
+		m, err := n.MemInfo()
+		if m.Available != -1 || m.Total != 8<<10 || err != nil {
+			t.Errorf("meminfo %+v, %v", m, err)
+		}
+		if once, err := ReadMemInfo(n.layout); once != m || err != nil {
+			t.Errorf("read once: %+v, %v; want %+v", once, err, m)
+		}
+	})
+	t.Run("no MemTotal", func(t *testing.T) {
+		n := open(t, func(f map[string]string) { f["proc/meminfo"] = "MemFree: 4 kB\n" })
+		if m, err := n.MemInfo(); err == nil {
+			t.Errorf("meminfo %+v", m)
+		}
+	})
+	t.Run("no inactive pages told", func(t *testing.T) {
+		n := open(t, func(f map[string]string) { f["cgroup/memory/memory.stat"] = "inactive_file 1024\n" })
+		if m, err := n.Memory(); err == nil {
+			t.Errorf("memory %+v: page cache would pass for used memory", m)
+		}
+	})
+	t.Run("usage is no number", func(t *testing.T) {
+		n := open(t, func(f map[string]string) { f["cgroup/memory/memory.usage_in_bytes"] = "x\n" })
+		if m, err := n.Memory(); err == nil {
+			t.Errorf("memory %+v", m)
+		}
+	})
+	t.Run("no memory controller", func(t *testing.T) {
+		n := open(t, func(f map[string]string) {
+			for name := range f {
+				if strings.HasPrefix(name, "cgroup/memory/") {
+					delete(f, name)
+				}
+			}
+		})
+		if _, err := n.Memory(); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("memory: %v, want ErrUnsupported", err)
+		}
+		if _, err := n.PodsMemory(); !errors.Is(err, ErrGone) {
+			t.Errorf("pods memory: %v, want ErrGone", err)
+		}
+		if _, err := n.MemInfo(); err != nil {
+			t.Errorf("meminfo: %v", err)
+		}
+	})
+	t.Run("no limit of the pods'", func(t *testing.T) {
+		n := open(t, func(f map[string]string) { f["cgroup/pids/p/pids.max"] = "max\n" })
+		if p, err := n.Pids(); p != (Pids{10, 100}) || err != nil {
+			t.Errorf("tasks %+v, %v; want the node's", p, err)
+		}
+	})
+	t.Run("no pids controller", func(t *testing.T) {
+		n := open(t, func(f map[string]string) {
+			delete(f, "cgroup/pids/p/pids.max")
+			delete(f, "proc/sys/kernel/pid_max")
+		})
+		if p, err := n.Pids(); p != (Pids{10, 200}) || err != nil {
+			t.Errorf("tasks %+v, %v; want the node's", p, err)
+		}
+	})
+	t.Run("no limits at all", func(t *testing.T) {
+		n := open(t, func(f map[string]string) {
+			delete(f, "proc/sys/kernel/pid_max")
+			delete(f, "proc/sys/kernel/threads-max")
+		})
+		if _, err := n.Pids(); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("tasks: %v, want ErrUnsupported", err)
+		}
+	})
+	t.Run("odd limits", func(t *testing.T) {
+		n := open(t, func(f map[string]string) {
+			f["proc/sys/kernel/pid_max"], f["proc/sys/kernel/threads-max"] = "x\n", "0\n"
+		})
+		if p, err := n.Pids(); err == nil {
+			t.Errorf("tasks %+v", p)
+		}
+	})
+	t.Run("odd loadavg", func(t *testing.T) {
+		n := open(t, func(f map[string]string) { f["proc/loadavg"] = "0 0 0\n" })
+		if p, err := n.Pids(); err == nil {
+			t.Errorf("tasks %+v", p)
+		}
+	})
+	t.Run("no full stalls", func(t *testing.T) {
+		n := open(t, func(map[string]string) {})
+		if s, err := n.MemoryStall(); err == nil || errors.Is(err, ErrUnsupported) {
+			t.Errorf("stall %+v, %v; want an error of reading", s, err)
+		}
+		if _, err := n.IOStall(); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("stall: %v, want ErrUnsupported", err)
+		}
+	})
+	t.Run("no pods cgroup", func(t *testing.T) {
+		n := open(t, func(map[string]string) {})
+		n.SetPods("")
+		if _, err := n.PodsMemory(); !errors.Is(err, ErrGone) || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("pods memory: %v, want ErrGone", err)
+		}
+		if p, err := n.Pids(); p != (Pids{10, 100}) || err != nil {
+			t.Errorf("tasks %+v, %v; want the node's", p, err)
+		}
+	})
+	t.Run("no meminfo", func(t *testing.T) {
+		l := testTree(t, "6.1-v2-systemd")
+		l.proc = Proc(t.TempDir())
+		if _, err := OpenNode(l, ""); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := ReadMemInfo(l); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestPidsTighter(t *testing.T) {
+	for name, c := range map[string]struct{ node, pods, want Pids }{
+		"no limit of the pods'": {Pids{100, 1000}, Pids{50, -1}, Pids{100, 1000}},
+		"nothing known":         {Pids{100, 1000}, Pids{}, Pids{100, 1000}},
+		"the node's is nearer":  {Pids{950, 1000}, Pids{50, 100}, Pids{950, 1000}},
+		"the pods' is nearer":   {Pids{100, 1000}, Pids{95, 100}, Pids{95, 100}},
+		"the same part":         {Pids{500, 1000}, Pids{50, 100}, Pids{500, 1000}},
+		"many tasks of the host's are not the pods'": {
+			// min(limits) − all tasks would leave nothing here, and stop a pod for it.
+			Pids{900, 32768}, Pids{50, 900}, Pids{50, 900},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.node.tighter(c.pods); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// A pods cgroup comes, goes, and comes again, under one open Node.
+func TestNodeFollowsThePodsCgroup(t *testing.T) {
+	l := realV1(t)
+	rel := ownCgroup(t, l, "pids")
+	n := openNode(t, l, rel)
+	first, err := n.PodsMemory()
+	if err != nil || first.Limit != -1 {
+		t.Fatal(first, err)
+	}
+	before, err := n.Pids()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{l.Dir("memory", rel), l.Dir("pids", rel)} {
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := n.PodsMemory(); !errors.Is(err, ErrGone) {
+		t.Errorf("removed: %v, want ErrGone", err)
+	}
+	if p, err := n.Pids(); err != nil || p.Max != before.Max {
+		t.Errorf("removed: tasks %+v, %v; want the node's", p, err)
+	}
+	for _, dir := range []string{l.Dir("memory", rel), l.Dir("pids", rel)} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(l.Dir("memory", rel)+"/memory.limit_in_bytes", []byte("67108864"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(l.Dir("pids", rel)+"/pids.max", []byte("64"), 0); err != nil {
+		t.Fatal(err)
+	}
+	startIn(t, "sleep", l.Dir("pids", rel))
+	if m, err := n.PodsMemory(); err != nil || m.Limit != 64<<20 {
+		t.Errorf("made anew: %+v, %v; want its own limit", m, err)
+	}
+	if p, err := n.Pids(); err != nil || p.Max != 64 || p.Current < 1 {
+		t.Errorf("made anew: tasks %+v, %v; want the pods'", p, err)
+	}
+}
+
+func TestReadAgainFollowsAFileMadeAnew(t *testing.T) {
+	l := realV1(t)
+	rel := ownCgroup(t, l)
+	f, err := openFile(l.dir(rel) + "/memory.limit_in_bytes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	var buf []byte
+	if err := os.Remove(l.dir(rel)); err != nil {
+		t.Fatal(err)
+	}
+	for _, read := range []func(*[]byte) ([]byte, error){f.read, f.readAgain} {
+		if b, err := read(&buf); !errors.Is(err, ErrGone) {
+			t.Errorf("removed: %q, %v; want ErrGone", b, err)
+		}
+	}
+	if err := os.Mkdir(l.dir(rel), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(l.dir(rel)+"/memory.limit_in_bytes", []byte("65536"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.read(&buf); !errors.Is(err, ErrGone) {
+		t.Errorf("read looked the name up: %v", err)
+	}
+	for range 2 {
+		if b, err := f.readAgain(&buf); parseNumber(b) != 65536 || err != nil {
+			t.Errorf("made anew: %q, %v", b, err)
+		}
+	}
+}
+
+func TestNodeReadingAllocatesNothing(t *testing.T) {
+	l := realV1(t)
+	n := openNode(t, l, ownCgroup(t, l, "pids"))
+	for name, read := range map[string]func() error{
+		"MemInfo":     func() error { _, err := n.MemInfo(); return err },
+		"Memory":      func() error { _, err := n.Memory(); return err },
+		"PodsMemory":  func() error { _, err := n.PodsMemory(); return err },
+		"Pids":        func() error { _, err := n.Pids(); return err },
+		"MemoryStall": func() error { _, err := n.MemoryStall(); return err },
+		"IOStall":     func() error { _, err := n.IOStall(); return err },
+	} {
+		var err error
+		if got := testing.AllocsPerRun(50, func() { err = errors.Join(err, read()) }); got != 0 {
+			t.Errorf("%s: %v allocations", name, got)
+		}
+		if err != nil && !errors.Is(err, ErrUnsupported) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A buffer that was too small would cut a number short, and that would be a smaller
+// number.
+func TestReadingNeverCuts(t *testing.T) {
+	dir := t.TempDir()
+	long := strings.Repeat("x 1\n", firstBuffer) + "total_inactive_file 12345"
+	write(t, dir, map[string]string{"long": long, "endless": strings.Repeat("x", maxBuffer)})
+	f, err := openFile(dir + "/long")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	var buf []byte
+	b, err := f.read(&buf)
+	if err != nil || len(b) != len(long) || parseKey(b, "total_inactive_file") != 12345 {
+		t.Errorf("read %d of %d bytes, %v", len(b), len(long), err)
+	}
+	endless, err := openFile(dir + "/endless")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endless.close()
+	if _, err := endless.read(&buf); err == nil {
+		t.Error("a file without an end was read")
+	}
+}
+
+func BenchmarkNode(b *testing.B) {
+	l := realV1(b)
+	n := openNode(b, l, "")
+	for _, r := range []struct {
+		name string
+		read func() error
+	}{
+		{"MemInfo", func() error { _, err := n.MemInfo(); return err }},
+		{"Memory", func() error { _, err := n.Memory(); return err }},
+		{"Pids", func() error { _, err := n.Pids(); return err }},
+		{"MemoryStall", func() error { _, err := n.MemoryStall(); return err }},
+	} {
+		b.Run(r.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := r.read(); err != nil {
+					b.Skipf("needs PSI (linux 4.20 with psi=1): %v", err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,208 @@
+package cgroup
+
+import (
+	"math"
+	"os"
+	"strconv"
+	"testing"
+)
+
+func TestParseNumber(t *testing.T) {
+	for in, want := range map[string]int64{
+		"0\n": 0, "42": 42, "42\n": 42, "42 kB": 42, "007": 7,
+		"9223372036854775807\n": math.MaxInt64, "9223372036854771712\n": 9223372036854771712,
+		"9223372036854775808": -1, "18446744073709551615": -1, "99999999999999999999999": -1,
+		"": -1, "\n": -1, " 1": -1, "max\n": -1, "-1": -1, "+1": -1, "1x": -1, "0x10": -1, "1.5": -1, "\x00": -1,
+	} {
+		if got := parseNumber([]byte(in)); got != want {
+			t.Errorf("parseNumber(%q) = %d, want %d", in, got, want)
+		}
+	}
+}
+
+func TestParseKey(t *testing.T) {
+	const stat = "cache 1\ninactive_file 2\n\ntotal_inactive_file 3\nodd\nswap\tx\ntotal_swap x\nlast 9"
+	for key, want := range map[string]int64{
+		"cache": 1, "inactive_file": 2, "total_inactive_file": 3, "last": 9,
+		"odd": -1, "total_swap": -1, "swap": -1, "file": -1, "total": -1, "absent": -1,
+	} {
+		if got := parseKey([]byte(stat), key); got != want {
+			t.Errorf("parseKey(%q) = %d, want %d", key, got, want)
+		}
+	}
+}
+
+func TestParseLimit(t *testing.T) {
+	for in, want := range map[string]int64{
+		"max\n": -1, "9223372036854771712\n": -1, "9223372036854710272\n": -1, // none, with pages of 4 and 64 KiB
+		"0\n": 0, "1048576\n": 1 << 20, "": -1,
+	} {
+		if got := parseLimit([]byte(in)); got != want {
+			t.Errorf("parseLimit(%q) = %d, want %d", in, got, want)
+		}
+	}
+}
+
+func TestParseMemInfo(t *testing.T) {
+	absent := MemInfo{-1, -1, -1, -1, -1, -1}
+	with := func(set func(*MemInfo)) MemInfo {
+		m := absent
+		set(&m)
+		return m
+	}
+	for name, c := range map[string]struct {
+		in   string
+		want MemInfo
+	}{
+		"whole": {
+			"MemTotal:  4028416 kB\nMemFree: 512000 kB\nMemAvailable: 2097152 kB\nActive(file): 1 kB\nInactive(file): 1048576 kB\nSwapTotal: 4 kB\nSwapFree: 0 kB\n",
+			MemInfo{4028416 << 10, 512000 << 10, 2097152 << 10, 1048576 << 10, 4 << 10, 0},
+		},
+		"before linux 3.14 there is no MemAvailable": {
+			"MemTotal: 8 kB\nMemFree: 4 kB\n", with(func(m *MemInfo) { m.Total, m.Free = 8<<10, 4<<10 }),
+		},
+		"zero is not absent":      {"SwapTotal: 0 kB\n", with(func(m *MemInfo) { m.SwapTotal = 0 })},
+		"empty":                   {"", absent},
+		"no unit":                 {"MemTotal: 8", with(func(m *MemInfo) { m.Total = 8 << 10 })},
+		"malformed numbers":       {"MemTotal: x kB\nMemFree: -4 kB\nMemAvailable:\nSwapFree 4 kB\n", absent},
+		"more than can be":        {"MemTotal: 9223372036854775807 kB\n", absent},
+		"unknown lines":           {"Hugepagesize: 2048 kB\nDirectMap4k: 1 kB\ngarbage\n::\nMemFree: 1 kB", with(func(m *MemInfo) { m.Free = 1 << 10 })},
+		"a longer key is another": {"MemTotalX: 8 kB\nXMemTotal: 8 kB\n", absent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := parseMemInfo([]byte(c.in)); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestParseStall(t *testing.T) {
+	for name, c := range map[string]struct {
+		in         string
+		some, full int64 // microseconds; −1 absent
+	}{
+		"both":             {"some avg10=1.52 avg60=0.87 avg300=0.33 total=9123456\nfull avg10=1.10 avg60=0.51 avg300=0.20 total=7000001\n", 9123456, 7000001},
+		"cpu before 5.13":  {"some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n", 12, -1},
+		"zero":             {"some total=0\nfull total=0\n", 0, 0},
+		"empty":            {"", -1, -1},
+		"no total":         {"some avg10=0.00\nfull\n", -1, -1},
+		"malformed":        {"some avg10=0.00 total=x\nfull avg10=0.00 total=\n", -1, -1},
+		"too long a time":  {"some total=9223372036854775\nfull total=9223372036854776\n", 9223372036854775, -1},
+		"unknown lines":    {"most total=3\n\nfull total=4", -1, 4},
+		"a word is a word": {"fully avg10=0.00 total=3\nsome total=1\n", 1, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := parseStall([]byte(c.in))
+			micros := func(d int64) int64 {
+				if d < 0 {
+					return -1
+				}
+				return d / 1000
+			}
+			if micros(int64(got.Some)) != c.some || micros(int64(got.Full)) != c.full {
+				t.Errorf("got %+v, want some %d, full %d", got, c.some, c.full)
+			}
+		})
+	}
+}
+
+func TestParseTasks(t *testing.T) {
+	for in, want := range map[string]int64{
+		"0.48 0.23 0.14 2/95 24792\n": 95, "0.00 0.00 0.00 1/0 1\n": 0,
+		"": -1, "0.48 0.23 0.14": -1, "0.48 0.23 0.14 95 24792": -1, "0.48 0.23 0.14 2/x 1": -1,
+		"1/2 3/4 5/6 x/7 8": -1, "1/2": -1, "0.1 0.2 0.3 /5 1": -1,
+	} {
+		if got := parseTasks([]byte(in)); got != want {
+			t.Errorf("parseTasks(%q) = %d, want %d", in, got, want)
+		}
+	}
+}
+
+func TestParseProcs(t *testing.T) {
+	got := parseProcs([]byte("1\n0\nx\n-3\n4194304\n4194305\n99\n"))
+	if want := []int{1, 4194304, 99}; len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+		t.Errorf("got %v, want %v: 0 is a process of another PID namespace, the rest are no PIDs", got, want)
+	}
+}
+
+// addFiles adds files of the captured trees to a corpus.
+func addFiles(f *testing.F, paths ...string) {
+	f.Helper()
+	for _, tree := range []string{"6.18-hybrid-cgroupfs", "6.1-v2-systemd", "5.10-v1-cgroupfs"} {
+		for _, path := range paths {
+			if b, err := os.ReadFile("testdata/" + tree + "/" + path); err == nil {
+				f.Add(b)
+			}
+		}
+	}
+	f.Add([]byte(""))
+	f.Add([]byte("\n\n"))
+}
+
+func FuzzMemInfo(f *testing.F) {
+	addFiles(f, "proc/meminfo")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := parseMemInfo(b)
+		for _, v := range []int64{m.Total, m.Free, m.Available, m.InactiveFile, m.SwapTotal, m.SwapFree} {
+			if v != -1 && (v < 0 || v%1024 != 0) {
+				t.Fatalf("%+v", m)
+			}
+		}
+	})
+}
+
+func FuzzMemoryStat(f *testing.F) {
+	addFiles(f, "sys/fs/cgroup/memory/memory.stat", "sys/fs/cgroup/memory.stat", "sys/fs/cgroup/kubepods.slice/memory.events",
+		"sys/fs/cgroup/kubepods.slice/cgroup.events")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, key := range []string{"inactive_file", "total_inactive_file", "total_swap", "populated"} {
+			got := parseKey(b, key)
+			if got < -1 {
+				t.Fatalf("%s = %d", key, got)
+			}
+			// What is put in front is what is found.
+			if found := parseKey(append([]byte(key+" 7\n"), b...), key); found != 7 {
+				t.Fatalf("%s 7 in front was read as %d", key, found)
+			}
+		}
+	})
+}
+
+func FuzzNumber(f *testing.F) {
+	for _, s := range []string{"0", "12\n", "max\n", "9223372036854775807", "9223372036854775808"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n := parseNumber(b)
+		if n < -1 || parseLimit(b) < -1 {
+			t.Fatal(n)
+		}
+		if want, err := strconv.ParseUint(string(b), 10, 63); err == nil && n != int64(want) {
+			t.Fatalf("%q: %d, want %d", b, n, want)
+		}
+	})
+}
+
+func FuzzStall(f *testing.F) {
+	addFiles(f, "proc/pressure/memory", "proc/pressure/io")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if s := parseStall(b); s.Some < -1 || s.Full < -1 {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+func FuzzTasks(f *testing.F) {
+	addFiles(f, "proc/loadavg")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if n := parseTasks(b); n < -1 {
+			t.Fatal(n)
+		}
+		for _, pid := range parseProcs(b) {
+			if pid <= 0 || pid > maxPID {
+				t.Fatal(pid)
+			}
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStatfs(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Statfs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	if s.Device != st.Dev || s.Total <= 0 || s.Available < 0 || s.Available > s.Total || s.InodesFree > s.Inodes {
+		t.Errorf("got %+v of device %d", s, st.Dev)
+	}
+	if proc, err := Statfs("/proc"); err != nil || proc.Device == s.Device || proc.Total != 0 {
+		t.Errorf("/proc is on device %d with %d bytes, %v", proc.Device, proc.Total, err)
+	}
+}
+
+func TestStatfsOfWhatIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	want, err := Statfs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, below := range []string{"a/b/c", "file/below/it"} {
+		path := filepath.Join(dir, below)
+		if _, err := Statfs(path); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			t.Errorf("%s: %v, want that it is not there", below, err)
+		}
+		if got, err := StatfsNearest(path); err != nil || got.Device != want.Device || got.Total != want.Total {
+			t.Errorf("%s: got %+v, %v; want the directory's", below, got, err)
+		}
+	}
+	if got, err := StatfsNearest("/no/such/path"); err != nil || got.Total == 0 {
+		t.Errorf("climbing to the root: %+v, %v", got, err)
+	}
+	if _, err := StatfsNearest("no/such/relative/path"); err != nil {
+		t.Errorf("a relative path climbs to the working directory: %v", err)
+	}
+}
+
+func TestSpaceOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   unix.Statfs_t
+		want Space
+	}{
+		"blocks of the fragment size": {
+			unix.Statfs_t{Bsize: 1 << 20, Frsize: 4096, Blocks: 100, Bfree: 60, Bavail: 50, Files: 10, Ffree: 3},
+			Space{7, 409600, 204800, 10, 3},
+		},
+		"without a fragment size": {unix.Statfs_t{Bsize: 512, Blocks: 4, Bavail: 2}, Space{7, 2048, 1024, 0, 0}},
+		"without any size":        {unix.Statfs_t{Blocks: 4, Bavail: 2}, Space{Device: 7}},
+		"unlimited": {
+			unix.Statfs_t{Frsize: 4096, Blocks: math.MaxUint64, Bavail: math.MaxUint64, Files: math.MaxUint64, Ffree: math.MaxUint64},
+			Space{7, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := spaceOf(&c.in, 7); got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,139 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/criguard/criguard/cri"
+)
+
+// Each removal looks once more.
+func TestCollectLooksOnceMore(t *testing.T) {
+	t.Parallel()
+	t.Run("a container that runs by now", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(2, 10)
+		w.rt.containers[1].State = cri.Created
+		w.rt.faults["RemoveContainer a"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.containers[1].State = cri.Running
+			return false, nil
+		}
+		r := w.Collect(t.Context(), anyContainer)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a"})
+		if why(r.Kept, "b") != "runs again" || len(w.rt.called("RemoveContainer b")) != 0 {
+			t.Errorf("b: %s", why(r.Kept, "b"))
+		}
+	})
+	t.Run("a container whose state is lost is stopped first", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(2, 10)
+		w.rt.containers[0].State, w.rt.containers[1].State = cri.Unknown, cri.Unknown
+		w.rt.faults["StopContainer b 10s"] = refuse
+		r := w.Collect(t.Context(), anyContainer)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a"})
+		equal(t, "calls", w.rt.called("StopContainer"), []string{"StopContainer a 10s", "StopContainer b 10s"})
+		if !errors.Is(r.Err(), cri.ErrRefused) || len(w.rt.called("RemoveContainer b")) != 0 {
+			t.Errorf("b was removed though it would not stop: %v", r.Err())
+		}
+	})
+	t.Run("a container that is gone", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(2, 10)
+		w.rt.faults["ContainerDetail a"] = gone
+		r := w.Collect(t.Context(), anyContainer)[0]
+		equal(t, "removed", ids(r.Removed), []string{"b"})
+		if len(r.Errors) != 0 || why(r.Kept, "a") != "gone already" {
+			t.Errorf("a: %s, %v", why(r.Kept, "a"), r.Err())
+		}
+	})
+	sandboxes := Plan{Steps: []Step{StepSandboxes}, Containers: ContainerPolicy{MaxPerContainer: 1, Max: -1}}
+	twoDead := func(w world) {
+		w.rt.sandboxes = []cri.Sandbox{
+			{ID: "a", UID: "p", CreatedAt: epoch}, {ID: "b", UID: "p", Attempt: 1, CreatedAt: epoch}, {ID: "c", UID: "p", Attempt: 2, CreatedAt: epoch},
+		}
+	}
+	t.Run("a sandbox that is ready by now", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		twoDead(w)
+		w.rt.faults["Sandbox b"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			for i := range w.rt.sandboxes {
+				w.rt.sandboxes[i].Ready = w.rt.sandboxes[i].ID == "b"
+			}
+			return false, nil
+		}
+		r := w.Collect(t.Context(), sandboxes)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a"})
+		if why(r.Kept, "b") != "ready again" || len(w.rt.called("StopSandbox b")) != 0 {
+			t.Errorf("b: %s", why(r.Kept, "b"))
+		}
+	})
+	t.Run("a sandbox that has a container by now", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		twoDead(w)
+		w.rt.faults["Sandbox a"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.containers = []cri.Container{{ID: "x", SandboxID: "a"}}
+			return false, nil
+		}
+		r := w.Collect(t.Context(), sandboxes)[0]
+		equal(t, "removed", ids(r.Removed), []string{"b"})
+		if why(r.Kept, "a") != "has containers" {
+			t.Errorf("a: %s", why(r.Kept, "a"))
+		}
+	})
+	t.Run("a sandbox that will not stop is not removed, and the next one is", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		twoDead(w)
+		w.rt.faults["StopSandbox a"] = refuse
+		r := w.Collect(t.Context(), sandboxes)[0]
+		equal(t, "removed", ids(r.Removed), []string{"b"})
+		if !errors.Is(r.Err(), cri.ErrRefused) || len(w.rt.called("RemoveSandbox a")) != 0 {
+			t.Errorf("errors: %v", r.Err())
+		}
+	})
+	t.Run("a sandbox that is gone is done", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		twoDead(w)
+		w.rt.faults["StopSandbox a"], w.rt.faults["RemoveSandbox a"] = gone, gone
+		r := w.Collect(t.Context(), sandboxes)[0]
+		equal(t, "removed", ids(r.Removed), []string{"a", "b"})
+		if len(r.Errors) != 0 {
+			t.Errorf("errors: %v", r.Err())
+		}
+	})
+	t.Run("the log of a pod that is back", func(t *testing.T) {
+		t.Parallel()
+		logs := filepath.Join(t.TempDir(), "pods")
+		write(t, logs+"/n_p_p/c/0.log", 1, epoch)
+		write(t, logs+"/n_q_q/c/0.log", 1, epoch)
+		w := newWorld(Options{Logs: Logs(logs)})
+		w.rt.sandboxes = []cri.Sandbox{sandbox("a", "p", true, epoch)}
+		lists := 0
+		w.rt.faults["Sandboxes"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			if lists++; lists == 2 {
+				w.rt.sandboxes = append(w.rt.sandboxes, sandbox("b", "q", true, epoch))
+			}
+			return false, nil
+		}
+		r := w.Collect(t.Context(), Plan{Steps: []Step{StepLogs}})[0]
+		if len(r.Removed) != 0 || why(r.Kept, "n_q_q") != "its pod is back" || !exists(logs+"/n_q_q") {
+			t.Errorf("report: %+v", r)
+		}
+	})
+}

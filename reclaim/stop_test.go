@@ -1,0 +1,303 @@
+package reclaim
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+)
+
+func TestStopHard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode("a", "b")
+		s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a", "b"), Fallback: true})
+		r := settled(t, s)
+		if !r.Emptied || !about(r.EmptiedAfter, 0) || r.Method != ByRuntime || r.Killed != 0 || r.Nothing {
+			t.Errorf("report: %+v", r)
+		}
+		<-s.Finished()
+		if r := s.Report(); !r.Confirmed || len(r.Errors) != 0 {
+			t.Errorf("report: %+v", r)
+		}
+		calls := n.seen()
+		slices.Sort(calls[:2])
+		equal(t, "calls", calls, []string{"0s stop a 0s", "0s stop b 0s", "0s stop sandbox"})
+	})
+}
+
+func TestStopSoft(t *testing.T) {
+	t.Parallel()
+	soft := StopRequest{Victim: victim("a", "b"), Grace: 30 * time.Second, Fallback: true}
+	t.Run("containers that obey", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.obeys["a"], n.obeys["b"] = time.Second, 3*time.Second
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			r := settled(t, s)
+			if !about(r.EmptiedAfter, 3*time.Second) || r.Method != ByRuntime {
+				t.Errorf("report: %+v", r)
+			}
+			<-s.Finished()
+			calls := n.seen()
+			slices.Sort(calls[:2])
+			if !slices.Equal(calls[:2], []string{"0s stop a 30s", "0s stop b 30s"}) || len(calls) != 3 || calls[2] != "3s stop sandbox" {
+				t.Errorf("calls: %q", calls)
+			}
+		})
+	})
+	t.Run("a container that does not obey is killed by the runtime", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.obeys["a"] = time.Second
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			if r := settled(t, s); !about(r.EmptiedAfter, 30*time.Second) || r.Method != ByRuntime {
+				t.Errorf("report: %+v", r)
+			}
+		})
+	})
+	t.Run("a runtime that fails early does not cut the grace period short", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.stopErr["a"], n.stopErr["b"] = cri.ErrRefused, cri.ErrUnavailable
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			if r := settled(t, s); r.Method != ByFallback || !about(r.EmptiedAfter, 32*time.Second) {
+				t.Errorf("report: %+v", r)
+			}
+			for _, call := range n.seen() {
+				at, what, _ := strings.Cut(call, " ")
+				d, err := time.ParseDuration(at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if d < 30*time.Second && (what == "stop sandbox" || strings.HasPrefix(what, "kill") || strings.HasSuffix(what, " 0s")) {
+					t.Errorf("within the grace period: %s", call)
+				}
+			}
+		})
+	})
+}
+
+func TestStopDirect(t *testing.T) {
+	t.Parallel()
+	direct := StopRequest{Victim: victim("a", "b"), Direct: true, Fallback: true}
+	t.Run("the kernel comes before the runtime, in the caller", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			s := NewStops(n, n).Stop(t.Context(), direct)
+			equal(t, "when Stop returns", n.seen(), []string{"0s kill /kubepods/podx/a", "0s kill /kubepods/podx/b"})
+			r := settled(t, s)
+			if !r.Emptied || r.EmptiedAfter != 0 || r.Method != ByDirect || r.Killed != 6 || r.Nothing {
+				t.Errorf("report: %+v", r)
+			}
+			<-s.Finished()
+			if !s.Report().Confirmed || len(n.seen()) != 5 {
+				t.Errorf("calls: %q", n.seen())
+			}
+		})
+	})
+	t.Run("a hung runtime changes nothing, and is asked again until it answers", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a")
+			n.hang(true)
+			s := NewStops(n, n).Stop(t.Context(), direct)
+			if r := settled(t, s); !r.Emptied || r.EmptiedAfter != 0 || r.Confirmed || len(r.Errors) != 0 {
+				t.Errorf("report: %+v", r)
+			}
+			time.Sleep(25 * time.Second)
+			n.hang(false)
+			<-s.Finished()
+			if r := s.Report(); !r.Confirmed || r.ConfirmedAfter < 25*time.Second || !errors.Is(r.Errors[0], cri.ErrTimeout) {
+				t.Errorf("report: %+v", r)
+			}
+		})
+	})
+	t.Run("a runtime that hangs for ever is given up on", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a")
+			n.hang(true)
+			s := NewStops(n, n).Stop(t.Context(), direct)
+			<-s.Finished()
+			if took := time.Since(n.started); took > chaseFor+DefaultStopTimeout || s.Report().Confirmed || !s.Report().Emptied {
+				t.Errorf("after %v: %+v", took, s.Report())
+			}
+		})
+	})
+	t.Run("what was forked meanwhile is killed, too", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.hang(true)
+			n.stubborn["/kubepods/podx/a"] = 1
+			s := NewStops(n, n).Stop(t.Context(), direct)
+			synctest.Wait()
+			n.mu.Lock()
+			n.stubborn["/kubepods/podx/a"] = 0
+			n.mu.Unlock()
+			if r := settled(t, s); !about(r.EmptiedAfter, rekillEvery) || r.Killed != 7 || r.Method != ByDirect {
+				t.Errorf("report: %+v", r)
+			}
+		})
+	})
+	t.Run("what cannot be killed is given up on", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.hang(true)
+			n.stubborn["/kubepods/podx/a"] = 1
+			s := NewStops(n, n).Stop(t.Context(), direct)
+			r := settled(t, s)
+			if r.Emptied || r.Nothing || r.Killed < 6 || !about(time.Since(n.started), DefaultStopTimeout+settleFor) {
+				t.Errorf("after %v: %+v", time.Since(n.started), r)
+			}
+			if last := r.Errors[len(r.Errors)-1].Error(); last != "stop default/x: 1 of 2 containers have not ended" {
+				t.Errorf("says: %s", last)
+			}
+		})
+	})
+}
+
+func TestStopFallback(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		grace   time.Duration
+		timeout time.Duration
+		at      time.Duration
+	}{
+		{"of a hard stop", 0, 0, DefaultStopTimeout},
+		{"of a soft stop", 30 * time.Second, 0, 30*time.Second + DefaultStopTimeout},
+		{"with a timeout of its own", 0, 5 * time.Second, 5 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode("a", "b")
+				n.hang(true)
+				s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a", "b"), Grace: tt.grace, StopTimeout: tt.timeout, Fallback: true})
+				r := settled(t, s)
+				if !about(r.EmptiedAfter, tt.at) || r.Method != ByFallback || r.Killed != 6 || r.Nothing {
+					t.Errorf("report: %+v", r)
+				}
+				n.hang(false)
+				<-s.Finished()
+				if !s.Report().Confirmed {
+					t.Error("the runtime was not asked any more")
+				}
+			})
+		})
+	}
+	t.Run("switched off", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a")
+			n.hang(true)
+			s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a")})
+			r := settled(t, s)
+			if r.Emptied || !r.Nothing || !about(time.Since(n.started), DefaultStopTimeout+settleFor) {
+				t.Errorf("after %v: %+v", time.Since(n.started), r)
+			}
+			for _, call := range n.seen() {
+				if strings.Contains(call, "kill") {
+					t.Error(call)
+				}
+			}
+		})
+	})
+	t.Run("not for a runtime that is only late with its answer", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a")
+			s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a"), Fallback: true, Grace: time.Second})
+			n.hang(false)
+			if r := settled(t, s); r.Method != ByRuntime || r.Killed != 0 {
+				t.Errorf("report: %+v", r)
+			}
+		})
+	})
+}
+
+func TestStopEscalate(t *testing.T) {
+	t.Parallel()
+	soft := StopRequest{Victim: victim("a", "b"), Grace: 7 * time.Hour, Fallback: true}
+	t.Run("ends the grace period by a second call", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.obeys["b"] = time.Second
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			time.Sleep(5 * time.Second)
+			s.Escalate()
+			s.Escalate()
+			r := settled(t, s)
+			if !about(r.EmptiedAfter, 5*time.Second) || r.Method != ByRuntime || r.Nothing {
+				t.Errorf("report: %+v", r)
+			}
+			<-s.Finished()
+			s.Escalate()
+			if !s.Report().Confirmed || !about(s.Report().ConfirmedAfter, 5*time.Second) {
+				t.Errorf("report: %+v", s.Report())
+			}
+			calls := n.seen()
+			slices.Sort(calls[:2])
+			equal(t, "calls", calls[:3], []string{"0s stop a 7h0m0s", "0s stop b 7h0m0s", "5s stop a 0s"})
+		})
+	})
+	t.Run("with a hung runtime the fallback comes soon", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.hang(true)
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			time.Sleep(5 * time.Second)
+			s.Escalate()
+			if r := settled(t, s); !about(r.EmptiedAfter, 5*time.Second+DefaultStopTimeout) || r.Method != ByFallback {
+				t.Errorf("report: %+v", r)
+			}
+		})
+	})
+	t.Run("directly, in the caller", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.hang(true)
+			req := soft
+			req.EscalateDirect = true
+			s := NewStops(n, n).Stop(t.Context(), req)
+			time.Sleep(5 * time.Second)
+			s.Escalate()
+			if last := n.seen()[len(n.seen())-1]; last != "5s kill /kubepods/podx/b" {
+				t.Errorf("when Escalate returns: %q", n.seen())
+			}
+			if r := settled(t, s); !about(r.EmptiedAfter, 5*time.Second) || r.Method != ByDirect || r.Killed != 6 {
+				t.Errorf("report: %+v", r)
+			}
+		})
+	})
+	t.Run("while the runtime is asked again", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.stopErr["a"], n.stopErr["b"] = cri.ErrUnavailable, cri.ErrUnavailable
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			time.Sleep(20 * time.Second)
+			n.mu.Lock()
+			clear(n.stopErr)
+			n.mu.Unlock()
+			s.Escalate()
+			if r := settled(t, s); !about(r.EmptiedAfter, 20*time.Second) || r.Method != ByRuntime {
+				t.Errorf("report: %+v", r)
+			}
+		})
+	})
+}
