@@ -19,9 +19,13 @@ func (m *mistakes) fill(into reflect.Value, table map[string]any, path string) {
 		at := joinKey(path, key)
 		if field, ok := fields[key]; ok {
 			m.set(field, table[key], at)
-		} else {
-			m.add(at, nil, "unknown key", suggest(path, key))
+			continue
 		}
+		hint := ""
+		if !m.full() {
+			hint = suggest(path, key)
+		}
+		m.add(at, nil, "unknown key", hint)
 	}
 }
 

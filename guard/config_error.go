@@ -60,6 +60,7 @@ type mistakes struct {
 	file  string
 	lines keyLines
 	list  []*ConfigError
+	more  int             // that are only counted
 	keys  map[string]bool // that have one
 }
 
@@ -73,12 +74,19 @@ func (m *mistakes) add(key string, value any, rule, hint string) {
 		m.keys = map[string]bool{}
 	}
 	m.keys[key] = true
+	if m.full() {
+		m.more++
+		return
+	}
 	e := &ConfigError{File: m.file, Line: m.lines.of(key), Key: key, Rule: rule, Hint: hint}
 	if value != nil {
 		e.Value = show(value)
 	}
 	m.list = append(m.list, e)
 }
+
+// full reports whether more mistakes are only counted: no hint need be found.
+func (m *mistakes) full() bool { return len(m.list) >= maxMistakes }
 
 // any reports whether one of the keys is mistaken: it is not compared with others
 // then.
@@ -95,14 +103,11 @@ func (m *mistakes) err() error {
 		return cmp.Compare(a.Line, b.Line)
 	})
 	var errs []error
-	for i, e := range m.list {
-		if i == maxMistakes {
-			errs = append(errs, &ConfigError{
-				File: m.file, Rule: fmt.Sprintf("has %d more mistakes", len(m.list)-i), Hint: "mend these first",
-			})
-			break
-		}
+	for _, e := range m.list {
 		errs = append(errs, e)
+	}
+	if m.more > 0 {
+		errs = append(errs, &ConfigError{File: m.file, Rule: fmt.Sprintf("has %d more mistakes", m.more), Hint: "mend these first"})
 	}
 	return errors.Join(errs...)
 }

@@ -163,7 +163,7 @@ func nearestWord(word string, among []string) string {
 
 // plain is a key without what spellings differ in.
 func plain(key string) string {
-	return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(key))
+	return strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(key, "-", ""), "_", ""))
 }
 
 // slipsFor is how many slips a word may have.

@@ -53,7 +53,7 @@ func (c checker) thresholds(err error) {
 		}
 		c.add(key, value, t.Rule, t.Hint)
 		if last := c.list[len(c.list)-1]; last.Key == key && value == nil {
-			last.Line = c.lines.of(joinKey(policy.TableSoft, t.Signal)) // a grace period that is missing
+			last.Line = c.lines.of(joinKey(policy.TableSoft, t.Signal)) // of what misses a grace period
 		}
 	}
 }
