@@ -55,4 +55,3 @@ func read(t *testing.T, path string) string {
 	}
 	return string(b)
 }
-
