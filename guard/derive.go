@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"path"
 	"strconv"
 	"strings"
@@ -75,7 +74,7 @@ func container(d *cri.ContainerDetail, n *nodeFacts) PodContainer {
 	if d.CgroupsPath != "" {
 		c.Cgroup = n.resolve(d.CgroupsPath)
 	}
-	c.Image = cmp.Or(d.ImageID, d.ImageRef, d.Image)
+	c.Images = []string{d.ImageID, d.ImageRef, d.Image, d.UserImage}
 	return c
 }
 

@@ -127,8 +127,8 @@ func (h *housekeeper) measureLimited(ctx context.Context) {
 	}
 }
 
-// tidyContainers removes dead containers and sandboxes by the kubelet's rules,
-// and notes which images are in use.
+// tidyContainers removes dead containers, sandboxes and orphaned logs by the
+// kubelet's rules, and notes which images are in use.
 func (h *housekeeper) tidyContainers(ctx context.Context) {
 	c, err := h.collect()
 	if err != nil {
@@ -142,7 +142,7 @@ func (h *housekeeper) tidyContainers(ctx context.Context) {
 		return
 	}
 	p := h.plan(cfg)
-	p.Steps = []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes}
+	p.Steps = []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs}
 	h.run(ctx, c, p, policy.ContainerFSAvailable)
 }
 
@@ -217,8 +217,10 @@ func view(s policy.Signal, reports []reclaim.Report, took time.Duration) Reclaim
 func (h *housekeeper) stopped(p Pod) {
 	var refs []string
 	for i := range p.Containers {
-		if ref := p.Containers[i].Image; ref != "" {
-			refs = append(refs, ref)
+		for _, ref := range p.Containers[i].Images {
+			if ref != "" {
+				refs = append(refs, ref)
+			}
 		}
 	}
 	h.ledger.NoteStopped(refs, h.node.kernel.Now())

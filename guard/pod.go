@@ -31,7 +31,7 @@ type PodContainer struct {
 	Name    string
 	Cgroup  string // the leaf, relative to the hierarchy; "" = not known
 	LogPath string
-	Image   string // by the most exact name that the runtime tells; "" = none
+	Images  []string // every name of its image that the runtime tells; "" among them is none
 	Running bool
 }
 
