@@ -167,7 +167,11 @@ func startIn(t testing.TB, helper string, dirs ...string) *child {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		<-c.ended
+		select {
+		case <-c.ended:
+		case <-time.After(10 * time.Second):
+			t.Errorf("process %d does not end", c.pid())
+		}
 	})
 	for _, dir := range dirs {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {

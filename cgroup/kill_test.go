@@ -134,7 +134,7 @@ func TestKillGivesUpOnForks(t *testing.T) {
 		"memory/cgroup.procs": "", "memory/a/cgroup.procs": strconv.Itoa(maxPID-1) + "\n",
 		"pids/cgroup.procs": "", "pids/a/pids.max": "max\n",
 	})
-	l, err := Detect(Root(dir), "/proc")
+	l, err := Detect(Root(dir), Proc(t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,33 +193,53 @@ func TestProcsOfNestedCgroups(t *testing.T) {
 	}
 }
 
+// Kill is asked for what it must refuse in a tree of plain files only, in which this
+// test's own child is all there is: on a real hierarchy a check that broke would end
+// everything on the machine that runs the test.
 func TestKillRefuses(t *testing.T) {
-	hierarchies(t, func(t *testing.T, l Layout) {
-		self, err := l.OfPID(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
-		bystander := startIn(t, "sleep")
-		for _, rel := range []string{
-			"", "/", ".", "..", "//", "/..", "/../..", "/a/..", "a/../b", "../" + filepath.Base(l.dir("/")), "/kubepods/../", "/./", "a\x00b",
-		} {
-			if n, err := l.Kill(rel); n != 0 || err == nil || errors.Is(err, ErrGone) {
-				t.Errorf("Kill(%q) = %d, %v; want a refusal", rel, n, err)
+	for version, kind := range map[string]string{"v1": "memory/", "v2": ""} {
+		t.Run(version, func(t *testing.T) {
+			bystander := startIn(t, "sleep")
+			pid := strconv.Itoa(bystander.pid())
+			dir := t.TempDir()
+			files := map[string]string{
+				"cgroup/" + kind + "cgroup.procs":   pid + "\n",
+				"cgroup/" + kind + "b/cgroup.procs": pid + "\n",
+				"proc/" + pid + "/cgroup":           "4:memory:/b\n0::/b\n",
+				"proc/self/cgroup":                  "4:memory:/me/here\n0::/me/here\n",
 			}
-		}
-		// On this machine its own cgroup may be the root, which is refused anyway.
-		for rel := self; rel != "/"; rel = filepath.Dir(rel) {
-			if n, err := l.Kill(rel); n != 0 || err == nil {
-				t.Errorf("Kill(%q) = %d, %v, with this process in it", rel, n, err)
+			for _, rel := range []string{"me", "me/here"} {
+				files["cgroup/"+kind+rel+"/cgroup.procs"] = ""
 			}
-		}
-		if _, err := l.Kill("/criguard-test-not-there"); !errors.Is(err, ErrGone) || !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("not there: %v, want ErrGone", err)
-		}
-		if !bystander.alive() {
-			t.Error("a bystander was killed")
-		}
-	})
+			if version == "v2" {
+				files["cgroup/cgroup.controllers"] = "memory\n"
+			}
+			write(t, dir, files)
+			l, err := Detect(Root(dir+"/cgroup"), Proc(dir+"/proc"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, rel := range []string{
+				"", "/", ".", "..", "//", "/..", "/../..", "/a/..", "a/../b", "/b/../b", "../cgroup", "/./", "b\x00",
+				"/me", "/me/here", // this very process is there
+			} {
+				if n, err := l.Kill(rel); n != 0 || err == nil || errors.Is(err, ErrGone) {
+					t.Errorf("Kill(%q) = %d, %v; want a refusal", rel, n, err)
+				}
+			}
+			if _, err := l.Kill("/not-there"); !errors.Is(err, ErrGone) || !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("not there: %v, want ErrGone", err)
+			}
+			if !bystander.alive() {
+				t.Fatal("a bystander was killed")
+			}
+			// The tree is one in which Kill does kill, where it is allowed to.
+			if n, err := l.Kill("/b"); n != 1 || err != nil {
+				t.Errorf("Kill(/b) = %d, %v; want the child", n, err)
+			}
+			bystander.killed(t)
+		})
+	}
 }
 
 func TestKillRefusesItsOwnCgroup(t *testing.T) {
@@ -250,7 +270,8 @@ func TestKillRefusesItsOwnCgroup(t *testing.T) {
 // through the pidfd, nor by the PID.
 func TestSignalLooksAgain(t *testing.T) {
 	hierarchies(t, func(t *testing.T, l Layout) {
-		rel := ownCgroup(t, l)
+		rel := ownCgroup(t, l) + "/victim-2"
+		makeCgroup(t, l.dir(rel))
 		elsewhere := startIn(t, "sleep")
 		inside := []*child{startIn(t, "sleep", l.dir(rel)), startIn(t, "sleep", l.dir(rel))}
 		v := victims{layout: l, rel: rel, sent: map[int]bool{}}
@@ -260,7 +281,12 @@ func TestSignalLooksAgain(t *testing.T) {
 		if err := v.hit(elsewhere.pid(), -1); err != nil || v.count != 0 {
 			t.Errorf("hit %d, %v", v.count, err)
 		}
-		sibling := victims{layout: l, rel: rel + "-2", sent: map[int]bool{}}
+		for _, pid := range []int{1, os.Getpid()} {
+			if !isSpared(pid) {
+				t.Errorf("process %d is not spared", pid)
+			}
+		}
+		sibling := victims{layout: l, rel: strings.TrimSuffix(rel, "2"), sent: map[int]bool{}}
 		if err := sibling.signal(inside[0].pid()); err != nil || sibling.count != 0 {
 			t.Errorf("a cgroup whose name only begins alike: signalled %d, %v", sibling.count, err)
 		}
@@ -269,6 +295,9 @@ func TestSignalLooksAgain(t *testing.T) {
 		}
 		if err := v.signal(inside[0].pid()); err != nil || v.count != 1 {
 			t.Errorf("signalled %d, %v; want 1", v.count, err)
+		}
+		if n := len(v.kept); n != 2 || v.kept[1].pid != inside[0].pid() {
+			t.Errorf("%d pidfds kept to release memory, want that of each process looked at", n)
 		}
 		if err := v.hit(inside[1].pid(), -1); err != nil || v.count != 2 {
 			t.Errorf("before linux 5.3: hit %d, %v; want 2", v.count, err)
@@ -321,6 +350,7 @@ func TestKillThawsFirst(t *testing.T) {
 	rel := ownCgroup(t, l, "freezer")
 	freezer := l.Dir("freezer", rel)
 	c := startIn(t, "sleep", l.dir(rel), freezer)
+	t.Cleanup(func() { _ = os.WriteFile(freezer+"/freezer.state", []byte("THAWED"), 0) })
 	if err := os.WriteFile(freezer+"/freezer.state", []byte("FROZEN"), 0); err != nil {
 		t.Fatal(err)
 	}

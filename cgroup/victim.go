@@ -33,6 +33,10 @@ type victim struct{ pid, fd int }
 // signal kills a process that was listed, unless it has left the cgroup since. The
 // pidfd comes first: whoever has the PID after that cannot be mistaken for it.
 func (v *victims) signal(pid int) error {
+	if isSpared(pid) {
+		v.sent[pid] = true
+		return fmt.Errorf("process %d is not to be killed, whatever lists it", pid)
+	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH):
@@ -46,6 +50,9 @@ func (v *victims) signal(pid int) error {
 	defer v.keep(pid, fd)
 	return v.hit(pid, fd)
 }
+
+// isSpared tells processes that are no container's: init, and this one.
+func isSpared(pid int) bool { return pid == 1 || pid == os.Getpid() }
 
 // hit looks a process up again and kills it, through its pidfd or, with −1 (before
 // linux 5.3), by its PID right after the look.

@@ -241,13 +241,14 @@ func TestWakerWatchesEvents(t *testing.T) {
 	if err := os.Mkdir(l.dir(rel), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	before := len(openDescriptors())
 	if err := w.addEvents(rel, l.dir(rel)+"/cgroup.events"); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(openDescriptors()); n != before {
-		t.Errorf("%d descriptors more for watching it anew", n-before)
+	w.mu.Lock()
+	if n := len(w.sources); n != 1 {
+		t.Errorf("%d sources for one cgroup that is watched anew", n)
 	}
+	w.mu.Unlock()
 	startIn(t, "sleep", l.dir(rel))
 	wakes(t, w, WakeMemoryEvents)
 }

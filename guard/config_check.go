@@ -84,7 +84,7 @@ func (c checker) backoff(k backoffKeys) BackoffConfig {
 		Reset: c.duration("backoff.reset", k.Reset, 0, forever),
 	}
 	switch {
-	case c.any("backoff.first", "backoff.max", "backoff.reset") || b.First == 0: // 0 = no back-off at all
+	case c.has("backoff.first", "backoff.max", "backoff.reset") || b.First == 0: // 0 = no back-off at all
 	case b.First > b.Max:
 		c.add("backoff.first", string(k.First), "must not be above backoff.max", fmt.Sprintf("raise backoff.max, which is %s", k.Max))
 	case b.Reset < b.Max:
@@ -107,7 +107,7 @@ func (c checker) images(k imagesKeys) ImagesConfig {
 	for n, dir := range k.AirgapDirs {
 		i.AirgapDirs = append(i.AirgapDirs, c.dir(fmt.Sprintf("images.airgap_dirs[%d]", n+1), dir))
 	}
-	if !c.any("images.high", "images.low") && share(i.Low) >= share(i.High) {
+	if !c.has("images.high", "images.low") && share(i.Low) >= share(i.High) {
 		c.add("images.low", string(k.Low), "must be below images.high", fmt.Sprintf("pruning begins at high, which is %s, and ends at low", k.High))
 	}
 	return i

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -84,7 +85,7 @@ func (m *mistakes) setTable(into reflect.Value, v any, at string) {
 			m.add(joinKey(at, key), nil, "must be a string", quoteHint(key, sub))
 			continue
 		}
-		if m.set(value, table[key], joinKey(at, key)); !m.any(joinKey(at, key)) {
+		if m.set(value, table[key], joinKey(at, key)); !m.has(joinKey(at, key)) {
 			into.SetMapIndex(reflect.ValueOf(key), value)
 		}
 	}
@@ -92,7 +93,7 @@ func (m *mistakes) setTable(into reflect.Value, v any, at string) {
 
 func quoteHint(key string, sub map[string]any) string {
 	for _, rest := range sortedKeys(sub) {
-		return fmt.Sprintf("put the whole name in quotes: %q = …", key+"."+rest)
+		return fmt.Sprintf("put the whole name in quotes: %q = …", shorten(key+"."+rest))
 	}
 	return `put the whole name in quotes, as "memory.available" = …`
 }
@@ -172,10 +173,14 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// joinKey is the path of a key in the table at a path.
+// joinKey is the path of a key in the table at a path. What is no bare key in TOML
+// has quotes.
 func joinKey(path, key string) string {
-	if key == "" || strings.ContainsAny(key, ".[ ") {
-		key = `"` + key + `"`
+	bare := func(r rune) bool {
+		return r == '_' || r == '-' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z'
+	}
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !bare(r) }) {
+		key = strconv.Quote(key)
 	}
 	if path == "" {
 		return key

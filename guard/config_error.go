@@ -78,7 +78,7 @@ func (m *mistakes) add(key string, value any, rule, hint string) {
 		m.more++
 		return
 	}
-	e := &ConfigError{File: m.file, Line: m.lines.of(key), Key: key, Rule: rule, Hint: hint}
+	e := &ConfigError{File: m.file, Line: m.lines.of(key), Key: shorten(key), Rule: rule, Hint: hint}
 	if value != nil {
 		e.Value = show(value)
 	}
@@ -88,9 +88,9 @@ func (m *mistakes) add(key string, value any, rule, hint string) {
 // full reports whether more mistakes are only counted: no hint need be found.
 func (m *mistakes) full() bool { return len(m.list) >= maxMistakes }
 
-// any reports whether one of the keys is mistaken: it is not compared with others
+// has reports whether one of the keys is mistaken: it is not compared with others
 // then.
-func (m *mistakes) any(keys ...string) bool {
+func (m *mistakes) has(keys ...string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return m.keys[key] })
 }
 
@@ -112,18 +112,22 @@ func (m *mistakes) err() error {
 	return errors.Join(errs...)
 }
 
-// maxShown bounds what is shown of a value, in bytes.
-const maxShown = 80
+// maxShown bounds what is shown of a key or a value, in bytes.
+const maxShown = 120
+
+// shorten bounds a text.
+func shorten(text string) string {
+	if len(text) <= maxShown {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxShown], "") + "…"
+}
 
 // show writes a value as TOML has it, tables and lists in short.
 func show(value any) string {
-	text := ""
 	switch v := value.(type) {
 	case string:
-		if len(v) > maxShown {
-			v = strings.ToValidUTF8(v[:maxShown], "") + "…"
-		}
-		return strconv.Quote(v)
+		return strconv.Quote(shorten(v))
 	case map[string]any:
 		return "{…}"
 	case []any:
@@ -134,9 +138,8 @@ func show(value any) string {
 	case []map[string]any:
 		return "[…]"
 	case time.Time:
-		text = v.Format(time.RFC3339Nano)
+		return v.Format(time.RFC3339Nano)
 	default:
-		text = fmt.Sprint(v)
+		return fmt.Sprint(v)
 	}
-	return text[:min(len(text), maxShown)]
 }

@@ -36,14 +36,15 @@ func unjoin(t *testing.T, err error) []*ConfigError {
 	if !errors.Is(err, ErrConfig) {
 		t.Fatalf("%v is no ErrConfig", err)
 	}
-	joined := []error{err}
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
-		joined = j.Unwrap()
+	errs := []error{err}
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		errs = joined.Unwrap()
 	}
 	var list []*ConfigError
-	for _, err := range joined {
-		e, ok := err.(*ConfigError) //nolint:errorlint // each is one, not wraps one
-		if !ok {
+	for _, err := range errs {
+		var e *ConfigError
+		if !errors.As(err, &e) {
 			t.Fatalf("%#v is no *ConfigError", err)
 		}
 		list = append(list, e)
@@ -70,8 +71,9 @@ func TestConfigMistakes(t *testing.T) {
 		key, value, rule, hint string
 	}{
 		// What TOML itself refuses.
-		{"syntax", "mode = \"observe\"\n[eviction\ninterval = \"10s\"\n", 2, "eviction", "", "expected '.' or ']' to end table name, but got '\\n' instead", `strings need quotes, as interval = "10s"`},
-		{"value without quotes", "[eviction]\ninterval = 10s\n", 2, "eviction.interval", "", "expected a top-level item to end with a newline, comment, or EOF, but got 's' instead", `strings need quotes, as interval = "10s"`},
+		{"syntax", "mode = \"observe\"\n[eviction\ninterval = \"10s\"\n", 2, "eviction", "", "expected '.' or ']' to end table name, but got '\\n' instead", `strings need quotes, as interval = "10s"; tables brackets, as [images]`},
+		{"no value", "# one\n[node]\nproc =\n", 3, "node.proc", "", "expected value but found '\\n' instead", `strings need quotes, as interval = "10s"; tables brackets, as [images]`},
+		{"value without quotes", "[eviction]\ninterval = 10s\n", 2, "eviction.interval", "", "expected a top-level item to end with a newline, comment, or EOF, but got 's' instead", `strings need quotes, as interval = "10s"; tables brackets, as [images]`},
 		{"key twice", "mode = \"observe\"\nmode = \"enforce\"\n", 2, "mode", "", "Key 'mode' has already been defined", "name each key and each [table] once"},
 		{"table twice", "[runtime]\n[node]\n[runtime]\n", 3, "runtime", "", "Key 'runtime' has already been defined", "name each key and each [table] once"},
 		{"depth", "a = " + strings.Repeat("[", 17), 1, "", "", "lists and tables must have at most 16 levels", "no key of criguard's is so deep"},
@@ -96,7 +98,9 @@ func TestConfigMistakes(t *testing.T) {
 		{"kubelet's option", "[images]\nimageGCHighThresholdPercent = 80", 2, "images.imageGCHighThresholdPercent", "", "unknown key", "imageGCHighThresholdPercent is [images] high here"},
 		{"kubelet's flag", "maximum-dead-containers-per-container = 2", 1, "maximum-dead-containers-per-container", "", "unknown key", "maximum-dead-containers-per-container is [containers] max_per_container here"},
 		{"kubelet's needless option", "mergeDefaultEvictionSettings = true", 1, "mergeDefaultEvictionSettings", "", "unknown key", "mergeDefaultEvictionSettings is needless: defaults are always merged"},
-		{"very long key", strings.Repeat("k", 300) + " = 1", 1, strings.Repeat("k", 300), "", "unknown key", example},
+		{"very long key", strings.Repeat("k", 300) + " = 1", 1, strings.Repeat("k", 120) + "…", "", "unknown key", example},
+
+		{"key with a bell", "\"a\\u0007\" = 1", 1, `"a\a"`, "", "unknown key", example},
 
 		// Types.
 		{"number for a duration", "[eviction]\ninterval = 10", 2, "eviction.interval", "10", "must be a string", `with quotes and a unit: "10s"`},
@@ -193,7 +197,7 @@ func TestConfigMistakes(t *testing.T) {
 		// Where things are.
 		{"endpoint that is no socket", "[runtime]\nendpoint = 'tcp://127.0.0.1:2376'", 2, "runtime.endpoint", `"tcp://127.0.0.1:2376"`, "must be a unix socket", endpoint},
 		{"endpoint without a root", "[runtime]\nendpoint = 'unix://run/containerd.sock'", 2, "runtime.endpoint", `"unix://run/containerd.sock"`, "must have an absolute path", endpoint},
-		{"endpoint that no socket can have", "[runtime]\nendpoint = '/" + strings.Repeat("x", 107) + "'", 2, "runtime.endpoint", `"/` + strings.Repeat("x", 79) + `…"`, "must have a path of at most 107 bytes", "a longer one is no socket's; link to it"},
+		{"endpoint that no socket can have", "[runtime]\nendpoint = '/" + strings.Repeat("x", 107) + "'", 2, "runtime.endpoint", `"/` + strings.Repeat("x", 107) + `"`, "must have a path of at most 107 bytes", "a longer one is no socket's; link to it"},
 		{"relative directory", "[node]\nroot_dir = 'kubelet'", 2, "node.root_dir", `"kubelet"`, "must be an absolute path", found},
 		{"directory with a zero byte", "[node]\nproc = \"/a\\u0000\"", 2, "node.proc", `"/a\x00"`, "must be an absolute path", found},
 		{"cgroup that is the root", "[node]\npods_cgroup = '/'", 2, "node.pods_cgroup", `"/"`, "must be a path below the cgroup root", cgroup},

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -147,7 +148,11 @@ func (s *keyScanner) key() (parts []string) {
 		from := s.at
 		if c := s.peek(); c == '"' || c == '\'' {
 			s.quoted()
-			parts = append(parts, strings.Trim(s.text[from:s.at], string(c)))
+			part, err := strconv.Unquote(s.text[from:s.at]) // Go's escapes, of which TOML has some
+			if c == '\'' || err != nil {
+				part = strings.Trim(s.text[from:s.at], string(c))
+			}
+			parts = append(parts, part)
 		} else {
 			for s.at < len(s.text) && strings.IndexByte(" \t\r\n.=[]{},#\"'", s.peek()) < 0 {
 				s.at++

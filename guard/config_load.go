@@ -85,12 +85,12 @@ func decodeConfig(text string, m *mistakes) (configKeys, error) {
 }
 
 func syntaxError(m *mistakes, err error) error {
-	e := &ConfigError{File: m.file, Rule: strings.TrimPrefix(err.Error(), "toml: "), Hint: `strings need quotes, as interval = "10s"`}
+	e := &ConfigError{File: m.file, Rule: shorten(err.Error()), Hint: `strings need quotes, as interval = "10s"; tables brackets, as [images]`}
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
-		e.Line, e.Rule = parse.Position.Line, strings.TrimSuffix(strings.TrimSpace(parse.Message), ".")
-		if strings.HasSuffix(e.Rule, `got '\n' instead`) {
-			e.Line-- // the decoder is in the next line by then
+		e.Line, e.Rule = parse.Position.Line, strings.TrimSuffix(strings.TrimSpace(shorten(parse.Message)), ".")
+		if strings.HasSuffix(e.Rule, `to end table name, but got '\n' instead`) {
+			e.Line-- // here the decoder names the next line
 		}
 		e.Key = m.lines.at(e.Line)
 	}

@@ -67,13 +67,13 @@ func (c checker) companions(k evictionKeys) {
 		}
 	}
 	for _, name := range sortedKeys(k.SoftGracePeriod) {
-		if _, ok := k.Soft[name]; !ok && !c.any(joinKey(policy.TableSoft, name)) {
+		if _, ok := k.Soft[name]; !ok && !c.has(joinKey(policy.TableSoft, name)) {
 			orphan(policy.TableGrace, name, string(k.SoftGracePeriod[name]), "a soft threshold", fmt.Sprintf("name it in [eviction.soft]: %q = …", name))
 		}
 	}
 	for _, name := range sortedKeys(k.MinimumReclaim) {
 		_, hard := k.Hard[name]
-		if _, soft := k.Soft[name]; !hard && !soft && !c.any(joinKey(policy.TableHard, name), joinKey(policy.TableSoft, name)) {
+		if _, soft := k.Soft[name]; !hard && !soft && !c.has(joinKey(policy.TableHard, name), joinKey(policy.TableSoft, name)) {
 			hint := fmt.Sprintf("name it in [eviction.hard]: %q = …", name)
 			if strings.HasPrefix(name, "containerfs.") {
 				hint += "; else that of the filesystem it is on counts"

@@ -66,7 +66,7 @@ func (c checker) quantity(key string, text quantityText) policy.Quantity {
 
 func (c checker) percent(key string, text quantityText) policy.Quantity {
 	q := c.quantity(key, text)
-	if !c.any(key) && !q.IsPercent() {
+	if !c.has(key) && !q.IsPercent() {
 		c.add(key, string(text), "must be a percentage", `as "85%"`)
 	}
 	return q

@@ -198,6 +198,7 @@ func (k *nodeKernel) usage(sandbox string) (memory, pids policy.Amount) {
 		}
 		memory.Value += u.Memory
 		pids.Value += u.PIDs
+		pids.Known = pids.Known && u.PIDs >= 0
 	}
 	return memory, pids
 }

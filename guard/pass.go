@@ -59,7 +59,10 @@ type Guard struct {
 	reliefs [policy.SignalCount]relief
 	flights []*flight
 	skip    map[string]time.Duration // sandboxes whose stop killed nothing: until when they are passed over
-	seq     uint64
+	// observed is the sandbox that observe mode said it would stop, by signal,
+	// since that was last clear.
+	observed [policy.SignalCount]string
+	seq      uint64
 }
 
 // derivedFrom is what the derived thresholds depend on.
@@ -161,6 +164,7 @@ func (g *Guard) noteConditions(now time.Duration) {
 		if !met[s] && g.obs[s].Status == policy.OK {
 			g.restraint.Cleared(s)
 			g.reliefs[s].told = false
+			g.observed[s] = ""
 		}
 	}
 }

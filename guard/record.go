@@ -9,10 +9,11 @@ import (
 
 // What can hold a stop back: beside what policy says, the state of the jobs.
 const (
-	HeldGrace       = "grace"       // a soft threshold's grace period runs
-	HeldReclaiming  = "reclaiming"  // a reclaim job for the signal is not through
-	HeldInFlight    = "in flight"   // an earlier stop has not shown its effect yet
-	HeldStallFloor  = "stall floor" // stalled, but memory is above stall_floor
+	HeldGrace       = "grace"        // a soft threshold's grace period runs
+	HeldReclaiming  = "reclaiming"   // a reclaim job for the signal is not through
+	HeldInFlight    = "in flight"    // an earlier stop has not shown its effect yet
+	HeldObserve     = "observe mode" // the stop was said, as observe mode has it, and is not said again
+	HeldStallFloor  = "stall floor"  // stalled, but memory is above stall_floor
 	HeldBudget      = policy.HeldBudget
 	HeldBackoff     = policy.HeldBackoff
 	HeldBreaker     = policy.HeldBreaker

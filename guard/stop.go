@@ -154,6 +154,12 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	if pod == nil {
 		return HeldNoCandidate
 	}
+	if g.cfg.Mode == ModeObserve {
+		if g.observed[m.Signal] == pod.ID {
+			return HeldObserve // it was said, and nothing has changed since
+		}
+		g.observed[m.Signal] = pod.ID
+	}
 	view := StopView{
 		Pod: pod.FullName(), UID: pod.UID, Sandbox: pod.ID, Signal: m.Signal.String(), Kind: m.Kind.String(),
 		Reason: reason(m, v, now), Available: g.obs[m.Signal].Available, Expected: v.Frees,
