@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -23,8 +24,24 @@ const (
 	limitsEvery     = 20 * time.Second
 )
 
-// ledgerFile is the image ledger's name in the history directory.
-const ledgerFile = "images.json"
+// ledgerFile is the image ledger's name, and stateDir where it is kept over
+// reboots unless the history has a directory of its own.
+const (
+	ledgerFile = "images.json"
+	stateDir   = "/var/lib/criguard"
+)
+
+// ledgerPath is where the image ledger is: beside the history, or, when that is in
+// memory as by default, in the state directory where the package made one.
+func (c *Config) ledgerPath() string {
+	dir := c.History.Dir
+	if dir == string(DefaultRunDir) {
+		if st, err := os.Stat(stateDir); err == nil && st.IsDir() {
+			dir = stateDir
+		}
+	}
+	return filepath.Join(dir, ledgerFile)
+}
 
 // housekeeper frees what nobody needs: in quiet times by itself, under pressure
 // when it is asked to.
@@ -44,7 +61,7 @@ type housekeeper struct {
 func newHousekeeper(n *node, cfg Config, log *slog.Logger, record func(ReclaimView)) *housekeeper {
 	h := &housekeeper{node: n, log: log, cfg: cfg, record: record}
 	var err error
-	h.ledger, err = reclaim.OpenLedger(filepath.Join(cfg.History.Dir, ledgerFile), n.bootID, n.kernel.Now())
+	h.ledger, err = reclaim.OpenLedger(cfg.ledgerPath(), n.bootID, n.kernel.Now())
 	if err != nil {
 		h.complain(err)
 	}

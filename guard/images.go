@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"path/filepath"
 	"strings"
 
 	"github.com/criguard/criguard/cri"
@@ -26,7 +25,7 @@ func (l *Look) keeper() (*housekeeper, *reclaim.Collector, error) {
 	n := l.node
 	h := &housekeeper{node: n, cfg: n.config(), record: func(ReclaimView) {}}
 	// A ledger that cannot be read leaves the ages unknown, which protects.
-	h.ledger, _ = reclaim.OpenLedger(filepath.Join(h.cfg.History.Dir, ledgerFile), n.bootID, n.kernel.Now())
+	h.ledger, _ = reclaim.OpenLedger(h.cfg.ledgerPath(), n.bootID, n.kernel.Now())
 	c, err := h.collect()
 	return h, c, err
 }

@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -27,6 +29,9 @@ func (s *Service) listPause() time.Duration {
 
 // listed hears of every listing, in the lister's goroutine.
 func (s *Service) listed(inv Inventory) {
+	if errors.Is(inv.Err, context.Canceled) {
+		return // the service ends
+	}
 	s.node.kernel.Track(inv.Pods)
 	s.metrics.Inventory(inv)
 	endpoint, v := s.node.conn.Version()

@@ -54,7 +54,7 @@ type Service struct {
 
 // shutdownTime bounds how long a service that was told to end waits for stops
 // under way.
-const shutdownTime = 4 * time.Second
+const shutdownTime = 3 * time.Second
 
 // Serve guards until ctx ends. It returns ErrRunning when another criguard has
 // the runtime directory, and other errors only for what cannot be done without:
@@ -112,7 +112,8 @@ func (s *Service) serve(ctx context.Context) error {
 		return err
 	}
 	handler := Handler(s, s.metrics.Handler())
-	servers := []*http.Server{NewServer(handler)}
+	main := NewServer(handler)
+	servers := []*http.Server{main}
 	var wg sync.WaitGroup
 	serve := func(run func() error) {
 		wg.Go(func() {
@@ -121,7 +122,7 @@ func (s *Service) serve(ctx context.Context) error {
 			}
 		})
 	}
-	serve(func() error { return servers[0].Serve(control) })
+	serve(func() error { return main.Serve(control) })
 	if addr := s.opt.Config.Metrics.Listen; addr != "" {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", s.metrics.Handler())

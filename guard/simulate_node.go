@@ -19,6 +19,7 @@ type traceNode struct {
 	raw     policy.Observations // as the trace has it
 	obs     policy.Observations
 	after   map[policy.Signal]TraceObservation
+	grow    growth
 	stopped map[string]TraceDuration // when a pod was stopped, by key
 	known   map[string]TracePod      // the last of every pod ever named, by key
 	pods    []TracePod
@@ -115,6 +116,7 @@ func (n *traceNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) boo
 			continue
 		}
 		cs[i].Memory = amount(p.MemoryUsage)
+		cs[i].Growth = n.grow.rate(cs[i].ID, cs[i].Memory, n.now)
 		cs[i].Disk, cs[i].Inodes = p.DiskUsage.usage(), p.InodesUsage.usage()
 		if p.PIDs != nil {
 			cs[i].PIDs = policy.Amount{Value: *p.PIDs, Known: true}

@@ -252,7 +252,7 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	view := f.view
 	res := out.Result
 	res.Available, res.SettledIn = o.Available, now-f.started
-	res.Moved = policy.Moved(f.met, f.before, o, f.view.Expected)
+	res.Moved = policy.Moved(f.met, f.before, o)
 	view.Result = &res
 	if !out.Nothing && f.view.Kind != kindAdmission && f.view.Kind != kindLimit {
 		g.restraint.Judge(f.met.Signal, res.Moved)

@@ -27,17 +27,14 @@ func Settled(before, available, expected int64, waited time.Duration) bool {
 }
 
 // Moved reports whether a stop did something for the signal, which is what the
-// breaker asks: the signal is relieved, or a tenth of what could be hoped for is
-// back, the smaller of the deficit and of what the stop should have freed. m is
-// the threshold as it was when the stop began, with before available; o is the
-// signal now. Without a reading there is no evidence against the stop.
-func Moved(m Met, before int64, o Observation, expected int64) bool {
+// breaker asks: the signal is relieved, or at least 5 % of what was missing is
+// back. What the victim gave back by itself does not count: a small pod stopped
+// for what something outside every pod takes has moved nothing. m is the threshold
+// as it was when the stop began, with before available; o is the signal now.
+// Without a reading there is no evidence against the stop.
+func Moved(m Met, before int64, o Observation) bool {
 	if !o.usable() || Relieved(m.Threshold, o) {
 		return true
 	}
-	hoped := m.Deficit
-	if expected > 0 && !m.Signal.IsStall() {
-		hoped = min(hoped, expected)
-	}
-	return o.Available-before >= max(hoped/10, 1)
+	return o.Available-before >= max(m.Deficit/20, 1)
 }

@@ -24,7 +24,10 @@ value and the rule; exit code 2 says that there is one.`,
 			}
 			cfg, err := guard.LoadConfig(path)
 			if err != nil {
-				return &codeError{exitUsage, err, "every key is explained in config.example.toml and `man 5 criguard.toml`"}
+				return &codeError{exitUsage, err, "every key is explained in config.example.toml"}
+			}
+			for _, note := range cfg.Notes() {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
 			}
 			if !quiet {
 				fmt.Fprint(cmd.OutOrStdout(), cfg.Effective())

@@ -1,0 +1,8 @@
+package live_test
+
+import "syscall"
+
+const (
+	hangup    = syscall.SIGHUP
+	interrupt = syscall.SIGINT
+)
