@@ -61,7 +61,13 @@ func TestFaultHang(t *testing.T) {
 		done <- err
 	}()
 	s.WaitCalls(t, "Version", 2)
-	if calls := s.Calls("Version"); calls[0].Err == "" || calls[1].Took != 0 {
+	// The server hears of the client's deadline a moment after the client.
+	for deadline := time.Now().Add(10 * time.Second); s.Calls("Version")[0].Err == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("calls = %+v", s.Calls("Version"))
+		}
+	}
+	if calls := s.Calls("Version"); calls[1].Took != 0 {
 		t.Errorf("calls = %+v", calls)
 	}
 	release()
