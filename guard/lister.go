@@ -168,5 +168,15 @@ func (l *lister) Run(ctx context.Context, pause func() time.Duration, kick <-cha
 		}
 		l.List(ctx)
 		timer.Reset(pause())
+		// A node where much is mounted or many pods come and go hints all the time;
+		// who cannot wait asks for a fresh inventory.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listGap):
+		}
 	}
 }
+
+// listGap is the least time between two listings that hints ask for.
+const listGap = 250 * time.Millisecond
