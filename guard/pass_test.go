@@ -1,0 +1,306 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// fakeNode is a node under control: what it observes, what it runs, and what
+// becomes of jobs.
+type fakeNode struct {
+	now       time.Duration
+	obs       policy.Observations
+	pods      []Pod
+	hidden    []Pod // run, but are listed only afresh
+	listed    int
+	reliefs   []*fakeRelief
+	stops     []*fakeStop
+	slow      bool // reclaim jobs wait to be finished
+	reclaimed []policy.Signal
+}
+
+func (n *fakeNode) Now() time.Duration               { return n.now }
+func (n *fakeNode) Observe(obs *policy.Observations) { *obs = n.obs; n.stamp(obs) }
+func (n *fakeNode) Layout() policy.Layout            { return policy.SingleFS }
+func (n *fakeNode) stamp(obs *policy.Observations) {
+	for s := range obs {
+		obs[s].At = n.now
+	}
+}
+
+func (n *fakeNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) bool {
+	return len(cs) < len(n.pods)+len(n.hidden)
+}
+
+func (n *fakeNode) Inventory(_ context.Context, fresh bool) Inventory {
+	if fresh {
+		n.listed++
+		n.pods, n.hidden = append(n.pods, n.hidden...), nil
+	}
+	return Inventory{Pods: n.pods}
+}
+
+type fakeRelief struct{ done chan struct{} }
+
+func (f *fakeRelief) Done() <-chan struct{} { return f.done }
+func (f *fakeRelief) Relief() Relief        { return Relief{} }
+
+func (n *fakeNode) Reclaim(_ context.Context, m policy.Met, _ policy.Layout, _ []Pod) ReliefJob {
+	n.reclaimed = append(n.reclaimed, m.Signal)
+	r := &fakeRelief{make(chan struct{})}
+	if !n.slow || m.Signal.Class() != policy.ClassDisk {
+		close(r.done)
+	}
+	n.reliefs = append(n.reliefs, r)
+	return r
+}
+
+type fakeStop struct {
+	order     StopOrder
+	done      chan struct{}
+	escalated int
+	outcome   StopOutcome
+}
+
+func (f *fakeStop) Done() <-chan struct{} { return f.done }
+func (f *fakeStop) Escalate()             { f.escalated++ }
+func (f *fakeStop) Outcome() StopOutcome  { return f.outcome }
+
+func (n *fakeNode) Stop(_ context.Context, o StopOrder) StopJob {
+	s := &fakeStop{order: o, done: make(chan struct{})}
+	n.stops = append(n.stops, s)
+	return s
+}
+
+// end ends a stop that emptied its containers, and takes the pod away.
+func (n *fakeNode) end(s *fakeStop) {
+	s.outcome.Result.Emptied = true
+	close(s.done)
+	for i := range n.pods {
+		if n.pods[i].ID == s.order.Pod.ID {
+			n.pods = append(n.pods[:i:i], n.pods[i+1:]...)
+			return
+		}
+	}
+}
+
+const testGiB = 1 << 30
+
+func (n *fakeNode) set(s policy.Signal, available int64) {
+	n.obs[s] = policy.Observation{Available: available, Capacity: 16 * testGiB, Status: policy.OK}
+}
+
+func testPod(name string, memory int64) Pod {
+	return Pod{Grace: 30 * time.Second, Candidate: policy.Candidate{
+		ID: name, Namespace: "d", Name: name, UID: name, Workload: "d/" + name, QoS: policy.BestEffort, Memory: policy.Known(memory),
+		PIDs: policy.Known(10), Disk: policy.DiskUsage{Rootfs: memory, Known: true}, Inodes: policy.DiskUsage{Rootfs: 1, Known: true},
+	}}
+}
+
+// newPassGuard is a guard over a fake node with the given thresholds.
+func newPassGuard(t *testing.T, config string) (*Guard, *fakeNode) {
+	t.Helper()
+	cfg, err := ParseConfig("test", strings.NewReader(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &fakeNode{now: time.Hour, pods: []Pod{testPod("big", 4*testGiB), testPod("small", testGiB)}}
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	return New(cfg, n, n, n, n, policy.NewRestraint("boot")), n
+}
+
+// at moves the clock and makes a pass.
+func (n *fakeNode) at(g *Guard, d time.Duration) Pass {
+	n.now = time.Hour + d
+	return g.Pass(context.Background(), "test")
+}
+
+const softAndHard = `
+[eviction]
+max_pod_grace_period = "20s"
+[eviction.hard]
+"memory.available" = "1Gi"
+"pid.available" = "100"
+[eviction.soft]
+"memory.available" = "2Gi"
+[eviction.soft_grace_period]
+"memory.available" = "10s"
+`
+
+func TestPassSoftThenEscalated(t *testing.T) {
+	g, n := newPassGuard(t, softAndHard)
+	n.set(policy.MemoryAvailable, testGiB+1)
+	if p := n.at(g, 0); p.Stop != nil || p.Held != HeldGrace {
+		t.Fatalf("at once: stop %v, held by %q", p.Stop, p.Held)
+	}
+	p := n.at(g, 10*time.Second)
+	if p.Stop == nil || p.Stop.Pod != "d/big" || p.Stop.Grace != 20*time.Second || n.stops[0].order.Direct {
+		t.Fatalf("after the grace period: %+v", p.Stop)
+	}
+	n.set(policy.MemoryAvailable, testGiB-1)
+	p = n.at(g, 11*time.Second)
+	if p.Escalated != "d/big" || n.stops[0].escalated != 1 || len(n.stops) != 1 {
+		t.Fatalf("hard during the soft stop: escalated %q, %d stops", p.Escalated, len(n.stops))
+	}
+	if p = n.at(g, 12*time.Second); p.Escalated != "" || n.stops[0].escalated != 1 {
+		t.Error("escalated twice")
+	}
+}
+
+// A soft stop never delays a hard one of another resource.
+func TestPassSoftDoesNotDelayHard(t *testing.T) {
+	g, n := newPassGuard(t, softAndHard)
+	n.set(policy.MemoryAvailable, testGiB+1)
+	n.at(g, 0)
+	n.at(g, 10*time.Second)
+	n.obs[policy.PIDAvailable] = policy.Observation{Available: 1, Capacity: 32768, Status: policy.OK}
+	if p := n.at(g, 11*time.Second); p.Stop == nil || p.Stop.Signal != "pid.available" || len(n.stops) != 2 {
+		t.Errorf("PIDs during a soft memory stop: %+v", p.Stop)
+	}
+}
+
+// One victim at a time: the next is chosen when 80 % of the bytes are back, or
+// after 5 s.
+func TestPassWaitsForRelief(t *testing.T) {
+	g, n := newPassGuard(t, softAndHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Grace != 0 || !n.stops[0].order.Direct {
+		t.Fatalf("hard memory: %+v", p.Stop)
+	}
+	if p := n.at(g, time.Second); p.Stop != nil || p.Held != HeldInFlight {
+		t.Errorf("while it runs: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.end(n.stops[0])
+	if p := n.at(g, 2*time.Second); p.Stop != nil || p.Held != HeldInFlight {
+		t.Errorf("before the bytes are back: %+v, held by %q", p.Stop, p.Held)
+	}
+	p := n.at(g, 7*time.Second)
+	if p.Stop == nil || p.Stop.Pod != "d/small" || len(p.Settled) != 1 || p.Settled[0].Result.Moved {
+		t.Errorf("after 5 s: %+v, settled %+v", p.Stop, p.Settled)
+	}
+}
+
+// A stop that killed nothing costs no budget and moves on to the next.
+func TestPassNothingKilled(t *testing.T) {
+	g, n := newPassGuard(t, softAndHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.at(g, 0)
+	n.stops[0].outcome.Nothing = true
+	close(n.stops[0].done)
+	p := n.at(g, time.Second)
+	if p.Stop == nil || p.Stop.Pod != "d/small" {
+		t.Fatalf("next: %+v", p.Stop)
+	}
+	if left := g.restraint.Status(n.now).Hard.Left; left != 2 {
+		t.Errorf("%d of 3 hard stops left, want 2: the one that killed nothing is given back", left)
+	}
+}
+
+// A pod that has just started and is not listed yet is looked for before another
+// one is taken for it.
+func TestPassStrangers(t *testing.T) {
+	g, n := newPassGuard(t, softAndHard)
+	n.hidden = []Pod{testPod("new", 6*testGiB)}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/new" || n.listed != 1 {
+		t.Errorf("stopped %+v after %d fresh listings, want d/new after one", p.Stop, n.listed)
+	}
+}
+
+// What holds one signal back, or makes it unreadable, leaves the others alone.
+func TestPassSignalsAreIndependent(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n\"pid.available\" = \"100\"\n")
+	n.slow = true
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.obs[policy.MemoryAvailable].Status = policy.Failed
+	if p := n.at(g, 0); p.Held != HeldReclaiming || len(n.stops) != 0 {
+		t.Fatalf("disk: held by %q, %d stops", p.Held, len(n.stops))
+	}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, time.Second); p.Stop == nil || p.Stop.Signal != "memory.available" {
+		t.Errorf("memory while the disk is being reclaimed: %+v", p.Stop)
+	}
+}
+
+// A disk that reclaiming relieved stops nobody, though another signal is met.
+func TestPassReclaimSpares(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
+	n.slow = true
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.at(g, 0)
+	n.set(policy.NodeFSAvailable, 2*testGiB)
+	close(n.reliefs[0].done)
+	if p := n.at(g, time.Second); p.Stop != nil || p.Held != "" {
+		t.Errorf("after the reclaim: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+func TestPassNeverStopsProtected(t *testing.T) {
+	g, n := newPassGuard(t, softAndHard)
+	for i := range n.pods {
+		n.pods[i].Protection = "test"
+	}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 0); p.Stop != nil || p.Held != HeldProtected {
+		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+func TestPassObserveMode(t *testing.T) {
+	g, n := newPassGuard(t, "mode = \"observe\"\n"+softAndHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 0); p.Stop == nil || !p.Stop.DryRun || len(n.stops) != 0 {
+		t.Fatalf("first: %+v, %d stops", p.Stop, len(n.stops))
+	}
+	for i := range 5 {
+		if p := n.at(g, time.Duration(i+1)*time.Minute); p.Stop != nil || p.Held != HeldObserve {
+			t.Errorf("again: %+v, held by %q", p.Stop, p.Held)
+		}
+	}
+}
+
+// Admission stops what starts during pressure, a limit what is above it.
+func TestPassEnforces(t *testing.T) {
+	t.Run("admission", func(t *testing.T) {
+		g, n := newPassGuard(t, "[admission]\nmode = \"stop\"\n[budget]\nbreaker = 0\n"+softAndHard)
+		n.set(policy.MemoryAvailable, testGiB+1)
+		n.at(g, 0)
+		n.set(policy.MemoryAvailable, 8*testGiB) // the condition outlives its threshold
+		late := testPod("late", 1)
+		late.Created = time.Hour + time.Second
+		n.pods = append(n.pods, late)
+		p := n.at(g, 2*time.Second)
+		if p.Stop == nil || p.Stop.Pod != "d/late" || p.Stop.Kind != kindAdmission {
+			t.Errorf("stopped %+v, want d/late", p.Stop)
+		}
+	})
+	t.Run("limit", func(t *testing.T) {
+		g, n := newPassGuard(t, "[[limit]]\nname = \"*\"\nephemeral_storage = \"2Gi\"\n"+softAndHard)
+		for i := range n.pods {
+			n.pods[i].StorageLimit = 2 * testGiB
+		}
+		if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" || p.Stop.Kind != kindLimit {
+			t.Errorf("stopped %+v, want d/big", p.Stop)
+		}
+	})
+}
+
+// The same input gives the same record.
+func TestPassIsDeterministic(t *testing.T) {
+	var first string
+	for range 20 {
+		g, n := newPassGuard(t, softAndHard)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		p := n.at(g, 0)
+		if got := fmt.Sprintf("%+v %+v", p.Stop.Reason, p.Ranked); first == "" {
+			first = got
+		} else if got != first {
+			t.Fatalf("got %s, then %s", first, got)
+		}
+	}
+}
