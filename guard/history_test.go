@@ -1,0 +1,145 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// The history survives a restart and torn lines, and keeps the newest passes.
+func TestHistorySurvives(t *testing.T) {
+	dir := t.TempDir()
+	h := OpenHistory(dir, 3)
+	for id := range uint64(10) {
+		h.Add(Pass{ID: id + 1, Held: HeldBudget})
+	}
+	if err := errors.Join(h.Broken(), h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, historyFile), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("{\"id\":11,\"wake\":\"to"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = OpenHistory(dir, 3)
+	defer func() { _ = h.Close() }()
+	if last := h.Last(0); len(last) != 3 || last[0].ID != 8 || h.LastID() != 10 {
+		t.Errorf("after a restart: %+v", last)
+	}
+	h.Resize(1)
+	if last := h.Last(5); len(last) != 1 || last[0].ID != 10 {
+		t.Errorf("resized: %+v", last)
+	}
+}
+
+// A directory that cannot be written keeps the history in memory.
+func TestHistoryWithoutDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := OpenHistory(filepath.Join(file, "below"), 3)
+	h.Add(Pass{ID: 1})
+	if h.Broken() == nil || len(h.Last(0)) != 1 {
+		t.Errorf("broken %v, %d passes", h.Broken(), len(h.Last(0)))
+	}
+}
+
+func TestRunDirLock(t *testing.T) {
+	d := RunDir(t.TempDir())
+	release, err := d.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Lock(); !errors.Is(err, ErrRunning) || !strings.Contains(err.Error(), "pid ") {
+		t.Errorf("the second: %v", err)
+	}
+	release()
+	if release, err = d.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	release()
+}
+
+// fakeAnswers answers with what it has.
+type fakeAnswers struct{ passes []Pass }
+
+func (fakeAnswers) Status(context.Context) (Status, error) {
+	return Status{APIVersion: APIVersion, Live: true}, nil
+}
+func (fakeAnswers) Rank(_ context.Context, s policy.Signal) (Ranking, error) {
+	return Ranking{APIVersion: APIVersion, Signal: s}, nil
+}
+func (f fakeAnswers) History(int) []Pass { return f.passes }
+
+// serveControl serves a control socket and returns its directory.
+func serveControl(t *testing.T) RunDir {
+	t.Helper()
+	d := RunDir(t.TempDir())
+	for range 2 { // a socket that was left behind is replaced
+		l, err := ListenControl(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := NewServer(Handler(fakeAnswers{[]Pass{{ID: 7}}}, http.NotFoundHandler()))
+		done := make(chan struct{})
+		go func() { _ = srv.Serve(l); close(done) }()
+		t.Cleanup(func() { _ = srv.Close(); <-done })
+	}
+	return d
+}
+
+func TestControlSocket(t *testing.T) {
+	d := serveControl(t)
+	if st, err := os.Stat(d.Socket()); err != nil || st.Mode().Perm() != 0o660 {
+		t.Errorf("socket: %v, %v", st.Mode(), err)
+	}
+	c := NewClient(d)
+	if st, err := c.Status(t.Context()); err != nil || !st.Live {
+		t.Errorf("status: %+v, %v", st, err)
+	}
+	if r, err := c.Rank(t.Context(), policy.PIDAvailable); err != nil || r.Signal != policy.PIDAvailable {
+		t.Errorf("rank: %+v, %v", r, err)
+	}
+	if h, err := c.History(t.Context(), 0); err != nil || len(h) != 1 || h[0].ID != 7 {
+		t.Errorf("history: %+v, %v", h, err)
+	}
+	if _, err := NewClient(RunDir(t.TempDir())).Status(t.Context()); !errors.Is(err, ErrNoService) {
+		t.Errorf("without a service: %v", err)
+	}
+}
+
+// Slow and malformed clients do not keep others from an answer.
+func TestControlSocketHostileClients(t *testing.T) {
+	d := serveControl(t)
+	for i := range controlAtOnce - 1 {
+		conn, err := net.Dial("unix", d.Socket())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if i%2 == 0 {
+			_, _ = conn.Write([]byte("\x00\xff nonsense\r\n\r\n"))
+		} else {
+			_, _ = conn.Write([]byte("GET /v1/status HT"))
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := NewClient(d).Status(ctx); err != nil {
+		t.Errorf("beside %d hostile clients: %v", controlAtOnce-1, err)
+	}
+}

@@ -1,0 +1,140 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/policy"
+)
+
+// newTestLister lists a test server, with the pods judged by the defaults.
+func newTestLister(t *testing.T, s *critest.Server, layout cgroup.Layout) *lister {
+	t.Helper()
+	client, err := cri.Dial(s.Endpoint(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	cfg := DefaultConfig()
+	facts := &nodeFacts{capacity: 16 << 30, resolve: layout.Resolve, memoryMin: func(string) (int64, bool) { return 0, false }}
+	return &lister{
+		source: func(context.Context) (podSource, error) { return client, nil },
+		build: func(s cri.Sandbox, ctrs []cri.ContainerDetail, created time.Duration) Pod {
+			return cfg.derivePod(s, ctrs, facts, created)
+		},
+		refresh: func(context.Context) {}, publish: func(Inventory) {},
+		now: func() time.Duration { return time.Hour }, clock: time.Now,
+	}
+}
+
+// Every dialect gives the same pods; what does not change is asked for once; a
+// runtime that goes away leaves the last pods, with the reason.
+func TestListerKeepsTheInventoryWarm(t *testing.T) {
+	for _, dialect := range []critest.Dialect{critest.Containerd16, critest.Containerd2, critest.CRIO} {
+		t.Run(dialect.String(), func(t *testing.T) {
+			s := critest.New(t, dialect)
+			pod := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}, {}}})
+			l := newTestLister(t, s, cgroup.Layout{})
+			inv := l.List(t.Context())
+			if inv.Err != nil || len(inv.Pods) != 1 || inv.Pods[0].ID != pod.ID || len(inv.Pods[0].Containers) != 2 {
+				t.Fatalf("listed %+v", inv)
+			}
+			for _, c := range inv.Pods[0].Containers {
+				if c.Cgroup == "" || !c.Running {
+					t.Errorf("container %+v: no cgroup, or not running", c)
+				}
+			}
+			asked := len(s.Calls("ContainerStatus"))
+			l.List(t.Context())
+			if again := len(s.Calls("ContainerStatus")); asked != 2 || again != asked {
+				t.Errorf("asked %d times for two containers, and %d more for the second listing", asked, again-asked)
+			}
+			s.Stop()
+			inv = l.List(t.Context())
+			if !errors.Is(inv.Err, cri.ErrUnavailable) || len(inv.Pods) != 1 {
+				t.Errorf("without a runtime: %d pods, %v", len(inv.Pods), inv.Err)
+			}
+		})
+	}
+}
+
+// A pod's age is taken from the wall clock once: a clock that is set later makes
+// no pod older or younger.
+func TestListerAgesInBootTime(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	boot := time.Hour
+	l := &lister{now: func() time.Duration { return boot }, clock: func() time.Time { return now }, created: map[string]time.Duration{}}
+	sandbox := &cri.Sandbox{ID: "a", CreatedAt: now.Add(-10 * time.Minute)}
+	at := l.age(sandbox)
+	if at != 50*time.Minute {
+		t.Fatalf("created at %s since boot, want 50m", at)
+	}
+	l.created["a"] = at
+	now, boot = now.AddDate(-10, 0, 0), 2*time.Hour
+	if got := l.age(sandbox); got != at {
+		t.Errorf("after the clock was set back: %s, want %s", got, at)
+	}
+	if got := l.age(&cri.Sandbox{ID: "b", CreatedAt: now.AddDate(5, 0, 0)}); got != boot {
+		t.Errorf("created in the future: %s, want now", got)
+	}
+}
+
+func number(v int64) cri.Number { return cri.Number{Value: v, Known: true} }
+
+// Class, request and priority come from the best source there is, which is named.
+func TestDerivePod(t *testing.T) {
+	const uid = "11111111-2222-3333-4444-555555555555"
+	const slice = "kubepods-burstable-pod11111111_2222_3333_4444_555555555555.slice"
+	burstable := cri.Resources{OOMScoreAdj: number(900), CPUShares: number(102)}
+	for _, tc := range []struct {
+		name        string
+		path        string
+		res         cri.Resources
+		annotations map[string]string
+		allocated   map[string]allocated
+		min         int64
+		qos         policy.QoS
+		request     int64
+		source      string
+		protection  string
+		own         bool
+	}{
+		{"cgroupfs, best effort", "/kubepods/besteffort/pod" + uid + "/c1", cri.Resources{OOMScoreAdj: number(1000)}, nil, nil, 0,
+			policy.BestEffort, 0, "BestEffort", "", true},
+		{"systemd, burstable by oom_score_adj", slice + ":cri-containerd:c1", burstable, nil, nil, 0,
+			policy.Burstable, 1600, "oom_score_adj", "", true},
+		{"burstable by memory.min", slice + ":crio:c1", burstable, nil, nil, 777, policy.Burstable, 777, "memory.min", "", true},
+		{"burstable by the kubelet's state", slice + ":crio:c1", burstable, nil, map[string]allocated{uid: {Memory: 555}}, 777,
+			policy.Burstable, 555, "kubelet state", "", true},
+		{"guaranteed by its limit", "/kubepods/pod" + uid + "/c1", cri.Resources{OOMScoreAdj: number(-997), MemoryLimit: number(4096)}, nil, nil, 0,
+			policy.Guaranteed, 4096, "memory limit", "", true},
+		{"node critical", "/kubepods/burstable/pod" + uid + "/c1", cri.Resources{OOMScoreAdj: number(-997), CPUShares: number(102)}, nil, nil, 0,
+			policy.Burstable, 0, "", "critical priority", true},
+		{"static", "/kubepods/burstable/pod" + uid + "/c1", burstable, map[string]string{annotationConfigSource: "file"}, nil, 0,
+			policy.Burstable, 1600, "oom_score_adj", "static pod", true},
+		{"without a kubelet", "/k8s.io/c1", cri.Resources{}, nil, nil, 0, policy.BestEffort, 0, "BestEffort", "", false},
+		{"without a kubelet, with a limit", "/k8s.io/c1", cri.Resources{MemoryLimit: number(4096)}, nil, nil, 0, policy.Burstable, 0, "", "", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := DefaultConfig()
+			facts := &nodeFacts{
+				capacity: 16000, allocated: tc.allocated, resolve: cgroup.Layout{}.Resolve,
+				memoryMin: func(string) (int64, bool) { return tc.min, tc.min > 0 },
+			}
+			ctr := cri.ContainerDetail{CgroupsPath: tc.path, Resources: tc.res, Container: cri.Container{ID: "c1", State: cri.Running}}
+			s := cri.Sandbox{ID: "s", Namespace: "default", Name: "p", UID: uid, Ready: true, Annotations: tc.annotations}
+			p := cfg.derivePod(s, []cri.ContainerDetail{ctr}, facts, 0)
+			if p.QoS != tc.qos || p.Protection != tc.protection || (p.Cgroup != "") != tc.own {
+				t.Errorf("class %s, protection %q, cgroup %q", p.QoS, p.Protection, p.Cgroup)
+			}
+			if tc.protection != "critical priority" && (p.MemoryRequest != tc.request || p.RequestSource != tc.source) {
+				t.Errorf("request %d from %q, want %d from %q", p.MemoryRequest, p.RequestSource, tc.request, tc.source)
+			}
+		})
+	}
+}
