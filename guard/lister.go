@@ -28,7 +28,7 @@ type lister struct {
 	now     func() time.Duration
 	clock   func() time.Time
 
-	mu      sync.Mutex // one listing at a time
+	turn    chan struct{} // holds one element while a listing goes on
 	details map[string]cri.ContainerDetail
 	created map[string]time.Duration
 	current atomic.Pointer[Inventory]
@@ -47,10 +47,15 @@ func (l *lister) Current() Inventory {
 }
 
 // List asks the runtime. When it does not answer the last good pods stay, with
-// the error beside them.
+// the error beside them; so they do when ctx ends before an earlier listing, which
+// may hang, is through.
 func (l *lister) List(ctx context.Context) Inventory {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return l.Current()
+	}
 	inv, err := l.list(ctx)
 	if err != nil {
 		inv = l.Current()

@@ -27,7 +27,7 @@ func newTestLister(t *testing.T, s *critest.Server, layout cgroup.Layout) *liste
 		build: func(s cri.Sandbox, ctrs []cri.ContainerDetail, created time.Duration) Pod {
 			return cfg.derivePod(s, ctrs, facts, created)
 		},
-		refresh: func(context.Context) {}, publish: func(Inventory) {},
+		refresh: func(context.Context) {}, publish: func(Inventory) {}, turn: make(chan struct{}, 1),
 		now: func() time.Duration { return time.Hour }, clock: time.Now,
 	}
 }

@@ -81,7 +81,7 @@ func openNode(cfg Config) (*node, error) {
 	n.kernel.meter = n.meter
 	n.lister = &lister{
 		source: n.connect, build: n.build, refresh: n.refresh, publish: func(inv Inventory) { n.kernel.Track(inv.Pods) },
-		now: n.kernel.Now, clock: time.Now,
+		now: n.kernel.Now, clock: time.Now, turn: make(chan struct{}, 1),
 	}
 	return n, nil
 }
