@@ -17,6 +17,8 @@ type PruneOptions struct {
 	// zero quantity removes all that may go.
 	Signal policy.Signal
 	Until  policy.Quantity
+	// Progress is told of each item as it goes; nil = nobody is.
+	Progress func(reclaim.Item)
 }
 
 // keeper is a housekeeper for one look: it knows the ages the service has
@@ -48,7 +50,7 @@ func (l *Look) Prune(ctx context.Context, o PruneOptions) ([]reclaim.Report, err
 		return nil, err
 	}
 	p := h.plan(h.cfg)
-	p.DryRun = o.DryRun
+	p.DryRun, p.Progress = o.DryRun, o.Progress
 	if o.Containers {
 		p.Steps = append(p.Steps, reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs)
 	}

@@ -90,6 +90,8 @@ func (g *Guard) ranking(ctx context.Context, m policy.Met) ([]policy.Ranked, []P
 		inv = g.runtime.Inventory(ctx, true)
 		cs = candidates(inv.Pods)
 		g.kernel.Measure(cs, inv.Pods, m.Signal)
+		// That took time: what a stop frees is judged from here.
+		g.kernel.Observe(&g.obs)
 	}
 	return policy.Rank(cs, m.Signal, g.kernel.Layout(), g.cfg.Rank.Keys(m.Signal.Resource()), m.Deficit), inv.Pods
 }

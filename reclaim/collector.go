@@ -59,6 +59,8 @@ type Plan struct {
 	Containers ContainerPolicy
 	Images     ImagePolicy
 	Memory     []MemoryTarget
+	// Progress is told of each item as it goes; nil = nobody is. It must not wait.
+	Progress func(Item)
 	// RuntimeSince is when the runtime began to answer, in boot time: for a while it
 	// may not list all it has.
 	RuntimeSince time.Duration

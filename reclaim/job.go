@@ -132,6 +132,9 @@ func (j *job) failed(it Item, err error) {
 // times.
 func (j *job) removed(ctx context.Context, it Item) {
 	j.report.Removed = append(j.report.Removed, it)
+	if j.plan.Progress != nil {
+		j.plan.Progress(it)
+	}
 	j.timeouts, j.settled = 0, false
 	j.pretended[it.ID] = j.plan.DryRun
 	before := j.gauge.room.Bytes

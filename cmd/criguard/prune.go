@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/policy"
@@ -35,7 +38,7 @@ could not be pulled again. With --dry-run it names what it would remove.`,
 			}
 			var reports []reclaim.Report
 			err := o.look(cmd.Context(), func(l *guard.Look) (err error) {
-				reports, err = l.Prune(cmd.Context(), p)
+				reports, err = prune(cmd.Context(), l, p, cmd.ErrOrStderr())
 				return err
 			})
 			if err != nil {
@@ -56,6 +59,33 @@ could not be pulled again. With --dry-run it names what it would remove.`,
 	f.StringVar(&until, "until", "", `end when so much is available, as "imagefs.available=20%"`)
 	o.outputFlag(cmd)
 	return cmd
+}
+
+// prune prunes, with a progress bar where w is a terminal: a removal takes up to
+// seconds, and there may be many.
+func prune(ctx context.Context, l *guard.Look, p guard.PruneOptions, w io.Writer) ([]reclaim.Report, error) {
+	if f, ok := w.(*os.File); !ok || p.DryRun || !term.IsTerminal(int(f.Fd())) {
+		return l.Prune(ctx, p)
+	}
+	dry := p
+	dry.DryRun = true
+	planned, err := l.Prune(ctx, dry)
+	if err != nil {
+		return nil, err
+	}
+	total := 0
+	for _, r := range planned {
+		total += len(r.Removed)
+	}
+	bar := progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("removing"),
+		progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+	p.Progress = func(it reclaim.Item) {
+		bar.Describe("removing " + it.Name)
+		_ = bar.Add(1) // a terminal that went away does not end the pruning
+	}
+	reports, err := l.Prune(ctx, p)
+	_ = bar.Finish()
+	return reports, err
 }
 
 // parseUntil reads "signal=quantity" of a disk signal.
