@@ -18,6 +18,11 @@ const (
 	diskUseFresh   = time.Minute // how long a measurement counts
 	diskAtOnce     = 4           // pods measured at a time
 	diskMaxEntries = 200_000     // files looked at per pod; what has more is unknown beyond
+
+	// sampleWait is how long a fresh sample of what a container wrote is waited for:
+	// containerd takes one every 10 s.
+	sampleWait  = 12 * time.Second
+	sampleEvery = 250 * time.Millisecond
 )
 
 // layerSource tells what a container wrote into its root filesystem.
@@ -77,6 +82,38 @@ func (d *diskMeter) measure(ctx context.Context, pods []Pod) {
 		next[pods[i].ID] = u
 	}
 	d.last = next
+}
+
+// measureSince measures once the runtime has sampled every writable layer since
+// then, or has had the time to. An older sample makes the pod that has just filled
+// a disk look innocent, and another one guilty.
+func (d *diskMeter) measureSince(ctx context.Context, pods []Pod, since time.Time) {
+	wait, cancel := context.WithTimeout(ctx, sampleWait)
+	defer cancel()
+	for i := range pods {
+		for j := range pods[i].Containers {
+			d.awaitSample(wait, pods[i].Containers[j].ID, since)
+		}
+	}
+	d.measure(ctx, pods)
+}
+
+// awaitSample waits for a sample of one container. A runtime that does not tell is
+// not waited for.
+func (d *diskMeter) awaitSample(ctx context.Context, id string, since time.Time) {
+	for ctx.Err() == nil {
+		src, err := d.source()
+		if err != nil {
+			return
+		}
+		if u, err := src.WritableLayer(ctx, id); err != nil || u.Known && !u.At.Before(since) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(sampleEvery):
+		}
+	}
 }
 
 func (d *diskMeter) pod(ctx context.Context, p *Pod) diskUse {

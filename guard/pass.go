@@ -163,7 +163,7 @@ func (g *Guard) noteConditions(now time.Duration) {
 	for s := range policy.SignalCount {
 		if !met[s] && g.obs[s].Status == policy.OK {
 			g.restraint.Cleared(s)
-			g.reliefs[s].told = false
+			g.reliefs[s].told, g.reliefs[s].ready = false, false
 			g.observed[s] = ""
 		}
 	}
@@ -207,6 +207,7 @@ func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *P
 	// anything is stopped, and it alone decides.
 	g.kernel.Observe(&g.obs)
 	if o := g.obs[m.Signal]; o.Status != policy.OK || policy.Relieved(m.Threshold, o) {
+		g.reliefs[m.Signal].ready = false
 		return ""
 	}
 	if m.WarnOnly {

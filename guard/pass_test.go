@@ -240,6 +240,49 @@ func TestPassReclaimSpares(t *testing.T) {
 	}
 }
 
+// A reclaim that relieved serves no later stop: others may use its space up, and then
+// what each pod uses has to be measured again.
+func TestPassReclaimsAfresh(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
+	n.slow = true
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.at(g, 0)
+	n.set(policy.NodeFSAvailable, 2*testGiB)
+	close(n.reliefs[0].done)
+	n.at(g, time.Second)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	if p := n.at(g, 2*time.Second); p.Stop != nil || len(n.reliefs) != 2 {
+		t.Fatalf("full again: stop %+v after %d reclaims, want none before a second one", p.Stop, len(n.reliefs))
+	}
+	close(n.reliefs[1].done)
+	if p := n.at(g, 3*time.Second); p.Stop == nil {
+		t.Errorf("not stopped, held by %q", p.Held)
+	}
+}
+
+// What a stopped pod wrote is freed with its dead containers: on a pressed disk they
+// go at once, unless they are not to be collected.
+func TestPassDiscards(t *testing.T) {
+	for _, c := range []struct {
+		name, config string
+		signal       policy.Signal
+		want         bool
+	}{
+		{"disk", "", policy.NodeFSAvailable, true},
+		{"memory", "", policy.MemoryAvailable, false},
+		{"containers are kept", "[containers]\ngc = false\n", policy.NodeFSAvailable, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newPassGuard(t, c.config+"[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n")
+			n.set(c.signal, testGiB/2)
+			n.at(g, 0)
+			if len(n.stops) != 1 || n.stops[0].order.Discard != c.want {
+				t.Errorf("%d stops, want one that discards: %v", len(n.stops), c.want)
+			}
+		})
+	}
+}
+
 func TestPassNeverStopsProtected(t *testing.T) {
 	g, n := newPassGuard(t, softAndHard)
 	for i := range n.pods {

@@ -72,13 +72,17 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 		return finishedRelief{}
 	}
 	j := &reliefJob{done: make(chan struct{})}
+	plan, started := r.plan(cfg, steps, m, pods), time.Now()
 	go func() {
 		defer func() { close(j.done); r.node.wake("reclaim") }()
 		if c, err := r.keeper.collect(); err == nil && len(steps) > 0 {
-			j.relief = relieved(c.Collect(ctx, r.plan(cfg, steps, m, pods)))
+			j.relief = relieved(c.Collect(ctx, plan))
 		}
 		if disk {
-			r.node.meter.measure(ctx, pods)
+			if room, err := plan.Target(ctx); err == nil && room.Met() {
+				return // nobody will be stopped
+			}
+			r.node.meter.measureSince(ctx, pods, started)
 		}
 	}()
 	return j

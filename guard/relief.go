@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -28,7 +29,7 @@ type Relief struct {
 type relief struct {
 	job     ReliefJob
 	started time.Duration
-	ready   bool // the result has not served a stop yet
+	ready   bool // the result has not served a stop yet, and the signal is met since
 	told    bool // that reclaiming removes nothing, or would remove something, since the signal was clear
 	ended   time.Duration
 }
@@ -61,7 +62,9 @@ func (g *Guard) harvest(now time.Duration, s policy.Signal, p *Pass) {
 		return
 	}
 	done := r.job.Relief()
-	r.job, r.ready, r.ended = nil, true, now
+	// What relieved the signal serves no stop: by the next one, others may use it up.
+	met := slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool { return m.Signal == s })
+	r.job, r.ready, r.ended = nil, met, now
 	v := ReclaimView{Signal: s, Steps: done.Steps, Freed: done.Freed, Took: now - r.started, Reports: done.Reports}
 	if len(v.Steps) > 0 && (v.acted() || !r.told) {
 		p.Reclaimed = append(p.Reclaimed, v)

@@ -3,10 +3,12 @@ package guard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // Kinds of stop, beside the thresholds' hard and soft.
@@ -24,6 +26,9 @@ type StopOrder struct {
 	Direct, Fallback bool
 	// EscalateDirect kills directly, too, when a soft stop's grace is ended.
 	EscalateDirect bool
+	// Discard removes the dead containers: on a pressed disk, what they wrote is what
+	// the stop is for.
+	Discard bool
 }
 
 // StopJob is a stop that runs beside the loop.
@@ -187,6 +192,7 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 	f.job = g.stopper.Stop(ctx, StopOrder{
 		Pod: pod, Grace: view.Grace, Direct: direct && m.Kind == policy.Hard, EscalateDirect: direct,
 		Fallback: g.cfg.Eviction.DirectKill != DirectKillNever,
+		Discard:  view.Kind != kindLimit && view.Kind != kindAdmission && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
 	})
 	g.flights = append(g.flights, f)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/reclaim"
 )
 
@@ -31,8 +32,27 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	go func() {
 		<-stop.Done()
 		s.node.wake("stop")
+		if o.Discard {
+			<-stop.Finished()
+			s.discard(o.Pod)
+		}
 	}()
 	return stopJob{stop}
+}
+
+// discard removes a stopped pod's dead containers. One that runs after all, or
+// cannot be removed now, is left to the next collection.
+func (s *stopper) discard(p Pod) {
+	client, err := s.node.conn.Client()
+	if err != nil {
+		return
+	}
+	for _, c := range p.Containers {
+		if d, err := client.ContainerDetail(s.ctx, c.ID); err == nil && d.State == cri.Exited {
+			_ = client.RemoveContainer(s.ctx, c.ID)
+		}
+	}
+	s.node.wake("stop")
 }
 
 // stopJob is a stop under way.
