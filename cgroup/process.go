@@ -3,11 +3,13 @@ package cgroup
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // OfPID is the cgroup of a process, in the hierarchy that pods are looked up in.
@@ -26,6 +28,36 @@ func (l Layout) OfPID(pid int) (string, error) {
 		return "", fmt.Errorf("find cgroup of process %d: %s is outside of the cgroup namespace", pid, rel)
 	}
 	return rel, nil
+}
+
+// ProcessStart is when a process was started, in boot time, to 10 ms (proc(5), stat).
+// ErrGone when it has ended.
+func ProcessStart(proc Proc, pid int) (time.Duration, error) {
+	b, err := os.ReadFile(filepath.Join(string(proc), strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0, fmt.Errorf("find start of process %d: %w", pid, gone(err))
+	}
+	start, ok := parseProcessStart(b)
+	if !ok {
+		return 0, fmt.Errorf("find start of process %d: malformed stat", pid)
+	}
+	return start, nil
+}
+
+// parseProcessStart finds the start of a process in /proc/<pid>/stat, its 22nd field,
+// in ticks of 10 ms. The second is the command in parentheses, which may hold
+// anything.
+func parseProcessStart(b []byte) (time.Duration, bool) {
+	const tick, afterCommand = 10 * time.Millisecond, 22 - 3
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) <= afterCommand {
+		return 0, false
+	}
+	ticks, err := strconv.ParseInt(string(fields[afterCommand]), 10, 64)
+	if err != nil || ticks < 0 || ticks > math.MaxInt64/int64(tick) {
+		return 0, false
+	}
+	return time.Duration(ticks) * tick, true
 }
 
 // parseProcessCgroup finds the cgroup that /proc/<pid>/cgroup gives for a v1

@@ -3,9 +3,11 @@ package cgroup
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestOfPID(t *testing.T) {
@@ -193,6 +195,62 @@ func FuzzResolve(f *testing.F) {
 		}
 		if clean, err := cleanPath(rel); err != nil || clean != rel {
 			t.Fatalf("Resolve(%q) = %q, which is no clean path: %v", spec, rel, err)
+		}
+	})
+}
+
+func TestProcessStart(t *testing.T) {
+	before := BootTime()
+	cmd := exec.Command("cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	after := BootTime()
+	start, err := ProcessStart("/proc", cmd.Process.Pid)
+	if err != nil || start < before-10*time.Millisecond || start > after {
+		t.Errorf("a process started between %v and %v is said to be started at %v, %v", before, after, start, err)
+	}
+	_ = in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ProcessStart("/proc", cmd.Process.Pid); !errors.Is(err, ErrGone) {
+		t.Errorf("a process that has ended: %v", err)
+	}
+}
+
+func TestParseProcessStart(t *testing.T) {
+	const rest = " S 1 2 2 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 "
+	for text, want := range map[string]time.Duration{
+		"12 (cat)" + rest + "4711 9 9\n":            47110 * time.Millisecond,
+		"12 (a) S 1) (b)" + rest + "100 9 9\n":      time.Second,
+		"12 (cat)" + rest + "0":                     0,
+		"12 (cat)" + rest:                           -1,
+		"12 (cat)" + rest + "-1 9":                  -1,
+		"12 (cat)" + rest + "9223372036854775807 9": -1,
+		"12 (cat": -1,
+		"":        -1,
+	} {
+		got, ok := parseProcessStart([]byte(text))
+		if !ok {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+}
+
+func FuzzProcessStart(f *testing.F) {
+	f.Add([]byte("12 (cat) S 1 2 2 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9"))
+	f.Add([]byte(")))"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if start, ok := parseProcessStart(b); ok && start < 0 {
+			t.Fatalf("start %v", start)
 		}
 	})
 }

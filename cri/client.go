@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -62,6 +64,7 @@ type Client struct {
 	conn        *grpc.ClientConn
 	runtime     runtimeapi.RuntimeServiceClient
 	images      runtimeapi.ImageServiceClient
+	serverPID   atomic.Int32
 }
 
 // Option changes what a client does by default.
@@ -91,9 +94,14 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 	if timeout <= 0 {
 		timeout = DefaultTimeout
 	}
+	c := &Client{endpoint: "unix://" + path, timeout: timeout, stopSandbox: stopSandboxTimeout}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			c.serverPID.Store(peerPID(conn))
+		}
+		return conn, err
 	}
 	conn, err := grpc.NewClient("passthrough:///runtime",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -109,14 +117,9 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 	if err != nil {
 		return nil, fmt.Errorf("dial runtime %q: %s", clean(endpoint), clean(err.Error()))
 	}
-	c := &Client{
-		endpoint:    "unix://" + path,
-		timeout:     timeout,
-		stopSandbox: stopSandboxTimeout,
-		conn:        conn,
-		runtime:     runtimeapi.NewRuntimeServiceClient(conn),
-		images:      runtimeapi.NewImageServiceClient(conn),
-	}
+	c.conn = conn
+	c.runtime = runtimeapi.NewRuntimeServiceClient(conn)
+	c.images = runtimeapi.NewImageServiceClient(conn)
 	for _, o := range opts {
 		o(c)
 	}
@@ -125,6 +128,29 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 
 // Endpoint is where the runtime is, as "unix:///path".
 func (c *Client) Endpoint() string { return c.endpoint }
+
+// ServerPID is the process that listened at the endpoint when the client connected
+// last: another one after a restart of the runtime, however quick. 0 before the first
+// call, and where that process is not in this one's PID namespace.
+func (c *Client) ServerPID() int { return int(c.serverPID.Load()) }
+
+// peerPID is who listens at the other end (unix(7), SO_PEERCRED); 0 = unknown.
+func peerPID(conn net.Conn) (pid int32) {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
+			pid = cred.Pid
+		}
+	})
+	return pid
+}
 
 // Close ends the connection and every call under way. Its error is always nil.
 func (c *Client) Close() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -305,6 +306,19 @@ func TestRestartedRuntimeIsFoundAgain(t *testing.T) {
 			t.Errorf("took %s to find the runtime again", took)
 		}
 	})
+}
+
+func TestServerPID(t *testing.T) {
+	_, c := serve(t, critest.Containerd2)
+	if got := c.ServerPID(); got != 0 {
+		t.Errorf("process %d before the first call", got)
+	}
+	if _, err := c.Version(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.ServerPID(); got != os.Getpid() {
+		t.Errorf("got process %d, want this one, %d", got, os.Getpid())
+	}
 }
 
 func TestCallsBreakOffWithTheRuntime(t *testing.T) {

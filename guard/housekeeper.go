@@ -207,7 +207,7 @@ func (h *housekeeper) plan(cfg Config) reclaim.Plan {
 			Prune: reclaim.Prune(cfg.Images.Prune), MinAge: cfg.Images.MinAge, UnusedGrace: cfg.Images.UnusedGrace,
 			MaxAge: cfg.Images.MaxAge, Keep: cfg.Images.Keep, AirGapDirs: cfg.Images.AirgapDirs, Hold: cfg.Images.HoldAfterRuntimeRestart,
 		},
-		RuntimeSince: h.node.conn.Since(),
+		RuntimeSince: h.node.runtimeSince,
 	}
 }
 

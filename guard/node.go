@@ -34,6 +34,7 @@ type node struct {
 	meter   *diskMeter
 	kubelet *kubeletState
 	podLogs string
+	proc    cgroup.Proc
 	bootID  string
 	wake    func(string) // asks for a pass
 	self    string       // criguard's own cgroup
@@ -53,7 +54,7 @@ func openNode(cfg Config) (*node, error) {
 	}
 	n := &node{
 		conn: NewConn(cfg.Runtime), kubelet: newKubeletState(root), cfg: cfg, wake: func(string) {},
-		podLogs: defaultString(cfg.Node.PodLogDir, defaultPodLog),
+		podLogs: defaultString(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
 	}
 	if n.bootID, err = cgroup.BootID(proc); err != nil {
 		return nil, err
@@ -149,6 +150,21 @@ func (n *node) connect(ctx context.Context) (podSource, error) {
 		return nil, err
 	}
 	return n.conn.Client()
+}
+
+// runtimeSince is since when the runtime answers: since its process was started, or
+// since it came back where that cannot be told. 0 = it always did.
+func (n *node) runtimeSince() time.Duration {
+	since := n.conn.Since()
+	client, err := n.conn.Client()
+	if err != nil || client.ServerPID() == 0 {
+		return since
+	}
+	start, err := cgroup.ProcessStart(n.proc, client.ServerPID())
+	if err != nil {
+		return since
+	}
+	return max(since, start)
 }
 
 // refresh brings up to date what pods are judged by, before each listing.

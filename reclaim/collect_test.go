@@ -265,7 +265,8 @@ func TestCollectHoldsAfterRuntimeStart(t *testing.T) {
 	w.withImages(t, 1, 1)
 	p := anyContainer
 	p.Steps, p.Images = Steps(), ImagePolicy{Prune: PruneAuto, Hold: 5 * time.Minute}
-	p.RuntimeSince = w.clock.now().Boot
+	started := w.clock.now().Boot
+	p.RuntimeSince = func() time.Duration { return started }
 	w.clock.add(5*time.Minute - 1)
 	for _, r := range w.Collect(t.Context(), p) {
 		if (r.Step == StepImages || r.Step == StepLogs) && (len(r.Removed) != 0 || len(r.Kept) != 1 || !strings.Contains(r.Kept[0].Why, "runtime started")) {

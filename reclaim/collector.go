@@ -61,9 +61,9 @@ type Plan struct {
 	Memory     []MemoryTarget
 	// Progress is told of each item as it goes; nil = nobody is. It must not wait.
 	Progress func(Item)
-	// RuntimeSince is when the runtime began to answer, in boot time: for a while it
-	// may not list all it has.
-	RuntimeSince time.Duration
+	// RuntimeSince tells when the runtime began to answer, in boot time: for a while it
+	// may not list all it has. It is asked after each listing. Nil: it always did.
+	RuntimeSince func() time.Duration
 }
 
 // Collect runs the steps of a plan until its target is met, and reports each

@@ -278,7 +278,11 @@ func (j *job) collectLogs(ctx context.Context) {
 
 // hold says why a listing is not to be trusted to be whole; "" = it is.
 func (p *Plan) hold(now time.Duration) string {
-	if now-p.RuntimeSince < p.Images.Hold {
+	var since time.Duration
+	if p.RuntimeSince != nil {
+		since = p.RuntimeSince()
+	}
+	if now-since < p.Images.Hold {
 		return "the runtime started less than hold_after_runtime_restart ago"
 	}
 	return ""

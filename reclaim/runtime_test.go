@@ -149,7 +149,8 @@ func TestCollectImagesOverTheSocket(t *testing.T) {
 			}
 			release()
 			s.Start()
-			p.RuntimeSince = clock.now().Boot
+			started := clock.now().Boot
+			p.RuntimeSince = func() time.Duration { return started }
 			for _, err := c.Version(t.Context()); err != nil; _, err = c.Version(t.Context()) {
 				time.Sleep(10 * time.Millisecond) // the client finds the runtime again within a second
 			}
