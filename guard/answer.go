@@ -51,8 +51,11 @@ func (s *Service) Status(ctx context.Context) (st Status, err error) {
 	return st, err
 }
 
-// Rank implements Answerer.
+// Rank implements Answerer. ErrNoRuntime while no pods have ever been listed.
 func (s *Service) Rank(ctx context.Context, sig policy.Signal) (r Ranking, err error) {
+	if inv := s.node.lister.Current(); inv.At < 0 && inv.Err != nil {
+		return r, inv.Err
+	}
 	err = s.do(ctx, func() { r = s.guard.rankNow(ctx, sig) })
 	r.Live = true
 	return r, err

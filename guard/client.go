@@ -57,6 +57,15 @@ func (c *Client) History(ctx context.Context, n int) ([]Pass, error) {
 	return l.Passes, c.get(ctx, "/v1/history", url.Values{"n": {strconv.Itoa(n)}}, &l)
 }
 
+// remoteError is an error of the service's.
+type remoteError struct {
+	text string
+	is   error // the sentinel it stands for; nil = none
+}
+
+func (e remoteError) Error() string { return e.text }
+func (e remoteError) Unwrap() error { return e.is }
+
 // maxAnswer bounds what a client reads.
 const maxAnswer = 64 << 20
 
@@ -81,7 +90,11 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, into an
 		if dec.Decode(&e) != nil || e.Error == "" {
 			e.Error = resp.Status
 		}
-		return fmt.Errorf("ask service on %s: %s", c.path, e.Error)
+		answer := remoteError{text: e.Error}
+		if resp.StatusCode == http.StatusBadGateway {
+			answer.is = ErrNoRuntime
+		}
+		return fmt.Errorf("ask service on %s: %w", c.path, answer)
 	}
 	if err := dec.Decode(into); err != nil {
 		return fmt.Errorf("read answer of service on %s: %w", c.path, err)

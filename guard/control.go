@@ -80,7 +80,11 @@ func Handler(a Answerer, metrics http.Handler) http.Handler {
 
 func reply(w http.ResponseWriter, v any, err error) {
 	if err != nil {
-		replyError(w, http.StatusServiceUnavailable, err)
+		code := http.StatusServiceUnavailable
+		if errors.Is(err, ErrNoRuntime) {
+			code = http.StatusBadGateway
+		}
+		replyError(w, code, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
