@@ -123,7 +123,12 @@ func ask[T any](n *node, args ...string) T {
 // until polls for something to become true.
 func (n *node) until(what string, done func() bool) {
 	n.Helper()
-	deadline := time.Now().Add(time.Minute)
+	n.untilWithin(time.Minute, what, done)
+}
+
+func (n *node) untilWithin(limit time.Duration, what string, done func() bool) {
+	n.Helper()
+	deadline := time.Now().Add(limit)
 	for !done() {
 		if time.Now().After(deadline) {
 			n.Fatalf("timed out waiting for %s", what)
