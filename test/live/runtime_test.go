@@ -1,69 +1,97 @@
 package live_test
 
 import (
-	"context"
-	"os/exec"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/systemd"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// The runtime is killed, comes back, and is missing at the start: each is said
-// once, and the rest goes on.
-func TestRuntimeComesAndGoes(t *testing.T) {
-	for _, runtime := range lab.Runtimes() {
-		t.Run("containerd-"+runtime, func(t *testing.T) {
-			l := lab.Shared(t, runtime)
-			n := newLive(t, l)
-			n.pod(lab.PodSpec{Name: "stays", Containers: one("pause")})
-			n.configure("[eviction.hard]\n" + off)
-			n.start()
-			n.until("the pod to be listed", func() bool { st := n.status(); return st.Runtime.Up && st.Pods == 1 })
-			if err := l.KillContainerd(); err != nil {
-				t.Fatal(err)
-			}
-			n.until("the loss to be noticed", func() bool { return !n.status().Runtime.Up })
-			first := n.status()
-			n.until("memory to be watched on", func() bool {
-				st := n.status()
-				return st.Uptime-first.Uptime > 3*time.Second && st.Pods == 1
-			})
-			if got := count(n.logged(), `msg="container runtime does not answer`); got != 1 {
-				t.Errorf("said %d times that the runtime does not answer, want once", got)
-			}
-			if err := l.RestartContainerd(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			n.until("the runtime to be found again", func() bool { return n.status().Runtime.Up })
-			n.until("that to be said", func() bool { return count(n.logged(), `msg="container runtime answers"`) == 2 })
-			n.stop()
+// A runtime that is killed is told once, memory is watched on, and one that is back
+// is told once and asked for its pods.
+func TestRuntimeKilled(t *testing.T) {
+	const taken = 300 * mib
+	n := newNode(t, lab.Containerd1)
+	pod := n.pod(lab.PodSpec{Name: "taker", Containers: leak(taken, "0")})
+	n.configure(config{eviction: map[string]string{"interval": "500ms"}})
+	s := n.startWith(1)
+	before := available(s.status(), policy.AllocatableMemoryAvailable)
 
-			if err := l.KillContainerd(); err != nil {
-				t.Fatal(err)
-			}
-			late := newLive(t, l)
-			late.configure("[eviction.hard]\n" + off)
-			late.start()
-			if st := late.status(); st.Runtime.Up || len(st.Signals) == 0 {
-				t.Errorf("without a runtime: %+v", st.Runtime)
-			}
-			if err := l.RestartContainerd(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			late.until("the late runtime", func() bool { st := late.status(); return st.Runtime.Up && st.Pods == 1 })
-		})
+	n.killRuntime()
+	n.until("the loss to be noticed", func() bool { return !s.status().Runtime.Up })
+	n.release(pod)
+	n.until("status to show what was taken meanwhile", func() bool {
+		return available(s.status(), policy.AllocatableMemoryAvailable) <= before-taken
+	})
+	// Several listings fail until then; one of them is told.
+	lost := s.status()
+	n.until("the service to go on", func() bool { return s.status().Uptime-lost.Uptime > 3*time.Second })
+	if st := s.status(); st.Runtime.Up || st.Runtime.Error == "" || st.Pods != 1 {
+		t.Errorf("without the runtime: %+v, %d pods, want it down, with the reason and the pod it had", st.Runtime, st.Pods)
+	}
+	if got := s.events(systemd.EventRuntimeDown); len(got) != 1 {
+		t.Errorf("told %d times that the runtime is down: %q", len(got), got)
+	}
+
+	n.restartRuntime()
+	n.pod(lab.PodSpec{Name: "next", Containers: one("pause")})
+	n.until("the pods to be listed again", func() bool {
+		st := s.status()
+		return st.Runtime.Up && st.Runtime.Error == "" && st.Pods == 2
+	})
+	n.until("that to be told", func() bool { return len(s.events(systemd.EventRuntimeUp)) == 2 }) // the first was at the start
+	if got := s.events(systemd.EventRuntimeDown); len(got) != 1 {
+		t.Errorf("told %d times that the runtime is down: %q", len(got), got)
 	}
 }
 
-// A second guard refuses to start beside the first and names it.
-func TestSecondInstanceRefuses(t *testing.T) {
-	n := newLive(t, lab.Shared(t, lab.Containerd1))
-	n.configure("[eviction.hard]\n" + off)
-	n.start()
-	out, err := exec.Command(binary, n.args("run")...).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "another criguard is running (pid ") {
-		t.Errorf("the second one: %v: %s", err, out)
+// Without a socket at its start criguard watches what the kernel shows, and takes
+// the runtime in when it comes.
+func TestRuntimeComesLate(t *testing.T) {
+	n := newNode(t, lab.Containerd1)
+	n.pod(lab.PodSpec{Name: "early", Containers: one("pause")})
+	n.endpoint = "unix://" + filepath.Join(n.dir, "late.sock")
+	n.configure(config{})
+	s := n.start()
+	n.until("memory to be watched", func() bool { return available(s.status(), policy.AllocatableMemoryAvailable) > 0 })
+	n.until("the lack to be told", func() bool { return len(s.events(systemd.EventRuntimeDown)) == 1 })
+	if st := s.status(); st.Runtime.Up || st.Runtime.ListedAt >= 0 || st.Pods != 0 {
+		t.Errorf("without a runtime: %+v, %d pods", st.Runtime, st.Pods)
+	}
+	if ready := s.events(systemd.EventStart); len(ready) != 1 {
+		t.Errorf("told %d times that it guards", len(ready))
+	}
+	n.appear("late.sock")
+	n.until("the pod to be listed", func() bool {
+		st := s.status()
+		return st.Runtime.Up && st.Pods == 1
+	})
+	n.until("that to be told", func() bool { return len(s.events(systemd.EventRuntimeUp)) == 1 })
+	if got := s.events(systemd.EventRuntimeDown); len(got) != 1 {
+		t.Errorf("told %d times that the runtime is down: %q", len(got), got)
+	}
+}
+
+// available is what a status says of a signal.
+func available(st guard.Status, s policy.Signal) int64 {
+	for _, v := range st.Signals {
+		if v.Signal == s {
+			return v.Available
+		}
+	}
+	return 0
+}
+
+// appear makes the runtime's socket reachable under a name.
+func (n *node) appear(name string) {
+	n.Helper()
+	if err := os.Symlink(strings.TrimPrefix(n.lab.Endpoint(), "unix://"), filepath.Join(n.dir, name)); err != nil {
+		n.Fatal(err)
 	}
 }

@@ -1,0 +1,108 @@
+package live_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/systemd"
+	"github.com/criguard/criguard/test/lab"
+)
+
+// plenty is a budget that holds nothing back.
+const plenty = "[budget]\nhard = {burst = 100, every = \"1s\"}\nsoft = {burst = 100, every = \"1s\"}\nper_hour = 0\n"
+
+// A pod that is made again while the pressure goes on is stopped again, further
+// and further apart.
+func TestHoldDown(t *testing.T) {
+	const first = 500 * time.Millisecond
+	n := newNode(t, lab.Containerd1)
+	// It may not be stopped, so that the threshold stays met.
+	keeper := n.pod(lab.PodSpec{Name: "keeper", Namespace: "vault", Containers: hog(64 * mib)})
+	n.hogs(keeper)
+	n.configure(config{
+		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(n.available(policy.AllocatableMemoryAvailable) + mib)},
+		more: plenty + "[backoff]\nfirst = \"500ms\"\n[[protect]]\nnamespace = \"vault\"\n",
+	})
+	s := n.startWith(1)
+	var created []time.Duration
+	for attempt := range uint32(4) {
+		spec := lab.PodSpec{Name: "again", UID: "11111111-2222-4333-8444-555555555555", Attempt: attempt, Containers: hog(32 * mib)}
+		spec.Containers[0].Attempt = attempt
+		again := n.pod(spec)
+		created = append(created, bootTime())
+		n.until(fmt.Sprintf("stop %d", attempt+1), func() bool { return len(s.settled()) == int(attempt)+1 })
+		n.ended(again)
+	}
+	stops := s.stops()
+	for i, p := range stops {
+		if p.Stop.Pod != "default/again" || len(stops) != len(created) {
+			t.Fatalf("stops %+v, want %d, all of default/again", stops, len(created))
+		}
+		if i == 0 {
+			continue
+		}
+		gap, want := p.At-stops[i-1].At, first<<(i-1)
+		t.Logf("stop %d came %s after the one before", i+1, gap)
+		if late := p.At - max(created[i], stops[i-1].At+want); gap < want || late > 3*time.Second {
+			t.Errorf("stop %d came %s after the one before and %s later than it might, want %s or more, and no later", i+1, gap, late, want)
+		}
+	}
+	n.alive(keeper)
+}
+
+// bootTime is the time since boot, as passes have it.
+func bootTime() time.Duration { return cgroup.BootTime() }
+
+// What no stop relieves costs three pods and no more, whatever the budget.
+func TestBreaker(t *testing.T) {
+	n := newNode(t, lab.Containerd1)
+	var pods []*lab.RunningPod
+	for i := range 6 {
+		pods = append(pods, n.pod(lab.PodSpec{Name: fmt.Sprintf("innocent-%d", i), Containers: one("pause")}))
+	}
+	limit := n.available(policy.MemoryAvailable) - headroom
+	n.configure(config{hard: thresholds{policy.MemoryAvailable: bytes(limit)}, more: plenty})
+	s := n.startWith(len(pods))
+	n.outsider(headroom + 500*mib)
+	n.until("the alarm", func() bool { return len(s.status().Alarms) > 0 })
+	n.until("the last stop to settle", func() bool { return len(s.status().InFlight) == 0 })
+	alarm := s.status()
+	n.until("the service to go on", func() bool { return s.status().Uptime-alarm.Uptime > 2*time.Second })
+	if got := len(s.stops()); got != 3 {
+		t.Errorf("%d pods were stopped, want 3", got)
+	}
+	st := s.status()
+	if !slices.Contains(st.Budget.Breakers, policy.MemoryAvailable) || len(st.Alarms) != 1 || !strings.Contains(st.Alarms[0], policy.MemoryAvailable.String()) {
+		t.Errorf("breakers %v, alarms %q, want those of memory.available", st.Budget.Breakers, st.Alarms)
+	}
+	if st.LastPass == nil || st.LastPass.Held != guard.HeldBreaker {
+		t.Errorf("last pass %+v, want it held by the breaker", st.LastPass)
+	}
+	if a := n.criguard(n.args("status")...); a.code != 1 || !strings.Contains(a.out, "\nALARM ") {
+		t.Errorf("exit code %d, want 1 and the alarm:\n%s", a.code, a.out)
+	}
+	if got := s.events(systemd.EventAlarm); len(got) != 1 {
+		t.Errorf("told %d times: %q", len(got), got)
+	}
+}
+
+// outsider takes memory outside of every pod until the end of the test.
+func (n *node) outsider(size int64) {
+	n.Helper()
+	cmd := exec.CommandContext(context.Background(), built.workload, "hog", "-mib", fmt.Sprint(size/mib))
+	if err := cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	n.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}

@@ -1,8 +1,0 @@
-package live_test
-
-import "syscall"
-
-const (
-	hangup    = syscall.SIGHUP
-	interrupt = syscall.SIGINT
-)
