@@ -26,7 +26,7 @@ func TestRecordReplays(t *testing.T) {
 	finish := n.record(trace)
 	s := n.startWith(2)
 	n.release(leaky)
-	real := s.stopped("default/leaky")
+	made := s.stopped("default/leaky")
 	finish()
 	a := n.criguard(n.args("simulate", trace)...)
 	if a.code != 0 {
@@ -42,8 +42,8 @@ func TestRecordReplays(t *testing.T) {
 			replayed = append(replayed, *p.Stop)
 		}
 	}
-	if len(replayed) != 1 || replayed[0].Pod != real.Pod || replayed[0].Signal != real.Signal || replayed[0].Kind != real.Kind {
-		t.Errorf("replayed %+v, want the one stop that was made: %+v", replayed, real)
+	if len(replayed) != 1 || replayed[0].Pod != made.Pod || replayed[0].Signal != made.Signal || replayed[0].Kind != made.Kind {
+		t.Errorf("replayed %+v, want the one stop that was made: %+v", replayed, made)
 	}
 }
 
