@@ -162,6 +162,22 @@ func (t *Tracker) Usage(id string) (Usage, error) {
 	return u, err
 }
 
+// Peek reads a cgroup that is not tracked. ErrGone when there is none.
+func (t *Tracker) Peek(rel string) (Usage, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ino, err := inode(t.layout.Dir("memory", rel))
+	if err != nil {
+		return Usage{}, fmt.Errorf("read usage of %s: %w", rel, gone(err))
+	}
+	f, err := t.openFiles(&tracked{rel: rel, inode: ino})
+	defer f.close()
+	if err != nil {
+		return Usage{}, fmt.Errorf("read usage of %s: %w", rel, gone(err))
+	}
+	return t.read(&f)
+}
+
 func (t *Tracker) read(f *files) (Usage, error) {
 	m, stat, err := readMemory(f.usage, f.stat, t.names.inactive, &t.buf)
 	if err != nil {

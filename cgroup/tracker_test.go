@@ -32,6 +32,16 @@ func TestTrackerReadsCapturedTrees(t *testing.T) {
 			if _, err := tr.Usage("b"); !errors.Is(err, ErrGone) {
 				t.Errorf("not there: %v, want ErrGone", err)
 			}
+			open := len(openDescriptors())
+			if got, err := NewTracker(tr.layout).Peek(c.rel); got != c.want || err != nil {
+				t.Errorf("untracked: got %+v, %v; want %+v", got, err, c.want)
+			}
+			if _, err := tr.Peek("/not/there"); !errors.Is(err, ErrGone) {
+				t.Errorf("untracked and not there: %v, want ErrGone", err)
+			}
+			if n := len(openDescriptors()); n != open {
+				t.Errorf("%d descriptors are left open", n-open)
+			}
 			if _, err := tr.Usage("c"); err == nil || errors.Is(err, ErrGone) {
 				t.Errorf("never synced: %v, want that it is not tracked", err)
 			}

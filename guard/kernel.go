@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"strings"
 	"sync"
@@ -166,7 +167,7 @@ func (k *nodeKernel) Track(pods []Pod) {
 
 // Measure reads what each pod uses: memory and tasks from its cgroup, the disks
 // from the last measurement. Strangers are pod cgroups that no candidate has.
-func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal) (strangers bool) {
+func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal) (largest int64, strangers bool) {
 	now := k.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -178,7 +179,10 @@ func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal)
 			c.Disk, c.Inodes = u.bytes, u.inodes
 		}
 	}
-	return s.Class() != policy.ClassDisk && k.strangers(pods)
+	if s.Class() == policy.ClassDisk {
+		return 0, false
+	}
+	return k.strangers(pods, s.Resource())
 }
 
 // usage adds a pod's cgroups up. A cgroup that is gone uses nothing.
@@ -204,10 +208,11 @@ func (k *nodeKernel) usage(sandbox string) (memory, pids policy.Amount) {
 }
 
 // strangers looks for pod cgroups that the inventory does not have: a pod that
-// has just started, of which the runtime was not asked yet.
-func (k *nodeKernel) strangers(pods []Pod) bool {
+// has just started, of which the runtime was not asked yet. One that cannot be read
+// may use anything.
+func (k *nodeKernel) strangers(pods []Pod, r policy.Resource) (largest int64, found bool) {
 	if k.pods == "" {
-		return false
+		return 0, false
 	}
 	known := make(map[string]bool, len(pods))
 	for i := range pods {
@@ -220,14 +225,30 @@ func (k *nodeKernel) strangers(pods []Pod) bool {
 		}
 		for _, name := range names {
 			rel := path.Join(parent, name)
-			if isPodCgroup(name) && !known[rel] {
-				if populated, err := k.layout.Populated(rel); err == nil && populated {
-					return true
-				}
+			if !isPodCgroup(name) || known[rel] {
+				continue
+			}
+			if populated, err := k.layout.Populated(rel); err == nil && populated {
+				largest, found = max(largest, k.peek(rel, r)), true
 			}
 		}
 	}
-	return false
+	return largest, found
+}
+
+// peek reads what a cgroup uses that is not tracked.
+func (k *nodeKernel) peek(rel string, r policy.Resource) int64 {
+	u, err := k.tracker.Peek(rel)
+	switch {
+	case errors.Is(err, cgroup.ErrGone):
+		return 0
+	case err == nil && r == policy.ResourceMemory:
+		return u.Memory
+	case err == nil && u.PIDs >= 0:
+		return u.PIDs
+	default:
+		return math.MaxInt64
+	}
 }
 
 // qosParents are the cgroups that pod cgroups are in: the pods cgroup itself and

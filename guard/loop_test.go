@@ -22,8 +22,8 @@ func (k *loopKernel) Observe(obs *policy.Observations) {
 	obs[policy.MemoryAvailable] = policy.ObserveMemory(1<<40, 1<<30, k.Now())
 }
 func (k *loopKernel) Layout() policy.Layout { return policy.SingleFS }
-func (k *loopKernel) Measure([]policy.Candidate, []Pod, policy.Signal) bool {
-	return false
+func (k *loopKernel) Measure([]policy.Candidate, []Pod, policy.Signal) (int64, bool) {
+	return 0, false
 }
 func (k *loopKernel) Inventory(context.Context, bool) Inventory { return Inventory{} }
 

@@ -264,7 +264,7 @@ func (g *Guard) rankNow(ctx context.Context, s policy.Signal) Ranking {
 			deficit = max(deficit, m.Deficit)
 		}
 	}
-	ranked, pods := g.ranking(ctx, policy.Met{Threshold: policy.Threshold{Signal: s}, Deficit: deficit})
+	ranked, pods, _ := g.ranking(ctx, policy.Met{Threshold: policy.Threshold{Signal: s}, Deficit: deficit})
 	o := g.obs[s]
 	return Ranking{
 		APIVersion: APIVersion, Signal: s, Available: o.Available, Capacity: o.Capacity,

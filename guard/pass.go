@@ -18,8 +18,8 @@ type Kernel interface {
 	Layout() policy.Layout
 	// Measure fills in what each candidate uses of the signal's resource, as far
 	// as that can be read without the runtime. It reports strangers: pods that
-	// run but are not among the candidates.
-	Measure([]policy.Candidate, []Pod, policy.Signal) (strangers bool)
+	// run but are not among the candidates, and what the largest uses.
+	Measure([]policy.Candidate, []Pod, policy.Signal) (largest int64, strangers bool)
 }
 
 // Runtime gives the pods that run. It answers from memory; with fresh it asks

@@ -18,6 +18,7 @@ type fakeNode struct {
 	pods      []Pod
 	hidden    []Pod // run, but are listed only afresh
 	listed    int
+	down      bool // the runtime does not answer
 	reliefs   []*fakeRelief
 	stops     []*fakeStop
 	slow      bool // reclaim jobs wait to be finished
@@ -33,13 +34,19 @@ func (n *fakeNode) stamp(obs *policy.Observations) {
 	}
 }
 
-func (n *fakeNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) bool {
-	return len(cs) < len(n.pods)+len(n.hidden)
+func (n *fakeNode) Measure([]policy.Candidate, []Pod, policy.Signal) (int64, bool) {
+	var largest int64
+	for i := range n.hidden {
+		largest = max(largest, n.hidden[i].Memory.Value)
+	}
+	return largest, len(n.hidden) > 0
 }
 
 func (n *fakeNode) Inventory(_ context.Context, fresh bool) Inventory {
 	if fresh {
 		n.listed++
+	}
+	if fresh && !n.down {
 		n.pods, n.hidden = append(n.pods, n.hidden...), nil
 	}
 	return Inventory{Pods: n.pods}
@@ -209,6 +216,28 @@ func TestPassStrangers(t *testing.T) {
 	n.set(policy.MemoryAvailable, testGiB/2)
 	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/new" || n.listed != 1 {
 		t.Errorf("stopped %+v after %d fresh listings, want d/new after one", p.Stop, n.listed)
+	}
+}
+
+// A pod that cannot be listed now may be the cause: no pod that uses less is stopped
+// in its place.
+func TestPassUnlisted(t *testing.T) {
+	for usage, want := range map[int64]string{6 * testGiB: "", testGiB: "d/big"} {
+		g, n := newPassGuard(t, softAndHard)
+		n.hidden, n.down = []Pod{testPod("new", usage)}, true
+		n.set(policy.MemoryAvailable, testGiB/2)
+		p := n.at(g, 0)
+		if want == "" {
+			if p.Stop != nil || p.Held != HeldUnlisted {
+				t.Errorf("while one runs that uses more: stopped %+v, held by %q", p.Stop, p.Held)
+			}
+			n.down = false
+			if p := n.at(g, time.Second); p.Stop == nil || p.Stop.Pod != "d/new" {
+				t.Errorf("listed again: stopped %+v, want d/new", p.Stop)
+			}
+		} else if p.Stop == nil || p.Stop.Pod != want {
+			t.Errorf("while one runs that uses less: stopped %+v, want %s", p.Stop, want)
+		}
 	}
 }
 

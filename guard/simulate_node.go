@@ -105,7 +105,7 @@ func (n *traceNode) Observe(obs *policy.Observations) {
 func (n *traceNode) Layout() policy.Layout { return n.layout }
 
 // Measure gives the usage of the trace's pods; none of them is a stranger.
-func (n *traceNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) bool {
+func (n *traceNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) (int64, bool) {
 	for i := range cs {
 		at := slices.IndexFunc(n.pods, func(p TracePod) bool { return p.key() == cs[i].ID })
 		if at < 0 {
@@ -122,7 +122,7 @@ func (n *traceNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) boo
 			cs[i].PIDs = policy.Amount{Value: *p.PIDs, Known: true}
 		}
 	}
-	return false
+	return 0, false
 }
 
 func amount(q *TraceQuantity) policy.Amount {

@@ -85,20 +85,21 @@ func (g *Guard) blocking(m policy.Met) *flight {
 	return nil
 }
 
-// ranking ranks the pods for a met threshold, with fresh usage.
-func (g *Guard) ranking(ctx context.Context, m policy.Met) ([]policy.Ranked, []Pod) {
+// ranking ranks the pods for a met threshold, with fresh usage. What the largest
+// pod uses that runs and could not be listed comes with it; 0 = none.
+func (g *Guard) ranking(ctx context.Context, m policy.Met) (ranked []policy.Ranked, pods []Pod, stranger int64) {
 	inv := g.runtime.Inventory(ctx, false)
 	cs := candidates(inv.Pods)
-	if g.kernel.Measure(cs, inv.Pods, m.Signal) {
+	if _, strangers := g.kernel.Measure(cs, inv.Pods, m.Signal); strangers {
 		// Something runs that was not listed. To take a listed pod for it would
 		// be a wrong stop: ask the runtime first.
 		inv = g.runtime.Inventory(ctx, true)
 		cs = candidates(inv.Pods)
-		g.kernel.Measure(cs, inv.Pods, m.Signal)
+		stranger, _ = g.kernel.Measure(cs, inv.Pods, m.Signal)
 		// That took time: what a stop frees is judged from here.
 		g.kernel.Observe(&g.obs)
 	}
-	return policy.Rank(cs, m.Signal, g.kernel.Layout(), g.cfg.Rank.Keys(m.Signal.Resource()), m.Deficit), inv.Pods
+	return policy.Rank(cs, m.Signal, g.kernel.Layout(), g.cfg.Rank.Keys(m.Signal.Resource()), m.Deficit), inv.Pods, stranger
 }
 
 // stopFirst stops the sandbox that ranks first, unless something holds it back.
@@ -106,11 +107,14 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 	if held := g.restraint.Check(m.Kind, m.Signal, "", now); held.By == HeldBreaker {
 		return held.By
 	}
-	ranked, pods := g.ranking(ctx, m)
+	ranked, pods, stranger := g.ranking(ctx, m)
 	p.Ranked = rankedViews(ranked, pods)
 	victim, held := policy.Choose(ranked, m.Deficit, g.restrains(m, now))
 	if victim == nil {
 		return held
+	}
+	if stranger > victim.Usage {
+		return HeldUnlisted
 	}
 	return g.begin(ctx, now, m, *victim, pods, p)
 }
@@ -135,7 +139,7 @@ func (g *Guard) stopReturned(ctx context.Context, now time.Duration, m policy.Me
 	if !g.restraint.AnyStopped() {
 		return ""
 	}
-	ranked, pods := g.ranking(ctx, m)
+	ranked, pods, _ := g.ranking(ctx, m)
 	standing := g.restrains(m, now)
 	for i := range ranked {
 		if ranked[i].Excluded != "" {
