@@ -59,6 +59,9 @@ type Guard struct {
 	reliefs [policy.SignalCount]relief
 	flights []*flight
 	skip    map[string]time.Duration // sandboxes whose stop killed nothing: until when they are passed over
+	// inherited is until when a stop that an earlier run of the service began may
+	// still show its effect.
+	inherited time.Duration
 	// observed is the sandbox that observe mode said it would stop, by signal,
 	// since that was last clear.
 	observed [policy.SignalCount]string
@@ -81,6 +84,9 @@ func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *
 		skip:      map[string]time.Duration{},
 	}
 	g.SetConfig(cfg)
+	if last, ok := restraint.LastStop(); ok {
+		g.inherited = last + policy.ReliefWait
+	}
 	return g
 }
 
@@ -191,6 +197,9 @@ func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *P
 		}
 		return HeldInFlight
 	}
+	if now < g.inherited {
+		return HeldInFlight
+	}
 	if !m.Due {
 		if held := g.stopReturned(ctx, now, m, p); held != "" {
 			return held
@@ -206,7 +215,7 @@ func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *P
 	// Reclaiming and measuring took time: the signal is read again right before
 	// anything is stopped, and it alone decides.
 	g.kernel.Observe(&g.obs)
-	if o := g.obs[m.Signal]; o.Status != policy.OK || policy.Relieved(m.Threshold, o) {
+	if g.relieved(m) {
 		g.reliefs[m.Signal].ready = false
 		return ""
 	}
@@ -214,4 +223,11 @@ func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *P
 		return HeldStallFloor
 	}
 	return g.stopFirst(ctx, now, m, p)
+}
+
+// relieved tells whether, as the signal was read last, nobody need be stopped for a
+// met threshold: also when it could not be read.
+func (g *Guard) relieved(m policy.Met) bool {
+	o := g.obs[m.Signal]
+	return o.Status != policy.OK || policy.Relieved(m.Threshold, o)
 }

@@ -96,7 +96,8 @@ func (g *Guard) ranking(ctx context.Context, m policy.Met) (ranked []policy.Rank
 		inv = g.runtime.Inventory(ctx, true)
 		cs = candidates(inv.Pods)
 		stranger, _ = g.kernel.Measure(cs, inv.Pods, m.Signal)
-		// That took time: what a stop frees is judged from here.
+		// That took time: whether a stop is still needed, and what it frees, is
+		// judged from here.
 		g.kernel.Observe(&g.obs)
 	}
 	return policy.Rank(cs, m.Signal, g.kernel.Layout(), g.cfg.Rank.Keys(m.Signal.Resource()), m.Deficit), inv.Pods, stranger
@@ -108,6 +109,9 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 		return held.By
 	}
 	ranked, pods, stranger := g.ranking(ctx, m)
+	if g.relieved(m) {
+		return ""
+	}
 	p.Ranked = rankedViews(ranked, pods)
 	victim, held := policy.Choose(ranked, m.Deficit, g.restrains(m, now))
 	if victim == nil {
@@ -140,6 +144,9 @@ func (g *Guard) stopReturned(ctx context.Context, now time.Duration, m policy.Me
 		return ""
 	}
 	ranked, pods, _ := g.ranking(ctx, m)
+	if g.relieved(m) {
+		return ""
+	}
 	standing := g.restrains(m, now)
 	for i := range ranked {
 		if ranked[i].Excluded != "" {

@@ -150,6 +150,15 @@ func (r *Restraint) Return(kind Kind, _ Signal, workload string, taken time.Dura
 	}
 }
 
+// LastStop is when the last stop that counts began, since boot; ok is false without
+// one in the last hour.
+func (r *Restraint) LastStop() (at time.Duration, ok bool) {
+	if len(r.recent) == 0 {
+		return 0, false
+	}
+	return r.recent[len(r.recent)-1].At, true
+}
+
 // Judge tells the breaker whether a stop moved its signal.
 func (r *Restraint) Judge(signal Signal, moved bool) {
 	if moved {
