@@ -93,7 +93,9 @@ func TestStopDirect(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode("a", "b")
 			s := NewStops(n, n).Stop(t.Context(), direct)
-			equal(t, "when Stop returns", n.seen(), []string{"0s kill /kubepods/podx/a", "0s kill /kubepods/podx/b"})
+			// The runtime's turn may come at any moment from here on.
+			seen := n.seen()
+			equal(t, "when Stop returns", seen[:min(2, len(seen))], []string{"0s kill /kubepods/podx/a", "0s kill /kubepods/podx/b"})
 			r := settled(t, s)
 			if !r.Emptied || r.EmptiedAfter != 0 || r.Method != ByDirect || r.Killed != 6 || r.Nothing {
 				t.Errorf("report: %+v", r)
