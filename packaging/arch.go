@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// arch is an architecture: under its own name, which is Go's with GOARM as a suffix, and
+// under those of nfpm and of packages' file names.
+type arch struct{ name, nfpm, debFile, rpmFile string }
+
+// arches are all that are packaged. ARMv6 is armhf in the deb, as in Raspberry Pi OS, which runs
+// on the boards that need it: Debian's own armhf wants ARMv7, its armel has no
+// floating point unit. The file's name tells the two apart; they belong in
+// repositories of different distributions.
+var arches = []arch{
+	{"amd64", "amd64", "amd64", "x86_64"},
+	{"arm64", "arm64", "arm64", "aarch64"},
+	{"armv7", "arm7", "armhf", "armv7hl"},
+	{"armv6", "arm6", "armv6", "armv6hl"},
+	{"riscv64", "riscv64", "riscv64", "riscv64"},
+}
+
+func findArch(name string) (arch, error) {
+	var names []string
+	for _, a := range arches {
+		if a.name == name {
+			return a, nil
+		}
+		names = append(names, a.name)
+	}
+	return arch{}, fmt.Errorf("package for %q: unknown architecture (hint: one of %s)", name, strings.Join(names, ", "))
+}
