@@ -3,7 +3,9 @@ package policy
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -46,10 +48,10 @@ func TestRestraintGarbage(t *testing.T) {
 	}
 	// Times in the future and impossible counts hold back as much as they can,
 	// and not for ever.
-	data := `{"boot_id":"boot","now":600000000000,"hard":{"used":9223372036854775807,"at":9e18},"soft":{"used":2,"at":-9223372036854775808},
-		"recent":[{"at":9e18,"kind":"hard"},{"at":-9e18,"kind":"soft"}],"fruitless":{"memory.available":-7,"io.stall":9e18,"gone":5},
-		"workloads":{"a":{"last":9e18,"previous":9e18,"count":-1,"condition":"DiskPressure"},"b":{"last":0,"count":9e18,"condition":"DiskPressure"}}}`
-	data = strings.NewReplacer("9e18", "9000000000000000000").Replace(data)
+	data := `{"boot_id":"boot","now":600000000000,"hard":{"used":MANY,"at":9e18},"soft":{"used":2,"at":-9223372036854775808},
+		"recent":[{"at":9e18,"kind":"hard"},{"at":-9e18,"kind":"soft"}],"fruitless":{"memory.available":-7,"io.stall":MANY,"gone":5},
+		"workloads":{"a":{"last":9e18,"previous":9e18,"count":-1,"condition":"DiskPressure"},"b":{"last":0,"count":MANY,"condition":"DiskPressure"}}}`
+	data = strings.NewReplacer("9e18", "9000000000000000000", "MANY", strconv.Itoa(math.MaxInt)).Replace(data)
 	r, err := LoadRestraint([]byte(data), "boot", now)
 	if err != nil {
 		t.Fatal(err)

@@ -184,7 +184,7 @@ func TestLedgerSaving(t *testing.T) {
 			if err := l.SaveDue(now); err != nil {
 				t.Fatal(err)
 			}
-			want := int(now-time.Minute)/int(time.Hour)*60 + 1
+			want := int((now-time.Minute)/time.Hour)*60 + 1
 			if got := written(path); got != want {
 				t.Fatalf("at %v the file is of minute %d, want %d", now, got, want)
 			}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // installDebian unpacks Debian's containerd and runc into dir. Only apt's download command is used, which installs nothing.
@@ -37,7 +38,7 @@ func installDebian(ctx context.Context, cache, dir string, say func(string, ...a
 // unpackDebian downloads the packages to debs and unpacks them below dir.
 func unpackDebian(ctx context.Context, cache, debs, dir string, packages ...string) error {
 	for _, name := range packages {
-		if err := downloadDebian(ctx, cache, debs, name); err != nil {
+		if err := aptGet(ctx, cache, debs, "download", name); err != nil {
 			return err
 		}
 		files, err := filepath.Glob(filepath.Join(debs, name+"_*.deb"))
@@ -51,16 +52,15 @@ func unpackDebian(ctx context.Context, cache, debs, dir string, packages ...stri
 	return nil
 }
 
-// downloadDebian downloads one package by the system's package lists, and where those are missing or stale by fresh ones that live
-// in the cache alone.
-func downloadDebian(ctx context.Context, cache, debs, name string) error {
-	download := func(options ...string) error {
-		args := append([]string{"-q", "-o", "APT::Sandbox::User=root"}, options...)
-		cmd := exec.CommandContext(ctx, "apt-get", append(args, "download", name)...)
-		cmd.Dir = debs
+// aptGet runs apt-get in dir by the system's package lists, and where those are missing or stale by fresh ones that live in the cache
+// alone.
+func aptGet(ctx context.Context, cache, dir string, args ...string) error {
+	attempt := func(options ...string) error {
+		cmd := exec.CommandContext(ctx, "apt-get", slices.Concat([]string{"-q", "-o", "APT::Sandbox::User=root"}, options, args)...)
+		cmd.Dir = dir
 		return run(cmd)
 	}
-	first := download()
+	first := attempt()
 	if first == nil {
 		return nil
 	}
@@ -78,7 +78,7 @@ func downloadDebian(ctx context.Context, cache, debs, name string) error {
 	if err := run(exec.CommandContext(ctx, "apt-get", append(update, "update")...)); err != nil {
 		return errors.Join(first, err)
 	}
-	if err := download(options...); err != nil {
+	if err := attempt(options...); err != nil {
 		return errors.Join(first, err)
 	}
 	return nil

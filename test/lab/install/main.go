@@ -21,14 +21,21 @@ func main() {
 }
 
 func install(ctx context.Context) error {
+	say := func(format string, args ...any) { fmt.Printf("lab: "+format+"\n", args...) }
 	for _, runtime := range lab.Runtimes() {
 		started := time.Now()
-		say := func(format string, args ...any) { fmt.Printf("lab: "+format+"\n", args...) }
 		programs, err := lab.Install(ctx, runtime, say)
 		if err != nil {
 			return err
 		}
 		say("%s (%s)", programs.Reported, time.Since(started).Round(10*time.Millisecond))
 	}
-	return nil
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	room, err := lab.OpenRoom(ctx, say)
+	if err != nil {
+		return err
+	}
+	return room.Close()
 }

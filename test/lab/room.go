@@ -1,0 +1,141 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// roomPackages are what a room has beside Debian's essential packages: what packages are installed with and looked at, shells,
+// formatters of man pages, and processors that this machine does not have.
+var roomPackages = []string{
+	"systemd", "lintian", "rpm", "shellcheck", "mandoc", "man-db", "groff", "bash-completion", "zsh", "fish", "qemu-user-static",
+}
+
+// roomName changes with roomPackages, as an older room lacks what was added.
+const roomName = "room-1"
+
+// Room is a small Debian root in the cache directory, in which tests install packages and run programs that the machine may lack.
+// Its programs see processes of their own and no network service; whoever has it open has it alone.
+type Room struct {
+	dir  string
+	lock *os.File
+}
+
+// OpenRoom makes the room ready, unless it already is, and waits until no other test has it. It needs root, and apt and dpkg of the
+// machine. say is told about every step that takes time; nil is silent.
+func OpenRoom(ctx context.Context, say func(format string, args ...any)) (*Room, error) {
+	if say == nil {
+		say = func(string, ...any) {}
+	}
+	cache, unlock, err := lockCache()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(cache, roomName)
+	err = once(dir, func(dir string) error { return fillRoom(ctx, cache, dir, say) })
+	unlock()
+	if err != nil {
+		return nil, installError("a Debian root", dir, err)
+	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open room: %w", err)
+	}
+	if err := flock(lock, unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock room: %w", err), lock.Close())
+	}
+	return &Room{dir: dir, lock: lock}, nil
+}
+
+// Close gives the room to the next test.
+func (r *Room) Close() error { return r.lock.Close() }
+
+// Path returns where a path of the room is on the machine.
+func (r *Room) Path(path string) string { return filepath.Join(r.dir, path) }
+
+// Command prepares a program of the room, which sees nothing but the room. It ends, and all that it started, with ctx.
+func (r *Room) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	return inRoom(ctx, r.dir, name, args...)
+}
+
+func inRoom(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+	unshare := []string{"--mount", "--pid", "--fork", "--kill-child", "--root=" + dir, "--wd=/root", "--mount-proc", "--", name}
+	cmd := exec.CommandContext(ctx, "unshare", append(unshare, args...)...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"}
+	return cmd
+}
+
+// fillRoom does what debootstrap does: the programs of all packages have to be there before the scripts of the first are run.
+func fillRoom(ctx context.Context, cache, dir string, say func(string, ...any)) error {
+	say("downloading a Debian root with lintian, rpm, shells and qemu (half a minute)")
+	archives := filepath.Join(dir, "var/cache/apt/archives")
+	status := filepath.Join(dir, "var/lib/dpkg/status")
+	for _, d := range []string{filepath.Join(archives, "partial"), filepath.Dir(status), filepath.Join(dir, "dev")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(status, nil, 0o644); err != nil {
+		return err
+	}
+	err := aptGet(ctx, cache, dir, slices.Concat([]string{
+		"-y", "--no-install-recommends", "--download-only",
+		"-o", "Dir::State::status=" + status, "-o", "Dir::Cache::archives=" + archives, "install", "?essential",
+	}, roomPackages)...)
+	if err != nil {
+		return err
+	}
+	for _, d := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "usr", d), 0o755), os.Symlink("usr/"+d, filepath.Join(dir, d))); err != nil {
+			return err
+		}
+	}
+	debs, err := filepath.Glob(filepath.Join(archives, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		if err := run(exec.CommandContext(ctx, "dpkg-deb", "-x", deb, dir)); err != nil {
+			return err
+		}
+	}
+	if err := makeDevices(dir); err != nil {
+		return err
+	}
+	if err := run(inRoom(ctx, dir, "/bin/sh", "-ec", `
+		printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d # no service is started
+		chmod 755 /usr/sbin/policy-rc.d
+		cd /var/cache/apt/archives
+		dpkg --force-depends --install base-passwd_*.deb
+		dpkg --force-depends --install base-files_*.deb
+		dpkg --force-depends --force-overwrite --unpack ./*.deb
+		dpkg --configure --pending
+	`)); err != nil {
+		return err
+	}
+	return os.RemoveAll(archives)
+}
+
+// makeDevices makes the few devices that every program takes for granted.
+func makeDevices(dir string) error {
+	for name, dev := range map[string][2]uint32{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}} {
+		path := filepath.Join(dir, "dev", name)
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(dev[0], dev[1]))); err != nil {
+			return fmt.Errorf("make device %s: %w", path, err)
+		}
+		if err := os.Chmod(path, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
