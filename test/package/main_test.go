@@ -1,0 +1,158 @@
+package package_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/test/lab"
+)
+
+// root is the tree's, from here.
+const root = "../.."
+
+// version and epoch are those of the packages that are looked at; git has no part in them.
+const (
+	version = "v1.2.3-4-g0123456789ab"
+	epoch   = "1795258157" // 2026-11-21 10:49:17 UTC
+)
+
+// dist has the packages of all architectures, made once.
+var dist string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "criguard-package-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	dist = dir
+	if err := makePackages(context.Background(), root, dist, version); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// makePackages is what a person does in a tree, with a version told. Without architectures
+// all are made.
+func makePackages(ctx context.Context, tree, dist, version string, arches ...string) error {
+	args := []string{"-C", tree, "packages", "DIST=" + dist, "VERSION=" + version, "EPOCH=" + epoch}
+	if len(arches) > 0 {
+		args = append(args, "ARCH="+strings.Join(arches, " "))
+	}
+	cmd := exec.CommandContext(ctx, "make", args...)
+	cmd.Env = unmade()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("make packages: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// unmade is the environment without what a make that runs this test has put there.
+func unmade() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "MAKE") && !strings.HasPrefix(e, "MFLAGS") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// openRoom takes the room for the length of a test.
+func openRoom(t *testing.T) *room {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	r, err := lab.OpenRoom(t.Context(), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &room{T: t, Room: r, tmp: "/tmp/" + strings.ReplaceAll(t.Name(), "/", "_")}
+	in.clean()
+	t.Cleanup(func() {
+		in.clean()
+		if err := os.RemoveAll(r.Path(in.tmp)); err != nil {
+			t.Error(err)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.MkdirAll(r.Path(in.tmp), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// room is a room with a directory of the test's own.
+type room struct {
+	*testing.T
+	*lab.Room
+	tmp  string
+	path string // before the room's PATH
+}
+
+// put copies a file of the machine into the test's directory and returns its path there.
+func (r *room) put(file string) string {
+	r.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return r.write(filepath.Base(file), string(text), 0o644)
+}
+
+func (r *room) write(name, text string, mode os.FileMode) string {
+	r.Helper()
+	path := filepath.Join(r.tmp, name)
+	if err := os.WriteFile(r.Path(path), []byte(text), mode); err != nil {
+		r.Fatal(err)
+	}
+	return path
+}
+
+// try runs a program of the room and returns what it said, on both streams.
+func (r *room) try(name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a clean-up outlives the test's context
+	defer cancel()
+	cmd := r.Command(ctx, name, args...)
+	if r.path != "" {
+		cmd.Env = append(cmd.Env, "PATH="+r.path+":/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	out, err := cmd.CombinedOutput()
+	return string(bytes.TrimSpace(out)), err
+}
+
+// do is try for what must succeed.
+func (r *room) do(name string, args ...string) string {
+	r.Helper()
+	out, err := r.try(name, args...)
+	if err != nil {
+		r.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// text is a file of the room, "" when it is not there.
+func (r *room) text(path string) string {
+	b, _ := os.ReadFile(r.Path(path))
+	return string(b)
+}
+
+// there tells whether a file of the room is, if only a dangling link.
+func (r *room) there(path string) bool {
+	_, err := os.Lstat(r.Path(path))
+	return err == nil
+}
