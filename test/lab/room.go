@@ -66,7 +66,7 @@ func (r *Room) Command(ctx context.Context, name string, args ...string) *exec.C
 }
 
 func inRoom(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
-	const enter = `mount -t proc proc "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot "$0" "$@"`
+	const enter = `mount -t proc none "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot "$0" "$@"`
 	unshare := []string{"--mount", "--pid", "--fork", "--kill-child", "--", "sh", "-ec", enter, dir, name}
 	cmd := exec.CommandContext(ctx, "unshare", append(unshare, args...)...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"}

@@ -1,12 +1,14 @@
 package package_test
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -15,6 +17,21 @@ const (
 	enabled    = "/etc/systemd/system/multi-user.target.wants/criguard.service"
 	later      = "1.2.4-1"
 )
+
+// laterDist has the packages of amd64 in the later version, made once.
+var laterDist = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(dist, "later")
+	return dir, makePackages(context.Background(), root, dir, "v1.2.4", "amd64")
+})
+
+func laterPackages(t *testing.T) string {
+	t.Helper()
+	dir, err := laterDist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
 
 // What an administrator does with the package, one thing after another.
 func TestDebLifecycle(t *testing.T) {
@@ -87,10 +104,7 @@ func TestDebLifecycle(t *testing.T) {
 
 func TestRPMLifecycle(t *testing.T) {
 	r := openRoom(t)
-	dir := t.TempDir()
-	if err := makePackages(t.Context(), root, dir, "v1.2.4", "amd64"); err != nil {
-		t.Fatal(err)
-	}
+	dir := laterPackages(t)
 	r.do("mkdir", "-p", "/usr/share/licenses", "/usr/share/zsh/site-functions") // every system of rpm's has them
 	before := r.listing()
 	// This root is dpkg's: rpm knows none of the packages that it holds.
@@ -125,10 +139,7 @@ func TestRPMLifecycle(t *testing.T) {
 // removal stops it.
 func TestServiceIsTold(t *testing.T) {
 	r := openRoom(t)
-	dir := t.TempDir()
-	if err := makePackages(t.Context(), root, dir, "v1.2.4", "amd64"); err != nil {
-		t.Fatal(err)
-	}
+	dir := laterPackages(t)
 	r.write("systemctl", "#!/bin/sh\necho \"$@\" >>"+r.tmp+"/calls\n", 0o755)
 	r.path = r.tmp
 	const policy, running = "/usr/sbin/policy-rc.d", "/run/systemd/system"

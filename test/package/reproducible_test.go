@@ -20,7 +20,7 @@ func TestReproducible(t *testing.T) {
 	}
 	first := cloneAndMake(t, "a", "umask 022; hostname one", "TZ=UTC", "LC_ALL=C", "USER=alice")
 	second := cloneAndMake(t, "a/longer/path", "umask 077; hostname two", "TZ=Asia/Kathmandu", "LC_ALL=C.UTF-8", "USER=bob", "GOMAXPROCS=1")
-	if !maps.Equal(first, second) || len(first) != 4 {
+	if !maps.Equal(first, second) || len(first) != 2 {
 		t.Errorf("got %v and %v", first, second)
 	}
 	head := strings.TrimSpace(output(t, "git", "-c", "safe.directory=*", "-C", root, "rev-parse", "HEAD"))
@@ -32,13 +32,13 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// cloneAndMake clones the tree and makes packages of two architectures, with nothing but Go;
+// cloneAndMake clones the tree and makes packages of an architecture that is not this machine's, with nothing but Go;
 // it returns the checksum of each.
 func cloneAndMake(t *testing.T, dir, habits string, env ...string) map[string]string {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), dir)
 	output(t, "git", "-c", "safe.directory=*", "clone", "-q", root, dir)
-	cmd := exec.CommandContext(t.Context(), "unshare", "--uts", "sh", "-ec", habits+`; exec make packages ARCH="amd64 armv6"`)
+	cmd := exec.CommandContext(t.Context(), "unshare", "--uts", "sh", "-ec", habits+`; exec make packages ARCH=armv6`)
 	cmd.Dir = dir
 	cmd.Env = append(unmade(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
