@@ -30,6 +30,9 @@ func NewJournal(log *slog.Logger) *Journal {
 // Record writes what changed with this pass.
 func (j *Journal) Record(p *Pass) {
 	j.condition(p)
+	if c := p.Command; c != nil {
+		j.command(c)
+	}
 	for i := range p.Reclaimed {
 		r := &p.Reclaimed[i]
 		msg := "reclaimed"
@@ -60,6 +63,20 @@ func (j *Journal) Record(p *Pass) {
 		j.log.Error("stops do not help", systemd.EventKey, systemd.EventAlarm, "action", "alarm", "pass", p.ID, "reason", p.Alarm)
 	}
 	j.heldBack(p)
+}
+
+func (j *Journal) command(c *CommandView) {
+	args := []any{systemd.EventKey, systemd.EventCommand, "action", "command", "command", c.Command, "reason", c.Reason}
+	if c.By != nil {
+		args = append(args, "by_uid", c.By.UID, "by_pid", c.By.PID)
+	}
+	switch c.Command {
+	case CommandPause:
+		args = append(args, "for", c.For)
+	case CommandDrain:
+		args = append(args, "grace", c.Grace)
+	}
+	j.log.Warn("command", args...)
 }
 
 func (j *Journal) condition(p *Pass) {

@@ -33,6 +33,8 @@ type Metrics struct {
 	held      *prometheus.CounterVec
 	runtimeUp prometheus.Gauge
 	pods      prometheus.Gauge
+	paused    prometheus.Gauge
+	drained   prometheus.Gauge
 	lastHeld  string
 }
 
@@ -73,12 +75,14 @@ func NewMetrics(version string) *Metrics {
 		held:      counter("held_total", "Stops held back, each once.", "reason"),
 		runtimeUp: prometheus.NewGauge(prometheus.GaugeOpts{Name: "criguard_runtime_up", Help: "1 while the container runtime answers."}),
 		pods:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "criguard_pods", Help: "Sandboxes that run."}),
+		paused:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "criguard_paused", Help: "1 while an operator's pause lasts."}),
+		drained:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "criguard_drained", Help: "1 from drain until undrain."}),
 	}
 	info := gauge("build_info", "The version that runs.", "version")
 	info.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(
 		m.signals, m.limits, m.threshold, m.met, m.condition, m.passes, m.passTime, m.stops, m.stopTime,
-		m.removed, m.freed, m.held, m.runtimeUp, m.pods, info,
+		m.removed, m.freed, m.held, m.runtimeUp, m.pods, m.paused, m.drained, info,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewGoCollector(),
 	)
@@ -173,6 +177,12 @@ func (m *Metrics) Met(ts []policy.Threshold, pr policy.Pressure) {
 func (m *Metrics) Inventory(inv Inventory) {
 	m.runtimeUp.Set(bool01(inv.Err == nil))
 	m.pods.Set(float64(len(inv.Pods)))
+}
+
+// Orders follows what operators have asked for.
+func (m *Metrics) Orders(o Orders) {
+	m.paused.Set(bool01(o.Pause != nil))
+	m.drained.Set(bool01(o.Drain != nil))
 }
 
 // Handler serves the metrics.

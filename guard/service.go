@@ -43,6 +43,7 @@ type Service struct {
 	endStops context.CancelFunc
 
 	calls    chan func()
+	turn     chan struct{} // holds one element while somebody calls
 	wakes    chan string
 	kick     chan struct{} // re-list now
 	lastPass *Pass
@@ -68,7 +69,7 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 	defer release()
 	s := &Service{
 		opt: opt, log: opt.Log, started: time.Now(), journal: NewJournal(opt.Log), metrics: NewMetrics(opt.Version),
-		calls: make(chan func()), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
+		calls: make(chan func()), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
 		alarms: map[string]string{},
 	}
 	if err := cgroup.LockMemory(); err != nil {
@@ -103,6 +104,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
 	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}, restraint)
 	s.guard.seq = s.history.LastID()
+	s.resumeOrders()
 	return nil
 }
 
@@ -111,7 +113,7 @@ func (s *Service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	handler := Handler(s, s.metrics.Handler())
+	handler := Handler(s, s, s.metrics.Handler())
 	main := NewServer(handler)
 	servers := []*http.Server{main}
 	var wg sync.WaitGroup
@@ -238,6 +240,9 @@ func (s *Service) after(p *Pass) {
 		s.saveBudget()
 		s.relist()
 	}
+	if p.Command != nil {
+		s.inForce()
+	}
 	if len(p.Settled) > 0 || len(p.Reclaimed) > 0 {
 		go debug.FreeOSMemory() // what the act took is not needed for the idle time after it
 	}
@@ -267,7 +272,7 @@ func (s *Service) after(p *Pass) {
 
 // repeats tells whether a pass only finds again what the last one found.
 func repeats(last, p *Pass) bool {
-	return last != nil && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" &&
+	return last != nil && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil &&
 		len(p.Settled) == 0 && len(p.Reclaimed) == 0 && last.Held == p.Held && last.HeldBy == p.HeldBy
 }
 
