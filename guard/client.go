@@ -84,6 +84,20 @@ func (c *Client) Drain(ctx context.Context) (DrainPlan, error) {
 	return p, c.get(ctx, "/v1/drain", nil, &p)
 }
 
+// Metrics writes criguard's own metrics, as Prometheus reads them. ErrNoService
+// without a service.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	answer, err := c.send(ctx, http.MethodGet, url.URL{Path: "/v1/metrics"}, http.NoBody)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Close() }()
+	if _, err := io.Copy(w, io.LimitReader(answer, maxAnswer)); err != nil {
+		return fmt.Errorf("read answer of service on %s: %w", c.path, err)
+	}
+	return nil
+}
+
 // maxAnswer bounds what a client reads.
 const maxAnswer = 64 << 20
 

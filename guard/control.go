@@ -48,11 +48,12 @@ type apiError struct {
 }
 
 // Handler serves the control API.
-func Handler(a Answerer, o Operator, metrics http.Handler) http.Handler {
+func Handler(a Answerer, o Operator, m *Metrics) http.Handler {
 	mux := http.NewServeMux()
 	handleQuestions(mux, a)
 	handleCommands(mux, o)
-	mux.Handle("GET /metrics", metrics)
+	mux.Handle("GET /metrics", m.Handler())
+	mux.Handle("GET /v1/metrics", m.OwnHandler())
 	return mux
 }
 

@@ -195,7 +195,7 @@ func TestControlCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := &fakeOperator{}
-	srv := NewServer(Handler(fakeAnswers{}, o, http.NotFoundHandler()))
+	srv := NewServer(Handler(fakeAnswers{}, o, NewMetrics("test")))
 	done := make(chan struct{})
 	go func() { _ = srv.Serve(l); close(done) }()
 	t.Cleanup(func() { _ = srv.Close(); <-done })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,7 +93,7 @@ func serveControl(t *testing.T) RunDir {
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv := NewServer(Handler(fakeAnswers{[]Pass{{ID: 7}}}, &fakeOperator{}, http.NotFoundHandler()))
+		srv := NewServer(Handler(fakeAnswers{[]Pass{{ID: 7}}}, &fakeOperator{}, NewMetrics("test")))
 		done := make(chan struct{})
 		go func() { _ = srv.Serve(l); close(done) }()
 		t.Cleanup(func() { _ = srv.Close(); <-done })

@@ -123,14 +123,15 @@ func (j *Journal) heldBack(p *Pass) {
 }
 
 // met names the thresholds of a condition that are met.
-func (p *Pass) met(c policy.Condition) string {
-	var names []string
+func (p *Pass) met(c policy.Condition) string { return strings.Join(p.metOf(c), ", ") }
+
+func (p *Pass) metOf(c policy.Condition) (names []string) {
 	for _, m := range p.Met {
 		if m.Signal.Condition() == c {
 			names = append(names, m.Threshold)
 		}
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // Removed counts what was removed.

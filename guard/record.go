@@ -107,7 +107,10 @@ type StopResult struct {
 	Moved     bool          `json:"moved"`     // the signal moved
 	Available int64         `json:"available"` // of the signal, when the stop settled
 	SettledIn time.Duration `json:"settled_in"`
-	Errors    []string      `json:"errors,omitempty"`
+	// DeadIn is how long after the look that first found the threshold met no process
+	// was left; 0 where no threshold asked for the stop.
+	DeadIn time.Duration `json:"dead_in,omitempty"`
+	Errors []string      `json:"errors,omitempty"`
 }
 
 // Notable reports whether the pass did something or saw something change. A

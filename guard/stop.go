@@ -58,6 +58,7 @@ type flight struct {
 	workload  string
 	before    int64
 	started   time.Duration
+	launched  time.Duration // when the job was started, after ranking
 	job       StopJob
 	escalated bool
 	ended     time.Duration // when the job was seen done; 0 = not yet
@@ -231,6 +232,7 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 func (g *Guard) fly(ctx context.Context, f *flight, pod Pod, o StopOrder) {
 	o.Pod, o.Grace, o.Fallback = pod, f.view.Grace, g.cfg.Eviction.DirectKill != DirectKillNever
 	o.Direct = o.EscalateDirect && f.kind == policy.Hard
+	f.launched = g.kernel.Now()
 	f.job = g.stopper.Stop(ctx, o)
 	g.flights = append(g.flights, f)
 }
@@ -301,6 +303,9 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	res := out.Result
 	res.Available, res.SettledIn = o.Available, now-f.started
 	res.Moved = policy.Moved(f.met, f.before, o)
+	if f.judged() && res.Emptied {
+		res.DeadIn = f.launched - f.met.Since + res.EmptiedIn
+	}
 	view.Result = &res
 	if !out.Nothing && f.judged() {
 		g.restraint.Judge(f.met.Signal, res.Moved)

@@ -34,7 +34,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newCheck(&o),
 		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
-		newVersion(),
+		newMetrics(&o), newVersion(),
 	)
 	return root
 }
