@@ -17,9 +17,11 @@ import (
 
 // Bounds of a program.
 const (
-	// MaxOutput is how much of what it writes is kept, in bytes; the rest is read
-	// and thrown away.
+	// MaxOutput is how much of what it writes is kept, in bytes; of the rest, as much
+	// as tolerated is read and thrown away. Then nobody reads any more: reading a
+	// flood costs the guard as much as writing it costs the program.
 	MaxOutput = 4 << 10
+	tolerated = 64 << 10
 	// MaxInput is how much it is given, in bytes: what a pipe takes without a reader.
 	MaxInput = 32 << 10
 
@@ -38,6 +40,7 @@ const (
 var (
 	ErrTimeout = errors.New("timed out")
 	ErrInput   = errors.New("input too long")
+	ErrFlood   = errors.New("wrote too much")
 )
 
 // Program is what a hook runs.
@@ -48,7 +51,7 @@ type Program struct {
 
 // Result is what became of a run.
 type Result struct {
-	Err    error  // ErrTimeout; or that it could not be started, or ended badly; nil = it did well
+	Err    error  // ErrTimeout, ErrFlood; or that it could not be started, or ended badly; nil = it did well
 	Output string // the first bytes of what it wrote
 	Took   time.Duration
 }
@@ -98,6 +101,9 @@ func (p Program) run(ctx context.Context, input []byte, env []string, out *outpu
 	case err = <-ended:
 	case <-over:
 		err = ctx.Err() // it cannot be killed, and nobody waits any longer
+	}
+	if out.flooded() && !errors.Is(err, ErrTimeout) {
+		err = ErrFlood // which is why it ended, most likely
 	}
 	if err != nil {
 		return fmt.Errorf("run hook: %w", err)
@@ -166,21 +172,31 @@ func demote(pid int) error {
 
 // output keeps the beginning of what a program writes.
 type output struct {
-	mu sync.Mutex
-	b  []byte
+	mu    sync.Mutex
+	kept  []byte
+	total int
 }
 
-// Write takes everything and keeps what there is room for.
+// Write keeps what there is room for. With its error the program's output is closed.
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.b = append(o.b, b[:min(len(b), MaxOutput-len(o.b))]...)
+	o.kept = append(o.kept, b[:min(len(b), MaxOutput-len(o.kept))]...)
+	if o.total += len(b); o.total > tolerated {
+		return 0, ErrFlood
+	}
 	return len(b), nil
+}
+
+func (o *output) flooded() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.total > tolerated
 }
 
 // String is what was kept, as text.
 func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return strings.ToValidUTF8(string(o.b), "?")
+	return strings.ToValidUTF8(string(o.kept), "?")
 }

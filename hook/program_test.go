@@ -85,12 +85,19 @@ func TestProgramEndsOnSIGTERM(t *testing.T) {
 	}
 }
 
-// One that floods is read on, and forgotten.
+// One that floods loses its output, and mostly its life, at once.
 func TestProgramFloods(t *testing.T) {
-	p := sh("exec yes")
+	if r := sh("exec yes").Run(t.Context(), nil); !errors.Is(r.Err, ErrFlood) || len(r.Output) != MaxOutput || r.Took > 5*time.Second {
+		t.Errorf("after %s: %v, %d bytes", r.Took, r.Err, len(r.Output))
+	}
+	p := sh(`trap '' PIPE; while :; do head -c 100000 /dev/zero; sleep 0.1; done 2>/dev/null`)
 	p.Timeout = 300 * time.Millisecond
-	if r := p.Run(t.Context(), nil); !errors.Is(r.Err, ErrTimeout) || len(r.Output) != MaxOutput {
-		t.Errorf("%v, %d bytes", r.Err, len(r.Output))
+	if r := p.Run(t.Context(), nil); !errors.Is(r.Err, ErrTimeout) {
+		t.Errorf("one that does not mind: after %s: %v", r.Took, r.Err)
+	}
+	// Some more than is kept is no flood.
+	if r := sh("head -c 60000 /dev/zero").Run(t.Context(), nil); r.Err != nil || len(r.Output) != MaxOutput {
+		t.Errorf("a long output: %v, %d bytes", r.Err, len(r.Output))
 	}
 }
 
