@@ -18,8 +18,18 @@ const (
 	conditionsFile = "conditions.json"
 )
 
+// callGap is the least time between two calls into the loop: many clients at once
+// do not keep it from its passes.
+const callGap = 20 * time.Millisecond
+
 // do runs f between two passes and waits for it.
 func (s *Service) do(ctx context.Context, f func()) error {
+	select {
+	case s.turn <- struct{}{}:
+		defer time.AfterFunc(callGap, func() { <-s.turn })
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the decision loop: %w", ctx.Err())
+	}
 	done := make(chan struct{})
 	select {
 	case s.calls <- func() { f(); close(done) }:
@@ -42,6 +52,10 @@ func (s *Service) Status(ctx context.Context) (st Status, err error) {
 		}
 		if err := s.history.Broken(); err != nil {
 			st.Warnings = append(st.Warnings, "history stays in memory: "+err.Error())
+		}
+		st.Orders = s.guard.orders
+		if p := st.Orders.Pause; p != nil {
+			st.PausedFor = p.Until - s.node.kernel.Now()
 		}
 		if s.lastPass != nil {
 			p := *s.lastPass
@@ -69,6 +83,9 @@ func (s *Service) statusLine() string {
 	line := "no pressure"
 	if c := s.guard.pressure.Conditions; c != 0 {
 		line = c.String()
+	}
+	if o := s.orderLine(); o != "" {
+		line = o + "; " + line
 	}
 	if s.lastPass != nil && s.lastPass.Held != "" && len(s.guard.pressure.Met) > 0 {
 		line += ", held back: " + s.lastPass.Held

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,38 +67,85 @@ type remoteError struct {
 func (e remoteError) Error() string { return e.text }
 func (e remoteError) Unwrap() error { return e.is }
 
+// Command asks for something to be done. ErrNoService without a service,
+// ErrRefused where its state does not allow it.
+func (c *Client) Command(ctx context.Context, cmd Command) (CommandAnswer, error) {
+	var a CommandAnswer
+	body, err := json.Marshal(cmd)
+	if err != nil {
+		return a, fmt.Errorf("ask service: %w", err)
+	}
+	return a, c.ask(ctx, http.MethodPost, url.URL{Path: "/v1/command"}, bytes.NewReader(body), &a)
+}
+
+// Drain asks how far a drain is. ErrNoService without a service.
+func (c *Client) Drain(ctx context.Context) (DrainPlan, error) {
+	var p DrainPlan
+	return p, c.get(ctx, "/v1/drain", nil, &p)
+}
+
+// Metrics writes criguard's own metrics, as Prometheus reads them. ErrNoService
+// without a service.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	answer, err := c.send(ctx, http.MethodGet, url.URL{Path: "/v1/metrics"}, http.NoBody)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Close() }()
+	if _, err := io.Copy(w, io.LimitReader(answer, maxAnswer)); err != nil {
+		return fmt.Errorf("read answer of service on %s: %w", c.path, err)
+	}
+	return nil
+}
+
 // maxAnswer bounds what a client reads.
 const maxAnswer = 64 << 20
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) error {
-	u := url.URL{Scheme: "http", Host: "criguard", Path: path, RawQuery: query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	return c.ask(ctx, http.MethodGet, url.URL{Path: path, RawQuery: query.Encode()}, http.NoBody, into)
+}
+
+func (c *Client) ask(ctx context.Context, method string, u url.URL, body io.Reader, into any) error {
+	answer, err := c.send(ctx, method, u, body)
 	if err != nil {
-		return fmt.Errorf("ask service: %w", err)
+		return err
+	}
+	defer func() { _ = answer.Close() }()
+	if err := json.NewDecoder(io.LimitReader(answer, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("read answer of service on %s: %w", c.path, err)
+	}
+	return nil
+}
+
+// send returns the body of an answer that tells of no error.
+func (c *Client) send(ctx context.Context, method string, u url.URL, body io.Reader) (io.ReadCloser, error) {
+	u.Scheme, u.Host = "http", "criguard"
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("ask service: %w", err)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
-			return fmt.Errorf("ask service on %s: %w: %w", c.path, ErrNoService, op.Err)
+			return nil, fmt.Errorf("ask service on %s: %w: %w", c.path, ErrNoService, op.Err)
 		}
-		return fmt.Errorf("ask service on %s: %w", c.path, err)
+		return nil, fmt.Errorf("ask service on %s: %w", c.path, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	dec := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
-	if resp.StatusCode != http.StatusOK {
-		var e apiError
-		if dec.Decode(&e) != nil || e.Error == "" {
-			e.Error = resp.Status
-		}
-		answer := remoteError{text: e.Error}
-		if resp.StatusCode == http.StatusBadGateway {
-			answer.is = ErrNoRuntime
-		}
-		return fmt.Errorf("ask service on %s: %w", c.path, answer)
+	var e apiError
+	if json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&e) != nil || e.Error == "" {
+		e.Error = resp.Status
 	}
-	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("read answer of service on %s: %w", c.path, err)
+	answer := remoteError{text: e.Error}
+	switch resp.StatusCode {
+	case http.StatusBadGateway:
+		answer.is = ErrNoRuntime
+	case http.StatusConflict:
+		answer.is = ErrRefused
 	}
-	return nil
+	return nil, fmt.Errorf("ask service on %s: %w", c.path, answer)
 }

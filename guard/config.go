@@ -32,6 +32,7 @@ type Config struct {
 	Images            ImagesConfig
 	History           HistoryConfig
 	Metrics           MetricsConfig
+	Hooks             []HookConfig
 }
 
 // RuntimeConfig is how to reach the container runtime.
@@ -160,5 +161,13 @@ type HistoryConfig struct {
 
 // MetricsConfig is where metrics are served, beside the control socket.
 type MetricsConfig struct {
-	Listen string // loopback address and port; "" = nowhere else
+	Listen   string // loopback address and port; "" = nowhere else
+	Textfile string // absolute path, for node_exporter; "" = none is written
+}
+
+// HookConfig is a program that is run for events.
+type HookConfig struct {
+	On      []EventKind
+	Command []string // the first is an absolute path; no shell looks at them
+	Timeout time.Duration
 }

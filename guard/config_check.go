@@ -43,7 +43,11 @@ func checkConfig(k configKeys, m *mistakes) (Config, error) {
 			Dir:    c.dir("history.dir", k.History.Dir),
 			Passes: c.number("history.passes", k.History.Passes, 1, maxPasses, "each is kept in memory"),
 		},
-		Metrics: MetricsConfig{c.listen("metrics.listen", k.Metrics.Listen)},
+		Hooks: c.hooks(k.Hook),
+		Metrics: MetricsConfig{
+			Listen:   c.listen("metrics.listen", k.Metrics.Listen),
+			Textfile: c.textfile("metrics.textfile", k.Metrics.Textfile),
+		},
 	}
 	if err := m.err(); err != nil {
 		return Config{}, err

@@ -40,3 +40,13 @@ const (
 	PruneNever  PruneMode = "never"  // none
 	PruneAlways PruneMode = "always" // those that cannot be pulled again, too
 )
+
+// EventKind is what hooks are run for.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventCondition EventKind = "condition" // one begins or ends
+	EventStop      EventKind = "stop"      // one has ended, or would have begun (observe mode)
+	EventAlarm     EventKind = "alarm"     // stops do not help
+)

@@ -107,6 +107,13 @@ func (m *mistakes) setList(into reflect.Value, v any, at string) {
 		for _, t := range list {
 			items = append(items, t)
 		}
+	case string:
+		if into.Type() == reflect.TypeFor[oneOrMore]() {
+			into.Set(reflect.ValueOf(oneOrMore{list}))
+			return
+		}
+		m.add(at, v, "must be a list", `write it as ["a", "b"]`)
+		return
 	default:
 		hint := `write it as ["a", "b"]`
 		if into.Type().Elem().Kind() == reflect.Struct {

@@ -271,7 +271,7 @@ func effectService(t *testing.T, cfg Config) *Service {
 	s := &Service{
 		opt: ServiceOptions{Config: cfg, RunDir: RunDir(dir), Notifier: &systemd.Notifier{}},
 		log: slog.New(slog.DiscardHandler), started: time.Now(), metrics: NewMetrics("test"), endStops: func() {},
-		calls: make(chan func()), wakes: make(chan string, 1), kick: make(chan struct{}, 1), alarms: map[string]string{},
+		calls: make(chan func()), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1), alarms: map[string]string{},
 	}
 	s.journal = NewJournal(s.log)
 	if err := s.assemble(t.Context(), t.Context()); err != nil {
@@ -468,9 +468,81 @@ func nodeEffects() map[string]keyEffect {
 				return base + fmt.Sprintf("history.dir = %q", filepath.Join(dir, "a")), base + fmt.Sprintf("history.dir = %q", filepath.Join(dir, "b"))
 			},
 		},
+		"metrics.textfile": {
+			where: "Service.writeMetrics", see: seeTextfile, sawA: "none", sawB: "criguard.prom",
+			in: func(t *testing.T) (a, b string) {
+				base := effectNode(t, "runtime.endpoint = '/none'", fmt.Sprintf("history.dir = %q", t.TempDir()))
+				return base, base + fmt.Sprintf("metrics.textfile = %q", filepath.Join(t.TempDir(), "criguard.prom"))
+			},
+		},
+		"hook[].on":      effectOfHook("on", `"condition"`, `["stop", "alarm"]`, "ran for condition", "none"),
+		"hook[].command": effectOfHook("command", `["/bin/sh", "-c", "true"]`, `["/bin/sh", "-c", "exit 1"]`, "ran for condition", "failed for condition"),
+		"hook[].timeout": effectOfHook("timeout", "'1m'", "'100ms'", "ran for condition", "timeout for condition"),
 		"metrics.listen": {
 			where: "Service.serve", see: metricsAt(metrics), sawA: "closed", sawB: "served",
 			in: differing("runtime.endpoint = '/none'\n", fmt.Sprintf("runtime.endpoint = '/none'\nmetrics.listen = %q", metrics)),
 		},
 	}
+}
+
+// seeTextfile shows the file that a service writes its metrics to.
+func seeTextfile(t *testing.T, cfg Config) string {
+	s := effectService(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	if cfg.Metrics.Textfile == "" {
+		return "none"
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		b, err := os.ReadFile(cfg.Metrics.Textfile)
+		if err == nil && strings.Contains(string(b), "\ncriguard_passes_total") && !strings.Contains(string(b), "\ngo_") {
+			return filepath.Base(cfg.Metrics.Textfile)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v: %s", err, b)
+		}
+	}
+}
+
+// effectOfHook is the effect of a key of a hook, on the event that a condition has
+// begun.
+func effectOfHook(key, a, b, sawA, sawB string) keyEffect {
+	text := func(value string) string {
+		keys := map[string]string{"on": `"condition"`, "command": `["/bin/sh", "-c", "sleep 0.3"]`, "timeout": "'1m'"}
+		keys[key] = value
+		return fmt.Sprintf("[[hook]]\non = %s\ncommand = %s\ntimeout = %s\n", keys["on"], keys["command"], keys["timeout"])
+	}
+	return keyEffect{where: "hooks.configure", a: text(a), b: text(b), see: seeHook, sawA: sawA, sawB: sawB}
+}
+
+// seeHook shows what became of the hook of a pass that saw a condition begin.
+func seeHook(t *testing.T, cfg Config) string {
+	h := newHooks(slog.New(slog.DiscardHandler), NewMetrics("test"))
+	h.start(t.Context(), cfg.Hooks)
+	h.post(&Pass{ID: 1, Changed: true, Conditions: policy.ConditionsOf(policy.MemoryPressure)}, ModeEnforce)
+	h.configure(nil) // what is queued is run still
+	h.wait()
+	families, err := h.metrics.own.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "criguard_hook_events_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetCounter().GetValue() > 0 {
+				result := m.GetLabel()[1].GetValue()
+				return strings.Replace(result, hookOK, "ran", 1) + " for " + m.GetLabel()[0].GetValue()
+			}
+		}
+	}
+	return "none"
 }

@@ -50,12 +50,12 @@ func TestConfigExampleHasEveryKey(t *testing.T) {
 func TestConfigExampleExamples(t *testing.T) {
 	text := regexp.MustCompile(`(?m)^#(\S)`).ReplaceAllString(readExample(t), "$1")
 	cfg := goodConfig(t, text)
-	if len(cfg.Priorities) != 1 || len(cfg.Protects) != 1 || len(cfg.Limits) != 1 {
+	if len(cfg.Priorities) != 1 || len(cfg.Protects) != 1 || len(cfg.Limits) != 1 || len(cfg.Hooks) != 1 {
 		t.Errorf("rules: %+v", cfg)
 	}
 	want := []string{
 		`eviction.minimum_reclaim."imagefs.available"`, `eviction.soft."memory.available"`,
-		`eviction.soft_grace_period."memory.available"`, "limit", "priority", "protect",
+		`eviction.soft_grace_period."memory.available"`, "hook", "limit", "priority", "protect",
 	}
 	if got := cfg.Diff(DefaultConfig()); !reflect.DeepEqual(got, want) {
 		t.Errorf("the examples change %q", got)

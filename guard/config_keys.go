@@ -24,10 +24,14 @@ type configKeys struct {
 	Priority          []priorityKeys  `toml:"priority"`
 	Protect           []ruleKeys      `toml:"protect"`
 	Limit             []limitKeys     `toml:"limit"`
+	Hook              []hookKeys      `toml:"hook"`
 }
 
 // durationText is a duration in Go's syntax.
 type durationText string
+
+// oneOrMore is a list whose only item may stand alone.
+type oneOrMore []string
 
 // quantityText is an amount or a percentage in the kubelet's syntax.
 type quantityText string
@@ -143,5 +147,12 @@ type historyKeys struct {
 }
 
 type metricsKeys struct {
-	Listen string `toml:"listen"`
+	Listen   string `toml:"listen"`
+	Textfile string `toml:"textfile"`
+}
+
+type hookKeys struct {
+	On      oneOrMore    `toml:"on"`
+	Command []string     `toml:"command"`
+	Timeout durationText `toml:"timeout"` // "" = left out
 }

@@ -77,6 +77,9 @@ func (c Config) keys() configKeys {
 		Limit: convertAll(c.Limits, func(r LimitRule) limitKeys {
 			return limitKeys{ruleText(r.Rule), quantityText(policy.Bytes(r.EphemeralStorage).String())}
 		}),
+		Hook: convertAll(c.Hooks, func(h HookConfig) hookKeys {
+			return hookKeys{retyped[string](h.On), h.Command, asText(h.Timeout)}
+		}),
 		Annotations: annotationsKeys{TrustedNamespaces: orEmpty(c.Annotations.TrustedNamespaces)},
 		Budget: budgetKeys{
 			Hard: bucketKeys{b.Hard.Burst, asText(b.Hard.Every)}, Soft: bucketKeys{b.Soft.Burst, asText(b.Soft.Every)},
@@ -93,7 +96,7 @@ func (c Config) keys() configKeys {
 			Keep: orEmpty(i.Keep), AirgapDirs: orEmpty(i.AirgapDirs), HoldAfterRuntimeRestart: asText(i.HoldAfterRuntimeRestart),
 		},
 		History: historyKeys{Dir: c.History.Dir, Passes: c.History.Passes},
-		Metrics: metricsKeys{Listen: c.Metrics.Listen},
+		Metrics: metricsKeys{Listen: c.Metrics.Listen, Textfile: c.Metrics.Textfile},
 	}
 }
 
@@ -141,6 +144,15 @@ func convertAll[From, To any](items []From, to func(From) To) []To {
 	var out []To
 	for _, item := range items {
 		out = append(out, to(item))
+	}
+	return out
+}
+
+// retyped gives the items another type of text.
+func retyped[To, From ~string](items []From) []To {
+	out := make([]To, len(items))
+	for i, item := range items {
+		out[i] = To(item)
 	}
 	return out
 }

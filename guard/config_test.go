@@ -119,7 +119,11 @@ func TestParseConfigEveryKey(t *testing.T) {
 			Keep: []string{"registry.example.com/base/*", "sha256:0*"}, AirgapDirs: []string{"/images"},
 		},
 		History: HistoryConfig{Dir: "/var/lib/criguard", Passes: 10},
-		Metrics: MetricsConfig{"[::1]:9480"},
+		Metrics: MetricsConfig{"[::1]:9480", "/metrics/criguard.prom"},
+		Hooks: []HookConfig{
+			{[]EventKind{EventStop}, []string{"/bin/on-stop"}, 10 * time.Second},
+			{[]EventKind{EventCondition, EventAlarm}, []string{"/bin/on-event", "-v"}, time.Minute},
+		},
 	}
 	got := goodConfig(t, string(text))
 	if !reflect.DeepEqual(got, want) {

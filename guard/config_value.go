@@ -137,6 +137,14 @@ func (c checker) listen(key, value string) string {
 	return value
 }
 
+// textfile is a file that node_exporter's textfile collector reads.
+func (c checker) textfile(key, value string) string {
+	if value != "" && (!path.IsAbs(value) || path.Ext(value) != ".prom" || strings.ContainsRune(value, 0)) {
+		c.add(key, value, "must be an absolute path that ends in .prom", `as "/var/lib/prometheus/node-exporter/criguard.prom"; others are not read`)
+	}
+	return value
+}
+
 const globHint = `"*" is any text, "?" any letter, "[ab]" one of these`
 
 func (c checker) glob(key, pattern string) {

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/user"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -28,11 +29,10 @@ type Answerer interface {
 // root may.
 const socketGroup = "criguard"
 
-// Bounds of the control socket: a slow or greedy client costs little.
+// Bounds of a request: a slow or greedy client costs little.
 const (
 	controlTimeout   = 10 * time.Second
 	controlHeader    = 8 << 10
-	controlAtOnce    = 16
 	controlIdleAfter = 5 * time.Second
 )
 
@@ -47,9 +47,18 @@ type apiError struct {
 	Error string `json:"error"`
 }
 
-// Handler serves the control API and the metrics.
-func Handler(a Answerer, metrics http.Handler) http.Handler {
+// Handler serves the control API.
+func Handler(a Answerer, o Operator, m *Metrics) http.Handler {
 	mux := http.NewServeMux()
+	handleQuestions(mux, a)
+	handleCommands(mux, o)
+	mux.Handle("GET /metrics", m.Handler())
+	mux.Handle("GET /v1/metrics", m.OwnHandler())
+	return mux
+}
+
+// handleQuestions answers what changes nothing.
+func handleQuestions(mux *http.ServeMux, a Answerer) {
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) {
 		st, err := a.Status(r.Context())
 		reply(w, st, err)
@@ -72,10 +81,53 @@ func Handler(a Answerer, metrics http.Handler) http.Handler {
 				return
 			}
 		}
-		reply(w, HistoryList{APIVersion, a.History(n)}, nil)
+		replyHistory(w, a.History(n))
 	})
-	mux.Handle("GET /metrics", metrics)
-	return http.MaxBytesHandler(mux, controlHeader)
+}
+
+// handleCommands takes what operators ask for. The socket's permissions say who
+// may; the kernel says who it was.
+func handleCommands(mux *http.ServeMux, o Operator) {
+	mux.HandleFunc("POST /v1/command", func(w http.ResponseWriter, r *http.Request) {
+		by, ok := peerOf(r)
+		if !ok {
+			replyError(w, http.StatusForbidden, fmt.Errorf("%w: who asks is not known", ErrRefused))
+			return
+		}
+		c, err := ParseCommand(r.Body)
+		if err != nil {
+			replyError(w, http.StatusBadRequest, err)
+			return
+		}
+		answer, err := o.Command(r.Context(), c, by)
+		if errors.Is(err, ErrRefused) {
+			replyError(w, http.StatusConflict, err)
+			return
+		}
+		reply(w, answer, err)
+	})
+	mux.HandleFunc("GET /v1/drain", func(w http.ResponseWriter, r *http.Request) {
+		plan, err := o.Plan(r.Context())
+		reply(w, plan, err)
+	})
+}
+
+// replyHistory writes one pass after another: all of them at once would take
+// megabytes for each client.
+func replyHistory(w http.ResponseWriter, passes []Pass) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	sep := `{"apiVersion":"` + APIVersion + `","passes":[`
+	for i := range passes {
+		if _, err := io.WriteString(w, sep); err != nil || enc.Encode(&passes[i]) != nil {
+			return // a client that went away is not our failure
+		}
+		sep = ","
+	}
+	if len(passes) > 0 {
+		sep = ""
+	}
+	_, _ = io.WriteString(w, sep+"]}\n")
 }
 
 func reply(w http.ResponseWriter, v any, err error) {
@@ -118,62 +170,14 @@ func ListenControl(d RunDir) (net.Listener, error) {
 		_ = l.Close()
 		return nil, fmt.Errorf("protect control socket: %w", err)
 	}
-	return limitListener(l, controlAtOnce), nil
+	return newDoor(l), nil
 }
 
 // NewServer returns an HTTP server that malformed, slow or many clients cannot
-// tie up.
+// tie up, when it listens at a door.
 func NewServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: controlIdleAfter, ReadTimeout: controlTimeout,
+		Handler: attended(h), ConnContext: withGuest, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo), ReadHeaderTimeout: controlIdleAfter, ReadTimeout: controlTimeout,
 		WriteTimeout: controlTimeout, IdleTimeout: controlIdleAfter, MaxHeaderBytes: controlHeader,
 	}
-}
-
-// limitListener accepts at most n connections at a time; others wait in the
-// kernel's queue.
-func limitListener(l net.Listener, n int) net.Listener {
-	return &limited{Listener: l, places: make(chan struct{}, n), closed: make(chan struct{})}
-}
-
-type limited struct {
-	net.Listener
-	places chan struct{}
-	closed chan struct{}
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.places <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.places
-		return nil, err
-	}
-	return &limitedConn{Conn: c, leave: l.places}, nil
-}
-
-func (l *limited) Close() error {
-	err := l.Listener.Close()
-	select {
-	case <-l.closed:
-	default:
-		close(l.closed)
-	}
-	return err
-}
-
-type limitedConn struct {
-	net.Conn
-	once  sync.Once
-	leave chan struct{}
-}
-
-func (c *limitedConn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(func() { <-c.leave })
-	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,7 +93,7 @@ func serveControl(t *testing.T) RunDir {
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv := NewServer(Handler(fakeAnswers{[]Pass{{ID: 7}}}, http.NotFoundHandler()))
+		srv := NewServer(Handler(fakeAnswers{[]Pass{{ID: 7}}}, &fakeOperator{}, NewMetrics("test")))
 		done := make(chan struct{})
 		go func() { _ = srv.Serve(l); close(done) }()
 		t.Cleanup(func() { _ = srv.Close(); <-done })
@@ -125,7 +124,7 @@ func TestControlSocket(t *testing.T) {
 // Slow and malformed clients do not keep others from an answer.
 func TestControlSocketHostileClients(t *testing.T) {
 	d := serveControl(t)
-	for i := range controlAtOnce - 1 {
+	for i := range guestsAtOnce - 1 {
 		conn, err := net.Dial("unix", d.Socket())
 		if err != nil {
 			t.Fatal(err)
@@ -140,6 +139,22 @@ func TestControlSocketHostileClients(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := NewClient(d).Status(ctx); err != nil {
-		t.Errorf("beside %d hostile clients: %v", controlAtOnce-1, err)
+		t.Errorf("beside %d hostile clients: %v", guestsAtOnce-1, err)
 	}
+}
+
+// fakeOperator keeps what it is told.
+type fakeOperator struct {
+	commands []Command
+	by       []Peer
+	err      error
+}
+
+func (f *fakeOperator) Command(_ context.Context, c Command, by Peer) (CommandAnswer, error) {
+	f.commands, f.by = append(f.commands, c), append(f.by, by)
+	return CommandAnswer{APIVersion: APIVersion, Message: "done"}, f.err
+}
+
+func (f *fakeOperator) Plan(context.Context) (DrainPlan, error) {
+	return DrainPlan{APIVersion: APIVersion, Left: 3}, f.err
 }

@@ -56,10 +56,13 @@ type housekeeper struct {
 	client    *cri.Client        // the one that collector is for
 	collector *reclaim.Collector // nil before the first runtime
 	told      bool
+	acts      context.Context //nolint:containedctx // ends what is under way when a pause begins; nil = paused
+	stopActs  context.CancelFunc
 }
 
 func newHousekeeper(n *node, cfg Config, log *slog.Logger, record func(ReclaimView)) *housekeeper {
 	h := &housekeeper{node: n, log: log, cfg: cfg, record: record}
+	h.setPaused(false)
 	var err error
 	h.ledger, err = reclaim.OpenLedger(cfg.ledgerPath(), n.bootID, n.kernel.Now())
 	if err != nil {
@@ -84,6 +87,32 @@ func (h *housekeeper) setConfig(cfg Config) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cfg = cfg
+}
+
+// setPaused ends every removal that is under way and begins no other, or lets them
+// begin again.
+func (h *housekeeper) setPaused(paused bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopActs != nil {
+		h.stopActs()
+	}
+	if h.acts, h.stopActs = nil, nil; !paused {
+		h.acts, h.stopActs = context.WithCancel(context.Background())
+	}
+}
+
+// acting is a context that ends with ctx and with the beginning of a pause; false
+// during one.
+func (h *housekeeper) acting(ctx context.Context) (acting context.Context, end func(), ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.acts == nil {
+		return ctx, func() {}, false
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(h.acts, cancel)
+	return ctx, func() { stop(); cancel() }, true
 }
 
 func (h *housekeeper) config() Config {
@@ -213,6 +242,11 @@ func (h *housekeeper) plan(cfg Config) reclaim.Plan {
 
 // run collects, and records what that removed.
 func (h *housekeeper) run(ctx context.Context, c *reclaim.Collector, p reclaim.Plan, s policy.Signal) {
+	ctx, end, ok := h.acting(ctx)
+	defer end()
+	if !ok {
+		return
+	}
 	started := time.Now()
 	v := view(s, c.Collect(ctx, p), time.Since(started))
 	if v.Removed() > 0 && !p.DryRun {

@@ -30,6 +30,9 @@ func NewJournal(log *slog.Logger) *Journal {
 // Record writes what changed with this pass.
 func (j *Journal) Record(p *Pass) {
 	j.condition(p)
+	if c := p.Command; c != nil {
+		j.command(c)
+	}
 	for i := range p.Reclaimed {
 		r := &p.Reclaimed[i]
 		msg := "reclaimed"
@@ -60,6 +63,20 @@ func (j *Journal) Record(p *Pass) {
 		j.log.Error("stops do not help", systemd.EventKey, systemd.EventAlarm, "action", "alarm", "pass", p.ID, "reason", p.Alarm)
 	}
 	j.heldBack(p)
+}
+
+func (j *Journal) command(c *CommandView) {
+	args := []any{systemd.EventKey, systemd.EventCommand, "action", "command", "command", c.Command, "reason", c.Reason}
+	if c.By != nil {
+		args = append(args, "by_uid", c.By.UID, "by_pid", c.By.PID)
+	}
+	switch c.Command {
+	case CommandPause:
+		args = append(args, "for", c.For)
+	case CommandDrain:
+		args = append(args, "grace", c.Grace)
+	}
+	j.log.Warn("command", args...)
 }
 
 func (j *Journal) condition(p *Pass) {
@@ -106,14 +123,15 @@ func (j *Journal) heldBack(p *Pass) {
 }
 
 // met names the thresholds of a condition that are met.
-func (p *Pass) met(c policy.Condition) string {
-	var names []string
+func (p *Pass) met(c policy.Condition) string { return strings.Join(p.metOf(c), ", ") }
+
+func (p *Pass) metOf(c policy.Condition) (names []string) {
 	for _, m := range p.Met {
 		if m.Signal.Condition() == c {
 			names = append(names, m.Threshold)
 		}
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // Removed counts what was removed.

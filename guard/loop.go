@@ -53,6 +53,9 @@ func (l *Loop) Run(ctx context.Context) {
 func (g *Guard) Pause() time.Duration {
 	g.pacer.see(&g.obs, g.kernel.Now())
 	d := g.pacer.pause(g.thresholds, g.pressure, &g.obs, g.cfg.Eviction.Interval)
+	if g.drainMore {
+		return minPause
+	}
 	for _, f := range g.flights {
 		if f.ended != 0 {
 			return min(d, jobPause) // the bytes are on their way back

@@ -66,6 +66,11 @@ type Guard struct {
 	// since that was last clear.
 	observed [policy.SignalCount]string
 	seq      uint64
+	// orders are what operators asked for. Of a drain: sandboxes that it stopped and
+	// until when they are left alone, and whether it can go on at once.
+	orders    Orders
+	drained   map[string]time.Duration
+	drainMore bool
 }
 
 // derivedFrom is what the derived thresholds depend on.
@@ -82,6 +87,7 @@ func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *
 		kernel: k, runtime: rt, reclaimer: rc, stopper: st, restraint: restraint,
 		condSince: map[policy.Condition]time.Duration{},
 		skip:      map[string]time.Duration{},
+		drained:   map[string]time.Duration{},
 	}
 	g.SetConfig(cfg)
 	if last, ok := restraint.LastStop(); ok {
@@ -117,11 +123,10 @@ func (g *Guard) Pass(ctx context.Context, wake string) Pass {
 	for s := range policy.SignalCount {
 		g.harvest(now, s, &p)
 	}
-	if len(g.pressure.Met) > 0 {
-		g.act(ctx, now, &p)
-	}
-	if p.Stop == nil && len(g.flights) == 0 {
-		g.enforce(ctx, now, &p)
+	if g.paused(now, &p) {
+		g.holdAll(&p)
+	} else {
+		g.relieveAndStop(ctx, now, &p)
 	}
 	if p.Notable() {
 		g.seq++
@@ -131,6 +136,17 @@ func (g *Guard) Pass(ctx context.Context, wake string) Pass {
 	}
 	p.Took = g.kernel.Now() - now
 	return p
+}
+
+// relieveAndStop does what this pass comes to.
+func (g *Guard) relieveAndStop(ctx context.Context, now time.Duration, p *Pass) {
+	if len(g.pressure.Met) > 0 {
+		g.act(ctx, now, p)
+	}
+	if p.Stop == nil && len(g.flights) == 0 {
+		g.enforce(ctx, now, p)
+	}
+	g.drain(ctx, now, p)
 }
 
 // derive adds the thresholds that follow from the node's layout, again when it

@@ -75,7 +75,9 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 	plan, started := r.plan(cfg, steps, m, pods), time.Now()
 	go func() {
 		defer func() { close(j.done); r.node.wake("reclaim") }()
-		if c, err := r.keeper.collect(); err == nil && len(steps) > 0 {
+		ctx, end, ok := r.keeper.acting(ctx)
+		defer end()
+		if c, err := r.keeper.collect(); ok && err == nil && len(steps) > 0 {
 			j.relief = relieved(c.Collect(ctx, plan))
 		}
 		if disk {

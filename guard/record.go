@@ -41,6 +41,7 @@ type Pass struct {
 	Held       string            `json:"held,omitempty"`
 	HeldBy     string            `json:"held_by,omitempty"` // the threshold that was held back
 	Alarm      string            `json:"alarm,omitempty"`
+	Command    *CommandView      `json:"command,omitempty"` // an operator's, or the end of one
 	Ranked     []RankedView      `json:"ranked,omitempty"`
 }
 
@@ -88,7 +89,7 @@ type StopView struct {
 	UID       string        `json:"uid"`
 	Sandbox   string        `json:"sandbox"`
 	Signal    string        `json:"signal"`
-	Kind      string        `json:"kind"` // hard, soft, limit, admission
+	Kind      string        `json:"kind"` // hard, soft, limit, admission, drain
 	Grace     time.Duration `json:"grace"`
 	Reason    string        `json:"reason"`
 	Available int64         `json:"available"` // of the signal, when the stop began
@@ -106,7 +107,10 @@ type StopResult struct {
 	Moved     bool          `json:"moved"`     // the signal moved
 	Available int64         `json:"available"` // of the signal, when the stop settled
 	SettledIn time.Duration `json:"settled_in"`
-	Errors    []string      `json:"errors,omitempty"`
+	// DeadIn is how long after the look that first found the threshold met no process
+	// was left; 0 where no threshold asked for the stop.
+	DeadIn time.Duration `json:"dead_in,omitempty"`
+	Errors []string      `json:"errors,omitempty"`
 }
 
 // Notable reports whether the pass did something or saw something change. A
@@ -114,7 +118,7 @@ type StopResult struct {
 // is notable too; the recorder leaves repetitions out.
 func (p *Pass) Notable() bool {
 	return p.Changed || p.Stop != nil || p.Escalated != "" || len(p.Settled) > 0 ||
-		len(p.Reclaimed) > 0 || p.Held != "" || p.Alarm != ""
+		len(p.Reclaimed) > 0 || p.Held != "" || p.Alarm != "" || p.Command != nil
 }
 
 // hold notes the first thing that held a stop back.

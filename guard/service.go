@@ -2,10 +2,8 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -38,11 +36,13 @@ type Service struct {
 	metrics *Metrics
 	journal *Journal
 	keeper  *housekeeper
+	hooks   *hooks
 	started time.Time
 	// endStops gives the stops up that are under way.
 	endStops context.CancelFunc
 
 	calls    chan func()
+	turn     chan struct{} // holds one element while somebody calls
 	wakes    chan string
 	kick     chan struct{} // re-list now
 	lastPass *Pass
@@ -68,7 +68,7 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 	defer release()
 	s := &Service{
 		opt: opt, log: opt.Log, started: time.Now(), journal: NewJournal(opt.Log), metrics: NewMetrics(opt.Version),
-		calls: make(chan func()), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
+		calls: make(chan func()), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
 		alarms: map[string]string{},
 	}
 	if err := cgroup.LockMemory(); err != nil {
@@ -103,35 +103,20 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
 	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}, restraint)
 	s.guard.seq = s.history.LastID()
+	s.hooks = newHooks(s.log, s.metrics)
+	s.resumeOrders()
 	return nil
 }
 
 func (s *Service) serve(ctx context.Context) error {
-	control, err := ListenControl(s.opt.RunDir)
+	var wg sync.WaitGroup
+	background, cancel := context.WithCancel(ctx)
+	defer cancel()
+	closeServers, err := s.answer(background, &wg)
 	if err != nil {
 		return err
 	}
-	handler := Handler(s, s.metrics.Handler())
-	main := NewServer(handler)
-	servers := []*http.Server{main}
-	var wg sync.WaitGroup
-	serve := func(run func() error) {
-		wg.Go(func() {
-			if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				s.log.Warn("server ended", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
-			}
-		})
-	}
-	serve(func() error { return main.Serve(control) })
-	if addr := s.opt.Config.Metrics.Listen; addr != "" {
-		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", s.metrics.Handler())
-		srv := NewServer(mux)
-		srv.Addr = addr
-		servers = append(servers, srv)
-		serve(srv.ListenAndServe)
-	}
-	background, cancel := context.WithCancel(ctx)
+	s.hooks.start(background, s.opt.Config.Hooks)
 	wg.Go(func() { s.node.lister.Run(background, s.listPause, s.kick) })
 	wg.Go(func() { s.node.watchEvents(background, s.relist) })
 	wg.Go(func() { s.keeper.Run(background) })
@@ -147,10 +132,9 @@ func (s *Service) serve(ctx context.Context) error {
 	s.log.Info("ending", systemd.EventKey, systemd.EventShutdown, "action", "end", "in_flight", len(s.guard.flights))
 	cancel()
 	s.drain()
-	for _, srv := range servers {
-		_ = srv.Close()
-	}
+	closeServers()
 	wg.Wait()
+	s.hooks.wait()
 	return s.history.Close()
 }
 
@@ -193,6 +177,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 func (s *Service) reload(cfg Config, err error) {
 	s.notify(s.opt.Notifier.Reloading())
 	defer func() { s.notify(s.opt.Notifier.Ready(s.statusLine())) }()
+	s.metrics.reload(err)
 	if err != nil {
 		s.note = "the last reload was refused: " + err.Error()
 		s.log.Error("configuration refused; the old one stays", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
@@ -203,6 +188,7 @@ func (s *Service) reload(cfg Config, err error) {
 	s.guard.SetConfig(cfg)
 	s.node.setConfig(cfg)
 	s.keeper.setConfig(cfg)
+	s.hooks.configure(cfg.Hooks)
 	s.history.Resize(cfg.History.Passes)
 	s.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(changes, ", "))
 	if later := needRestart(changes); len(later) > 0 {
@@ -226,7 +212,8 @@ func needRestart(keys []string) []string {
 
 // after is told of every pass, in the loop's goroutine.
 func (s *Service) after(p *Pass) {
-	s.metrics.Observe(p, &s.guard.obs)
+	s.metrics.Observe(p, s.guard)
+	s.hooks.look(s.guard)
 	s.notify(s.opt.Notifier.Watchdog(p.At))
 	s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs)
 	s.warnAbsent()
@@ -238,12 +225,15 @@ func (s *Service) after(p *Pass) {
 		s.saveBudget()
 		s.relist()
 	}
+	if p.Command != nil {
+		s.inForce()
+	}
 	if len(p.Settled) > 0 || len(p.Reclaimed) > 0 {
 		go debug.FreeOSMemory() // what the act took is not needed for the idle time after it
 	}
 	s.metrics.Record(p)
-	s.metrics.Met(s.guard.thresholds, s.guard.pressure)
 	s.journal.Record(p)
+	s.hooks.post(p, s.guard.cfg.Mode)
 	if p.Alarm != "" {
 		s.alarms[p.HeldBy] = p.Alarm
 	}
@@ -267,7 +257,7 @@ func (s *Service) after(p *Pass) {
 
 // repeats tells whether a pass only finds again what the last one found.
 func repeats(last, p *Pass) bool {
-	return last != nil && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" &&
+	return last != nil && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil &&
 		len(p.Settled) == 0 && len(p.Reclaimed) == 0 && last.Held == p.Held && last.HeldBy == p.HeldBy
 }
 

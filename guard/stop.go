@@ -58,9 +58,20 @@ type flight struct {
 	workload  string
 	before    int64
 	started   time.Duration
+	launched  time.Duration // when the job was started, after ranking
 	job       StopJob
 	escalated bool
 	ended     time.Duration // when the job was seen done; 0 = not yet
+}
+
+// judged reports whether a signal asked for the stop, and says whether it helped.
+func (f *flight) judged() bool {
+	switch f.view.Kind {
+	case kindAdmission, kindLimit, kindDrain:
+		return false
+	default:
+		return true
+	}
 }
 
 // escalate turns a soft stop into a hard one, once.
@@ -74,9 +85,13 @@ func (f *flight) escalate() bool {
 }
 
 // blocking returns the stop in flight that m has to wait for: any one, but that
-// a soft stop never delays a hard one of another resource.
+// a soft stop never delays a hard one of another resource, and a drain delays
+// nothing.
 func (g *Guard) blocking(m policy.Met) *flight {
 	for _, f := range g.flights {
+		if f.view.Kind == kindDrain {
+			continue // nobody waits for what no pressure asked for
+		}
 		if m.Kind == policy.Hard && f.kind == policy.Soft && f.met.Signal.Resource() != m.Signal.Resource() {
 			continue
 		}
@@ -172,6 +187,13 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	if pod == nil {
 		return HeldNoCandidate
 	}
+	if f := g.flightOf(v.ID); f != nil {
+		// It is being stopped already, for something else.
+		if m.Kind == policy.Hard && f.escalate() {
+			p.Escalated = f.view.Pod
+		}
+		return HeldInFlight
+	}
 	if g.cfg.Mode == ModeObserve {
 		if g.observed[m.Signal] == pod.ID {
 			return HeldObserve // it was said, and nothing has changed since
@@ -199,12 +221,19 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 		return
 	}
 	f := &flight{view: view, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now}
-	direct := g.cfg.Eviction.DirectKill == DirectKillHardMemory && m.Signal.Resource() == policy.ResourceMemory
-	f.job = g.stopper.Stop(ctx, StopOrder{
-		Pod: pod, Grace: view.Grace, Direct: direct && m.Kind == policy.Hard, EscalateDirect: direct,
-		Fallback: g.cfg.Eviction.DirectKill != DirectKillNever,
-		Discard:  view.Kind != kindLimit && view.Kind != kindAdmission && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
+	g.fly(ctx, f, pod, StopOrder{
+		EscalateDirect: g.cfg.Eviction.DirectKill == DirectKillHardMemory && m.Signal.Resource() == policy.ResourceMemory,
+		Discard:        f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
 	})
+}
+
+// fly starts the job of a stop. A stop that would kill directly once it is a hard one
+// does so at once where it is one.
+func (g *Guard) fly(ctx context.Context, f *flight, pod Pod, o StopOrder) {
+	o.Pod, o.Grace, o.Fallback = pod, f.view.Grace, g.cfg.Eviction.DirectKill != DirectKillNever
+	o.Direct = o.EscalateDirect && f.kind == policy.Hard
+	f.launched = g.kernel.Now()
+	f.job = g.stopper.Stop(ctx, o)
 	g.flights = append(g.flights, f)
 }
 
@@ -224,7 +253,7 @@ func (g *Guard) settle(now time.Duration, p *Pass) {
 	for _, f := range g.flights {
 		if view, settled := g.settled(f, now); settled {
 			p.Settled = append(p.Settled, view)
-			if view.Result.Moved || f.view.Kind == kindAdmission || f.view.Kind == kindLimit {
+			if view.Result.Moved || !f.judged() {
 				continue
 			}
 			if h := g.restraint.Check(f.kind, f.met.Signal, "", now); h.By == HeldBreaker {
@@ -262,18 +291,23 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	}
 	out := f.job.Outcome()
 	o := g.obs[f.met.Signal]
-	if out.Nothing {
+	switch {
+	case f.view.Kind == kindDrain: // no signal asked for it: there is no effect to wait for
+	case out.Nothing:
 		g.restraint.Return(f.kind, f.met.Signal, f.workload, f.started)
 		g.skip[f.view.Sandbox] = now + ineffective
-	} else if !out.Returned && !policy.Settled(f.before, o.Available, f.view.Expected, now-f.ended) {
+	case !out.Returned && !policy.Settled(f.before, o.Available, f.view.Expected, now-f.ended):
 		return StopView{}, false
 	}
 	view := f.view
 	res := out.Result
 	res.Available, res.SettledIn = o.Available, now-f.started
 	res.Moved = policy.Moved(f.met, f.before, o)
+	if f.judged() && res.Emptied {
+		res.DeadIn = f.launched - f.met.Since + res.EmptiedIn
+	}
 	view.Result = &res
-	if !out.Nothing && f.view.Kind != kindAdmission && f.view.Kind != kindLimit {
+	if !out.Nothing && f.judged() {
 		g.restraint.Judge(f.met.Signal, res.Moved)
 	}
 	return view, true

@@ -80,6 +80,8 @@ type Status struct {
 	Held       string            `json:"held,omitempty"`
 	HeldBy     string            `json:"held_by,omitempty"`
 	Alarms     []string          `json:"alarms,omitempty"`
+	Orders     Orders            `json:"orders,omitzero"`
+	PausedFor  time.Duration     `json:"paused_for,omitempty"` // what is left of a pause
 	Warnings   []string          `json:"warnings,omitempty"`
 	Budget     policy.BudgetView `json:"budget"`
 	LastPass   *Pass             `json:"last_pass,omitempty"`

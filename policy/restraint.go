@@ -115,6 +115,19 @@ func (r *Restraint) Take(kind Kind, signal Signal, workload string, now time.Dur
 	if over := len(r.recent) - max(maxRecent, r.budget.PerHour); over > 0 {
 		r.recent = slices.Delete(r.recent, 0, over)
 	}
+	r.note(workload, stopped{Last: now, Condition: signal.Condition()})
+}
+
+// Remember counts a stop of a workload that no signal asked for towards its
+// back-off alone.
+func (r *Restraint) Remember(workload string, now time.Duration) {
+	r.at(now)
+	r.note(workload, stopped{Last: now, Over: true})
+}
+
+// note adds a stop to a workload's past.
+func (r *Restraint) note(workload string, s stopped) {
+	now := s.Last
 	if workload == "" || r.backoff.First <= 0 {
 		return
 	}
@@ -127,9 +140,8 @@ func (r *Restraint) Take(kind Kind, signal Signal, workload string, now time.Dur
 		r.workloads = map[string]stopped{}
 	}
 	past := r.workloads[workload]
-	r.workloads[workload] = stopped{
-		Last: now, Previous: past.Last, Count: min(past.Count+1, maxInARow), Condition: signal.Condition(),
-	}
+	s.Previous, s.Count = past.Last, min(past.Count+1, maxInARow)
+	r.workloads[workload] = s
 }
 
 // Return undoes the Take of that moment, of a stop that killed nothing: the

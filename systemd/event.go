@@ -41,6 +41,10 @@ const (
 	EventConfigReload Event = "config-reload"
 	// EventConfigRefused: a new configuration was refused, for "reason": the old one stays.
 	EventConfigRefused Event = "config-refused"
+	// EventCommand: an operator's "command" is in force, or is over.
+	EventCommand Event = "command"
+	// EventHook: a hook's "command" did not do what it should, for "reason".
+	EventHook Event = "hook"
 	// EventDegraded: the guard works, but with less than it should have, for "reason".
 	EventDegraded Event = "degraded"
 )
@@ -69,6 +73,8 @@ func messageIDs() []messageID {
 		{EventSignalAbsent, "e7f781823a7ca55b63db19d8d2785018"},
 		{EventConfigReload, "72eedf6b7b89db4fb5333b38005a33e9"},
 		{EventConfigRefused, "9d5907ac193188cbd901c3aeb2dabd80"},
+		{EventCommand, "a1a926cb3a494f5b9bc01b05539999e9"},
+		{EventHook, "faf36d1e233e4475bd0d947a1e68f341"},
 		{EventDegraded, "ed481ceb9b1be65498e5b2b8e2e0a929"},
 	}
 }

@@ -47,6 +47,8 @@ func TestEventIDsStay(t *testing.T) {
 		EventSignalAbsent:  "e7f781823a7ca55b63db19d8d2785018",
 		EventConfigReload:  "72eedf6b7b89db4fb5333b38005a33e9",
 		EventConfigRefused: "9d5907ac193188cbd901c3aeb2dabd80",
+		EventCommand:       "a1a926cb3a494f5b9bc01b05539999e9",
+		EventHook:          "faf36d1e233e4475bd0d947a1e68f341",
 		EventDegraded:      "ed481ceb9b1be65498e5b2b8e2e0a929",
 	} {
 		if got := event.MessageID(); got != want {
@@ -83,6 +85,7 @@ func TestCatalogExplainsEveryEvent(t *testing.T) {
 		EventCondition: {"CONDITION"}, EventReclaim: {"SIGNAL"}, EventStopBegin: {"POD"}, EventStopDone: {"POD"}, EventStopFailed: {"POD"},
 		EventHeld: {"THRESHOLD", "REASON"}, EventProtected: {"POD", "REASON"}, EventAlarm: {"REASON"}, EventRuntimeDown: {"REASON"},
 		EventSignalAbsent: {"SIGNAL", "REASON"}, EventConfigRefused: {"REASON"}, EventDegraded: {"REASON"},
+		EventCommand: {"COMMAND"}, EventHook: {"COMMAND", "REASON"},
 	}
 	used := regexp.MustCompile(`@([A-Z_]+)@`)
 	entries := readCatalog(t)

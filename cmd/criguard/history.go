@@ -59,6 +59,13 @@ type event struct{ what, why string }
 func tell(p *guard.Pass) []event {
 	var es []event
 	add := func(what, why string) { es = append(es, event{what, why}) }
+	if c := p.Command; c != nil {
+		by := "by itself"
+		if c.By != nil {
+			by = fmt.Sprintf("by uid %d", c.By.UID)
+		}
+		add(c.Command+" "+by, c.Reason)
+	}
 	if p.Changed {
 		cond := p.Conditions.String()
 		if p.Conditions == 0 {
@@ -91,7 +98,7 @@ func tell(p *guard.Pass) []event {
 		}
 		why := fmt.Sprintf("%s: empty after %s, effect after %s", s.Result.Method,
 			s.Result.EmptiedIn.Round(100*time.Microsecond), s.Result.SettledIn.Round(time.Millisecond))
-		if !s.Result.Moved {
+		if !s.Result.Moved && s.Signal != s.Kind { // a drain has no signal
 			why += ", signal did not move"
 		}
 		if len(s.Result.Errors) > 0 {

@@ -118,6 +118,12 @@ func printStatus(w io.Writer, st *guard.Status) {
 	for _, a := range st.Alarms {
 		fmt.Fprintf(w, "ALARM       %s\n", a)
 	}
+	if p := st.Orders.Pause; p != nil {
+		fmt.Fprintf(w, "PAUSED      for another %s, by uid %d%s\n", age(st.PausedFor), p.By.UID, because(p.Reason))
+	}
+	if d := st.Orders.Drain; d != nil {
+		fmt.Fprintf(w, "DRAINED     until undrain, by uid %d%s\n", d.By.UID, because(d.Reason))
+	}
 	if st.Live {
 		fmt.Fprintf(w, "budget      %s\n", budgetLine(st))
 	}
@@ -129,6 +135,13 @@ func printStatus(w io.Writer, st *guard.Status) {
 	}
 	fmt.Fprintln(w)
 	printSignals(w, st.Signals)
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
 }
 
 func budgetLine(st *guard.Status) string {

@@ -1,0 +1,240 @@
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slowClients keeps n connections busy in every way that costs a server
+// something, until the test ends.
+func slowClients(t *testing.T, d RunDir, n int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	for i := range n {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.Socket())
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		wg.Go(func() {
+			defer func() { _ = conn.Close() }()
+			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+			defer stop()
+			misbehave(conn, i)
+		})
+	}
+}
+
+// misbehave is what the i-th client does until its connection is closed.
+func misbehave(conn net.Conn, i int) {
+	switch i % 5 {
+	case 0: // says nothing at all
+		_, _ = io.Copy(io.Discard, conn)
+	case 1: // one byte at a time, for ever
+		for _, b := range []byte("GET /v1/status HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("y", 1<<20)) {
+			if _, err := conn.Write([]byte{b}); err != nil {
+				return
+			}
+			time.Sleep(20 * time.Millisecond) // the client's slowness, which nothing waits for
+		}
+	case 2: // nonsense
+		_, _ = conn.Write([]byte("\x00\xff nonsense\r\n\r\n"))
+		_, _ = io.Copy(io.Discard, conn)
+	case 3: // announces more than it sends
+		_, _ = io.WriteString(conn, "POST /v1/command HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n{")
+		_, _ = io.Copy(io.Discard, conn)
+	case 4: // a header without an end
+		for {
+			if _, err := io.WriteString(conn, strings.Repeat("a", 1000)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// A thousand clients that are slow, silent or mad cost little, and keep neither
+// others from an answer nor the loop from its passes.
+func TestThousandClients(t *testing.T) {
+	cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := effectService(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	client := NewClient(s.opt.RunDir)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if _, err := client.Status(t.Context()); err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	before := runtime.NumGoroutine()
+	slowClients(t, s.opt.RunDir, 1000)
+
+	// Greedy ones beside them: they ask for all they can get.
+	var greedy sync.WaitGroup
+	var answers atomic.Int64
+	for range 50 {
+		greedy.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := client.Status(ctx); err == nil {
+					answers.Add(1)
+				}
+			}
+		})
+	}
+	defer greedy.Wait()
+	defer cancel()
+
+	asked := time.Now()
+	if _, err := client.Status(t.Context()); err != nil {
+		t.Errorf("beside a thousand clients: %v", err)
+	}
+	t.Logf("answered after %s", time.Since(asked))
+	// The server's part of 1,050 connections is 32 guests and the one at the door; the
+	// clients themselves are goroutines of this test.
+	if most := before + 1050*3 + 4*guestsAtOnce; runtime.NumGoroutine() > most {
+		t.Errorf("%d goroutines, want at most %d", runtime.NumGoroutine(), most)
+	}
+	var worst time.Duration
+	for range 50 {
+		begin := time.Now()
+		done := make(chan struct{})
+		// As a kernel's wake does, this waits for the loop alone.
+		s.calls <- func() { close(done) }
+		<-done
+		worst = max(worst, time.Since(begin))
+		time.Sleep(5 * time.Millisecond) // some time apart: what is measured is the worst of many moments
+	}
+	t.Logf("the loop was there within %s, after %d answers", worst, answers.Load())
+	if worst > 250*time.Millisecond {
+		t.Errorf("the loop was away for %s", worst)
+	}
+	if answers.Load() == 0 {
+		t.Error("greedy clients got no answer at all")
+	}
+}
+
+// A full house: the client that was silent longest goes, one that is being
+// answered stays.
+func TestDoorMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(nil)
+		enter := func() (*guest, bool) {
+			g := &guest{Conn: &closable{}, door: d}
+			return g, d.enter(g, time.Now())
+		}
+		var guests []*guest
+		for range guestsAtOnce {
+			g, ok := enter()
+			if !ok {
+				t.Fatal("no room in an empty house")
+			}
+			guests = append(guests, g)
+		}
+		if _, ok := enter(); ok {
+			t.Fatal("somebody had to go at once")
+		}
+		guests[0].setAsks(true)
+		time.Sleep(guestPatience)
+		if _, ok := enter(); !ok {
+			t.Fatal("nobody had to go")
+		}
+		if gone := func(g *guest) bool { return g.Conn.(*closable).closed }; gone(guests[0]) || !gone(guests[1]) || gone(guests[2]) {
+			t.Errorf("the wrong one went: %t %t %t", gone(guests[0]), gone(guests[1]), gone(guests[2]))
+		}
+		for _, g := range d.guests {
+			g.setAsks(true)
+		}
+		time.Sleep(time.Minute)
+		if _, ok := enter(); ok {
+			t.Error("one that is being answered had to go")
+		}
+		_ = guests[0].Close()
+		if _, ok := enter(); !ok {
+			t.Error("no room after one has left")
+		}
+	})
+}
+
+// closable is a connection that knows whether it was closed.
+type closable struct {
+	net.Conn
+	closed bool
+}
+
+func (c *closable) Close() error { c.closed = true; return nil }
+
+// Commands carry who gave them, and their errors keep their meaning.
+func TestControlCommands(t *testing.T) {
+	d := RunDir(t.TempDir())
+	l, err := ListenControl(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &fakeOperator{}
+	srv := NewServer(Handler(fakeAnswers{}, o, NewMetrics("test")))
+	done := make(chan struct{})
+	go func() { _ = srv.Serve(l); close(done) }()
+	t.Cleanup(func() { _ = srv.Close(); <-done })
+	c := NewClient(d)
+	want := Command{Command: CommandPause, For: TraceDuration(time.Minute), Reason: "test"}
+	if a, err := c.Command(t.Context(), want); err != nil || a.Message != "done" || len(o.commands) != 1 || o.commands[0] != want {
+		t.Fatalf("%+v, %v; got %+v", a, err, o.commands)
+	}
+	if by := (Peer{UID: os.Getuid(), PID: os.Getpid()}); o.by[0] != by {
+		t.Errorf("given by %+v, want %+v", o.by[0], by)
+	}
+	if p, err := c.Drain(t.Context()); err != nil || p.Left != 3 {
+		t.Errorf("plan %+v, %v", p, err)
+	}
+	if _, err := c.Command(t.Context(), Command{Command: "format"}); err == nil || !strings.Contains(err.Error(), "none of") || len(o.commands) != 1 {
+		t.Errorf("a bad command: %v", err)
+	}
+	o.err = ErrRefused
+	if _, err := c.Command(t.Context(), want); !errors.Is(err, ErrRefused) {
+		t.Errorf("a refusal: %v", err)
+	}
+	if _, err := NewClient(RunDir(t.TempDir())).Command(t.Context(), want); !errors.Is(err, ErrNoService) {
+		t.Errorf("without a service: %v", err)
+	}
+}
+
+// A history is written pass by pass, and is the same JSON.
+func TestHistoryStreams(t *testing.T) {
+	for _, passes := range [][]Pass{nil, {{ID: 1}}, {{ID: 1}, {ID: 2, Held: HeldBudget}}} {
+		w := &answerRecorder{}
+		replyHistory(w, passes)
+		var got HistoryList
+		if err := json.Unmarshal([]byte(w.String()), &got); err != nil || got.APIVersion != APIVersion || len(got.Passes) != len(passes) {
+			t.Errorf("%d passes: %v\n%s", len(passes), err, w.String())
+		}
+	}
+}
+
+type answerRecorder struct{ strings.Builder }
+
+func (*answerRecorder) Header() http.Header { return http.Header{} }
+func (*answerRecorder) WriteHeader(int)     {}
