@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/criguard/criguard/hook"
+	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/policy"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/criguard/criguard/hook"
+	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 )

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/criguard/criguard/hook"
+	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/policy"
 )
 
