@@ -30,6 +30,11 @@ func install(ctx context.Context) error {
 		}
 		say("%s (%s)", programs.Reported, time.Since(started).Round(10*time.Millisecond))
 	}
+	promtool, err := lab.Promtool(ctx, say)
+	if err != nil {
+		return err
+	}
+	say("%s", promtool)
 	if os.Geteuid() != 0 {
 		return nil
 	}
