@@ -15,7 +15,7 @@ import (
 // roomPackages are what a room has beside Debian's essential packages: what packages are installed with and looked at, shells,
 // formatters of man pages, and processors that this machine does not have.
 var roomPackages = []string{
-	"systemd", "lintian", "rpm", "shellcheck", "mandoc", "man-db", "groff", "bash-completion", "zsh", "fish", "qemu-user-static",
+	"systemd", "jq", "lintian", "rpm", "shellcheck", "mandoc", "man-db", "groff", "bash-completion", "zsh", "fish", "qemu-user-static",
 }
 
 // roomName changes with roomPackages ("room-2"), as an older room lacks what was added.
