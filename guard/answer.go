@@ -45,7 +45,7 @@ func (s *Service) Status(ctx context.Context) (st Status, err error) {
 	err = s.do(ctx, func() {
 		st = s.guard.status(s.node)
 		st.Live, st.PID, st.Uptime = true, os.Getpid(), time.Since(s.started)
-		st.Version, st.Config, st.ConfigNote = s.opt.Version, s.opt.ConfigPath, s.note
+		st.Version, st.Config, st.ConfigNote = s.opt.Version, s.guard.cfg.Source(), s.note
 		st.Resident = resident()
 		for _, a := range s.alarms {
 			st.Alarms = append(st.Alarms, a)

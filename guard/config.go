@@ -12,7 +12,8 @@ const DefaultConfigPath = "/etc/criguard/config.toml"
 // Config is the whole configuration, checked and with every default filled in.
 // Its fields are named after the keys of the file.
 type Config struct {
-	File string // where it was read from; "" = nowhere: every default is in force
+	Files   []string // what it was read from, in the order in which they count; none = every default is in force
+	origins origins
 
 	Mode              Mode
 	ProtectStatic     bool // static pods are never stopped

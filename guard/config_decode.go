@@ -122,9 +122,15 @@ func (m *mistakes) setList(into reflect.Value, v any, at string) {
 		m.add(at, v, "must be a list", hint)
 		return
 	}
-	list := reflect.MakeSlice(into.Type(), len(items), len(items))
+	// Rules add up over the files; a list of texts replaces the one before.
+	before := 0
+	if into.Type().Elem().Kind() == reflect.Struct {
+		before = into.Len()
+	}
+	list := reflect.MakeSlice(into.Type(), before+len(items), before+len(items))
+	reflect.Copy(list, into.Slice(0, before))
 	for i, item := range items {
-		m.set(list.Index(i), item, fmt.Sprintf("%s[%d]", at, i+1))
+		m.set(list.Index(before+i), item, fmt.Sprintf("%s[%d]", at, before+i+1))
 	}
 	into.Set(list)
 }

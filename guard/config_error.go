@@ -55,13 +55,12 @@ func (e *ConfigError) Unwrap() error { return e.cause }
 // maxMistakes bounds what is told of one file.
 const maxMistakes = 100
 
-// mistakes gathers all of a file's.
+// mistakes gathers those of all files that a configuration is made of.
 type mistakes struct {
-	file  string
-	lines keyLines
-	list  []*ConfigError
-	more  int             // that are only counted
-	keys  map[string]bool // that have one
+	origins
+	list []*ConfigError
+	more int             // that are only counted
+	keys map[string]bool // that have one
 }
 
 // add tells of one. The first of a key is the one to mend: what follows from it
@@ -78,7 +77,8 @@ func (m *mistakes) add(key string, value any, rule, hint string) {
 		m.more++
 		return
 	}
-	e := &ConfigError{File: m.file, Line: m.lines.of(key), Key: shorten(key), Rule: rule, Hint: hint}
+	o := m.of(key)
+	e := &ConfigError{File: o.File, Line: o.Line, Key: shorten(key), Rule: rule, Hint: hint}
 	if value != nil {
 		e.Value = show(value)
 	}
@@ -94,9 +94,13 @@ func (m *mistakes) has(keys ...string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return m.keys[key] })
 }
 
-// err joins them, in the order of the file.
+// err joins them, in the order of the files and their lines; those without a line
+// come last.
 func (m *mistakes) err() error {
 	slices.SortStableFunc(m.list, func(a, b *ConfigError) int {
+		if c := cmp.Compare(slices.Index(m.files, a.File), slices.Index(m.files, b.File)); c != 0 {
+			return c
+		}
 		if (a.Line == 0) != (b.Line == 0) {
 			return cmp.Compare(b.Line, a.Line)
 		}
@@ -107,7 +111,7 @@ func (m *mistakes) err() error {
 		errs = append(errs, e)
 	}
 	if m.more > 0 {
-		errs = append(errs, &ConfigError{File: m.file, Rule: fmt.Sprintf("has %d more mistakes", m.more), Hint: "mend these first"})
+		errs = append(errs, &ConfigError{File: m.current(), Rule: fmt.Sprintf("has %d more mistakes", m.more), Hint: "mend these first"})
 	}
 	return errors.Join(errs...)
 }

@@ -43,13 +43,16 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil {
 			t.Fatalf("rendered:\n%s\n%v", cfg.Effective(), err)
 		}
-		if !reflect.DeepEqual(again, cfg) {
+		if !reflect.DeepEqual(withoutFile(again), withoutFile(cfg)) {
 			t.Fatalf("read %+v\nand again %+v", cfg, again)
 		}
 		for _, d := range cfg.Diff(DefaultConfig()) {
 			if d == "" {
 				t.Fatal("a difference without a name")
 			}
+		}
+		if again, err := ParseConfig("fuzz", strings.NewReader(cfg.EffectiveWithOrigins())); err != nil || len(again.Diff(cfg)) > 0 {
+			t.Fatalf("with origins: %v\n%s", err, cfg.EffectiveWithOrigins())
 		}
 		cfg.Notes()
 	})

@@ -15,31 +15,24 @@ import (
 // maxConfig bounds a configuration file, in bytes.
 const maxConfig = 256 << 10
 
-// LoadConfig reads a configuration file. Without a path it reads the one at
-// DefaultConfigPath, and takes the defaults where there is none, which Notes
-// tells. The error joins a *ConfigError for each mistake.
-func LoadConfig(path string) (Config, error) {
+// LoadConfig reads a configuration: the file, and over it the drop-ins of the
+// directories, of which a later one wins. Without a file and directories it reads
+// what [DefaultConfigPaths] names, and takes the defaults where nothing is there,
+// which Notes tells. The error joins a *ConfigError for each mistake in any file.
+func LoadConfig(path string, dropIns ...string) (Config, error) {
+	if path == "" && len(dropIns) == 0 {
+		return DefaultConfigPaths().load()
+	}
+	for _, dir := range dropIns {
+		if _, err := os.ReadDir(dir); err != nil {
+			return Config{}, unreadable(dir, err) // it was named
+		}
+	}
+	p := ConfigPaths{File: path, DropIns: dropIns}
 	if path == "" {
-		return loadIfThere(DefaultConfigPath)
+		p.File, p.Optional = DefaultConfigPath, true
 	}
-	return loadConfig(path)
-}
-
-func loadIfThere(path string) (Config, error) {
-	cfg, err := loadConfig(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return DefaultConfig(), nil
-	}
-	return cfg, err
-}
-
-func loadConfig(path string) (Config, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Config{}, unreadable(path, err)
-	}
-	defer func() { _ = f.Close() }()
-	return ParseConfig(path, f)
+	return p.load()
 }
 
 // ParseConfig reads a configuration; name stands for it in errors. Keys that are
@@ -50,49 +43,68 @@ func ParseConfig(name string, r io.Reader) (Config, error) {
 	if err != nil {
 		return Config{}, unreadable(name, err)
 	}
-	m := &mistakes{file: name}
-	if len(b) > maxConfig {
-		m.add("", nil, fmt.Sprintf("must be at most %d KiB", maxConfig>>10), "this is no configuration of criguard's")
-		return Config{}, m.err()
+	return parseConfigs([]configText{{name, b}})
+}
+
+// configText is a configuration file as read: one byte more than may be, where
+// there is more.
+type configText struct {
+	name string
+	text []byte
+}
+
+// parseConfigs puts files over each other and over the defaults.
+func parseConfigs(files []configText) (Config, error) {
+	keys, m, broken := defaultKeys(), &mistakes{}, false
+	for _, f := range files {
+		broken = !m.read(f, &keys) || broken
 	}
-	text := strings.TrimPrefix(string(b), "\ufeff")
-	keys, err := decodeConfig(text, m)
-	if err != nil {
-		return Config{}, err
+	if broken {
+		return Config{}, m.err() // what a file would have set is not known
 	}
 	cfg, err := checkConfig(keys, m)
 	if err != nil {
 		return Config{}, err
 	}
-	cfg.File = name
+	cfg.Files, cfg.origins = m.files, m.origins
 	return cfg, nil
 }
 
-// decodeConfig puts a text over the defaults. The error is that it is no TOML:
-// nothing more can be said of it then.
-func decodeConfig(text string, m *mistakes) (configKeys, error) {
-	keys := defaultKeys()
+// read puts a file over the keys. False says that it is no TOML: nothing more can
+// be said of it then.
+func (m *mistakes) read(f configText, keys *configKeys) bool {
+	m.begin(f.name)
+	if len(f.text) > maxConfig {
+		m.list = append(m.list, &ConfigError{
+			File: f.name, Rule: fmt.Sprintf("must be at most %d KiB", maxConfig>>10), Hint: "this is no configuration of criguard's",
+		})
+		return false
+	}
+	text := strings.TrimPrefix(string(f.text), "\ufeff")
 	lines, beyond := findKeyLines(text)
-	if m.lines = lines; beyond.line > 0 {
-		return keys, &ConfigError{File: m.file, Line: beyond.line, Rule: beyond.rule, Hint: "no key of criguard's is so deep"}
+	if beyond.line > 0 {
+		m.list = append(m.list, &ConfigError{File: f.name, Line: beyond.line, Rule: beyond.rule, Hint: "no key of criguard's is so deep"})
+		return false
 	}
 	var tree map[string]any
 	if _, err := toml.Decode(text, &tree); err != nil {
-		return keys, syntaxError(m, err)
+		m.list = append(m.list, syntaxError(f.name, lines, err))
+		return false
 	}
-	m.fill(reflect.ValueOf(&keys).Elem(), tree, "")
-	return keys, nil
+	m.adopt(lines)
+	m.fill(reflect.ValueOf(keys).Elem(), tree, "")
+	return true
 }
 
-func syntaxError(m *mistakes, err error) error {
-	e := &ConfigError{File: m.file, Rule: shorten(err.Error()), Hint: `strings need quotes, as interval = "10s"; tables brackets, as [images]`}
+func syntaxError(file string, lines keyLines, err error) *ConfigError {
+	e := &ConfigError{File: file, Rule: shorten(err.Error()), Hint: `strings need quotes, as interval = "10s"; tables brackets, as [images]`}
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
 		e.Line, e.Rule = parse.Position.Line, strings.TrimSuffix(strings.TrimSpace(shorten(parse.Message)), ".")
 		if strings.HasSuffix(e.Rule, `to end table name, but got '\n' instead`) {
 			e.Line-- // here the decoder names the next line
 		}
-		e.Key = m.lines.at(e.Line)
+		e.Key = lines.at(e.Line)
 	}
 	if strings.Contains(e.Rule, "already") {
 		e.Hint = "name each key and each [table] once"
@@ -100,7 +112,7 @@ func syntaxError(m *mistakes, err error) error {
 	return e
 }
 
-func unreadable(file string, err error) error {
+func unreadable(file string, err error) *ConfigError {
 	cause := err
 	var path *fs.PathError
 	if errors.As(err, &path) {

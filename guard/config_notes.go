@@ -12,7 +12,7 @@ import (
 func (c Config) Notes() []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if c.File == "" {
+	if len(c.Files) == 0 {
 		note("there is no %s: every default is in force", DefaultConfigPath)
 	}
 	ts := c.Eviction.Thresholds

@@ -63,7 +63,7 @@ func TestDefaultConfig(t *testing.T) {
 }
 
 func withoutFile(c Config) Config {
-	c.File = ""
+	c.Files, c.origins = nil, origins{}
 	return c
 }
 
@@ -76,7 +76,7 @@ func TestParseConfigEveryKey(t *testing.T) {
 		return policy.Rule{Namespace: namespace, Name: name, Labels: labels}
 	}
 	want := Config{
-		File: "test.toml", Mode: ModeObserve,
+		Mode:    ModeObserve,
 		Runtime: RuntimeConfig{Endpoint: "unix:///run/crio/crio.sock", Timeout: 1500 * time.Millisecond},
 		Node: NodeConfig{
 			RootDir: "/kubelet", PodLogDir: "/logs", Proc: "/host/proc", Sys: "/host/sys", PodsCgroup: "/kubepods.slice",
@@ -125,7 +125,7 @@ func TestParseConfigEveryKey(t *testing.T) {
 			{[]EventKind{EventCondition, EventAlarm}, []string{"/bin/on-event", "-v"}, time.Minute},
 		},
 	}
-	got := goodConfig(t, string(text))
+	got := withoutFile(goodConfig(t, string(text)))
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\ngot  %+v\nwant %+v", got, want)
 	}
@@ -176,8 +176,8 @@ func TestParseConfigAccepts(t *testing.T) {
 		"cgroup of the systemd style": "[node]\npods_cgroup = '/kubepods.slice'",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if cfg := goodConfig(t, text); cfg.File != "test.toml" {
-				t.Errorf("file is %q", cfg.File)
+			if cfg := goodConfig(t, text); !slices.Equal(cfg.Files, []string{"test.toml"}) {
+				t.Errorf("file is %q", cfg.Files)
 			}
 		})
 	}
@@ -211,14 +211,15 @@ func TestLoadConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg, err := LoadConfig(path)
-	if err != nil || cfg.Mode != ModeObserve || cfg.File != path {
+	if err != nil || cfg.Mode != ModeObserve || !slices.Equal(cfg.Files, []string{path}) {
 		t.Errorf("named: %v, %+v", err, cfg)
 	}
-	if cfg, err = loadIfThere(path); err != nil || cfg.File != path {
+	optional := func(path string) ConfigPaths { return ConfigPaths{File: path, Optional: true} }
+	if cfg, err = optional(path).load(); err != nil || !slices.Equal(cfg.Files, []string{path}) {
 		t.Errorf("there: %v, %+v", err, cfg)
 	}
-	cfg, err = loadIfThere(path + ".none")
-	if err != nil || !reflect.DeepEqual(cfg, DefaultConfig()) {
+	cfg, err = optional(path + ".none").load()
+	if err != nil || len(cfg.Diff(DefaultConfig())) > 0 {
 		t.Errorf("not there: %v, %+v", err, cfg)
 	}
 	if notes := cfg.Notes(); len(notes) != 1 || notes[0] != "there is no /etc/criguard/config.toml: every default is in force" {
@@ -227,7 +228,7 @@ func TestLoadConfig(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mode = 1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := loadIfThere(path); err == nil {
+	if _, err := optional(path).load(); err == nil {
 		t.Error("a bad file that is there is no error")
 	}
 }

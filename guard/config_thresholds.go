@@ -44,7 +44,7 @@ func (c checker) thresholds(err error) {
 		}
 		key := joinKey(t.Table, t.Signal)
 		var value any
-		if _, named := c.lines[key]; named || t.Value != "" {
+		if _, named := c.keyed[key]; named || t.Value != "" {
 			value = t.Value
 		}
 		_, unknown := policy.ParseSignal(t.Signal)
@@ -53,7 +53,8 @@ func (c checker) thresholds(err error) {
 		}
 		c.add(key, value, t.Rule, t.Hint)
 		if last := c.list[len(c.list)-1]; last.Key == key && value == nil {
-			last.Line = c.lines.of(joinKey(policy.TableSoft, t.Signal)) // of what misses a grace period
+			soft := c.of(joinKey(policy.TableSoft, t.Signal)) // what misses a grace period
+			last.File, last.Line = soft.File, soft.Line
 		}
 	}
 }

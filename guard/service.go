@@ -16,12 +16,11 @@ import (
 
 // ServiceOptions is what a service is made of.
 type ServiceOptions struct {
-	Config     Config
-	ConfigPath string // for status
-	RunDir     RunDir
-	Version    string
-	Log        *slog.Logger
-	Notifier   *systemd.Notifier
+	Config   Config
+	RunDir   RunDir
+	Version  string
+	Log      *slog.Logger
+	Notifier *systemd.Notifier
 	// Reload gives a new configuration, or why there is none, when asked to.
 	Reload <-chan func() (Config, error)
 }

@@ -11,6 +11,7 @@ import (
 // options are the flags that every command has.
 type options struct {
 	config   string
+	dropIns  []string
 	endpoint string
 	runDir   string
 	output   string
@@ -29,6 +30,8 @@ func newRoot() *cobra.Command {
 	}
 	f := root.PersistentFlags()
 	f.StringVarP(&o.config, "config", "c", "", "configuration file (default "+guard.DefaultConfigPath+", where there is one)")
+	f.StringArrayVar(&o.dropIns, "config-dir", nil,
+		"directory of drop-ins, *.toml; may be repeated, the last wins (default, without --config: /usr/lib, /etc and /run/criguard/config.d)")
 	f.StringVarP(&o.endpoint, "endpoint", "r", "", "CRI socket, as unix:///path or /path (default: [runtime] endpoint, /etc/crictl.yaml, then the known sockets)")
 	f.StringVar(&o.runDir, "run-dir", "", "directory of socket, lock and state (default $RUNTIME_DIRECTORY or "+string(guard.DefaultRunDir)+")")
 	root.AddCommand(
@@ -56,7 +59,7 @@ func (o *options) outputFlag(cmd *cobra.Command) {
 
 // load reads the configuration that the flags name.
 func (o *options) load() (guard.Config, error) {
-	cfg, err := guard.LoadConfig(o.config)
+	cfg, err := guard.LoadConfig(o.config, o.dropIns...)
 	if err != nil {
 		return cfg, classify(err)
 	}
@@ -67,11 +70,3 @@ func (o *options) load() (guard.Config, error) {
 }
 
 func (o *options) dir() guard.RunDir { return guard.FindRunDir(o.runDir) }
-
-// configPath is where the configuration comes from.
-func (o *options) configPath() string {
-	if o.config != "" {
-		return o.config
-	}
-	return guard.DefaultConfigPath
-}

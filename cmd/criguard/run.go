@@ -42,7 +42,7 @@ stays. SIGTERM ends within five seconds.`,
 				log.Warn("service manager cannot be told", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
 			}
 			err = guard.Serve(cmd.Context(), guard.ServiceOptions{
-				Config: cfg, ConfigPath: o.configPath(), RunDir: o.dir(), Version: version,
+				Config: cfg, RunDir: o.dir(), Version: version,
 				Log: log, Notifier: notifier, Reload: onHangup(cmd.Context(), load),
 			})
 			return classify(err)
