@@ -133,7 +133,7 @@ func (s *Service) serve(ctx context.Context) error {
 	s.notify(s.opt.Notifier.Stopping("ending"))
 	s.log.Info("ending", systemd.EventKey, systemd.EventShutdown, "action", "end", "in_flight", len(s.guard.flights))
 	cancel()
-	s.drain()
+	s.awaitStops()
 	s.told("conditions", s.conditions.remove())
 	closeServers()
 	wg.Wait()
@@ -141,9 +141,9 @@ func (s *Service) serve(ctx context.Context) error {
 	return s.history.Close()
 }
 
-// drain waits, bounded, for the stops that were under way, and records what
+// awaitStops waits, bounded, for the stops that were under way, and records what
 // became of them.
-func (s *Service) drain() {
+func (s *Service) awaitStops() {
 	deadline := time.AfterFunc(shutdownTime, s.endStops)
 	defer deadline.Stop()
 	for _, f := range s.guard.flights {
