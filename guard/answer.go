@@ -12,11 +12,8 @@ import (
 	"github.com/criguard/criguard/systemd"
 )
 
-// Names of the small files in the runtime directory.
-const (
-	budgetFile     = "budget.json"
-	conditionsFile = "conditions.json"
-)
+// budgetFile is where the budget outlives the service.
+const budgetFile = "budget.json"
 
 // callGap is the least time between two calls into the loop: many clients at once
 // do not keep it from its passes.
@@ -123,35 +120,5 @@ func (s *Service) saveBudget() {
 	}
 	if err != nil && s.once("budget") {
 		s.log.Warn("stop budget cannot be kept; a restart would refill it", systemd.EventKey, systemd.EventDegraded, "action", "budget", "reason", err.Error())
-	}
-}
-
-// Conditions is the content of the conditions file.
-type Conditions struct {
-	APIVersion string            `json:"apiVersion"`
-	Time       time.Time         `json:"time"`
-	Conditions map[string]bool   `json:"conditions"`
-	Met        []string          `json:"met"`
-	Reasons    map[string]string `json:"reasons,omitempty"`
-}
-
-// writeConditions publishes the conditions for other programs on the node.
-func (s *Service) writeConditions(p *Pass) {
-	c := Conditions{APIVersion: APIVersion, Time: p.Time, Conditions: map[string]bool{}, Met: []string{}, Reasons: map[string]string{}}
-	for _, cond := range policy.AllConditions() {
-		c.Conditions[cond.String()] = p.Conditions.Has(cond)
-		if why := p.met(cond); why != "" {
-			c.Reasons[cond.String()] = why
-		}
-	}
-	for _, m := range p.Met {
-		c.Met = append(c.Met, m.Threshold)
-	}
-	b, err := json.Marshal(c)
-	if err == nil {
-		err = s.opt.RunDir.writeFile(conditionsFile, append(b, '\n'))
-	}
-	if err != nil && s.once("conditions") {
-		s.log.Warn("conditions file cannot be written", systemd.EventKey, systemd.EventDegraded, "action", "conditions", "reason", err.Error())
 	}
 }

@@ -27,16 +27,17 @@ type ServiceOptions struct {
 
 // Service is the guard as a daemon: the loop, what feeds it and what it feeds.
 type Service struct {
-	opt     ServiceOptions
-	log     *slog.Logger
-	node    *node
-	guard   *Guard
-	history *History
-	metrics *Metrics
-	journal *Journal
-	keeper  *housekeeper
-	hooks   *hooks
-	started time.Time
+	opt        ServiceOptions
+	log        *slog.Logger
+	node       *node
+	guard      *Guard
+	history    *History
+	metrics    *Metrics
+	journal    *Journal
+	keeper     *housekeeper
+	hooks      *hooks
+	conditions conditionsWriter
+	started    time.Time
 	// endStops gives the stops up that are under way.
 	endStops context.CancelFunc
 
@@ -103,6 +104,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}, restraint)
 	s.guard.seq = s.history.LastID()
 	s.hooks = newHooks(s.log, s.metrics)
+	s.conditions.dir = s.opt.RunDir
 	s.resumeOrders()
 	return nil
 }
@@ -130,16 +132,17 @@ func (s *Service) serve(ctx context.Context) error {
 	s.notify(s.opt.Notifier.Stopping("ending"))
 	s.log.Info("ending", systemd.EventKey, systemd.EventShutdown, "action", "end", "in_flight", len(s.guard.flights))
 	cancel()
-	s.drain()
+	s.awaitStops()
+	s.told("conditions", s.conditions.remove())
 	closeServers()
 	wg.Wait()
 	s.hooks.wait()
 	return s.history.Close()
 }
 
-// drain waits, bounded, for the stops that were under way, and records what
+// awaitStops waits, bounded, for the stops that were under way, and records what
 // became of them.
-func (s *Service) drain() {
+func (s *Service) awaitStops() {
 	deadline := time.AfterFunc(shutdownTime, s.endStops)
 	defer deadline.Stop()
 	for _, f := range s.guard.flights {
@@ -215,6 +218,7 @@ func (s *Service) after(p *Pass) {
 	s.hooks.look(s.guard)
 	s.notify(s.opt.Notifier.Watchdog(p.At))
 	s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs)
+	s.told("conditions", s.conditions.write(s.guard.pressure, time.Now()))
 	s.warnAbsent()
 	if !p.Notable() {
 		return
@@ -248,9 +252,6 @@ func (s *Service) after(p *Pass) {
 	if err := s.history.Broken(); err != nil && s.once("history") {
 		s.log.Warn("history stays in memory", systemd.EventKey, systemd.EventDegraded, "action", "history", "reason", err.Error())
 	}
-	if p.Changed {
-		s.writeConditions(p)
-	}
 	s.notify(s.opt.Notifier.Status(s.statusLine()))
 }
 
@@ -279,6 +280,13 @@ func (s *Service) relist() {
 func (s *Service) notify(err error) {
 	if err != nil && s.once("notify") {
 		s.log.Warn("service manager cannot be told", systemd.EventKey, systemd.EventDegraded, "action", "notify", "reason", err.Error())
+	}
+}
+
+// told says once that a small file cannot be kept as it should be.
+func (s *Service) told(what string, err error) {
+	if err != nil && s.once(what) {
+		s.log.Warn(what+" file is not as it should be", systemd.EventKey, systemd.EventDegraded, "action", what, "reason", err.Error())
 	}
 }
 

@@ -190,6 +190,52 @@ func TestUnitVerified(t *testing.T) {
 	}
 }
 
+// What hooks need to be started, watched and ended is allowed, and what would let
+// them become somebody else is not.
+func TestUnitLetsHooksRun(t *testing.T) {
+	analyze := toSystemd(t, "systemd-analyze")
+	u, _ := readUnit(t)
+	allowed := map[string]bool{}
+	for _, line := range u["Service.SystemCallFilter"] {
+		names, deny := strings.CutPrefix(line, "~")
+		for name := range strings.FieldsSeq(names) {
+			for _, call := range systemCalls(t, analyze, name) {
+				allowed[call] = !deny
+			}
+		}
+	}
+	for _, call := range systemCalls(t, analyze, "@default") {
+		allowed[call] = true // always
+	}
+	for call, want := range map[string]bool{
+		"execve": true, "clone": true, "clone3": true, "vfork": true, "pipe2": true, "dup3": true, "setpgid": true, "setsid": true, "waitid": true,
+		"wait4": true, "kill": true, "pidfd_open": true, "setpriority": true, "socket": true, "connect": true,
+		"setuid": false, "setresuid": false, "setgroups": false, "mount": false, "ptrace": false, "bpf": false, "reboot": false, "init_module": false,
+	} {
+		if allowed[call] != want {
+			t.Errorf("%s is allowed: %t", call, allowed[call])
+		}
+	}
+}
+
+// systemCalls are those of a group and the groups in it, or the one of that name.
+func systemCalls(t *testing.T, analyze, name string) (calls []string) {
+	t.Helper()
+	if !strings.HasPrefix(name, "@") {
+		return []string{name}
+	}
+	out, err := exec.CommandContext(t.Context(), analyze, "syscall-filter", "--no-pager", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); line != "" && line != name && line[0] != '#' {
+			calls = append(calls, systemCalls(t, analyze, line)...)
+		}
+	}
+	return calls
+}
+
 func TestUnitExposure(t *testing.T) {
 	analyze := toSystemd(t, "systemd-analyze")
 	const limit = 25 // tenths, of 100
