@@ -33,7 +33,7 @@ func newRoot() *cobra.Command {
 	f.StringVar(&o.runDir, "run-dir", "", "directory of socket, lock and state (default $RUNTIME_DIRECTORY or "+string(guard.DefaultRunDir)+")")
 	root.AddCommand(
 		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newCheck(&o),
-		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newVersion(),
+		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newTop(&o), newVersion(),
 	)
 	return root
 }
