@@ -50,8 +50,8 @@ func FormatUsage(s policy.Signal, n int64) string {
 	}
 }
 
-// formatKey writes a rank key's value: "over_request=yes", "usage=312Mi".
-func formatKey(s policy.Signal, k policy.KeyValue) string {
+// FormatKey writes a rank key's value: "over_request=yes", "usage=312Mi".
+func FormatKey(s policy.Signal, k policy.KeyValue) string {
 	var v string
 	if !k.Known() {
 		return k.Key.String() + "=unknown"

@@ -25,9 +25,14 @@ func OpenLook(ctx context.Context, cfg Config) (*Look, error) {
 		return nil, err
 	}
 	l := &Look{node: n, guard: New(cfg, n.kernel, n, nil, nil, policy.NewRestraint(n.bootID))}
-	n.lister.List(ctx)
-	l.observe()
+	l.Refresh(ctx)
 	return l, nil
+}
+
+// Refresh looks again.
+func (l *Look) Refresh(ctx context.Context) {
+	l.node.lister.List(ctx)
+	l.observe()
 }
 
 // observe reads the signals and judges the thresholds; it acts on nothing.
@@ -78,8 +83,7 @@ func (l *Look) Record(ctx context.Context, w io.Writer, interval time.Duration) 
 			return nil
 		case <-tick.C:
 		}
-		l.node.lister.List(ctx)
-		l.observe()
+		l.Refresh(ctx)
 	}
 }
 

@@ -325,7 +325,7 @@ func reason(m policy.Met, v policy.Ranked, now time.Duration) string {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(" " + formatKey(m.Signal, k))
+		b.WriteString(" " + FormatKey(m.Signal, k))
 	}
 	return b.String()
 }

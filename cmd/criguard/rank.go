@@ -40,7 +40,14 @@ The running service is asked; without one the node is looked at directly.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&signal, "signal", "s", signal, "signal to rank for")
+	signalFlag(cmd, &signal, "signal to rank for")
+	o.outputFlag(cmd)
+	return cmd
+}
+
+// signalFlag adds --signal, completed with the signals' names.
+func signalFlag(cmd *cobra.Command, signal *string, usage string) {
+	cmd.Flags().StringVarP(signal, "signal", "s", *signal, usage)
 	_ = cmd.RegisterFlagCompletionFunc("signal", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
 		for _, s := range policy.Signals() {
@@ -48,8 +55,6 @@ The running service is asked; without one the node is looked at directly.`,
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
-	o.outputFlag(cmd)
-	return cmd
 }
 
 func (o *options) rank(ctx context.Context, s policy.Signal) (guard.Ranking, error) {

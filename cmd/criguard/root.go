@@ -36,7 +36,7 @@ func newRoot() *cobra.Command {
 	f.StringVar(&o.runDir, "run-dir", "", "directory of socket, lock and state (default $RUNTIME_DIRECTORY or "+string(guard.DefaultRunDir)+")")
 	root.AddCommand(
 		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newCheck(&o),
-		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
+		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newTop(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
 		newMetrics(&o), newVersion(),
 	)
 	return root

@@ -1,0 +1,208 @@
+package top
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/policy"
+)
+
+var update = flag.Bool("update", false, "write the expected screens and the picture in docs anew")
+
+// text is a screen as it is read.
+func text(lines []Line) string {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+	}
+	return b.String()
+}
+
+// The whole screen, in the states that it can be in.
+func TestView(t *testing.T) {
+	ascii := leaking()
+	ascii.options.ASCII = true
+	lost := leaking()
+	lost.Observe(guard.Status{}, errors.New("ask service on /run/criguard/criguard.sock: no criguard service answers: connection refused"), noon().Add(2*time.Second))
+	direct := NewModel(Options{Signal: policy.PIDAvailable, Interval: time.Second}, withoutService(), noon())
+	direct.Rank(policy.PIDAvailable, guard.Ranking{}, errors.New("no container runtime answers: dial unix /run/containerd/containerd.sock: connection refused"), noon())
+	help := leaking()
+	help.Press('?')
+	paused := leaking()
+	paused.Press('p')
+	scrolled := crowded()
+	scrolled.Press(KeyPageDown)
+	for _, test := range []struct {
+		name          string
+		model         *Model
+		width, height int
+		after         time.Duration
+	}{
+		{"80x24", leaking(), 80, 24, 0},
+		{"120x40", leaking(), 120, 40, 0},
+		{"40x10", leaking(), 40, 10, 0},
+		{"160x30", leaking(), 160, 30, 0},
+		{"ascii-80x24", ascii, 80, 24, 0},
+		{"lost-80x24", lost, 80, 24, 14 * time.Second},
+		{"direct-80x24", direct, 80, 24, 0},
+		{"help-80x24", help, 80, 24, 0},
+		{"paused-60x16", paused, 60, 16, 90 * time.Second},
+		{"crowded-80x24", scrolled, 80, 24, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := text(test.model.View(test.width, test.height, noon().Add(test.after)))
+			golden(t, filepath.Join("testdata", test.name+".txt"), got)
+		})
+	}
+}
+
+// withoutService is what a direct look tells.
+func withoutService() guard.Status {
+	st := pressed(3 * gi)
+	st.Live, st.PID, st.Uptime, st.Conditions, st.Held, st.HeldBy = false, 0, 0, nil, "", ""
+	st.Budget = policy.BudgetView{}
+	st.Runtime = guard.RuntimeStatus{Endpoint: "unix:///run/containerd/containerd.sock", Error: "no container runtime answers: connection refused", ListedAt: -1}
+	return st
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (`go test ./cmd/criguard/internal/top -update` writes it anew); got\n%s", path, got)
+	}
+}
+
+// Colours are switched off alone: what is said stays the same, and words stand for them.
+func TestEncodeWithoutColour(t *testing.T) {
+	for i, l := range leaking().View(80, 24, noon()) {
+		coloured, plain := l.Encode(true), l.Encode(false)
+		if strip(coloured) != l.String() || strip(plain) != l.String() {
+			t.Errorf("line %d: text differs: %q, %q, want %q", i, coloured, plain, l.String())
+		}
+		for _, code := range []string{"\x1b[31", "\x1b[32", "\x1b[33", "\x1b[1;3", "\x1b[2m"} {
+			if strings.Contains(plain, code) {
+				t.Errorf("line %d has a colour: %q", i, plain)
+			}
+		}
+	}
+	if l := (Line{{"x", Bad}}); l.Encode(true) != "\x1b[1;31mx\x1b[0m" {
+		t.Errorf("%q is not red", l.Encode(true))
+	}
+}
+
+// strip takes the styles away.
+func strip(s string) string {
+	var b strings.Builder
+	for s != "" {
+		before, after, found := strings.Cut(s, "\x1b[")
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		_, s, _ = strings.Cut(after, "m")
+	}
+	return b.String()
+}
+
+// Every size has a screen, however hostile what is shown is: no line is too wide or too many,
+// and nothing in it is taken for a command by the terminal.
+func TestViewOfEverySize(t *testing.T) {
+	for width := range 130 {
+		for _, height := range []int{0, 1, 3, 4, 5, 8, 10, 11, 12, 15, 16, 20, 24, 29, 30, 31, 50} {
+			for _, m := range []*Model{leaking(), crowded(), hostile(strings.Repeat("\x1b[2J", 400) + "\u202e宽" + "\x9b")} {
+				for _, help := range []bool{false, true} {
+					m.help = help
+					holds(t, m, width, height)
+				}
+			}
+		}
+	}
+}
+
+func holds(t *testing.T, m *Model, width, height int) {
+	t.Helper()
+	lines := m.View(width, height, noon())
+	if len(lines) > max(height, 0) {
+		t.Fatalf("%d×%d: %d lines", width, height, len(lines))
+	}
+	if height >= minHeight && width >= minWidth && len(lines) != height {
+		t.Fatalf("%d×%d: %d lines", width, height, len(lines))
+	}
+	for i, l := range lines {
+		if n := l.columns(); n > width {
+			t.Fatalf("%d×%d: line %d has %d columns: %q", width, height, i, n, l)
+		}
+		for _, r := range l.String() {
+			if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || m.options.ASCII && r > 0x7e {
+				t.Fatalf("%d×%d: line %d has the character %U: %q", width, height, i, r, l)
+			}
+		}
+	}
+}
+
+// hostile puts a text everywhere that a text comes from elsewhere.
+func hostile(s string) *Model {
+	m := leaking()
+	st := pressed(100)
+	st.Version, st.Mode, st.ConfigNote, st.Held, st.HeldBy = s, s, s, s, s
+	st.Alarms, st.Warnings, st.InFlight, st.Conditions = []string{s, s}, []string{s}, []string{s}, []string{s}
+	st.Runtime = guard.RuntimeStatus{Name: s, Version: s, Error: s, Endpoint: s, Up: len(s)%2 == 0}
+	st.Signals[0].Status, st.Signals[0].Error = s, s
+	for i := range st.Signals[1].Thresholds {
+		st.Signals[1].Thresholds[i].Kind, st.Signals[1].Thresholds[i].Value = s, s
+	}
+	m.Observe(st, nil, noon())
+	m.Observe(st, fmt.Errorf("lost: %s", s), noon())
+	r := ranking()
+	for i := range r.Pods {
+		r.Pods[i].Pod, r.Pods[i].QoS, r.Pods[i].Excluded = s, s, s
+	}
+	m.Rank(m.chosen, r, nil, noon())
+	m.Happen([]Event{{What: s, Why: s}, {noon(), s, s}})
+	return m
+}
+
+// Whatever a node tells, the screen stays whole.
+func FuzzView(f *testing.F) {
+	f.Add("a\x1b]0;title\x07b", int64(1), int64(-1), int64(1)<<62, uint8(80), uint8(24), false, "jp?")
+	f.Add("\u202e\u0301宽\U0001f468\u200d\U0001f469", int64(-1)<<63, int64(1)<<62, int64(0), uint8(40), uint8(10), true, "9 \t")
+	f.Add(strings.Repeat("宽", 300), int64(5), int64(5), int64(5), uint8(21), uint8(4), false, "")
+	f.Fuzz(func(t *testing.T, s string, available, capacity, amount int64, width, height uint8, ascii bool, keys string) {
+		m := hostile(s)
+		m.options.ASCII = ascii
+		st := m.status
+		for i := range st.Signals {
+			sig := &st.Signals[i]
+			sig.Available, sig.Capacity, sig.Status = available+int64(i), capacity, policy.OK.String()
+			for j := range sig.Thresholds {
+				sig.Thresholds[j].Amount, sig.Thresholds[j].Grace = amount, time.Duration(amount)
+			}
+		}
+		st.Signals[2].Signal = policy.Signal(width)
+		st.Uptime, st.Runtime.ListedAt, st.Budget.Soft.Next = time.Duration(amount), time.Duration(capacity), time.Duration(available)
+		m.Observe(st, nil, noon().Add(time.Duration(amount)))
+		m.Observe(st, nil, noon().Add(4*time.Second))
+		holds(t, m, int(width), int(height))
+		for _, k := range keys {
+			m.Press(Key(k))
+		}
+		m.Rank(m.chosen, guard.Ranking{Signal: m.chosen, Pods: []guard.RankedView{{Pod: s, Usage: available, Known: true, Request: capacity, Keys: []policy.KeyValue{{Key: 200, Value: amount}}}}}, nil, noon())
+		holds(t, m, int(width), int(height))
+	})
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/cmd/criguard/internal/top"
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/policy"
+)
+
+// minInterval keeps the view from being a load on the node that it shows.
+const minInterval = 100 * time.Millisecond
+
+func newTop(o *options) *cobra.Command {
+	signal := policy.MemoryAvailable.String()
+	interval := time.Second
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch the signals, the ranking and what the guard does, live",
+		Long: `Watch, live, the signals against their thresholds, the pods in the order in which
+they would be stopped, and the last passes that did something. Press ? for the keys.
+
+The running service is asked; without one the node is looked at directly.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := policy.ParseSignal(signal)
+			if err != nil {
+				return fmt.Errorf("--signal: %w", err)
+			}
+			if interval < minInterval {
+				return fmt.Errorf("--interval %s: must be %s at least", interval, minInterval)
+			}
+			return o.top(cmd.Context(), top.Options{Signal: s, Interval: interval, Colour: top.Colour(), ASCII: top.ASCII()})
+		},
+	}
+	signalFlag(cmd, &signal, "signal to rank the pods for at first")
+	cmd.Flags().DurationVarP(&interval, "interval", "i", interval, "time between two looks, at least")
+	return cmd
+}
+
+// top shows the node until it is told to quit.
+func (o *options) top(ctx context.Context, opt top.Options) (err error) {
+	if err := top.CheckTTY(os.Stdin, os.Stdout); err != nil {
+		return &codeError{exitUsage, err, "`criguard status` and `criguard rank` print once, to anything"}
+	}
+	src := &topSource{options: o, client: guard.NewClient(o.dir())}
+	defer src.close()
+	st, passes, err := src.Status(ctx)
+	if err != nil {
+		return classify(err)
+	}
+	m := top.NewModel(opt, st, time.Now())
+	m.Happen(passes)
+	tty, err := top.OpenTTY(os.Stdin, os.Stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tty.Close()) }()
+	return top.Run(ctx, tty, src, m)
+}
