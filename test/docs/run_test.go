@@ -1,0 +1,238 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/test/lab"
+)
+
+// root is the tree's, from here.
+const root = "../.."
+
+func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
+
+// Every command of every document is run, those of a document in their order, and says that
+// it is done.
+func TestEveryCommandIsRun(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	s := newStage(t)
+	for _, name := range documents(t) {
+		commands := commandsOf(t, name)
+		for _, c := range commands {
+			// What a block shows, too, is run in its turn there.
+			if c.inline && slices.ContainsFunc(commands, func(o shown) bool { return !o.inline && o.text == c.text }) {
+				continue
+			}
+			t.Run(c.at, func(t *testing.T) { s.run(t, c) })
+		}
+	}
+}
+
+// stage is where commands are run: a copy of the tree in a Debian root, and a node.
+type stage struct {
+	room *lab.Room
+	dir  string // of the tree, in the room
+	work string // of what runs on the node
+	path string // with criguard and jq as documents call them
+	done map[string]bool
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	room, err := lab.OpenRoom(t.Context(), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{room: room, dir: "/tmp/docs", done: map[string]bool{}}
+	clean := func() {
+		out, err := s.inRoom(context.Background(), `
+			! dpkg -s criguard || dpkg -P criguard
+			! rpm -q criguard || rpm -e criguard
+			rm -rf /tmp/docs /etc/criguard /var/lib/criguard /var/log/pods /usr/bin/criguard /etc/systemd/system/criguard.service \
+				/usr/lib/sysusers.d/criguard.conf /usr/lib/tmpfiles.d/criguard.conf
+			mkdir /tmp/docs`)
+		if err != nil {
+			t.Errorf("clean the room: %v\n%s", err, out)
+		}
+	}
+	s.dir = "/"
+	clean()
+	s.dir = "/tmp/docs"
+	t.Cleanup(func() {
+		s.dir = "/"
+		clean()
+		if err := room.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.copyTree(t)
+	s.startNode(t)
+	return s
+}
+
+// copyTree copies what git knows, as it is here, and lets it be a tree of its own.
+func (s *stage) copyTree(t *testing.T) {
+	t.Helper()
+	copying := `git -c safe.directory='*' ls-files -z --cached --others --exclude-standard | tar --create --null --files-from=- | tar --extract --directory "$0"`
+	cmd := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-ec", copying, s.room.Path(s.dir))
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("copy the tree: %v\n%s", err, out)
+	}
+}
+
+// shim calls criguard as on a node: the node's own configuration and service where none is
+// named. What goes on until it is interrupted is, after two seconds.
+const shim = `#!/bin/bash
+run=(exec)
+case "$1" in
+record) run=(exec timeout --preserve-status --signal=INT 2) ;;
+esac
+case " $* " in
+*" --config "*) "${run[@]}" %[1]s "$@" ;;
+*) "${run[@]}" %[1]s "$@" --config %[2]s/config.toml --run-dir %[2]s/run ;;
+esac
+`
+
+// trace is what TRACE stands for among words.
+const trace = `{"at":"0s","signals":{"memory.available":{"available":"2Gi","capacity":"4Gi"}}}` + "\n"
+
+// startNode runs a containerd with a pod, and criguard as its service.
+func (s *stage) startNode(t *testing.T) {
+	t.Helper()
+	node := lab.Shared(t, lab.Containerd2)
+	pod, err := node.RunPod(t.Context(), lab.PodSpec{Name: "shop", Containers: []lab.ContainerSpec{{Name: "main", Args: []string{"pause"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.RemovePod(context.Background(), pod); err != nil {
+			t.Error(err)
+		}
+	})
+	s.work = t.TempDir()
+	bin := filepath.Join(s.work, "bin")
+	binary := filepath.Join(bin, "criguard.real")
+	config := fmt.Sprintf("mode = \"observe\"\n[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n",
+		node.Endpoint(), node.KubeletRoot(), node.PodLogDir(), node.PodsCgroup())
+	// jq is the room's, and reads the file that is its last argument.
+	jq := fmt.Sprintf("#!/bin/bash\nexec chroot %s jq \"${@:1:$#-1}\" <\"${!#}\"\n", s.room.Path("/"))
+	if err := errors.Join(
+		os.MkdirAll(bin, 0o755), os.Mkdir(filepath.Join(s.work, "run"), 0o755),
+		os.WriteFile(filepath.Join(s.work, "config.toml"), []byte(config), 0o600),
+		os.WriteFile(filepath.Join(s.work, "try.toml"), []byte("[eviction.hard]\n\"memory.available\" = \"1Gi\"\n"), 0o600),
+		os.WriteFile(filepath.Join(s.work, "leak.jsonl"), []byte(trace), 0o600),
+		os.WriteFile(filepath.Join(bin, "criguard"), fmt.Appendf(nil, shim, binary, s.work), 0o755),
+		os.WriteFile(filepath.Join(bin, "jq"), []byte(jq), 0o755),
+	); err != nil {
+		t.Fatal(err)
+	}
+	s.path = bin + ":" + os.Getenv("PATH")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/criguard")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	service := exec.Command(filepath.Join(bin, "criguard"), "run")
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(service.Process.Signal(os.Interrupt), service.Wait()); err != nil {
+			t.Errorf("criguard run: %v", err)
+		}
+	})
+	s.done["criguard run"] = true
+	socket := filepath.Join(s.work, "run", "criguard.sock")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			return
+		} else if !errors.Is(err, fs.ErrNotExist) || time.Now().After(deadline) {
+			t.Fatalf("criguard run: %v", err)
+		}
+	}
+}
+
+// run runs one command in its way. Among words, placeholders are filled in, and what a block
+// has shown is not run again.
+func (s *stage) run(t *testing.T, c shown) {
+	command := c.text
+	if c.inline {
+		command = strings.NewReplacer("[FILE]", "try.toml", "FILE", "try.toml", "TRACE", "leak.jsonl").Replace(command)
+		if command == "criguard simulate" {
+			command += " leak.jsonl"
+		}
+	}
+	if s.done[command] {
+		return
+	}
+	s.done[command] = true
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	var out string
+	var err error
+	switch wayOf(command) {
+	case inTree:
+		out, err = s.inTree(ctx, command)
+	case inRoom:
+		out, err = s.inRoom(ctx, command)
+	case onNode:
+		out, err = s.onNode(ctx, command)
+	case byOthers:
+		t.Log(others[command])
+	case nobody:
+		t.Errorf("nobody runs %q: let wayOf know how, or list it in others", command)
+	}
+	if err != nil {
+		t.Errorf("%s: %v\n%s", command, err, out)
+	}
+}
+
+func (s *stage) inTree(ctx context.Context, command string) (string, error) {
+	cmd := exec.CommandContext(ctx, "bash", "-ec", command)
+	cmd.Dir = s.room.Path(s.dir)
+	cmd.Env = append(os.Environ(), "VERSION=v1.2.3", "SOURCE_DATE_EPOCH=1795258157", "MAKEFLAGS=")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// inRoom answers yes to what apt-get asks.
+func (s *stage) inRoom(ctx context.Context, command string) (string, error) {
+	switch {
+	case strings.HasPrefix(command, "rpm -U"):
+		command += " --nodeps" // this root is dpkg's: rpm knows none of its packages
+	case strings.HasPrefix(command, "dpkg -i criguard_"):
+		command = "cd dist; " + command // the file was carried here
+	case strings.HasPrefix(command, "sed -i"):
+		file := command[strings.LastIndex(command, " ")+1:]
+		command = fmt.Sprintf("cp %[1]s before; %[2]s; ! cmp -s %[1]s before", file, command) // it must find what to change
+	}
+	cmd := s.room.Command(ctx, "bash", "-ec", "cd "+s.dir+"; "+command)
+	cmd.Stdin = strings.NewReader("y\n")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// onNode lets exit code 1 be, which says that there is something to look at.
+func (s *stage) onNode(ctx context.Context, command string) (string, error) {
+	cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-ec", command)
+	cmd.Dir = s.work
+	cmd.Env = append(os.Environ(), "PATH="+s.path)
+	out, err := cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 && strings.HasPrefix(command, "criguard status") {
+		err = nil
+	}
+	return string(out), err
+}
