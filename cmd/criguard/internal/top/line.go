@@ -89,9 +89,14 @@ func (v *view) row() *row { return &row{glyphs: &v.glyphs, left: v.width} }
 // text into a line.
 func (r *row) put(style Style, width int, text string) *row {
 	shown, columns := r.fit(text, min(width, r.left))
-	if columns > 0 {
+	if columns == 0 {
+		return r
+	}
+	r.left -= columns
+	if last := len(r.line) - 1; last >= 0 && r.line[last].Style == style {
+		r.line[last].Text += shown
+	} else {
 		r.line = append(r.line, Span{shown, style})
-		r.left -= columns
 	}
 	return r
 }

@@ -58,7 +58,7 @@ func (t *trend) steady(capacity int64) bool {
 // reaches foretells which threshold the signal meets next, and when. It does not for one that
 // does not fall, or not within a day.
 func (t *trend) reaches(s *guard.SignalStatus) (kind string, in time.Duration) {
-	if !t.known() || t.rate >= 0 || t.steady(s.Capacity) {
+	if !t.known() || math.IsNaN(t.rate) || t.rate >= 0 || t.steady(s.Capacity) {
 		return "", 0
 	}
 	var next *guard.ThresholdStatus

@@ -123,9 +123,14 @@ func strip(s string) string {
 // Every size has a screen, however hostile what is shown is: no line is too wide or too many,
 // and nothing in it is taken for a command by the terminal.
 func TestViewOfEverySize(t *testing.T) {
-	for width := range 130 {
-		for _, height := range []int{0, 1, 3, 4, 5, 8, 10, 11, 12, 15, 16, 20, 24, 29, 30, 31, 50} {
-			for _, m := range []*Model{leaking(), crowded(), hostile(strings.Repeat("\x1b[2J", 400) + "\u202e宽" + "\x9b")} {
+	models := []*Model{leaking(), crowded(), hostile(strings.Repeat("\x1b[2J", 400) + "\u202e宽" + "\x9b")}
+	widths := []int{120, 140, 200}
+	for width := range 112 {
+		widths = append(widths, width)
+	}
+	for _, width := range widths {
+		for _, height := range []int{0, 1, 3, 4, 8, 10, 12, 16, 24, 30, 50} {
+			for _, m := range models {
 				for _, help := range []bool{false, true} {
 					m.help = help
 					holds(t, m, width, height)
