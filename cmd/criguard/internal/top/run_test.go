@@ -123,7 +123,10 @@ func running(t *testing.T, test func(ctx context.Context, p *paper, s *script, d
 		test(ctx, p, s, done)
 		synctest.Wait()
 		select {
-		case <-done:
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
 		default:
 			p.keys <- 'q'
 			if err := <-done; err != nil {
