@@ -87,7 +87,6 @@ func drainClass(q policy.QoS) int {
 // stopped, too; what comes back again and again is left alone longer each time.
 func (g *Guard) drain(ctx context.Context, now time.Duration, p *Pass) {
 	d := g.orders.Drain
-	g.drainMore = false
 	if d == nil || g.cfg.Mode == ModeObserve || p.Stop != nil {
 		return
 	}

@@ -156,6 +156,21 @@ func TestDrainDoesNotDelayHard(t *testing.T) {
 	}
 }
 
+// A drain that can go on is looked at again at once, but not while it is paused.
+func TestDrainPace(t *testing.T) {
+	g, n := newDrainGuard(t, "")
+	g.orders.Drain = &Drain{Since: time.Hour, Grace: time.Second}
+	n.at(g, 0)
+	if got := g.Pause(); got != minPause {
+		t.Errorf("pause of %s with more to stop, want %s", got, minPause)
+	}
+	g.orders.Pause = &Pause{Since: time.Hour, Until: 2 * time.Hour}
+	n.at(g, time.Second)
+	if got := g.Pause(); got < 100*time.Millisecond {
+		t.Errorf("pause of %s while paused", got)
+	}
+}
+
 func TestDrainNeverInObserveMode(t *testing.T) {
 	g, n := newDrainGuard(t, `mode = "observe"`)
 	g.orders.Drain = &Drain{Since: time.Hour}

@@ -129,6 +129,9 @@ func (h *hooks) put(i int, e hook.Event) {
 
 // ran hears of each run.
 func (h *hooks) ran(c HookConfig, e hook.Event, r hook.Result) {
+	if errors.Is(r.Err, context.Canceled) {
+		return // the service ends, which is no fault of the program's
+	}
 	result := hookOK
 	switch {
 	case errors.Is(r.Err, hook.ErrTimeout):

@@ -123,6 +123,7 @@ func (g *Guard) Pass(ctx context.Context, wake string) Pass {
 	for s := range policy.SignalCount {
 		g.harvest(now, s, &p)
 	}
+	g.drainMore = false
 	if g.paused(now, &p) {
 		g.holdAll(&p)
 	} else {

@@ -159,6 +159,21 @@ func TestPassSoftThenEscalated(t *testing.T) {
 	}
 }
 
+// The time from the crossing to the end of the last process counts the grace period
+// that ran before the stop, and nothing after it.
+func TestPassTellsCrossingToDead(t *testing.T) {
+	g, n := newPassGuard(t, softAndHard)
+	n.set(policy.MemoryAvailable, testGiB+1)
+	n.at(g, 0)
+	n.at(g, 10*time.Second)
+	n.stops[0].outcome.Result.EmptiedIn = 20 * time.Millisecond
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	if p := n.at(g, 15*time.Second); len(p.Settled) != 1 || p.Settled[0].Result.DeadIn != 10*time.Second+20*time.Millisecond {
+		t.Errorf("settled %+v", p.Settled[0].Result)
+	}
+}
+
 // A soft stop never delays a hard one of another resource.
 func TestPassSoftDoesNotDelayHard(t *testing.T) {
 	g, n := newPassGuard(t, softAndHard)

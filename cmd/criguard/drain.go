@@ -39,7 +39,8 @@ confirmed. Under mode = "observe" nothing is drained.`,
 				return err
 			}
 			if !c.DryRun {
-				if !yes && !confirmed(os.Stdin, cmd.ErrOrStderr(), answer.Plan) {
+				// Off a terminal, whoever wrote the script has decided.
+				if !yes && term.IsTerminal(int(os.Stdin.Fd())) && !confirmed(os.Stdin, cmd.ErrOrStderr(), answer.Plan.Left) {
 					return &codeError{code: exitFinding, err: errors.New("nothing was stopped")}
 				}
 				if answer, err = o.order(cmd.Context(), c); err != nil {
@@ -54,7 +55,11 @@ confirmed. Under mode = "observe" nothing is drained.`,
 			if err != nil || c.DryRun {
 				return err
 			}
-			return o.drained(cmd.Context(), timeout)
+			if err := o.drained(cmd.Context(), timeout); err != nil || o.output == "json" {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "drained")
+			return nil
 		},
 	}
 	f := cmd.Flags()
@@ -80,13 +85,10 @@ func newUndrain(o *options) *cobra.Command {
 	return cmd
 }
 
-// confirmed asks on a terminal; off one, whoever wrote the script has decided.
-func confirmed(in *os.File, out io.Writer, plan *guard.DrainPlan) bool {
-	if !term.IsTerminal(int(in.Fd())) {
-		return true
-	}
-	fmt.Fprintf(out, "Stop %d sandboxes, and new ones until undrain? [y/N] ", plan.Left)
-	line, _ := bufio.NewReader(in).ReadString('\n')
+// confirmed asks whether so many sandboxes may be stopped.
+func confirmed(in io.Reader, out io.Writer, n int) bool {
+	fmt.Fprintf(out, "Stop %d sandboxes, and new ones until undrain? [y/N] ", n)
+	line, _ := bufio.NewReader(in).ReadString('\n') // an end without a line is no yes
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"
 }

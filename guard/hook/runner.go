@@ -113,10 +113,3 @@ func (r *Runner) take(at time.Time) (Event, bool) {
 	r.queue = append(r.queue[:0], r.queue[1:]...)
 	return e, true
 }
-
-// Waiting is how many events wait.
-func (r *Runner) Waiting() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.queue)
-}
