@@ -187,6 +187,18 @@ func (l *Lab) shims(sandboxID string) ([]int, error) {
 	return found, nil
 }
 
+// Shims counts the shim processes of all pods.
+func (l *Lab) Shims() int {
+	count := 0
+	for _, pid := range readPIDs(filepath.Join(l.cgroups.dir(runtimeCgroup), "cgroup.procs")) {
+		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if bytes.Contains(command, []byte("\x00-id\x00")) {
+			count++
+		}
+	}
+	return count
+}
+
 // pause stops processes of the lab and returns when all of their threads stand still.
 func (l *Lab) pause(pids []int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
