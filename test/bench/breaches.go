@@ -117,7 +117,7 @@ func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
 	}
 	goroutines, err := readMetric(ctx, guard.RunDir(g.dir), "go_goroutines")
 	h = holdings{
-		Shims: b.lab.Shims(), Descriptors: u.descriptors, Threads: u.threads, Goroutines: goroutines,
+		Shims: len(b.lab.Shims()), Descriptors: u.descriptors, Threads: u.threads, Goroutines: goroutines,
 		ResidentMiB: float64(u.resident) / mib, AnonMiB: float64(u.anon) / mib,
 	}
 	return h, err

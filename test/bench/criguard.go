@@ -88,8 +88,8 @@ func (g *criguard) config() string { return filepath.Join(g.dir, "config.toml") 
 
 func (g *criguard) pid() int { return g.cmd.Process.Pid }
 
-// configure writes the configuration. Restraint is off: what is measured is each
-// breach by itself.
+// configure writes the configuration. There is one stop for each breach: what is
+// measured is each by itself.
 func (g *criguard) configure(level int64) error {
 	memory := "0%" // off
 	if level > 0 {
@@ -115,7 +115,7 @@ direct_kill = %q
 "imagefs.inodesFree" = "0%%"
 
 [budget]
-hard = {burst = 1000, every = "1s"}
+hard = {burst = 1, every = "1s"}
 per_hour = 0
 breaker = 0
 

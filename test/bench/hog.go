@@ -89,7 +89,9 @@ func (h *hog) remove(ctx context.Context, b *bench) {
 	if h.page != nil {
 		_ = unix.Munmap(h.page)
 	}
-	if err := b.lab.RemovePod(context.WithoutCancel(ctx), h.pod); err != nil {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := b.lab.RemovePod(ctx, h.pod); err != nil {
 		b.say("%v", err)
 	}
 }

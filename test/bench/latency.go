@@ -66,7 +66,7 @@ func (b *bench) row(ctx context.Context, c contender, rate float64, headroom int
 
 // attempts bounds how often a try is repeated in which something else than the hog
 // crossed the level.
-const attempts = 4
+const attempts = 8
 
 // tryAll fills a row of the report.
 func (b *bench) tryAll(ctx context.Context, c contender, row *latency, tries int, in trouble) error {
@@ -151,16 +151,19 @@ func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate flo
 		killed: s.last - s.crossed, dead: s.dead - s.crossed, relieved: s.relieved - s.crossed, overshoot: s.overshoot,
 		reached: float64(h.taken()) / mib / (s.last - h.began()).Seconds(),
 	}
-	// What others took or gave back meanwhile moves where in the hog's growth the
-	// crossing falls; far from the headroom it was not the hog's.
-	t.spoiled = s.crossed == 0 || s.taken < headroom*mib/2 || s.taken > 2*headroom*mib+64*mib
+	t.spoiled = s.spoiled(headroom)
 	blamed, err := c.blamed(ctx, h)
 	if err != nil {
 		return try{}, err
 	}
-	t.right = others.ended() == 0 && blamed == "bench/"+h.pod.Name
+	ended := others.ended()
+	t.right = ended == 0 && blamed == "bench/"+h.pod.Name
 	if !t.right && !t.spoiled {
-		b.say("  WRONG: %d bystanders ended; %s blames %q, the hog is bench/%s", others.ended(), c.name(), blamed, h.pod.Name)
+		b.say("  WRONG: %d bystanders ended; %s blames %q, the hog is bench/%s", ended, c.name(), blamed, h.pod.Name)
+	}
+	if ended > 0 {
+		// The guard must let go before anything is started again.
+		return t, errors.Join(c.disarm(ctx), b.mend(ctx))
 	}
 	return t, nil
 }

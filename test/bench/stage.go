@@ -86,6 +86,34 @@ func standby(i int) lab.PodSpec {
 	return p
 }
 
+// mend puts back what a guard has ended that it should not have.
+func (b *bench) mend(ctx context.Context) error {
+	if b.lab.ContainerdPID() == 0 {
+		b.say("  containerd was ended, too")
+		if err := b.lab.RestartContainerd(ctx); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for i, pod := range b.pods {
+		pids, err := os.ReadFile(filepath.Join(b.lab.MemoryCgroupDir(pod.Containers[0].Cgroup), "cgroup.procs"))
+		if err == nil && len(pids) > 0 {
+			continue
+		}
+		if err := b.lab.RemovePod(ctx, pod); err != nil {
+			return err
+		}
+		if b.pods[i], err = b.lab.RunPod(ctx, lab.PodSpec{
+			Namespace: pod.Namespace, Name: pod.Name, MemoryRequest: pod.MemoryRequest, MemoryLimit: pod.MemoryLimit,
+			Containers: []lab.ContainerSpec{{Name: "main"}},
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (b *bench) close() error {
 	if b.lab == nil {
 		return nil

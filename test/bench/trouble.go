@@ -61,15 +61,19 @@ func measureRuntimes(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// gone waits until nothing is left of a pod but its record: its shim, its cgroup and
-// its mounts are gone once the runtime has stopped it.
+// gone waits until the runtime takes a hog's sandbox for stopped and nothing is left of
+// it: no shim, no cgroup.
 func (b *bench) gone(ctx context.Context, h *hog) error {
 	return until(ctx, "the sandbox to be stopped", func() (bool, error) {
 		if ready, err := b.lab.Ready(ctx, h.pod.SandboxID); ready || err != nil {
 			return false, err
 		}
-		if err := unix.Access(b.lab.MemoryCgroupDir(filepath.Join(h.pod.CgroupParent, h.pod.SandboxID)), unix.F_OK); err == nil {
-			return false, errors.New("its cgroup is still there")
+		if shims := b.lab.ShimsOf(h.pod.SandboxID); len(shims) > 0 {
+			return false, fmt.Errorf("its shim %v still runs", shims)
+		}
+		dir := b.lab.MemoryCgroupDir(filepath.Join(h.pod.CgroupParent, h.pod.SandboxID))
+		if unix.Access(dir, unix.F_OK) == nil {
+			return false, fmt.Errorf("%s is still there", dir)
 		}
 		return true, nil
 	})

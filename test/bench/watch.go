@@ -22,7 +22,16 @@ type sighting struct {
 	samples   int
 }
 
+// spoiled tells a breach that shows nothing, because others on the machine took or gave
+// back as much as the hog meanwhile: it was not the hog that crossed the level, or its
+// end was not what relieves it.
+func (s *sighting) spoiled(headroom int64) bool {
+	return s.crossed == 0 || s.taken < headroom*mib/2 || s.taken > 2*headroom*mib+64*mib || s.relieved == 0
+}
+
 const (
+	// reliefLag is how long after the hog's end its memory may be counted as used.
+	reliefLag   = 100 * time.Millisecond
 	sampleEvery = 500 * time.Microsecond
 	tryTimeout  = 20 * time.Second
 )
@@ -81,7 +90,7 @@ func sample(ctx context.Context, h *hog, level int64, available func() (int64, e
 		} else if s.crossed != 0 && s.relieved == 0 {
 			s.relieved = now
 		}
-		if s.dead != 0 && (s.relieved != 0 || s.crossed == 0) {
+		if s.dead != 0 && (s.relieved != 0 || s.crossed == 0 || now-s.dead > reliefLag) {
 			return s, nil
 		}
 		if now-begin > tryTimeout {
