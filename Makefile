@@ -43,6 +43,10 @@ packages: $(NFPM) ## make deb and rpm in dist, for all architectures or ARCH="am
 demo: build ## see it prune and stop on this machine, with a private containerd (root)
 	go run ./test/demo
 
+.PHONY: bench
+bench: build ## measure it on this machine beside earlyoom, a quarter of an hour (root); BENCH="-only latency" for less
+	go run ./test/bench $(BENCH)
+
 # One package at a time: some measure time, and some share the node's cgroups.
 .PHONY: test
 test: ## vet and run all tests; as root, or those that need it are skipped

@@ -125,7 +125,7 @@ func (v *victims) killEach(t *tree) error {
 		switch {
 		case !news:
 			return errors.Join(errs...)
-		case time.Since(started) > killFor:
+		case round > forkRounds && time.Since(started) > killFor:
 			return errors.Join(append(errs, errors.New("its processes fork faster than they can be killed"))...)
 		case round == forkRounds:
 			_ = writeFile(filepath.Join(v.layout.Dir("pids", v.rel), "pids.max"), "0")

@@ -15,7 +15,7 @@ const (
 	// keptVictims is of how many processes the memory is released beside the kernel.
 	keptVictims = 16
 	// bigVictim is from how much resident memory on that is worth a system call.
-	bigVictim = 64 << 20
+	bigVictim = 16 << 20
 )
 
 // victims are the processes of a cgroup that is being killed.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -90,6 +91,9 @@ func (w *Waker) run() {
 				w.queue.put(wake)
 			}
 		}
+		// Whoever took the wake runs on in this thread, which has a CPU, and not in
+		// one that has to be given a CPU first: on a busy node that takes milliseconds.
+		runtime.Gosched()
 	}
 }
 

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
-	"path"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -205,68 +202,6 @@ func (k *nodeKernel) usage(sandbox string) (memory, pids policy.Amount) {
 		pids.Known = pids.Known && u.PIDs >= 0
 	}
 	return memory, pids
-}
-
-// strangers looks for pod cgroups that the inventory does not have: a pod that
-// has just started, of which the runtime was not asked yet. One that cannot be read
-// may use anything.
-func (k *nodeKernel) strangers(pods []Pod, r policy.Resource) (largest int64, found bool) {
-	if k.pods == "" {
-		return 0, false
-	}
-	known := make(map[string]bool, len(pods))
-	for i := range pods {
-		known[pods[i].Cgroup] = true
-	}
-	for _, parent := range qosParents(k.layout, k.pods) {
-		names, err := k.layout.Children(parent)
-		if err != nil {
-			continue
-		}
-		for _, name := range names {
-			rel := path.Join(parent, name)
-			if !isPodCgroup(name) || known[rel] {
-				continue
-			}
-			if populated, err := k.layout.Populated(rel); err == nil && populated {
-				largest, found = max(largest, k.peek(rel, r)), true
-			}
-		}
-	}
-	return largest, found
-}
-
-// peek reads what a cgroup uses that is not tracked.
-func (k *nodeKernel) peek(rel string, r policy.Resource) int64 {
-	u, err := k.tracker.Peek(rel)
-	switch {
-	case errors.Is(err, cgroup.ErrGone):
-		return 0
-	case err == nil && r == policy.ResourceMemory:
-		return u.Memory
-	case err == nil && u.PIDs >= 0:
-		return u.PIDs
-	default:
-		return math.MaxInt64
-	}
-}
-
-// qosParents are the cgroups that pod cgroups are in: the pods cgroup itself and
-// one for each class below it.
-func qosParents(_ cgroup.Layout, pods string) []string {
-	if base, ok := strings.CutSuffix(pods, ".slice"); ok {
-		last := path.Base(base)
-		return []string{pods, path.Join(pods, last+"-burstable.slice"), path.Join(pods, last+"-besteffort.slice")}
-	}
-	return []string{pods, path.Join(pods, "burstable"), path.Join(pods, "besteffort")}
-}
-
-// isPodCgroup tells a pod's cgroup by its name, under either driver.
-func isPodCgroup(name string) bool {
-	if base, ok := strings.CutSuffix(name, ".slice"); ok {
-		return strings.Contains(base, "-pod")
-	}
-	return strings.HasPrefix(name, "pod")
 }
 
 // Kill and Populated make the kernel what stops need of it.

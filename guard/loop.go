@@ -16,7 +16,9 @@ type Loop struct {
 	After func(*Pass)
 }
 
-// minGap is the least time between two passes, however many wakes come.
+// minGap is the least time between two passes that wakes began, however many come. A
+// wake does not wait for what the timer began: near a threshold that is every few
+// milliseconds.
 const minGap = minPause
 
 // Run passes until ctx ends. The first pass is at once.
@@ -42,7 +44,9 @@ func (l *Loop) Run(ctx context.Context) {
 		case <-timer.C:
 		}
 		p := l.Guard.Pass(ctx, wake)
-		due = time.Now().Add(minGap)
+		if wake != "timer" {
+			due = time.Now().Add(minGap)
+		}
 		l.After(&p)
 		wake = "timer"
 		timer.Reset(l.Guard.Pause())

@@ -127,7 +127,8 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 	if g.relieved(m) {
 		return ""
 	}
-	p.Ranked = rankedViews(ranked, pods)
+	// The record is written once the stop has begun: it takes longer than to choose.
+	defer func() { p.Ranked = rankedViews(ranked, pods) }()
 	victim, held := policy.Choose(ranked, m.Deficit, g.restrains(m, now))
 	if victim == nil {
 		return held

@@ -174,17 +174,29 @@ func (l *Lab) ResumeShim(sandboxID string) error {
 
 // shims finds the shim processes of a pod by their argument "-id <sandbox ID>".
 func (l *Lab) shims(sandboxID string) ([]int, error) {
-	var found []int
-	for _, pid := range readPIDs(filepath.Join(l.cgroups.dir(runtimeCgroup), "cgroup.procs")) {
-		command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err == nil && bytes.Contains(command, []byte("\x00-id\x00"+sandboxID+"\x00")) {
-			found = append(found, pid)
-		}
-	}
+	found := l.ShimsOf(sandboxID)
 	if len(found) == 0 {
 		return nil, fmt.Errorf("find shim of sandbox %s: not running", sandboxID)
 	}
 	return found, nil
+}
+
+// Shims returns the shim processes of all pods.
+func (l *Lab) Shims() []int { return l.shimsWith("\x00-id\x00") }
+
+// ShimsOf returns the shim processes of one pod.
+func (l *Lab) ShimsOf(sandboxID string) []int { return l.shimsWith("\x00-id\x00" + sandboxID + "\x00") }
+
+// shimsWith finds shims by a part of their command line.
+func (l *Lab) shimsWith(part string) []int {
+	var found []int
+	for _, pid := range readPIDs(filepath.Join(l.cgroups.dir(runtimeCgroup), "cgroup.procs")) {
+		command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && bytes.Contains(command, []byte(part)) {
+			found = append(found, pid)
+		}
+	}
+	return found
 }
 
 // pause stops processes of the lab and returns when all of their threads stand still.

@@ -12,31 +12,36 @@ import (
 
 // installDebian unpacks Debian's containerd and runc into dir. Only apt's download command is used, which installs nothing.
 func installDebian(ctx context.Context, cache, dir string, say func(string, ...any)) error {
-	for _, tool := range []string{"apt-get", "dpkg-deb"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("find %s: %w: the lab takes containerd and runc from Debian packages", tool, err)
+	return withDownloads(cache, func(debs string) error {
+		say("downloading containerd and runc from Debian")
+		if err := unpackDebian(ctx, cache, debs, dir, "containerd", "runc"); err != nil {
+			return err
 		}
-	}
+		p := Programs{Dirs: []string{filepath.Join(dir, "usr/sbin"), filepath.Join(dir, "usr/bin")}}
+		if _, err := p.command(ctx, "runc", "--version").Output(); err == nil {
+			return nil
+		}
+		say("downloading libseccomp2, which runc needs and this machine lacks")
+		return unpackDebian(ctx, cache, debs, dir, "libseccomp2")
+	})
+}
+
+// withDownloads calls use with a directory for downloads, which is removed again.
+func withDownloads(cache string, use func(debs string) error) error {
 	debs := filepath.Join(cache, "debs")
 	if err := os.MkdirAll(debs, 0o755); err != nil {
 		return err
 	}
-	defer os.RemoveAll(debs)
-
-	say("downloading containerd and runc from Debian")
-	if err := unpackDebian(ctx, cache, debs, dir, "containerd", "runc"); err != nil {
-		return err
-	}
-	p := Programs{Dirs: []string{filepath.Join(dir, "usr/sbin"), filepath.Join(dir, "usr/bin")}}
-	if _, err := p.command(ctx, "runc", "--version").Output(); err == nil {
-		return nil
-	}
-	say("downloading libseccomp2, which runc needs and this machine lacks")
-	return unpackDebian(ctx, cache, debs, dir, "libseccomp2")
+	return errors.Join(use(debs), os.RemoveAll(debs))
 }
 
 // unpackDebian downloads the packages to debs and unpacks them below dir.
 func unpackDebian(ctx context.Context, cache, debs, dir string, packages ...string) error {
+	for _, tool := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("find %s: %w: the lab takes what it runs from Debian packages", tool, err)
+		}
+	}
 	for _, name := range packages {
 		if err := aptGet(ctx, cache, debs, "download", name); err != nil {
 			return err

@@ -211,3 +211,12 @@ func (l *Lab) RemovePod(ctx context.Context, pod *RunningPod) error {
 	}
 	return nil
 }
+
+// Ready says whether the runtime takes a sandbox for one that runs. It does not ask the sandbox's shim.
+func (l *Lab) Ready(ctx context.Context, sandboxID string) (bool, error) {
+	answer, err := l.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{Id: sandboxID}})
+	if err != nil {
+		return false, fmt.Errorf("list sandbox %s: %w", sandboxID, err)
+	}
+	return len(answer.GetItems()) == 1 && answer.GetItems()[0].GetState() == cri.PodSandboxState_SANDBOX_READY, nil
+}

@@ -189,7 +189,7 @@ func (n *node) alive(pods ...*lab.RunningPod) {
 }
 
 // ended waits until a pod is over as the runtime sees it, and nothing of it runs:
-// no container, no sandbox, no shim.
+// no container, no sandbox, no shim; and that no cgroup and no mount is left of it.
 func (n *node) ended(p *lab.RunningPod) {
 	n.Helper()
 	n.until("the sandbox of "+p.Name+" to be not ready", func() bool {
@@ -198,6 +198,19 @@ func (n *node) ended(p *lab.RunningPod) {
 	})
 	n.until("the processes of "+p.Name+" to be gone", func() bool { return len(n.pids(p.CgroupParent)) == 0 })
 	n.until("the shim of "+p.Name+" to be gone", func() bool { return len(n.shims(p)) == 0 })
+	n.until("cgroups and mounts of "+p.Name+" to be gone", func() bool {
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			n.Fatal(err)
+		}
+		for _, id := range append(p.ContainerIDs(), p.SandboxID) {
+			_, err := os.Stat(n.lab.MemoryCgroupDir(filepath.Join(p.CgroupParent, id)))
+			if !errors.Is(err, os.ErrNotExist) || strings.Contains(string(mounts), id) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // shims are the processes that name a sandbox on their command line.

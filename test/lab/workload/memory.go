@@ -4,12 +4,17 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
 )
 
-const mib = 1 << 20
+const (
+	mib = 1 << 20
+	// hogStep is what a hog takes at a time: little enough that it grows evenly at a slow rate, too.
+	hogStep = mib / 8
+)
 
 // hog takes memory at an even rate. The pages come straight from the kernel, so that the garbage collector has no part in it.
 func hog(flags *flag.FlagSet, args []string) (func() error, error) {
@@ -17,7 +22,12 @@ func hog(flags *flag.FlagSet, args []string) (func() error, error) {
 	rate := flags.Float64("rate", 0, "MiB per second; 0 is as fast as can be")
 	after := flags.Duration("after", 0, "how long to wait first")
 	when := flags.String("when", "", "file whose coming to wait for first; empty is none")
+	note := flags.String("progress", "", "file to map and note in when it began, and at each step the bytes taken and when (CLOCK_MONOTONIC, ns)")
 	return func() error {
+		progress, err := openProgress(*note)
+		if err != nil {
+			return err
+		}
 		time.Sleep(*after)
 		for *when != "" {
 			if _, err := os.Stat(*when); err == nil {
@@ -30,14 +40,48 @@ func hog(flags *flag.FlagSet, args []string) (func() error, error) {
 			return fmt.Errorf("map %d MiB: %w", *total, err)
 		}
 		say("hog: begins")
-		paced(*rate, *total, func(i int64) {
-			chunk := memory[i*mib : (i+1)*mib]
+		progress.begin()
+		paced(*rate*(mib/hogStep), *total*(mib/hogStep), func(i int64) {
+			chunk := memory[i*hogStep : (i+1)*hogStep]
 			for page := 0; page < len(chunk); page += os.Getpagesize() {
 				chunk[page] = 1
 			}
+			progress.note((i + 1) * hogStep)
 		})
 		return nil
 	}, flags.Parse(args)
+}
+
+// progress is what a hog tells whoever maps the same file: three numbers of 64 bits.
+type progress struct{ bytes, at, began *int64 }
+
+// openProgress maps a file; without a name nobody is told.
+func openProgress(path string) (progress, error) {
+	if path == "" {
+		return progress{new(int64), new(int64), new(int64)}, nil
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return progress{}, err
+	}
+	defer f.Close()
+	size := os.Getpagesize()
+	if err := f.Truncate(int64(size)); err != nil {
+		return progress{}, err
+	}
+	page, err := syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return progress{}, fmt.Errorf("map %s: %w", path, err)
+	}
+	word := func(i int) *int64 { return (*int64)(unsafe.Pointer(&page[8*i])) }
+	return progress{word(0), word(1), word(2)}, nil
+}
+
+func (p progress) begin() { atomic.StoreInt64(p.began, now(clockMonotonic)) }
+
+func (p progress) note(bytes int64) {
+	atomic.StoreInt64(p.bytes, bytes)
+	atomic.StoreInt64(p.at, now(clockMonotonic))
 }
 
 // paced calls step for 0 to total−1, at most rate times a second if rate is above zero.
@@ -52,10 +96,17 @@ func paced(rate float64, total int64, step func(int64)) {
 	}
 }
 
+// Clocks of clock_gettime(2).
+const (
+	clockMonotonic = 1
+	clockBoottime  = 7
+)
+
 // bootTime reads CLOCK_BOOTTIME in nanoseconds.
-func bootTime() int64 {
-	const clockBoottime = 7
+func bootTime() int64 { return now(clockBoottime) }
+
+func now(clock uintptr) int64 {
 	var now syscall.Timespec
-	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&now)), 0)
+	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&now)), 0)
 	return now.Nano()
 }

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/test/lab"
+)
+
+// endurance is what the guard held after its first breaches, and after its last.
+type endurance struct {
+	Breaches int      `json:"breaches"`
+	Dead     spread   `json:"dead_ms"`
+	Early    holdings `json:"after_the_first_ten"`
+	Late     holdings `json:"after_the_last"`
+	Leaks    []string `json:"leaks"`
+}
+
+// holdings are what could leak.
+type holdings struct {
+	Shims       int     `json:"shims"`
+	Descriptors int     `json:"descriptors"`
+	Threads     int     `json:"threads"`
+	Goroutines  int     `json:"goroutines"`
+	ResidentMiB float64 `json:"resident_mib"`
+	AnonMiB     float64 `json:"resident_anonymous_mib"`
+}
+
+// warmUp is how many breaches a guard has seen before its holdings count.
+const warmUp = 10
+
+// A hog that is restarted keeps its UID, as a static pod does.
+const hogUID = "8a6e0b7f-3f1d-4c11-9a6e-6f1c4c8e2d5c"
+
+// measureBreaches lets the same pod break out again and again under one guard.
+func measureBreaches(ctx context.Context, b *bench) (err error) {
+	if err := b.stage(ctx); err != nil {
+		return err
+	}
+	g, err := b.startCriguard(ctx, killDirect, b.lab.Endpoint())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	n := max(b.breaches, warmUp)
+	b.say("criguard: %d breaches in a row", n)
+	e := endurance{Breaches: n, Leaks: []string{}}
+	for i := range n {
+		spec := lab.PodSpec{Name: "again", UID: hogUID, Attempt: uint32(i)}
+		t, err := b.try(ctx, g, spec, goalRate, b.headroom, trouble{})
+		if err != nil && !errors.Is(err, errNoBreach) {
+			return err
+		}
+		if e.Dead.addTime(t.dead); i == warmUp-1 {
+			if e.Early, err = b.holdings(ctx, g); err != nil {
+				return err
+			}
+		}
+	}
+	e.Dead.finish()
+	if e.Late, err = b.holdings(ctx, g); err != nil {
+		return err
+	}
+	e.judge(len(b.pods))
+	b.report.Breaches = &e
+	return nil
+}
+
+// slack is by how much memory may differ between two moments of the same state, in
+// MiB: the garbage of a few breaches.
+const slack = 2
+
+// judge names what there is more of.
+func (e *endurance) judge(pods int) {
+	if e.Late.Shims != pods {
+		e.Leaks = append(e.Leaks, fmt.Sprintf("%d shims for %d pods", e.Late.Shims, pods))
+	}
+	for _, x := range []struct {
+		name        string
+		early, late int
+	}{
+		{"descriptors", e.Early.Descriptors, e.Late.Descriptors}, {"threads", e.Early.Threads, e.Late.Threads},
+		{"goroutines", e.Early.Goroutines, e.Late.Goroutines},
+	} {
+		if x.late > x.early {
+			e.Leaks = append(e.Leaks, fmt.Sprintf("%s grew from %d to %d", x.name, x.early, x.late))
+		}
+	}
+	if e.Late.AnonMiB > e.Early.AnonMiB+slack {
+		e.Leaks = append(e.Leaks, fmt.Sprintf("memory grew from %.1f to %.1f MiB", e.Early.AnonMiB, e.Late.AnonMiB))
+	}
+}
+
+// holdings counts once the runtime's book-keeping is through.
+func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
+	var h holdings
+	if err := g.listed(ctx, len(b.pods)); err != nil {
+		return h, err
+	}
+	// The requests that ended a moment ago take their goroutines with them.
+	if err := pause(ctx, settleTime); err != nil {
+		return h, err
+	}
+	u, err := readUse(g.pid())
+	if err != nil {
+		return h, err
+	}
+	goroutines, err := readMetric(ctx, guard.RunDir(g.dir), "go_goroutines")
+	h = holdings{
+		Shims: len(b.lab.Shims()), Descriptors: u.descriptors, Threads: u.threads, Goroutines: goroutines,
+		ResidentMiB: float64(u.resident) / mib, AnonMiB: float64(u.anon) / mib,
+	}
+	return h, err
+}
+
+// readMetric asks the service for one of its metrics.
+func readMetric(ctx context.Context, dir guard.RunDir, name string) (int, error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", dir.Socket())
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://criguard/metrics", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return 0, fmt.Errorf("ask for metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return strconv.Atoi(value)
+		}
+	}
+	return 0, fmt.Errorf("ask for metrics: no %s: %w", name, os.ErrNotExist)
+}
+
+func (r *report) printBreaches(w io.Writer) {
+	e := r.Breaches
+	if e == nil {
+		return
+	}
+	title(w, fmt.Sprintf("%d breaches of one pod in a row: hog dead after %s ms", e.Breaches, e.Dead))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "after\tshims\tdescriptors\tthreads\tgoroutines\tresident MiB\tanonymous\t")
+	for _, row := range []struct {
+		after int
+		holdings
+	}{{warmUp, e.Early}, {e.Breaches, e.Late}} {
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t\n",
+			row.after, row.Shims, row.Descriptors, row.Threads, row.Goroutines, row.ResidentMiB, row.AnonMiB)
+	}
+	_ = t.Flush()
+}

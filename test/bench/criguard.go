@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/policy"
+)
+
+// criguard is the guard of this house, as its unit runs it: a nice value of −10.
+type criguard struct {
+	bench    *bench
+	direct   string // eviction.direct_kill
+	endpoint string // of the runtime
+	dir      string
+	cmd      *exec.Cmd
+	ended    chan error
+	client   *guard.Client
+	since    uint64 // the last pass on record when it was armed
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// unitNice is what systemd/criguard.service sets.
+const unitNice = "-10"
+
+// Ways to kill (eviction.direct_kill): at once, or through the runtime alone.
+const (
+	killDirect = "hard-memory"
+	throughCRI = "never"
+)
+
+// startCriguard starts a guard that kills in one of these ways and talks to this
+// endpoint, and returns once it has listed the pods.
+func (b *bench) startCriguard(ctx context.Context, direct, endpoint string) (*criguard, error) {
+	g := &criguard{bench: b, direct: direct, endpoint: endpoint}
+	var err error
+	if g.dir, err = os.MkdirTemp("", "criguard-bench-"); err != nil {
+		return nil, err
+	}
+	if err := g.configure(0); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(g.dir))
+	}
+	binary, err := filepath.Abs(b.criguard)
+	if err != nil {
+		return nil, err
+	}
+	g.cmd = exec.Command("nice", "-n", unitNice, binary, "run", "--config", g.config(), "--run-dir", g.dir)
+	g.cmd.Stderr = g
+	g.cmd.Env = append(os.Environ(), "GOMEMLIMIT=24MiB") // as in the unit
+	if err := g.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start criguard: %w", err), os.RemoveAll(g.dir))
+	}
+	g.ended = make(chan error, 1)
+	go func() { g.ended <- g.cmd.Wait() }()
+	g.client = guard.NewClient(guard.RunDir(g.dir))
+	if err := g.listed(ctx, len(b.pods)); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+// Write keeps the guard's log.
+func (g *criguard) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.Write(b)
+}
+
+func (g *criguard) logged() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.log.String()
+}
+
+func (g *criguard) config() string { return filepath.Join(g.dir, "config.toml") }
+
+func (g *criguard) pid() int { return g.cmd.Process.Pid }
+
+// configure writes the configuration. There is one stop for each breach: what is
+// measured is each by itself.
+func (g *criguard) configure(level int64) error {
+	memory := "0%" // off
+	if level > 0 {
+		memory = fmt.Sprint(level)
+	}
+	l := g.bench.lab
+	text := fmt.Sprintf(`[runtime]
+endpoint = %q
+
+[node]
+root_dir = %q
+pod_log_dir = %q
+pods_cgroup = %q
+
+[eviction]
+direct_kill = %q
+
+[eviction.hard]
+"memory.available" = %q
+"nodefs.available" = "0%%"
+"nodefs.inodesFree" = "0%%"
+"imagefs.available" = "0%%"
+"imagefs.inodesFree" = "0%%"
+
+[budget]
+hard = {burst = 1, every = "1s"}
+per_hour = 0
+breaker = 0
+
+[backoff]
+first = "0s"
+
+[images]
+prune = "never"
+
+[history]
+dir = %q
+`, g.endpoint, l.KubeletRoot(), l.PodLogDir(), l.PodsCgroup(), g.direct, memory, g.dir)
+	return os.WriteFile(g.config(), []byte(text), 0o600)
+}
+
+// listed waits until the guard knows so many pods.
+func (g *criguard) listed(ctx context.Context, pods int) error {
+	return g.until(ctx, fmt.Sprintf("criguard to list %d pods", pods), func(st *guard.Status) bool {
+		return st.Runtime.Up && st.Pods == pods
+	})
+}
+
+func (g *criguard) until(ctx context.Context, what string, done func(*guard.Status) bool) error {
+	err := until(ctx, what, func() (bool, error) {
+		st, err := g.client.Status(ctx)
+		return err == nil && done(&st), err
+	})
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, g.logged())
+	}
+	return nil
+}
+
+func (g *criguard) name() string {
+	if g.direct == throughCRI {
+		return ours + ", CRI only"
+	}
+	return ours
+}
+
+// ours is what criguard is called in the report.
+const ours = "criguard"
+
+func (g *criguard) prepare(ctx context.Context, _ *hog) error {
+	return g.listed(ctx, len(g.bench.pods)+1)
+}
+
+func (g *criguard) available() (int64, error) { return memoryAvailable(g.bench.node) }
+
+func (g *criguard) arm(ctx context.Context, level int64) error {
+	st, err := g.client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	g.since = 0
+	if st.LastPass != nil {
+		g.since = st.LastPass.ID
+	}
+	return g.set(ctx, level)
+}
+
+// set puts a threshold in force.
+func (g *criguard) set(ctx context.Context, level int64) error {
+	if err := g.configure(level); err != nil {
+		return err
+	}
+	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		return fmt.Errorf("reload criguard: %w", err)
+	}
+	return g.until(ctx, "criguard to reload", func(st *guard.Status) bool {
+		for _, s := range st.Signals {
+			if s.Signal == policy.MemoryAvailable {
+				return level == 0 && len(s.Thresholds) == 0 || len(s.Thresholds) == 1 && s.Thresholds[0].Amount == level
+			}
+		}
+		return false
+	})
+}
+
+func (g *criguard) disarm(ctx context.Context) error {
+	if err := g.until(ctx, "the stop to settle", func(st *guard.Status) bool { return len(st.InFlight) == 0 }); err != nil {
+		return err
+	}
+	return g.set(ctx, 0)
+}
+
+func (g *criguard) blamed(ctx context.Context, _ *hog) (string, error) {
+	passes, err := g.client.History(ctx, 50)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for i := range passes {
+		if passes[i].ID > g.since && passes[i].Stop != nil {
+			names = append(names, passes[i].Stop.Pod)
+		}
+	}
+	return strings.Join(names, ", "), nil
+}
+
+// close ends the guard.
+func (g *criguard) close() error {
+	_ = g.cmd.Process.Signal(syscall.SIGTERM)
+	kill := time.AfterFunc(10*time.Second, func() { _ = g.cmd.Process.Kill() })
+	err := <-g.ended
+	kill.Stop()
+	if err != nil {
+		err = fmt.Errorf("end criguard: %w\n%s", err, g.logged())
+	}
+	return errors.Join(err, os.RemoveAll(g.dir))
+}

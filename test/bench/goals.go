@@ -1,0 +1,74 @@
+package main
+
+import "fmt"
+
+// goal is a figure to reach.
+type goal struct {
+	Name string `json:"name"`
+	Got  string `json:"got"`
+	Met  bool   `json:"met"`
+}
+
+// What is to be reached. The comparisons hold on any machine; the times are of a small
+// one that does little else.
+const (
+	goalRate      = 800
+	goalMedian    = 15.0 // ms from the crossing to the hog's end
+	goalP99       = 40.0
+	goalRatio     = 3.0 // as fast as the peer, times
+	goalHung      = 100.0
+	goalIdleCPU   = 0.1 // percent of one core
+	goalResident  = 20.0
+	goalPassRatio = 2.0
+)
+
+// judge holds what was measured to its goals.
+func (r *report) judge() []goal {
+	goals := []goal{}
+	add := func(met bool, name, got string, args ...any) {
+		goals = append(goals, goal{name, fmt.Sprintf(got, args...), met})
+	}
+	for i := range r.Latency {
+		l := &r.Latency[i]
+		if l.Guard != ours {
+			continue
+		}
+		at := fmt.Sprintf("%.0f MiB/s, %d MiB of headroom", l.Rate, l.HeadroomMiB)
+		if l.Rate == goalRate && l.HeadroomMiB != deepHeadroom {
+			add(l.Dead.Median <= goalMedian && l.Dead.P99 <= goalP99,
+				fmt.Sprintf("%s: hog dead within %.0f ms (median), %.0f ms (p99)", at, goalMedian, goalP99), "%s ms", l.Dead)
+		}
+		add(l.Wrong == 0, at+": the right victim every time", "%d wrong of %d", l.Wrong, l.Dead.N)
+		if peer := r.peer(l); peer != nil && l.HeadroomMiB != deepHeadroom {
+			ratio := peer.Dead.Median / l.Dead.Median
+			add(ratio >= goalRatio, fmt.Sprintf("%s: %.0f times as fast as %s", at, goalRatio, peer.Guard), "%.1f times", ratio)
+		}
+	}
+	for i := range r.Runtimes {
+		l := &r.Runtimes[i]
+		add(l.Dead.Max <= goalHung && l.Wrong == 0, fmt.Sprintf("%s: hog dead within %.0f ms every time", l.Case, goalHung),
+			"%.1f ms at most, %d wrong", l.Dead.Max, l.Wrong)
+	}
+	if c := r.Idle; c != nil {
+		add(c.CPUPercent <= goalIdleCPU, fmt.Sprintf("idle: %.1f %% of a core", goalIdleCPU), "%.3f %%", c.CPUPercent)
+		add(c.Written == 0, "idle: nothing written", "%d bytes", c.Written)
+		add(c.ResidentMiB <= goalResident, fmt.Sprintf("idle: %.0f MiB resident", goalResident), "%.1f MiB", c.ResidentMiB)
+	}
+	if ratio := r.passRatio(); ratio > 0 {
+		add(ratio <= goalPassRatio, fmt.Sprintf("a pass costs no more than %.0f times per sandbox at 1,000 as at 110", goalPassRatio), "%.2f times", ratio)
+	}
+	if e := r.Breaches; e != nil {
+		add(len(e.Leaks) == 0, fmt.Sprintf("%d breaches in a row leak nothing", e.Breaches), "%v", e.Leaks)
+	}
+	return goals
+}
+
+// peer finds the other guard's row for the same try.
+func (r *report) peer(l *latency) *latency {
+	for i := range r.Latency {
+		if p := &r.Latency[i]; p.Guard == "earlyoom" && p.Rate == l.Rate && p.HeadroomMiB == l.HeadroomMiB {
+			return p
+		}
+	}
+	return nil
+}

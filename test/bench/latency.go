@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/criguard/criguard/test/lab"
+)
+
+// rates of the hogs, in MiB per second. The last is about what one thread can take.
+var rates = []float64{200, 800, 3000}
+
+// deepHeadroom is a second headroom, in MiB: a hog that has grown so big takes the
+// kernel longer to take down, whoever killed it.
+const deepHeadroom = 1024
+
+// measureLatency lets hogs cross a threshold and sees how long they live: under
+// criguard, under criguard through the runtime alone, and under earlyoom.
+func measureLatency(ctx context.Context, b *bench) (err error) {
+	if err := b.stage(ctx); err != nil {
+		return err
+	}
+	peer, err := b.newEarlyoom(ctx)
+	if err != nil {
+		return err
+	}
+	for _, rate := range rates {
+		for _, direct := range []string{killDirect, throughCRI} {
+			if err := b.race(ctx, direct, rate, b.headroom, b.tries); err != nil {
+				return err
+			}
+		}
+		if err := b.row(ctx, peer, rate, b.headroom, b.tries); err != nil {
+			return err
+		}
+	}
+	if err := b.race(ctx, killDirect, 800, deepHeadroom, b.tries/2); err != nil {
+		return err
+	}
+	return b.row(ctx, peer, 800, deepHeadroom, b.tries/2)
+}
+
+// race runs a guard of our own for the tries.
+func (b *bench) race(ctx context.Context, direct string, rate float64, headroom int64, tries int) (err error) {
+	g, err := b.startCriguard(ctx, direct, b.lab.Endpoint())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	return b.row(ctx, g, rate, headroom, tries)
+}
+
+// row adds a guard at one rate to the report.
+func (b *bench) row(ctx context.Context, c contender, rate float64, headroom int64, tries int) error {
+	b.say("%s: %d tries at %.0f MiB/s, %d MiB below what is available", c.name(), tries, rate, headroom)
+	row := latency{Guard: c.name(), Rate: rate, HeadroomMiB: headroom}
+	if err := b.tryAll(ctx, c, &row, tries, trouble{}); err != nil {
+		return err
+	}
+	b.report.Latency = append(b.report.Latency, row)
+	return nil
+}
+
+// attempts bounds how often a try is repeated in which something else than the hog
+// crossed the level.
+const attempts = 8
+
+// tryAll fills a row of the report.
+func (b *bench) tryAll(ctx context.Context, c contender, row *latency, tries int, in trouble) error {
+	for range tries {
+		for attempt := 0; ; attempt++ {
+			t, err := b.try(ctx, c, hogSpec(b.hogs), row.Rate, row.HeadroomMiB, in)
+			if err == nil && !t.spoiled {
+				row.add(t)
+				break
+			}
+			if err != nil && !errors.Is(err, errNoBreach) || attempt == attempts {
+				return errors.Join(fmt.Errorf("%s at %.0f MiB/s: try failed", c.name(), row.Rate), err)
+			}
+			row.Spoiled++
+		}
+	}
+	row.finish()
+	b.say("  %s", row.line())
+	return nil
+}
+
+func hogSpec(n int) lab.PodSpec { return lab.PodSpec{Name: fmt.Sprintf("hog-%d", n)} }
+
+// try is one breach.
+type try struct {
+	killed, dead, relieved time.Duration // since the crossing
+	overshoot              int64
+	reached                float64 // the hog's own rate up to its end, MiB/s
+	right                  bool    // the hog alone was ended
+	spoiled                bool    // it was not the hog that crossed the level
+}
+
+// extra is what a hog takes beyond its headroom, in MiB, before it stops by itself:
+// two seconds' worth and something.
+func extra(rate float64) int64 { return int64(2*rate) + 512 }
+
+func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate float64, headroom int64, in trouble) (_ try, err error) {
+	b.hogs++
+	h, err := b.startHog(ctx, spec, rate, headroom+extra(rate))
+	if err != nil {
+		return try{}, err
+	}
+	defer h.remove(ctx, b)
+	if err := c.prepare(ctx, h); err != nil {
+		return try{}, err
+	}
+	others, err := b.watchBystanders(h.pid)
+	if err != nil {
+		return try{}, err
+	}
+	defer others.close()
+	now, err := c.available()
+	if err != nil {
+		return try{}, err
+	}
+	level := now - headroom*mib
+	if err := c.arm(ctx, level); err != nil {
+		return try{}, err
+	}
+	defer func() { err = errors.Join(err, c.disarm(ctx)) }()
+	// Not in step with anybody's polling.
+	time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond))))
+	end := func() error { return nil }
+	if in.begin != nil {
+		if end, err = in.begin(ctx, b, h); err != nil {
+			return try{}, err
+		}
+	}
+	if err := h.letGo(); err != nil {
+		return try{}, errors.Join(err, end())
+	}
+	s, err := watch(ctx, h, level, c.available)
+	if err := errors.Join(err, end()); err != nil {
+		return try{}, err
+	}
+	if in.begin != nil {
+		if err := b.gone(ctx, h); err != nil {
+			return try{}, err
+		}
+	}
+	t := try{
+		killed: s.last - s.crossed, dead: s.dead - s.crossed, relieved: s.relieved - s.crossed, overshoot: s.overshoot,
+		reached: float64(h.taken()) / mib / (s.last - h.began()).Seconds(),
+	}
+	t.spoiled = s.spoiled(headroom)
+	blamed, err := c.blamed(ctx, h)
+	if err != nil {
+		return try{}, err
+	}
+	ended := others.ended()
+	t.right = ended == 0 && blamed == "bench/"+h.pod.Name
+	if !t.right && !t.spoiled {
+		b.say("  WRONG: %d bystanders ended; %s blames %q, the hog is bench/%s", ended, c.name(), blamed, h.pod.Name)
+	}
+	if ended > 0 {
+		// The guard must let go before anything is started again.
+		return t, errors.Join(c.disarm(ctx), b.mend(ctx))
+	}
+	return t, nil
+}
