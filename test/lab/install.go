@@ -134,6 +134,18 @@ func (p Programs) env() []string {
 	return env
 }
 
+// Cached returns the directory of that name in the cache and lets fill make it when it is not there. An interrupted fill starts afresh,
+// and two processes never fill at once.
+func Cached(name string, fill func(dir string) error) (string, error) {
+	cache, unlock, err := lockCache()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	dir := filepath.Join(cache, name)
+	return dir, once(dir, fill)
+}
+
 // once fills dir by way of a sibling that is renamed at the end, so that an interrupted installation starts afresh.
 func once(dir string, fill func(dir string) error) error {
 	if _, err := os.Stat(dir); err == nil {

@@ -49,6 +49,17 @@ func podCgroup(qos QoS, uid string) string {
 	return filepath.Join(strings.ToLower(string(qos)), "pod"+uid)
 }
 
+// podSlice is where the kubelet's systemd driver puts a pod, below the slice of all pods (systemd.slice(5)).
+func podSlice(qos QoS, uid string) string {
+	class := "kubepods"
+	var parent string
+	if qos != Guaranteed {
+		class += "-" + strings.ToLower(string(qos))
+		parent = class + ".slice"
+	}
+	return filepath.Join(parent, class+"-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
+}
+
 // oomScoreAdj is what the kubelet gives a container on a node with capacity bytes of memory.
 func oomScoreAdj(qos QoS, critical bool, request, capacity int64) int64 {
 	const guaranteed, bestEffort = -997, 1000

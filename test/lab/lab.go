@@ -57,6 +57,10 @@ type Lab struct {
 	snapshotter string
 	version     string
 	root        string // containerd's
+	systemd     bool   // pods' cgroups are slices, as the kubelet's systemd driver makes them
+
+	endpoint, cgroup, pods string // what the methods of these names return
+	kubelet, podLogs       string
 
 	conn    *grpc.ClientConn
 	runtime cri.RuntimeServiceClient
@@ -94,7 +98,9 @@ func Start(ctx context.Context, options Options) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start lab: %w", err)
 	}
-	l := &Lab{claim: claim, programs: programs}
+	l := &Lab{claim: claim, programs: programs, cgroup: claim.Cgroup, pods: filepath.Join(claim.Cgroup, podsCgroup)}
+	l.endpoint = "unix://" + filepath.Join(claim.Dir, "containerd.sock")
+	l.kubelet, l.podLogs = filepath.Join(claim.Dir, nodeDir, "kubelet"), filepath.Join(claim.Dir, nodeDir, "log/pods")
 	if err := l.build(ctx, options); err != nil {
 		return nil, errors.Join(fmt.Errorf("start lab: %w", err), l.Close())
 	}
@@ -208,6 +214,9 @@ func (l *Lab) Close() error {
 		if l.conn != nil {
 			_ = l.conn.Close()
 		}
+		if l.claim == nil {
+			return // the runtime and its pods are the node's own
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		err := l.endContainerd(unix.SIGKILL)
@@ -224,7 +233,7 @@ func (l *Lab) Close() error {
 }
 
 // Endpoint returns the CRI endpoint, "unix:///…".
-func (l *Lab) Endpoint() string { return "unix://" + filepath.Join(l.claim.Dir, "containerd.sock") }
+func (l *Lab) Endpoint() string { return l.endpoint }
 
 // Version returns the version that the runtime itself reports, such as "1.6.20~ds1".
 func (l *Lab) Version() string { return l.version }
@@ -236,10 +245,10 @@ func (l *Lab) Snapshotter() string { return l.snapshotter }
 func (l *Lab) Dir() string { return l.claim.Dir }
 
 // Cgroup returns the path of the lab's own cgroup, from the root of every hierarchy.
-func (l *Lab) Cgroup() string { return l.claim.Cgroup }
+func (l *Lab) Cgroup() string { return l.cgroup }
 
 // PodsCgroup returns the path of the cgroup that holds the pods of all QoS classes, from the root of every hierarchy.
-func (l *Lab) PodsCgroup() string { return filepath.Join(l.claim.Cgroup, podsCgroup) }
+func (l *Lab) PodsCgroup() string { return l.pods }
 
 // MemoryCgroupDir returns the directory of a cgroup, given by its path, in the hierarchy with the memory controller.
 func (l *Lab) MemoryCgroupDir(path string) string { return filepath.Join(l.cgroups.main().dir, path) }
@@ -251,7 +260,7 @@ func (l *Lab) LimitPodsMemory(limit int64) error { return l.cgroups.limitMemory(
 func (l *Lab) ContainerdRoot() string { return l.root }
 
 // KubeletRoot returns the directory that stands for the kubelet's root, with pods/<uid> below.
-func (l *Lab) KubeletRoot() string { return filepath.Join(l.claim.Dir, nodeDir, "kubelet") }
+func (l *Lab) KubeletRoot() string { return l.kubelet }
 
 // PodLogDir returns the directory that stands for /var/log/pods.
-func (l *Lab) PodLogDir() string { return filepath.Join(l.claim.Dir, nodeDir, "log/pods") }
+func (l *Lab) PodLogDir() string { return l.podLogs }

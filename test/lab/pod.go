@@ -89,6 +89,7 @@ func (l *Lab) RunPod(ctx context.Context, spec PodSpec) (*RunningPod, error) {
 	}
 	pod := &RunningPod{PodSpec: spec, CgroupParent: l.cgroupParent(spec)}
 	pod.config = sandboxConfig(pod, time.Now())
+	pod.config.Linux.CgroupParent = l.runtimeParent(pod)
 	if err := os.MkdirAll(spec.LogDirectory, 0o755); err != nil {
 		return nil, fmt.Errorf("run pod %s: %w", spec.Name, err)
 	}
@@ -148,10 +149,29 @@ func (c ContainerSpec) complete(pod PodSpec) ContainerSpec {
 
 // cgroupParent is the pod's cgroup; a bare pod's containers lie right below the lab's own.
 func (l *Lab) cgroupParent(spec PodSpec) string {
-	if spec.Bare {
+	switch {
+	case spec.Bare:
 		return l.Cgroup()
+	case l.systemd:
+		return filepath.Join(l.PodsCgroup(), podSlice(spec.QoS, spec.UID))
 	}
 	return filepath.Join(l.PodsCgroup(), podCgroup(spec.QoS, spec.UID))
+}
+
+// containerCgroup is where a container's processes are, below its pod's cgroup.
+func (l *Lab) containerCgroup(parent, id string) string {
+	if l.systemd {
+		return filepath.Join(parent, "cri-containerd-"+id+".scope")
+	}
+	return filepath.Join(parent, id)
+}
+
+// runtimeParent is the pod's cgroup as the runtime wants it named: a path, or a slice.
+func (l *Lab) runtimeParent(pod *RunningPod) string {
+	if l.systemd {
+		return filepath.Base(pod.CgroupParent)
+	}
+	return pod.CgroupParent
 }
 
 func sandboxConfig(pod *RunningPod, now time.Time) *cri.PodSandboxConfig {
@@ -166,7 +186,6 @@ func sandboxConfig(pod *RunningPod, now time.Time) *cri.PodSandboxConfig {
 		Labels:       podLabels(pod.PodSpec),
 		Annotations:  podAnnotations(pod.PodSpec, now),
 		Linux: &cri.LinuxPodSandboxConfig{
-			CgroupParent:    pod.CgroupParent,
 			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: namespaces()},
 			Overhead:        &cri.LinuxContainerResources{},
 			Resources:       &cri.LinuxContainerResources{MemoryLimitInBytes: limit, CpuShares: shares},
@@ -200,7 +219,7 @@ func (l *Lab) RemovePod(ctx context.Context, pod *RunningPod) error {
 		return fmt.Errorf("remove pod %s: %w", pod.Name, err)
 	}
 	err := errors.Join(os.RemoveAll(pod.LogDirectory), os.RemoveAll(filepath.Join(l.KubeletRoot(), "pods", pod.UID)))
-	if !pod.Bare {
+	if !pod.Bare && !l.systemd {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		own := cgroups{path: pod.CgroupParent, hierarchies: l.cgroups.hierarchies}

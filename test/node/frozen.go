@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/test/node/scenario"
+)
+
+// bootLimit bounds a boot with all that is set up in it, on a machine that does two at once.
+const bootLimit = 4 * time.Minute
+
+// labs is what all machines are made from.
+type labs struct {
+	dir     string
+	image   image
+	payload payload
+
+	mu     sync.Mutex
+	frozen map[string]*frozen // by the profile's name
+}
+
+// frozen is one profile, booted and set up, as files.
+type frozen struct {
+	once        sync.Once
+	root, state string
+	err         error
+	took        time.Duration
+}
+
+// get returns the profile's frozen machine and boots it first if nobody has.
+func (l *labs) get(ctx context.Context, p scenario.Profile) *frozen {
+	l.mu.Lock()
+	f := l.frozen[p.Name]
+	if f == nil {
+		f = &frozen{}
+		l.frozen[p.Name] = f
+	}
+	l.mu.Unlock()
+	f.once.Do(func() {
+		begin := time.Now()
+		if f.err = l.boot(ctx, p, f); f.err != nil {
+			f.err = fmt.Errorf("boot %s: %w", p.Name, f.err)
+		}
+		f.took = time.Since(begin)
+	})
+	return f
+}
+
+// boot boots the profile, lets the agent set it up and freezes it.
+func (l *labs) boot(ctx context.Context, p scenario.Profile, f *frozen) error {
+	dir := filepath.Join(l.dir, p.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f.root, f.state = filepath.Join(dir, "root.img"), filepath.Join(dir, "state")
+	if err := run(exec.CommandContext(ctx, "cp", "--sparse=always", "--reflink=auto", l.image.root, f.root)); err != nil {
+		return err
+	}
+	m, err := startMachine(ctx, dir, p, l.image, f.root, l.payload.disk, "")
+	if err != nil {
+		return err
+	}
+	err = func() error {
+		if _, err := m.await(ctx, scenario.Ready, bootLimit, nil); err != nil {
+			return errors.Join(err, m.logTail())
+		}
+		if err := m.order(scenario.Order{Profile: p}); err != nil {
+			return err
+		}
+		done, err := m.await(ctx, scenario.Done, bootLimit, nil)
+		if err != nil {
+			return errors.Join(err, m.logTail())
+		}
+		if len(done.Failures) > 0 {
+			return fmt.Errorf("set up node: %v\n%s", done.Failures, done.Journal)
+		}
+		return m.qmp.freeze(f.state)
+	}()
+	return errors.Join(err, m.end())
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := node(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "node:", err)
+		os.Exit(1)
+	}
+}
+
+func node(ctx context.Context) error {
+	pattern := flag.String("run", "", "only scenarios whose name/profile matches this regular expression")
+	jobs := flag.Int("j", 2, "machines at a time")
+	list := flag.Bool("list", false, "say what there is, and run nothing")
+	flag.Parse()
+	match, err := regexp.Compile(*pattern)
+	if err != nil {
+		return fmt.Errorf("read -run: %w", err)
+	}
+	trials := trialsOf(match.MatchString)
+	if len(trials) == 0 {
+		return fmt.Errorf("no scenario matches %q (hint: -list)", *pattern)
+	}
+	if *list {
+		for _, t := range trials {
+			fmt.Printf("%-40s %s\n", t.name(), t.scenario.What)
+		}
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "criguard-node-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	begin := time.Now()
+	l := &labs{dir: dir, frozen: map[string]*frozen{}}
+	if err := installTools(ctx); err != nil {
+		return err
+	}
+	if l.image, err = buildImage(ctx); err != nil {
+		return err
+	}
+	if l.payload, err = buildPayload(ctx, dir); err != nil {
+		return err
+	}
+	runAll(ctx, l, trials, *jobs)
+	failed := report(os.Stdout, trials)
+	fmt.Printf("\ncriguard %s: %d scenarios, %d failed, %s\n", l.payload.version, len(trials), failed, time.Since(begin).Round(time.Second))
+	if failed > 0 {
+		return fmt.Errorf("%d of %d scenarios failed", failed, len(trials))
+	}
+	return ctx.Err()
+}
+
+// runAll runs the trials, so many at a time.
+func runAll(ctx context.Context, l *labs, trials []*trial, jobs int) {
+	var wg sync.WaitGroup
+	queue := make(chan *trial)
+	for range jobs {
+		wg.Go(func() {
+			for t := range queue {
+				t.run(ctx, l)
+				progress(os.Stdout, t)
+			}
+		})
+	}
+	for _, t := range trials {
+		queue <- t
+	}
+	close(queue)
+	wg.Wait()
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/criguard/criguard/test/lab"
+	"github.com/criguard/criguard/test/node/scenario"
+)
+
+// payload is the second disk: criguard as it is here, the agent, a second runtime and the images of pods.
+type payload struct{ disk, version string }
+
+// buildPayload builds what the disk holds and the disk, in dir.
+func buildPayload(ctx context.Context, dir string) (payload, error) {
+	tree := filepath.Join(dir, "payload")
+	for _, d := range []string{"criguard", "containerd2"} {
+		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
+			return payload{}, err
+		}
+	}
+	version := "devel"
+	if out, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output(); err == nil {
+		version = string(out[:len(out)-1])
+	}
+	builds := [][]string{
+		{"-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version=" + version, "-o", filepath.Join(tree, "criguard/criguard"), "./cmd/criguard"},
+		{"-ldflags", "-s -w", "-o", filepath.Join(tree, "guest"), "./test/node/guest"},
+	}
+	for _, args := range builds {
+		cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-trimpath", "-buildvcs=false"}, args...)...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if err := run(cmd); err != nil {
+			return payload{}, fmt.Errorf("build payload: %w (hint: run inside the criguard tree)", err)
+		}
+	}
+	for from, to := range map[string]string{
+		"config.example.toml": "config.toml", "systemd/criguard.service": "criguard.service",
+		"systemd/criguard.sysusers": "criguard.sysusers", "systemd/criguard.tmpfiles": "criguard.tmpfiles",
+	} {
+		if err := copyFile(from, filepath.Join(tree, "criguard", to), 0o644); err != nil {
+			return payload{}, fmt.Errorf("build payload: %w (hint: run at the root of the criguard tree)", err)
+		}
+	}
+	if err := copyRuntime(ctx, filepath.Join(tree, "containerd2")); err != nil {
+		return payload{}, err
+	}
+	if err := writeImages(ctx, tree); err != nil {
+		return payload{}, fmt.Errorf("make images: %w", err)
+	}
+	disk := filepath.Join(dir, "payload.img")
+	if err := makeExt4(ctx, disk, "512M", tree, "-m", "0"); err != nil {
+		return payload{}, fmt.Errorf("make payload disk: %w", err)
+	}
+	return payload{disk: disk, version: version}, os.RemoveAll(tree)
+}
+
+// copyRuntime copies containerd 2; the root filesystem has Debian's.
+func copyRuntime(ctx context.Context, to string) error {
+	programs, err := lab.Install(ctx, lab.Containerd2, say)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		if err := copyFile(filepath.Join(programs.Dirs[0], name), filepath.Join(to, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeImages writes the archives that scenarios import: the pods' own images, and ones that are there to be pruned.
+func writeImages(ctx context.Context, tree string) error {
+	workload := filepath.Join(tree, "workload")
+	if err := lab.BuildWorkload(ctx, workload); err != nil {
+		return err
+	}
+	for name, specs := range scenario.Images() {
+		f, err := os.Create(filepath.Join(tree, name))
+		if err != nil {
+			return err
+		}
+		_, err = lab.WriteArchive(f, workload, specs...)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string, mode os.FileMode) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, mode)
+}

@@ -1,0 +1,105 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// tally is what must not change by a scenario.
+type tally struct {
+	kernelKills int // processes that the kernel killed for want of memory since boot
+	restarts    string
+	pods        []string // what is there of pods: cgroups, shims, containers
+}
+
+func (n *Node) tally() tally {
+	return tally{kernelKills: kernelKills(), restarts: n.restarts(), pods: n.remains()}
+}
+
+// restarts is how often systemd found criguard ended and started it again.
+func (n *Node) restarts() string { return n.Shell("systemctl show -p NRestarts criguard") }
+
+// kernelKills reads oom_kill in /proc/vmstat.
+func kernelKills() int {
+	text, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		return -1
+	}
+	_, after, _ := strings.Cut(string(text), "\noom_kill ")
+	count, _, _ := strings.Cut(after, "\n")
+	kills, err := strconv.Atoi(count)
+	if err != nil {
+		return -1
+	}
+	return kills
+}
+
+// check is the end of every scenario: the right pods are gone, all others are not, and nothing else happened.
+func (n *Node) check() {
+	if kills := kernelKills() - n.before.kernelKills; kills != n.kernelKills {
+		n.Errorf("the kernel killed %d processes for want of memory, want %d", kills, n.kernelKills)
+	}
+	if now := n.restarts(); !n.ended && now != n.before.restarts {
+		n.Errorf("criguard was restarted: %s before, %s now", n.before.restarts, now)
+	}
+	if state := n.Shell("systemctl is-active criguard containerd || true"); state != "active\nactive" {
+		n.Errorf("criguard and containerd are %s", strings.ReplaceAll(state, "\n", " and "))
+	}
+	for _, s := range n.stops() {
+		if i := slices.IndexFunc(n.pods, func(p *Pod) bool { return p.UID == s.UID }); i < 0 || !n.pods[i].stopped {
+			n.Errorf("%s was stopped, which nobody wanted: %s", s.Pod, s.Reason)
+		}
+	}
+	for _, p := range n.pods {
+		for i, c := range p.Containers {
+			processes := n.processes(c.Cgroup)
+			switch {
+			case p.stopped && len(processes) > 0:
+				n.Errorf("%s still has processes %v", p.ID(), processes)
+			case !p.stopped && !slices.Contains(processes, p.pids[i]):
+				n.Errorf("%s does not run any more", p.ID())
+			}
+		}
+	}
+	n.Until("end of all stops", func() bool { return len(n.Status().InFlight) == 0 })
+	for _, p := range n.pods {
+		if p.standing {
+			continue
+		}
+		if err := n.lab.RemovePod(n.context(), p.RunningPod); err != nil {
+			n.Errorf("%v", err)
+		}
+	}
+	left := n.remains()
+	left = slices.DeleteFunc(left, func(s string) bool { return slices.Contains(n.before.pods, s) })
+	if len(left) > 0 {
+		n.Errorf("left over: %v", left)
+	}
+}
+
+// processes are those in a cgroup; none in one that is gone.
+func (n *Node) processes(cgroup string) []int {
+	text, err := os.ReadFile(filepath.Join(n.lab.MemoryCgroupDir(cgroup), "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for field := range strings.FieldsSeq(string(text)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// remains is what there is of pods: cgroups, shims, and containers in the runtime.
+func (n *Node) remains() []string {
+	found, _ := filepath.Glob(n.lab.MemoryCgroupDir(n.lab.PodsCgroup()) + "/*/*pod*")
+	for _, list := range []string{"pgrep -a containerd-shim || true", "ctr -n k8s.io containers list -q"} {
+		found = append(found, strings.Split(n.Shell(list), "\n")...)
+	}
+	return found
+}

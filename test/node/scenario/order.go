@@ -1,0 +1,23 @@
+package scenario
+
+// Kinds of events.
+const (
+	Ready = "ready" // the agent listens
+	Said  = "said"  // a line for the report
+	Done  = "done"  // the order is carried out
+)
+
+// Order is one line to the agent: set the node up, or run a scenario on it.
+type Order struct {
+	Profile  Profile
+	Scenario string // empty: set up
+	Rebooted bool   // the scenario goes on after a reboot
+}
+
+// Event is one line from the agent.
+type Event struct {
+	Kind     string
+	Text     string   `json:",omitempty"`
+	Failures []string `json:",omitempty"`
+	Journal  string   `json:",omitempty"` // the node's last lines, if something failed
+}

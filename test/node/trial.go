@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/criguard/criguard/test/node/scenario"
+)
+
+// trial is one scenario on one profile, and what came of it.
+type trial struct {
+	scenario scenario.Scenario
+	profile  scenario.Profile
+
+	said     []string // what broke, and what criguard did
+	failures []string
+	journal  string
+	took     time.Duration
+}
+
+func (t *trial) name() string { return t.scenario.Name + "/" + t.profile.Name }
+
+// trialsOf is every scenario on each of its profiles, as far as want says so.
+func trialsOf(want func(name string) bool) []*trial {
+	var trials []*trial
+	for _, s := range scenario.All() {
+		for _, p := range s.Profiles {
+			if t := (&trial{scenario: s, profile: p}); want(t.name()) {
+				trials = append(trials, t)
+			}
+		}
+	}
+	return trials
+}
+
+// run thaws a machine and lets the scenario have it.
+func (t *trial) run(ctx context.Context, l *labs) {
+	f := l.get(ctx, t.profile)
+	if f.err != nil {
+		t.failures = []string{f.err.Error()}
+		return
+	}
+	begin := time.Now()
+	if err := t.on(ctx, l, f); err != nil {
+		t.failures = append(t.failures, err.Error())
+	}
+	t.took = time.Since(begin)
+}
+
+func (t *trial) on(ctx context.Context, l *labs, f *frozen) error {
+	dir := filepath.Join(l.dir, strings.ReplaceAll(t.name(), "/", "-"))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	m, err := startMachine(ctx, dir, t.profile, l.image, f.root, l.payload.disk, f.state)
+	if err != nil {
+		return err
+	}
+	err = m.order(scenario.Order{Profile: t.profile, Scenario: t.scenario.Name})
+	if err == nil {
+		var done scenario.Event
+		done, err = m.await(ctx, scenario.Done, t.scenario.Bound(), func(e scenario.Event) {
+			if e.Kind == scenario.Said {
+				t.said = append(t.said, e.Text)
+			}
+		})
+		t.failures, t.journal = done.Failures, done.Journal
+		if err != nil {
+			t.journal = m.logTail().Error()
+		}
+	}
+	return errors.Join(err, m.end())
+}
