@@ -23,11 +23,10 @@ var others = map[string]string{
 	"make packages":              "test/package makes those of all architectures",
 	"criguard top":               "test/top looks at it in a terminal",
 	"criguard drain --grace 30s": "test/live drains a node of its own",
-	"systemctl edit criguard":    "it opens an editor",
-	"node-problem-detector --config.custom-plugin-monitor=/config/criguard-npd.json": "package guard reads that file and runs its program",
-	"systemctl enable --now criguard":                                                inVirtualNode,
-	"systemctl reload criguard":                                                      inVirtualNode,
-	"journalctl -u criguard":                                                         inVirtualNode,
+	`criguard drain --grace 1m --reason "new kernel"`: "test/live drains a node of its own",
+	"systemctl enable --now criguard":                 inVirtualNode,
+	"systemctl reload criguard":                       inVirtualNode,
+	"journalctl -u criguard":                          inVirtualNode,
 }
 
 // inVirtualNode stands for the test on a whole node with systemd as PID 1.

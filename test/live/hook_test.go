@@ -55,7 +55,7 @@ func TestHooksDelayNoStop(t *testing.T) {
 	}
 	without, with := middle(took[false]), middle(took[true])
 	t.Logf("crossing to dead: %v without hooks, %v while they hang and flood", took[false], took[true])
-	if with > 2*without+50*time.Millisecond {
+	if with > 2*without+100*time.Millisecond {
 		t.Errorf("dead %s after the crossing while hooks hang and flood, and %s without", with, without)
 	}
 }
