@@ -19,15 +19,13 @@ const (
 
 // others are commands that this test cannot run, with who does.
 var others = map[string]string{
-	"make test":                  "runs this test",
-	"make packages":              "test/package makes those of all architectures",
-	"criguard top":               "test/top looks at it in a terminal",
-	"criguard drain --grace 30s": "test/live drains a node of its own",
-	"systemctl edit criguard":    "it opens an editor",
-	"node-problem-detector --config.custom-plugin-monitor=/config/criguard-npd.json": "package guard reads that file and runs its program",
-	"systemctl enable --now criguard":                                                inVirtualNode,
-	"systemctl reload criguard":                                                      inVirtualNode,
-	"journalctl -u criguard":                                                         inVirtualNode,
+	"make test":                       "runs this test",
+	"make packages":                   "test/package makes those of all architectures",
+	"systemctl enable --now criguard": inVirtualNode,
+	"systemctl reload criguard":       inVirtualNode,
+	"journalctl -u criguard":          inVirtualNode,
+	"systemctl edit criguard":         "opens an editor; TestUnitsAreGood has systemd read what is to be written in it",
+	"node-problem-detector --config.custom-plugin-monitor=/config/criguard-npd.json": "guard's tests run the plugin as that configuration says",
 }
 
 // inVirtualNode stands for the test on a whole node with systemd as PID 1.
@@ -41,7 +39,7 @@ func wayOf(command string) way {
 	}
 	first, _, _ := strings.Cut(command, " ")
 	switch first {
-	case "criguard", "jq", "cat":
+	case "criguard", "curl", "jq", "cat":
 		return onNode
 	case "make":
 		return inTree

@@ -15,11 +15,11 @@ import (
 // roomPackages are what a room has beside Debian's essential packages: what packages are installed with and looked at, shells,
 // formatters of man pages, and processors that this machine does not have.
 var roomPackages = []string{
-	"systemd", "jq", "lintian", "rpm", "shellcheck", "mandoc", "man-db", "groff", "bash-completion", "zsh", "fish", "qemu-user-static",
+	"systemd", "curl", "jq", "lintian", "rpm", "shellcheck", "mandoc", "man-db", "groff", "bash-completion", "zsh", "fish", "qemu-user-static",
 }
 
-// roomName changes with roomPackages ("room-2"), as an older room lacks what was added.
-const roomName = "room"
+// roomName changes with roomPackages, as an older room lacks what was added.
+const roomName = "room-2"
 
 // Room is a small Debian root in the cache directory, in which tests install packages and run programs that the machine may lack.
 // Its programs see processes of their own and no network service; whoever has it open has it alone.
