@@ -13,7 +13,7 @@ import (
 
 var (
 	iniBlock = regexp.MustCompile("(?s)```ini\n(.*?)```")
-	unitName = regexp.MustCompile(`(?m)^ *# /etc/systemd/system/(\S+\.(?:service|path|timer))`)
+	unitName = regexp.MustCompile(`(?m)^ *# /etc/systemd/system/(\S+\.(?:service|path|timer)).*$`)
 )
 
 // units are the files of a block: those that its comments name, or else a drop-in.

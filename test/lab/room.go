@@ -69,7 +69,8 @@ func inRoom(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	const enter = `mount -t proc none "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot "$0" "$@"`
 	unshare := []string{"--mount", "--pid", "--fork", "--kill-child", "--", "sh", "-ec", enter, dir, name}
 	cmd := exec.CommandContext(ctx, "unshare", append(unshare, args...)...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"}
+	// What is process 1 in there would speak to the kernel's log, were it systemd's.
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "SYSTEMD_LOG_TARGET=console"}
 	return cmd
 }
 
