@@ -19,7 +19,7 @@ type shown struct {
 }
 
 // programs are those whose mention among words is a command to run.
-var programs = []string{"criguard", "systemctl", "journalctl", "make", "apt-get", "dpkg", "rpm"}
+var programs = []string{"criguard", "systemctl", "journalctl", "make", "apt-get", "dpkg", "rpm", "curl"}
 
 var (
 	heredoc  = regexp.MustCompile(`<<'?(\w+)'?`)

@@ -60,7 +60,7 @@ func newStage(t *testing.T) *stage {
 		out, err := s.inRoom(context.Background(), `
 			! dpkg -s criguard || dpkg -P criguard
 			! rpm -q criguard || rpm -e criguard
-			rm -rf /tmp/docs /etc/criguard /var/lib/criguard /var/log/pods /usr/bin/criguard /etc/systemd/system/criguard.service \
+			rm -rf /tmp/docs /run/node /run/textfile /etc/criguard /var/lib/criguard /var/log/pods /usr/bin/criguard /etc/systemd/system/criguard.service \
 				/usr/lib/sysusers.d/criguard.conf /usr/lib/tmpfiles.d/criguard.conf
 			mkdir /tmp/docs`)
 		if err != nil {
@@ -94,17 +94,33 @@ func (s *stage) copyTree(t *testing.T) {
 }
 
 // shim calls criguard as on a node: the node's own configuration and service where none is
-// named. What goes on until it is interrupted is, after two seconds.
+// named. What goes on until it is interrupted is, after two seconds; top wants a terminal.
 const shim = `#!/bin/bash
-run=(exec)
+here=(--config %[2]s/config.toml --run-dir %[3]s)
+case " $* " in *" --config "*) here=() ;; esac
 case "$1" in
-record) run=(exec timeout --preserve-status --signal=INT 2) ;;
+record) exec timeout --preserve-status --signal=INT 2 %[1]s "$@" "${here[@]}" ;;
+top) exec script -qec "timeout --foreground --preserve-status --signal=INT 2 %[1]s $* ${here[*]}" /dev/null ;;
 esac
-case " $* " in
-*" --config "*) "${run[@]}" %[1]s "$@" ;;
-*) "${run[@]}" %[1]s "$@" --config %[2]s/config.toml --run-dir %[2]s/run ;;
-esac
+exec %[1]s "$@" "${here[@]}"
 `
+
+// quiet keeps the service from acting on what a busy machine is short of.
+const quiet = `
+[eviction.hard]
+"memory.available" = "0%"
+"nodefs.available" = "0%"
+"nodefs.inodesFree" = "0%"
+"imagefs.available" = "0%"
+"imagefs.inodesFree" = "0%"
+"pid.available" = "0%"
+[images]
+prune = "never"
+`
+
+// nodeRun is the directory of the node's service in the room, where a purge of the package
+// does not take it away.
+const nodeRun = "/run/node"
 
 // trace is what TRACE stands for among words.
 const trace = `{"at":"0s","signals":{"memory.available":{"available":"2Gi","capacity":"4Gi"}}}` + "\n"
@@ -125,16 +141,20 @@ func (s *stage) startNode(t *testing.T) {
 	s.work = t.TempDir()
 	bin := filepath.Join(s.work, "bin")
 	binary := filepath.Join(bin, "criguard.real")
-	config := fmt.Sprintf("mode = \"observe\"\n[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n",
-		node.Endpoint(), node.KubeletRoot(), node.PodLogDir(), node.PodsCgroup())
-	// jq is the room's, and reads the file that is its last argument.
+	config := fmt.Sprintf("[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n",
+		node.Endpoint(), node.KubeletRoot(), node.PodLogDir(), node.PodsCgroup()) + quiet
+	// curl and jq are the room's, in which the service's directory is; jq reads the file that
+	// is its last argument.
 	jq := fmt.Sprintf("#!/bin/bash\nexec chroot %s jq \"${@:1:$#-1}\" <\"${!#}\"\n", s.room.Path("/"))
+	curl := fmt.Sprintf("#!/bin/sh\nexec chroot %s curl --fail \"$@\"\n", s.room.Path("/"))
+	runDir := s.room.Path(nodeRun)
 	if err := errors.Join(
-		os.MkdirAll(bin, 0o755), os.Mkdir(filepath.Join(s.work, "run"), 0o755),
+		os.MkdirAll(bin, 0o755), os.Mkdir(runDir, 0o755), os.Mkdir(s.room.Path("/run/textfile"), 0o755),
 		os.WriteFile(filepath.Join(s.work, "config.toml"), []byte(config), 0o600),
 		os.WriteFile(filepath.Join(s.work, "try.toml"), []byte("[eviction.hard]\n\"memory.available\" = \"1Gi\"\n"), 0o600),
 		os.WriteFile(filepath.Join(s.work, "leak.jsonl"), []byte(trace), 0o600),
-		os.WriteFile(filepath.Join(bin, "criguard"), fmt.Appendf(nil, shim, binary, s.work), 0o755),
+		os.WriteFile(filepath.Join(bin, "criguard"), fmt.Appendf(nil, shim, binary, s.work, runDir), 0o755),
+		os.WriteFile(filepath.Join(bin, "curl"), []byte(curl), 0o755),
 		os.WriteFile(filepath.Join(bin, "jq"), []byte(jq), 0o755),
 	); err != nil {
 		t.Fatal(err)
@@ -155,7 +175,7 @@ func (s *stage) startNode(t *testing.T) {
 		}
 	})
 	s.done["criguard run"] = true
-	socket := filepath.Join(s.work, "run", "criguard.sock")
+	socket := filepath.Join(runDir, "criguard.sock")
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {
 			return
@@ -227,12 +247,7 @@ func (s *stage) inRoom(ctx context.Context, command string) (string, error) {
 
 // onNode lets exit code 1 be, which says that there is something to look at.
 func (s *stage) onNode(ctx context.Context, command string) (string, error) {
-	if strings.Contains(command, "/run/textfile/") { // node_exporter's directory
-		if err := os.MkdirAll(filepath.Join(s.work, "textfile"), 0o755); err != nil {
-			return "", err
-		}
-		command = strings.ReplaceAll(command, "/run/textfile/", s.work+"/textfile/")
-	}
+	command = strings.NewReplacer("/run/textfile", s.room.Path("/run/textfile"), "/run/criguard", nodeRun).Replace(command)
 	cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-ec", command)
 	cmd.Dir = s.work
 	cmd.Env = append(os.Environ(), "PATH="+s.path)

@@ -21,12 +21,14 @@ const (
 var others = map[string]string{
 	"make test":                  "runs this test",
 	"make packages":              "test/package makes those of all architectures",
-	"criguard top":               "test/top looks at it in a terminal",
+	"criguard top":               "test/live looks at it in a terminal",
 	"criguard drain --grace 30s": "test/live drains a node of its own",
 	`criguard drain --grace 1m --reason "new kernel"`: "test/live drains a node of its own",
 	"systemctl enable --now criguard":                 inVirtualNode,
 	"systemctl reload criguard":                       inVirtualNode,
 	"journalctl -u criguard":                          inVirtualNode,
+	"systemctl edit criguard":                         "opens an editor; TestUnitsAreGood has systemd read what is to be written in it",
+	"node-problem-detector --config.custom-plugin-monitor=/config/criguard-npd.json": "guard's tests run the plugin as that configuration says",
 }
 
 // inVirtualNode stands for the test on a whole node with systemd as PID 1.
@@ -40,7 +42,7 @@ func wayOf(command string) way {
 	}
 	first, _, _ := strings.Cut(command, " ")
 	switch first {
-	case "criguard", "jq", "cat":
+	case "criguard", "curl", "jq", "cat":
 		return onNode
 	case "make":
 		return inTree

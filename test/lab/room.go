@@ -15,11 +15,11 @@ import (
 // roomPackages are what a room has beside Debian's essential packages: what packages are installed with and looked at, shells,
 // formatters of man pages, and processors that this machine does not have.
 var roomPackages = []string{
-	"systemd", "jq", "lintian", "rpm", "shellcheck", "mandoc", "man-db", "groff", "bash-completion", "zsh", "fish", "qemu-user-static",
+	"systemd", "curl", "jq", "lintian", "rpm", "shellcheck", "mandoc", "man-db", "groff", "bash-completion", "zsh", "fish", "qemu-user-static",
 }
 
-// roomName changes with roomPackages ("room-2"), as an older room lacks what was added.
-const roomName = "room"
+// roomName changes with roomPackages, as an older room lacks what was added.
+const roomName = "room-2"
 
 // Room is a small Debian root in the cache directory, in which tests install packages and run programs that the machine may lack.
 // Its programs see processes of their own and no network service; whoever has it open has it alone.
@@ -69,7 +69,8 @@ func inRoom(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	const enter = `mount -t proc none "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot "$0" "$@"`
 	unshare := []string{"--mount", "--pid", "--fork", "--kill-child", "--", "sh", "-ec", enter, dir, name}
 	cmd := exec.CommandContext(ctx, "unshare", append(unshare, args...)...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"}
+	// What is process 1 in there would speak to the kernel's log, were it systemd's.
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "SYSTEMD_LOG_TARGET=console"}
 	return cmd
 }
 

@@ -1,0 +1,89 @@
+package docs_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/criguard/criguard/test/lab"
+)
+
+var (
+	iniBlock = regexp.MustCompile("(?s)```ini\n(.*?)```")
+	unitName = regexp.MustCompile(`(?m)^ *# /etc/systemd/system/(\S+\.(?:service|path|timer)).*$`)
+)
+
+// units are the files of a block: those that its comments name, or else a drop-in.
+func units(block string) map[string]string {
+	names := unitName.FindAllStringSubmatchIndex(block, -1)
+	if names == nil {
+		return map[string]string{"criguard.service.d/docs.conf": block}
+	}
+	files := map[string]string{}
+	for i, m := range names {
+		end := len(block)
+		if i+1 < len(names) {
+			end = names[i+1][0]
+		}
+		files[block[m[2]:m[3]]] = block[m[1]:end]
+	}
+	return files
+}
+
+// Every unit and every drop-in that a document shows is one that systemd takes.
+func TestUnitsAreGood(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	room, err := lab.OpenRoom(t.Context(), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer room.Close()
+	unit, err := os.ReadFile(filepath.Join(root, "systemd/criguard.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := "/tmp/units"
+	defer os.RemoveAll(room.Path(dir))
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range iniBlock.FindAllStringSubmatch(string(text), -1) {
+			files := units(m[1])
+			files["criguard.service"] = strings.Replace(string(unit), "/usr/bin/criguard ", "/usr/bin/true ", 1)
+			verify := []string{"verify", "--man=no"}
+			if err := os.RemoveAll(room.Path(dir)); err != nil {
+				t.Fatal(err)
+			}
+			for file, text := range files {
+				path := room.Path(filepath.Join(dir, file))
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+				if !strings.HasSuffix(file, ".conf") {
+					verify = append(verify, filepath.Join(dir, file))
+				}
+			}
+			out, err := room.Command(t.Context(), "systemd-analyze", verify...).CombinedOutput()
+			if err != nil || strings.Contains(string(out), dir) {
+				t.Errorf("%s: %v\n%s\n%s", name, err, out, m[1])
+			}
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	got := units("# /etc/systemd/system/a.path\n[Path]\n\n# /etc/systemd/system/a.service, in words\n[Service]\n")
+	if len(got) != 2 || got["a.path"] != "\n[Path]\n\n" || !strings.HasSuffix(got["a.service"], "[Service]\n") {
+		t.Errorf("%q", got)
+	}
+	if got := units("[Service]\n"); got["criguard.service.d/docs.conf"] == "" {
+		t.Errorf("%q", got)
+	}
+}
