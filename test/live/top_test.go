@@ -85,7 +85,10 @@ func TestTop(t *testing.T) {
 	wide := s.shows("REQUEST", "HARD", "SOFT", "922Mi", "LAST PASSES that did something", "PODS for pid.available")
 	fits(t, wide, 120, 40)
 	s.resize("40", "10")
-	s.until("the small screen", func() bool { text := s.text(); return strings.Contains(text, "▸") && !strings.Contains(text, "LAST PASSES") })
+	s.until("the small screen", func() bool {
+		text := s.text()
+		return strings.Contains(text, "▸") && !strings.Contains(text, "LAST PASSES")
+	})
 	fits(t, s.text(), 40, 10)
 	s.resize("80", "24")
 	s.shows("LAST PASSES that did something", "q quit")
