@@ -21,7 +21,7 @@ const (
 var others = map[string]string{
 	"make test":                  "runs this test",
 	"make packages":              "test/package makes those of all architectures",
-	"criguard top":               "test/top looks at it in a terminal",
+	"criguard top":               "test/live looks at it in a terminal",
 	"criguard drain --grace 30s": "test/live drains a node of its own",
 	"systemctl edit criguard":    "it opens an editor",
 	"node-problem-detector --config.custom-plugin-monitor=/config/criguard-npd.json": "package guard reads that file and runs its program",
