@@ -35,6 +35,9 @@ func install(ctx context.Context) error {
 		return err
 	}
 	say("%s", promtool)
+	if _, err := lab.Tmux(ctx, say); err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
 		return nil
 	}

@@ -35,7 +35,7 @@ func (v *view) who() Line {
 	r := v.row()
 	clock, style := v.now.Format("15:04:05"), Plain
 	if v.paused {
-		clock, style = "PAUSED, "+age(v.now.Sub(v.statusAt))+" old", Warn
+		clock, style = "VIEW PAUSED, "+age(v.now.Sub(v.statusAt))+" old", Warn
 	}
 	room := r.left - len(clock) - 1
 	if room < minWidth {
@@ -128,6 +128,12 @@ func (v *view) notices() []Span {
 	for _, a := range st.Alarms {
 		add(Bad, "ALARM", a)
 	}
+	if p := st.Orders.Pause; p != nil {
+		add(Warn, "PAUSED", order(fmt.Sprintf("for another %s, by uid %d", age(st.PausedFor), p.By.UID), p.Reason))
+	}
+	if d := st.Orders.Drain; d != nil {
+		add(Warn, "DRAINED", order(fmt.Sprintf("until undrain, by uid %d", d.By.UID), d.Reason))
+	}
 	for _, f := range st.InFlight {
 		add(Warn, "stopping", f)
 	}
@@ -144,4 +150,12 @@ func (v *view) notices() []Span {
 		add(Warn, "warning", w)
 	}
 	return all
+}
+
+// order is what someone has ordered, and why.
+func order(what, why string) string {
+	if why != "" {
+		what += ": " + why
+	}
+	return what
 }

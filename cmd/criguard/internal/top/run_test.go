@@ -212,7 +212,7 @@ func TestRunPauses(t *testing.T) {
 		if n, ranked := s.asked(); n != 0 || len(ranked) != 0 {
 			t.Errorf("asked %d and %d times while paused", n, len(ranked))
 		}
-		if screen := p.take(); !strings.Contains(screen, "PAUSED, 12s old") {
+		if screen := p.take(); !strings.Contains(screen, "VIEW PAUSED, 12s old") {
 			t.Errorf("shows %q", screen)
 		}
 		p.keys <- KeyDown // the signal can be changed nevertheless

@@ -37,6 +37,8 @@ func TestView(t *testing.T) {
 	help.Press('?')
 	paused := leaking()
 	paused.Press('p')
+	ordered := NewModel(Options{Interval: time.Second}, withOrders(), noon())
+	ordered.Rank(policy.MemoryAvailable, guard.Ranking{}, nil, noon())
 	scrolled := crowded()
 	scrolled.Press(KeyPageDown)
 	for _, test := range []struct {
@@ -54,6 +56,7 @@ func TestView(t *testing.T) {
 		{"direct-80x24", direct, 80, 24, 0},
 		{"help-80x24", help, 80, 24, 0},
 		{"paused-60x16", paused, 60, 16, 90 * time.Second},
+		{"ordered-80x24", ordered, 80, 24, 0},
 		{"crowded-80x24", scrolled, 80, 24, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -72,10 +75,19 @@ func withoutService() guard.Status {
 	return st
 }
 
+// withOrders is a service that was paused, on a node that is drained.
+func withOrders() guard.Status {
+	st := pressed(3 * gi)
+	st.Conditions, st.Held = nil, ""
+	st.PausedFor = 12 * time.Minute
+	st.Orders = guard.Orders{Pause: &guard.Pause{Reason: "disk is replaced"}, Drain: &guard.Drain{By: guard.Peer{UID: 1000}}}
+	return st
+}
+
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -166,6 +178,7 @@ func hostile(s string) *Model {
 	m := leaking()
 	st := pressed(100)
 	st.Version, st.Mode, st.ConfigNote, st.Held, st.HeldBy = s, s, s, s, s
+	st.Orders = guard.Orders{Pause: &guard.Pause{Reason: s}, Drain: &guard.Drain{Reason: s}}
 	st.Alarms, st.Warnings, st.InFlight, st.Conditions = []string{s, s}, []string{s}, []string{s}, []string{s}
 	st.Runtime = guard.RuntimeStatus{Name: s, Version: s, Error: s, Endpoint: s, Up: len(s)%2 == 0}
 	st.Signals[0].Status, st.Signals[0].Error = s, s
