@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,15 +11,31 @@ import (
 
 func newCheck(o *options) *cobra.Command {
 	var quiet, showOrigin bool
+	var kubelet string
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration and print it with every default filled in",
 		Long: `Check a configuration file (by default the one the service reads, with its
 drop-ins) and print it with every default filled in. Every mistake in every file
 is named at once, with its key, its value and the rule; exit code 2 says that
-there is one.`,
+there is one.
+
+With --from-kubelet it reads a kubelet's configuration instead, with --config-dir the
+kubelet's drop-ins (*.conf) over it, and prints the TOML that means the same.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			out := cmd.OutOrStdout()
+			if kubelet != "" {
+				if len(args) > 0 || o.config != "" {
+					return errors.New("--from-kubelet names the file; leave the other one out")
+				}
+				text, err := guard.FromKubelet(kubelet, o.dropIns...)
+				if err != nil {
+					return &codeError{exitUsage, err, "the lines are those of the kubelet's configuration"}
+				}
+				fmt.Fprint(out, text)
+				return nil
+			}
 			path := o.config
 			if len(args) == 1 {
 				path = args[0]
@@ -30,7 +47,6 @@ there is one.`,
 			for _, note := range cfg.Notes() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
 			}
-			out := cmd.OutOrStdout()
 			switch {
 			case quiet:
 			case o.output == "json":
@@ -45,6 +61,10 @@ there is one.`,
 	}
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing when the configuration is good")
 	cmd.Flags().BoolVar(&showOrigin, "show-origin", false, "say of each key in which file and line it is set")
+	cmd.Flags().StringVar(&kubelet, "from-kubelet", "", "print what a kubelet's configuration means here, as of /var/lib/kubelet/config.yaml")
 	o.outputFlag(cmd)
+	for _, other := range []string{"quiet", "show-origin", "output"} {
+		cmd.MarkFlagsMutuallyExclusive("from-kubelet", other)
+	}
 	return cmd
 }
