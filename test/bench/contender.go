@@ -17,7 +17,7 @@ type contender interface {
 	available() (int64, error)
 	// arm returns once the guard acts on less than so many bytes.
 	arm(ctx context.Context, level int64) error
-	// disarm makes the guard leave memory alone again, once what it did is settled.
+	// disarm makes the guard leave memory alone again; what it did is settled then.
 	disarm(ctx context.Context) error
 	// blamed tells whom the guard says that it stopped since it was armed; "" where it
 	// does not say.

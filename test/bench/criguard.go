@@ -196,10 +196,10 @@ func (g *criguard) set(ctx context.Context, level int64) error {
 }
 
 func (g *criguard) disarm(ctx context.Context) error {
-	if err := g.until(ctx, "the stop to settle", func(st *guard.Status) bool { return len(st.InFlight) == 0 }); err != nil {
+	if err := g.set(ctx, 0); err != nil {
 		return err
 	}
-	return g.set(ctx, 0)
+	return g.until(ctx, "the stop to settle", func(st *guard.Status) bool { return len(st.InFlight) == 0 })
 }
 
 func (g *criguard) blamed(ctx context.Context, _ *hog) (string, error) {

@@ -81,6 +81,9 @@ func (b *bench) tryAll(ctx context.Context, c contender, row *latency, tries int
 				return errors.Join(fmt.Errorf("%s at %.0f MiB/s: try failed", c.name(), row.Rate), err)
 			}
 			row.Spoiled++
+			if err := b.mend(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	row.finish()
@@ -113,7 +116,7 @@ func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate flo
 	if err := c.prepare(ctx, h); err != nil {
 		return try{}, err
 	}
-	others, err := b.watchBystanders(h.pid)
+	others, err := b.watchBystanders(h.pod)
 	if err != nil {
 		return try{}, err
 	}
@@ -139,7 +142,7 @@ func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate flo
 		return try{}, errors.Join(err, end())
 	}
 	s, err := watch(ctx, h, level, c.available)
-	if err := errors.Join(err, end()); err != nil {
+	if err := errors.Join(err, end(), c.disarm(ctx)); err != nil {
 		return try{}, err
 	}
 	if in.begin != nil {
@@ -161,9 +164,8 @@ func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate flo
 	if !t.right && !t.spoiled {
 		b.say("  WRONG: %d bystanders ended; %s blames %q, the hog is bench/%s", ended, c.name(), blamed, h.pod.Name)
 	}
-	if ended > 0 {
-		// The guard must let go before anything is started again.
-		return t, errors.Join(c.disarm(ctx), b.mend(ctx))
+	if ended > 0 && !t.spoiled {
+		return t, b.mend(ctx)
 	}
 	return t, nil
 }

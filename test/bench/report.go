@@ -68,8 +68,8 @@ func (l *latency) finish() {
 }
 
 func (l *latency) line() string {
-	return fmt.Sprintf("dead after %s ms (median / p99), grew for the last time after %s ms, wrong %d, spoiled %d",
-		l.Dead, l.Killed, l.Wrong, l.Spoiled)
+	return fmt.Sprintf("grew for the last time after %s ms (median / p99), level kept again after %s, dead after %s; wrong %d, spoiled %d",
+		l.Killed, l.Relieved, l.Dead, l.Wrong, l.Spoiled)
 }
 
 func newReport() *report {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,10 +129,14 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// processes lists every process below the cgroup of all pods.
-func (b *bench) processes() ([]int, error) {
+// processes lists every process below the cgroup of all pods, but for those of one pod.
+func (b *bench) processes(but *lab.RunningPod) ([]int, error) {
 	var pids []int
+	skip := b.lab.MemoryCgroupDir(but.CgroupParent)
 	err := filepath.WalkDir(b.lab.MemoryCgroupDir(b.lab.PodsCgroup()), func(path string, entry os.DirEntry, err error) error {
+		if path == skip {
+			return fs.SkipDir
+		}
 		if err != nil || entry.Name() != "cgroup.procs" {
 			return nil //nolint:nilerr // a cgroup that went away holds nobody
 		}
@@ -150,16 +155,13 @@ func (b *bench) processes() ([]int, error) {
 // bystanders are the processes that no guard may end.
 type bystanders []int // pidfds
 
-func (b *bench) watchBystanders(but int) (bystanders, error) {
-	pids, err := b.processes()
+func (b *bench) watchBystanders(but *lab.RunningPod) (bystanders, error) {
+	pids, err := b.processes(but)
 	if err != nil {
 		return nil, err
 	}
 	var fds bystanders
 	for _, pid := range pids {
-		if pid == but {
-			continue
-		}
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
 			fds.close()

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Few figures: the p99 is the largest, the median of an even number lies between.
+func TestSpread(t *testing.T) {
+	var s spread
+	for _, d := range []time.Duration{4, 1, 3, 2} {
+		s.addTime(d * time.Millisecond)
+	}
+	s.finish()
+	if s.Median != 2.5 || s.P99 != 4 || s.Min != 1 || s.Max != 4 || s.N != 4 {
+		t.Errorf("%+v, want median 2.5, p99 4, min 1, max 4 of 4", s)
+	}
+	s = spread{}
+	for i := range 200 {
+		s.add(float64(i + 1))
+	}
+	if s.finish(); s.P99 != 198 {
+		t.Errorf("p99 of 1 to 200 is %v, want 198", s.P99)
+	}
+}
+
+// The crossing lies between two samples, nearer to the one that is less far off.
+func TestBetween(t *testing.T) {
+	for _, c := range []struct {
+		from, to     time.Duration
+		above, below int64
+		want         time.Duration
+	}{
+		{1000, 2000, 50, 50, 1500},
+		{1000, 2000, 10, 90, 1100},
+		{1000, 2000, 0, 7, 1000},
+		{0, 2000, -90, 90, 2000}, // below from the first sample on
+	} {
+		if got := between(c.from, c.to, c.above, c.below); got != c.want {
+			t.Errorf("between(%d, %d, %d, %d) = %d, want %d", c.from, c.to, c.above, c.below, got, c.want)
+		}
+	}
+}
+
+// Each goal is missed by the figures that miss it, and by no others.
+func TestJudge(t *testing.T) {
+	good := func() *report {
+		return &report{
+			Latency: []latency{
+				{Guard: ours, Rate: goalRate, Dead: spread{Median: 10, P99: 30, N: 10}},
+				{Guard: "earlyoom", Rate: goalRate, Dead: spread{Median: 50, P99: 90, N: 10}, Wrong: 1},
+			},
+			Runtimes: []latency{{Guard: ours, Case: "stopped", Dead: spread{Max: 90}}},
+			Idle:     &idleCost{CPUPercent: 0.05, ResidentMiB: 18},
+			Passes:   []passCost{{Kind: "pressed", Sandboxes: 110, Each: 10}, {Kind: "pressed", Sandboxes: 1000, Each: 15}},
+			Breaches: &endurance{Breaches: 50},
+		}
+	}
+	for what, spoil := range map[string]func(*report){
+		"":                func(*report) {},
+		"hog dead":        func(r *report) { r.Latency[0].Dead.Median = 16 },
+		"(p99)":           func(r *report) { r.Latency[0].Dead.P99 = 41 },
+		"right victim":    func(r *report) { r.Latency[0].Wrong = 1 },
+		"times as fast":   func(r *report) { r.Latency[1].Dead.Median = 29 },
+		"within 100 ms":   func(r *report) { r.Runtimes[0].Dead.Max = 101 },
+		"% of a core":     func(r *report) { r.Idle.CPUPercent = 0.11 },
+		"nothing written": func(r *report) { r.Idle.Written = 4096 },
+		"MiB resident":    func(r *report) { r.Idle.ResidentMiB = 20.1 },
+		"per sandbox":     func(r *report) { r.Passes[1].Each = 21 },
+		"in a row":        func(r *report) { r.Breaches.Leaks = []string{"threads"} },
+	} {
+		r := good()
+		spoil(r)
+		r.finish()
+		var missed []string
+		for _, g := range r.Goals {
+			if !g.Met {
+				missed = append(missed, g.Name)
+			}
+		}
+		if what == "" && len(missed) == 0 {
+			continue
+		}
+		if len(missed) != 1 || !strings.Contains(missed[0], what) || what == "" {
+			t.Errorf("missed %q, want the one with %q", missed, what)
+		}
+	}
+}
+
+// What a guard holds more of at the end than early on leaks.
+func TestEndurance(t *testing.T) {
+	early := holdings{Shims: 110, Descriptors: 400, Threads: 9, Goroutines: 20, AnonMiB: 9}
+	e := endurance{Early: early, Late: early}
+	if e.judge(110); len(e.Leaks) > 0 {
+		t.Errorf("leaks %q where nothing grew", e.Leaks)
+	}
+	e.Late = holdings{Shims: 111, Descriptors: 401, Threads: 10, Goroutines: 21, AnonMiB: 12}
+	if e.judge(110); len(e.Leaks) != 5 {
+		t.Errorf("leaks %q, want five", e.Leaks)
+	}
+}
+
+// The lines that `go test -bench` prints are understood.
+func TestBenchLine(t *testing.T) {
+	m := benchLine.FindStringSubmatch("goos: linux\nBenchmarkPass/pressed/110-2         \t    3000\t   1834605 ns/op\t  171055 B/op\t     902 allocs/op\n")
+	if m == nil || m[1] != "pressed" || m[2] != "110" || m[3] != "1834605" || m[4] != "902" {
+		t.Errorf("got %q", m)
+	}
+}
