@@ -11,12 +11,13 @@ type MemInfo struct {
 	Total, Free, Available int64
 	InactiveFile           int64 // page cache that was not used lately
 	SwapTotal, SwapFree    int64 // zram counts as swap
+	Kernel                 int64 // the kernel's own that it cannot give back: slabs, stacks, page tables, per-CPU data; 0 if not said
 }
 
 // parseMemInfo reads lines of "Key:   123 kB" (proc(5)). Lines that are unknown or
 // malformed are skipped.
 func parseMemInfo(b []byte) MemInfo {
-	m := MemInfo{-1, -1, -1, -1, -1, -1}
+	m := MemInfo{-1, -1, -1, -1, -1, -1, 0}
 	for len(b) > 0 {
 		var line []byte
 		line, b = cutLine(b)
@@ -25,6 +26,7 @@ func parseMemInfo(b []byte) MemInfo {
 			continue
 		}
 		var to *int64
+		var part int64
 		switch string(line[:colon]) {
 		case "MemTotal":
 			to = &m.Total
@@ -38,11 +40,14 @@ func parseMemInfo(b []byte) MemInfo {
 			to = &m.SwapTotal
 		case "SwapFree":
 			to = &m.SwapFree
+		case "SUnreclaim", "KernelStack", "PageTables", "SecPageTables", "Percpu":
+			to = &part
 		default:
 			continue
 		}
 		if n := parseNumber(bytes.TrimLeft(line[colon+1:], " \t")); n >= 0 && n <= math.MaxInt64>>10 {
 			*to = n << 10
+			m.Kernel = max(m.Kernel, m.Kernel+part) // a sum beyond all memory cannot be true
 		}
 	}
 	return m

@@ -7,13 +7,15 @@ import "fmt"
 // What the usage counts depends on where it comes from. Of a v1 cgroup it is
 // usage_in_bytes, of a v2 one memory.current: anonymous memory, page cache and the
 // kernel memory charged to it. Of the v1 root it is usage_in_bytes, too, but there
-// the kernel adds up the node's page cache and anonymous memory alone, without
-// its own. The v2 root has no such file, and the usage is MemTotal − MemFree, with
+// the kernel adds up the node's page cache and anonymous memory alone; what it uses
+// itself and cannot give back is added, or a node of 1 GiB would run out of memory
+// with 100 MiB of it seemingly available. The v2 root has no such file, and the usage is MemTotal − MemFree, with
 // everything the kernel itself uses; its inactive file pages are meminfo's.
 type Memory struct {
 	Usage        int64
 	InactiveFile int64 // part of the usage: page cache that was not used lately
 	Limit        int64 // −1 = none
+	Uncharged    int64 // part of the usage that the cgroup's own counter, and so its thresholds, leave out
 }
 
 // WorkingSet is the usage without the page cache that was not used lately, never

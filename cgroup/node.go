@@ -117,7 +117,14 @@ func (n *Node) Memory() (Memory, error) {
 		return Memory{}, unsupported("read root memory cgroup", "the memory controller (cgroup_enable=memory)")
 	}
 	m, _, err := readMemory(n.rootUsage, n.rootStat, n.names.inactive, &n.buf)
-	return m, err
+	if err != nil {
+		return Memory{}, err
+	}
+	if info, err := n.MemInfo(); err == nil {
+		m.Uncharged = info.Kernel
+		m.Usage += info.Kernel
+	}
+	return m, nil
 }
 
 // PodsMemory reads the memory of the pods cgroup and its limit. It may come and

@@ -44,7 +44,7 @@ func TestParseLimit(t *testing.T) {
 }
 
 func TestParseMemInfo(t *testing.T) {
-	absent := MemInfo{-1, -1, -1, -1, -1, -1}
+	absent := MemInfo{-1, -1, -1, -1, -1, -1, 0}
 	with := func(set func(*MemInfo)) MemInfo {
 		m := absent
 		set(&m)
@@ -56,7 +56,7 @@ func TestParseMemInfo(t *testing.T) {
 	}{
 		"whole": {
 			"MemTotal:  4028416 kB\nMemFree: 512000 kB\nMemAvailable: 2097152 kB\nActive(file): 1 kB\nInactive(file): 1048576 kB\nSwapTotal: 4 kB\nSwapFree: 0 kB\n",
-			MemInfo{4028416 << 10, 512000 << 10, 2097152 << 10, 1048576 << 10, 4 << 10, 0},
+			MemInfo{4028416 << 10, 512000 << 10, 2097152 << 10, 1048576 << 10, 4 << 10, 0, 0},
 		},
 		"before linux 3.14 there is no MemAvailable": {
 			"MemTotal: 8 kB\nMemFree: 4 kB\n", with(func(m *MemInfo) { m.Total, m.Free = 8<<10, 4<<10 }),

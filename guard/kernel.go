@@ -227,7 +227,7 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
 		switch t.Signal {
 		case policy.MemoryAvailable:
 			if l, ok := policy.TriggerLevel(o.Capacity, value, k.last.root.Usage, k.last.root.WorkingSet()); ok {
-				root = append(root, l)
+				root = append(root, max(l-k.last.root.Uncharged, 0))
 			}
 		case policy.AllocatableMemoryAvailable:
 			if l, ok := policy.TriggerLevel(o.Capacity, value, k.last.pods.Usage, k.last.pods.WorkingSet()); ok {

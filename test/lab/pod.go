@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -219,6 +220,9 @@ func (l *Lab) RemovePod(ctx context.Context, pod *RunningPod) error {
 		return fmt.Errorf("remove pod %s: %w", pod.Name, err)
 	}
 	err := errors.Join(os.RemoveAll(pod.LogDirectory), os.RemoveAll(filepath.Join(l.KubeletRoot(), "pods", pod.UID)))
+	if !pod.Bare && l.systemd {
+		err = errors.Join(err, run(exec.CommandContext(ctx, "systemctl", "stop", filepath.Base(pod.CgroupParent))))
+	}
 	if !pod.Bare && !l.systemd {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()

@@ -47,13 +47,15 @@ LimitMEMLOCK=infinity
 Environment=GOMEMLIMIT=24MiB
 Slice=-.slice
 `,
-		"etc/systemd/system/multi-user.target.wants/agent.service":    "-> ../agent.service",
-		"etc/systemd/system/serial-getty@ttyS0.service":               "-> /dev/null",
-		"etc/systemd/system/getty@.service":                           "-> /dev/null",
-		"etc/systemd/system/multi-user.target.wants/earlyoom.service": "",
-		"etc/systemd/system/sockets.target.wants/systemd-oomd.socket": "",
-		"etc/systemd/system/default.target":                           "-> /usr/lib/systemd/system/multi-user.target",
-		"etc/systemd/journald.conf.d/volatile.conf":                   "[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n",
+		"etc/systemd/system/multi-user.target.wants/agent.service":        "-> ../agent.service",
+		"etc/systemd/system/serial-getty@ttyS0.service":                   "-> /dev/null",
+		"etc/systemd/system/getty@.service":                               "-> /dev/null",
+		"etc/systemd/system/multi-user.target.wants/earlyoom.service":     "",
+		"etc/systemd/system/sockets.target.wants/systemd-oomd.socket":     "",
+		"etc/systemd/system/multi-user.target.wants/systemd-oomd.service": "",
+		"etc/systemd/system/dbus-org.freedesktop.oom1.service":            "",
+		"etc/systemd/system/default.target":                               "-> /usr/lib/systemd/system/multi-user.target",
+		"etc/systemd/journald.conf.d/volatile.conf":                       "[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n",
 	}
 	for _, timer := range []string{"apt-daily", "apt-daily-upgrade", "dpkg-db-backup", "e2scrub_all", "fstrim", "systemd-tmpfiles-clean"} {
 		files["etc/systemd/system/"+timer+".timer"] = "-> /dev/null"
@@ -63,7 +65,7 @@ Slice=-.slice
 		Packages: strings.Fields("systemd systemd-sysv containerd runc iproute2 linux-image-cloud-amd64 udev procps kmod dbus e2fsprogs" +
 			" earlyoom systemd-oomd"),
 		Size:   "1G",
-		Inodes: 32768,
+		Inodes: 20480,
 		Remove: strings.Fields("usr/share/doc usr/share/man usr/share/locale var/cache/apt var/lib/apt/lists"),
 		Files:  files,
 	}

@@ -65,6 +65,9 @@ func (n *Node) carry() {
 		n.before = n.tally()
 		return
 	}
+	if n.Rebooted {
+		n.before = n.tally()
+	}
 	s, ok := Find(n.order.Scenario)
 	if !ok {
 		n.Fatalf("no scenario %q", n.order.Scenario)

@@ -66,17 +66,24 @@ func (n *Node) check() {
 	}
 	n.Until("end of all stops", func() bool { return len(n.Status().InFlight) == 0 })
 	for _, p := range n.pods {
-		if p.standing {
-			continue
-		}
-		if err := n.lab.RemovePod(n.context(), p.RunningPod); err != nil {
-			n.Errorf("%v", err)
+		if !p.standing && !p.removed {
+			n.remove(p)
 		}
 	}
 	left := n.remains()
 	left = slices.DeleteFunc(left, func(s string) bool { return slices.Contains(n.before.pods, s) })
 	if len(left) > 0 {
 		n.Errorf("left over: %v", left)
+	}
+}
+
+// remove removes a pod, as a kubelet does for one that was evicted and deleted.
+func (n *Node) remove(p *Pod) {
+	p.removed = true
+	// A runtime that was hurt may want to be asked again.
+	var err error
+	if poll("", patience, func() bool { err = n.lab.RemovePod(n.context(), p.RunningPod); return err == nil }) != nil {
+		n.Errorf("%v", err)
 	}
 }
 

@@ -1,32 +1,100 @@
 package scenario
 
 import (
+	"fmt"
+	"time"
+
+	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// memory is about pods that leak.
+// memory is about memory that runs out.
 func memory() []Scenario {
 	return []Scenario{
 		{
 			Name: "leak-fast", What: "a BestEffort pod takes memory as fast as it can: it is stopped, nobody else",
 			Profiles: []Profile{V2, V1, V2Small, V1Small, V2New, V1New},
-			Run:      func(n *Node) { leak(n, "0") },
+			Run:      func(n *Node) { leak(n, lab.PodSpec{Name: "leaky"}, "0") },
 		},
 		{
 			Name: "leak-slow", What: "a BestEffort pod leaks 50 MiB a second: it is stopped, nobody else",
 			Profiles: []Profile{V2, V1, V2Small, V1Small},
-			Run:      func(n *Node) { leak(n, "50") },
+			Run:      func(n *Node) { leak(n, lab.PodSpec{Name: "leaky"}, "50") },
+		},
+		{
+			Name: "leak-burstable", What: "a Burstable pod leaks beside a Guaranteed one: it goes first, though BestEffort ones are there",
+			Profiles: []Profile{V2, V1},
+			Run:      func(n *Node) { leak(n, lab.PodSpec{Name: "leaky", MemoryRequest: 64 << 20}, "200") },
+		},
+		{
+			Name: "leak-twenty", What: "twenty pods, one after the other, take memory as fast as they can: twenty stops before the kernel's killer",
+			Profiles: []Profile{V2}, Limit: 8 * time.Minute,
+			Run: twenty,
+		},
+		{
+			Name: "leak-outside", What: "memory goes to no pod: no more are stopped than the breaker allows, and it is said",
+			Profiles: []Profile{V2, V1},
+			Run:      outside,
+		},
+		{
+			Name: "zram", What: "a pod fills compressed swap: it is stopped for swap.available",
+			Profiles: []Profile{V2},
+			Run:      zram,
 		},
 	}
 }
 
 // leak lets one pod take more than there is, at so many MiB a second.
-func leak(n *Node, rate string) {
-	leaky := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-rate", rate)
-	n.Stopped(leaky, policy.MemoryAvailable, "hard")
+func leak(n *Node, spec lab.PodSpec, rate string) {
+	leaky := n.Run(spec, "hog", "-mib", "4096", "-rate", rate)
+	n.relieved(leaky)
+}
+
+// relieved waits for a hard stop for memory, and for memory to be back.
+func (n *Node) relieved(leaky *Pod) {
+	n.Stopped(leaky, "hard", policy.MemoryAvailable)
 	if !n.Condition("MemoryPressure") {
 		n.Errorf("no MemoryPressure after a stop for memory")
 	}
-	n.Until("memory to be back", func() bool { return n.Available(policy.MemoryAvailable) > 200<<20 })
+	n.Until("memory to be back", func() bool { return n.Available(policy.MemoryAvailable) > 160<<20 })
+}
+
+func twenty(n *Node) {
+	n.Configure("[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n")
+	const tries = 20
+	var slowest time.Duration
+	for i := range tries {
+		p := n.Run(lab.PodSpec{Name: fmt.Sprintf("leaky-%d", i)}, "hog", "-mib", "4096")
+		stop := n.stopped(p, "hard", policy.MemoryAvailable)
+		if stop.Result != nil {
+			slowest = max(slowest, stop.Result.EmptiedIn)
+		}
+		n.remove(p)
+	}
+	n.Sayf("stopped %d of %d, the slowest empty after %s, %d killed by the kernel", tries, tries, slowest.Round(time.Millisecond),
+		kernelKills()-n.before.kernelKills)
+}
+
+func outside(n *Node) {
+	n.Configure("[eviction.hard]\n\"memory.available\" = \"300Mi\"\n")
+	room := n.Available(policy.MemoryAvailable) - 180<<20
+	n.Shell(fmt.Sprintf("systemd-run -q -u hog -p OOMScoreAdjust=-500 %s/workload hog -mib %d -rate 100", payload, room>>20))
+	var now guard.Status
+	n.Until("an end of the stops", func() bool {
+		now = n.Status()
+		return len(now.InFlight) == 0 && len(now.Conditions) > 0 && now.Held != "" && now.Held != guard.HeldBackoff
+	})
+	n.allow(3)
+	n.Sayf("%d pods stopped, then held back: %s", len(n.stops()), now.Held)
+	n.Shell("systemctl stop hog")
+	n.Until("memory to be back", func() bool { return n.Available(policy.MemoryAvailable) > 320<<20 })
+}
+
+func zram(n *Node) {
+	n.Shell("modprobe zram && echo 512M >/sys/block/zram0/disksize && mkswap -q /dev/zram0 && swapon /dev/zram0")
+	n.Configure("[eviction.hard]\n\"memory.available\" = \"0%\"\n\"swap.available\" = \"40%\"\n")
+	p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-rate", "200")
+	n.Stopped(p, "hard", policy.SwapAvailable)
+	n.Until("swap to be back", func() bool { return n.Available(policy.SwapAvailable) > 300<<20 })
 }

@@ -2,8 +2,8 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/criguard/criguard/guard"
@@ -12,7 +12,7 @@ import (
 )
 
 // patience is for what takes a moment on a good day. Emulation has none.
-const patience = 45 * time.Second
+const patience = 100 * time.Second
 
 // Node is the machine, as scenarios see it.
 type Node struct {
@@ -37,6 +37,7 @@ type Pod struct {
 	pids     []int // of its containers
 	standing bool  // there from the start, for all scenarios
 	stopped  bool  // the scenario wants it stopped
+	removed  bool
 }
 
 // ID is how criguard names the pod.
@@ -60,8 +61,11 @@ func (n *Node) context() context.Context {
 }
 
 // Until waits for done, and ends the scenario if it does not come.
-func (n *Node) Until(what string, done func() bool) {
-	if err := poll(what, patience, done); err != nil {
+func (n *Node) Until(what string, done func() bool) { n.Within(what, patience, done) }
+
+// Within is Until for what takes longer, or must be sooner.
+func (n *Node) Within(what string, limit time.Duration, done func() bool) {
+	if err := poll(what, limit, done); err != nil {
 		n.Fatalf("%v", err)
 	}
 }
@@ -77,11 +81,16 @@ func (n *Node) Shell(command string) string {
 
 // Configure puts a configuration in force by a restart, and waits until criguard knows all pods.
 func (n *Node) Configure(config string) {
-	if err := os.WriteFile(configFile, []byte(config), 0o644); err != nil {
-		n.Fatalf("%v", err)
-	}
+	n.Write(configFile, config)
 	n.Shell("systemctl restart criguard")
 	n.settled()
+}
+
+// Write writes a file.
+func (n *Node) Write(path, text string) {
+	if err := write(path, text); err != nil {
+		n.Fatalf("%v", err)
+	}
 }
 
 // settled waits until criguard answers and has listed what runs.
@@ -143,15 +152,31 @@ func (n *Node) Status() guard.Status {
 	return s
 }
 
-// Available is what a signal has, as criguard sees it.
-func (n *Node) Available(signal policy.Signal) int64 {
+// signal is a signal as criguard sees it.
+func (n *Node) signal(signal policy.Signal) guard.SignalView {
 	for _, s := range n.Status().Signals {
 		if s.Signal == signal {
-			return s.Available
+			return s.SignalView
 		}
 	}
 	n.Fatalf("%s is not observed", signal)
-	return 0
+	return guard.SignalView{}
+}
+
+// Available is what a signal has, as criguard sees it.
+func (n *Node) Available(signal policy.Signal) int64 { return n.signal(signal).Available }
+
+// Reboot reboots the node. The scenario runs again from its beginning then, with Rebooted set, and without pods.
+func (n *Node) Reboot() {
+	o := n.order
+	o.Rebooted = true
+	text, err := json.Marshal(o)
+	if err != nil {
+		n.Fatalf("%v", err)
+	}
+	n.Write(resumeFile, string(text))
+	n.Shell("sync; systemctl reboot")
+	select {} // the agent ends with the node
 }
 
 // Condition says whether a condition holds.

@@ -1,7 +1,9 @@
 package scenario
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/policy"
@@ -36,12 +38,32 @@ func (n *Node) settledStops() []guard.StopView {
 	return stops
 }
 
-// Stopped waits until criguard has stopped the pod for the signal by a stop of that kind ("hard"), and
+// NobodyStopped gives criguard some time to do wrong.
+func (n *Node) NobodyStopped(within time.Duration) {
+	end := time.Now().Add(within)
+	for time.Now().Before(end) && len(n.stops()) == 0 {
+		time.Sleep(200 * time.Millisecond)
+	}
+	for _, s := range n.stops() {
+		n.Errorf("%s was stopped, which nobody wanted: %s", s.Pod, s.Reason)
+	}
+}
+
+// Stopped waits until criguard has stopped the pod by a stop of that kind ("hard") for one of the signals, and
 // returns the stop with its effect.
-func (n *Node) Stopped(p *Pod, signal policy.Signal, kind string) guard.StopView {
+func (n *Node) Stopped(p *Pod, kind string, signals ...policy.Signal) guard.StopView {
+	stop := n.stopped(p, kind, signals...)
+	if r := stop.Result; r != nil {
+		n.Sayf("stopped %s for %s (%s), empty after %s by %s", p.ID(), stop.Signal, kind, r.EmptiedIn.Round(time.Millisecond), r.Method)
+	}
+	return stop
+}
+
+// stopped is Stopped without a word in the report.
+func (n *Node) stopped(p *Pod, kind string, signals ...policy.Signal) guard.StopView {
 	p.stopped = true
 	var stop guard.StopView
-	n.Until("stop of "+p.ID()+" for "+signal.String(), func() bool {
+	n.Until(fmt.Sprintf("stop of %s for %v", p.ID(), signals), func() bool {
 		all := n.settledStops()
 		i := slices.IndexFunc(all, func(s guard.StopView) bool { return s.UID == p.UID })
 		if i < 0 {
@@ -50,14 +72,23 @@ func (n *Node) Stopped(p *Pod, signal policy.Signal, kind string) guard.StopView
 		stop = all[i]
 		return true
 	})
-	if stop.Signal != signal.String() || stop.Kind != kind {
-		n.Errorf("%s was stopped for %s (%s), want %s (%s)", p.ID(), stop.Signal, stop.Kind, signal, kind)
+	known := slices.ContainsFunc(signals, func(s policy.Signal) bool { return s.String() == stop.Signal })
+	if !known || stop.Kind != kind {
+		n.Errorf("%s was stopped for %s (%s), want %v (%s)", p.ID(), stop.Signal, stop.Kind, signals, kind)
 	}
-	switch r := stop.Result; {
-	case r == nil || !r.Emptied:
+	if r := stop.Result; r == nil || !r.Emptied {
 		n.Errorf("%s was stopped without effect: %+v", p.ID(), r)
-	default:
-		n.Sayf("stopped %s for %s (%s), empty after %s by %s", p.ID(), signal, kind, r.EmptiedIn.Round(1e6), r.Method)
 	}
 	return stop
+}
+
+// allow takes up to so many stops of whomever for right.
+func (n *Node) allow(most int) {
+	stops := n.stops()
+	if len(stops) > most {
+		n.Errorf("%d pods were stopped, want %d at most", len(stops), most)
+	}
+	for _, p := range n.pods {
+		p.stopped = p.stopped || slices.ContainsFunc(stops, func(s guard.StopView) bool { return s.UID == p.UID })
+	}
 }

@@ -1,0 +1,22 @@
+package scenario
+
+import (
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/test/lab"
+)
+
+// tasks is about processes and threads.
+func tasks() []Scenario {
+	return []Scenario{
+		{
+			Name: "fork-bomb", What: "a pod starts processes until there are no PIDs: it is stopped, nobody else",
+			Profiles: []Profile{V2, V1, V2New},
+			Run: func(n *Node) {
+				n.Shell("sysctl -q -w kernel.pid_max=700")
+				p := n.Run(lab.PodSpec{Name: "bomb"}, "fork", "-count", "100000")
+				n.Stopped(p, "hard", policy.PIDAvailable)
+				n.Until("PIDs to be back", func() bool { return n.share(policy.PIDAvailable) > 40 })
+			},
+		},
+	}
+}
