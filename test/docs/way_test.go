@@ -27,8 +27,6 @@ var others = map[string]string{
 	"systemctl enable --now criguard":                 inVirtualNode,
 	"systemctl reload criguard":                       inVirtualNode,
 	"journalctl -u criguard":                          inVirtualNode,
-	"systemctl edit criguard":                         "opens an editor; TestUnitsAreGood has systemd read what is to be written in it",
-	"node-problem-detector --config.custom-plugin-monitor=/config/criguard-npd.json": "guard's tests run the plugin as that configuration says",
 }
 
 // inVirtualNode stands for the test on a whole node with systemd as PID 1.
