@@ -20,7 +20,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 .PHONY: help
 help: ## say what there is
-	@sed -nE 's/^([a-z-]+):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -nE 's/^([a-z0-9-]+):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 # grpcnotrace leaves out a debugging page whose templates keep the linker from dropping
 # code that nothing calls: 2.4 MiB of the binary and 1.7 MiB resident.
@@ -59,7 +59,7 @@ test: ## vet and run all tests; as root, or those that need it are skipped
 .PHONY: test32
 test32: ## vet for 32-bit ARM, and run the tests without a runtime as 386 (on x86)
 	GOARCH=arm CGO_ENABLED=0 go vet ./...
-	GOARCH=386 CGO_ENABLED=0 go test ./policy ./cgroup ./cri ./reclaim ./systemd ./guard ./cmd/... ./packaging
+	GOARCH=386 CGO_ENABLED=0 go test ./policy ./cgroup ./cri ./reclaim ./systemd ./guard/... ./cmd/... ./packaging
 
 .PHONY: lint
 lint: $(GOLANGCI) ## check format, style and the import rule

@@ -67,16 +67,26 @@ func wanted(t *testing.T, more []string) []string {
 	for _, path := range more {
 		list = append(list, "-rw-r--r-- "+path)
 	}
-	for pattern, to := range map[string]func(name string) string{
-		"systemd/*.[1-8]": func(name string) string { return "/usr/share/man/man" + name[len(name)-1:] + "/" + name + ".gz" },
-		"docs/*.md":       func(name string) string { return "/usr/share/doc/criguard/" + name },
+	for _, glob := range []struct {
+		pattern, mode string
+		to            func(name string) string
+	}{
+		{"systemd/*.[1-8]", "-rw-r--r--", func(name string) string { return "man/man" + name[len(name)-1:] + "/" + name + ".gz" }},
+		{"docs/*.md", "-rw-r--r--", func(name string) string { return "doc/criguard/" + name }},
+		{"docs/*s.yml", "-rw-r--r--", func(name string) string { return "doc/criguard/" + name }},
+		{"docs/*.json", "-rw-r--r--", func(name string) string { return "doc/criguard/" + name }},
+		{"docs/examples/*.json", "-rw-r--r--", func(name string) string { return "doc/criguard/examples/" + name }},
+		{"docs/examples/*", "-rwxr-xr-x", func(name string) string { return "doc/criguard/examples/" + name }},
 	} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
+		files, err := filepath.Glob(filepath.Join(root, glob.pattern))
 		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+			t.Fatalf("%s: %d files, %v", glob.pattern, len(files), err)
 		}
 		for _, file := range files {
-			list = append(list, "-rw-r--r-- "+to(filepath.Base(file)))
+			if glob.mode == "-rwxr-xr-x" && filepath.Ext(file) != "" {
+				continue // no program
+			}
+			list = append(list, glob.mode+" /usr/share/"+glob.to(filepath.Base(file)))
 		}
 	}
 	slices.Sort(list)
@@ -142,7 +152,8 @@ func TestRPMContents(t *testing.T) {
 			got = append(got, f[0]+" "+f[3])
 		}
 		slices.Sort(got)
-		want := append(wanted(t, inRPM), "drwxr-xr-x /usr/share/doc/criguard/", "drwxr-xr-x /usr/share/licenses/criguard/")
+		want := append(wanted(t, inRPM), "drwxr-xr-x /usr/share/doc/criguard/", "drwxr-xr-x /usr/share/doc/criguard/examples/",
+			"drwxr-xr-x /usr/share/licenses/criguard/")
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", p.name, strings.Join(got, "\n"), strings.Join(want, "\n"))
