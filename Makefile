@@ -39,6 +39,10 @@ packages: $(NFPM) ## make deb and rpm in dist, for all architectures or ARCH="am
 	done
 	go run ./packaging -nfpm $(NFPM) -dist $(DIST) -native $(DIST)/bin/criguard -version '$(VERSION)' -epoch $(EPOCH) $(ARCH)
 
+.PHONY: man
+man: ## make criguard.toml(5) of docs/configuration.md
+	go run ./packaging/manpage < docs/configuration.md > systemd/criguard.toml.5
+
 .PHONY: demo
 demo: build ## see it prune and stop on this machine, with a private containerd (root)
 	go run ./test/demo

@@ -126,6 +126,7 @@ func (m *mistakes) setList(into reflect.Value, v any, at string) {
 	before := 0
 	if into.Type().Elem().Kind() == reflect.Struct {
 		before = into.Len()
+		m.rules[at] = before + len(items)
 	}
 	list := reflect.MakeSlice(into.Type(), before+len(items), before+len(items))
 	reflect.Copy(list, into.Slice(0, before))

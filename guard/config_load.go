@@ -40,17 +40,15 @@ func LoadConfig(path string, dropIns ...string) (Config, error) {
 // not name. The error joins a *ConfigError for each mistake.
 func ParseConfig(name string, r io.Reader) (Config, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
-	if err != nil {
-		return Config{}, unreadable(name, err)
-	}
-	return parseConfigs([]configText{{name, b}})
+	return parseConfigs([]configText{{name, b, err}})
 }
 
 // configText is a configuration file as read: one byte more than may be, where
-// there is more.
+// there is more. Or why it cannot be read.
 type configText struct {
 	name string
 	text []byte
+	err  error
 }
 
 // parseConfigs puts files over each other and over the defaults.
@@ -70,10 +68,14 @@ func parseConfigs(files []configText) (Config, error) {
 	return cfg, nil
 }
 
-// read puts a file over the keys. False says that it is no TOML: nothing more can
-// be said of it then.
+// read puts a file over the keys. False says that it is no TOML, or cannot be read:
+// nothing more can be said of it then.
 func (m *mistakes) read(f configText, keys *configKeys) bool {
 	m.begin(f.name)
+	if f.err != nil {
+		m.list = append(m.list, unreadable(f.name, f.err))
+		return false
+	}
 	if len(f.text) > maxConfig {
 		m.list = append(m.list, &ConfigError{
 			File: f.name, Rule: fmt.Sprintf("must be at most %d KiB", maxConfig>>10), Hint: "this is no configuration of criguard's",

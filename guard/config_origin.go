@@ -48,16 +48,11 @@ func (o *origins) adopt(lines keyLines) {
 	if o.keyed == nil {
 		o.keyed, o.rules = map[string]Origin{}, map[string]int{}
 	}
-	more := map[string]int{}
 	for path, line := range lines {
 		if list, n, rest, ok := element(path); ok {
-			more[list] = max(more[list], n)
 			path = fmt.Sprintf("%s[%d]%s", list, o.rules[list]+n, rest)
 		}
 		o.keyed[path] = Origin{o.current(), line}
-	}
-	for list, n := range more {
-		o.rules[list] += n
 	}
 }
 

@@ -50,19 +50,12 @@ func (p ConfigPaths) load() (Config, error) {
 		return Config{}, err
 	}
 	var texts []configText
-	var errs []error
 	for _, path := range paths {
 		b, err := readConfig(path)
-		switch {
-		case err == nil:
-			texts = append(texts, configText{path, b})
-		case path == p.File && p.Optional && errors.Is(err, fs.ErrNotExist):
-		default:
-			errs = append(errs, unreadable(path, err))
+		if path == p.File && p.Optional && errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
-	}
-	if len(errs) > 0 {
-		return Config{}, errors.Join(errs...)
+		texts = append(texts, configText{path, b, err})
 	}
 	return parseConfigs(texts)
 }

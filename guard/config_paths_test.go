@@ -156,6 +156,13 @@ func TestDropInsBroken(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+	t.Run("what is wrong elsewhere is told, too", func(t *testing.T) {
+		paths, _ := configTree(t, map[string]string{"etc/d/10.toml": "-> /not/there", "etc/d/20.toml": "nonsense = 1\n"})
+		_, err := paths.load()
+		if list := unjoin(t, err); len(list) != 2 || list[1].Key != "nonsense" {
+			t.Errorf("%v", err)
+		}
+	})
 	t.Run("a directory that is none", func(t *testing.T) {
 		paths, _ := configTree(t, map[string]string{"etc/d": "a file"})
 		if _, err := paths.load(); !errors.Is(err, ErrConfig) {
@@ -172,6 +179,18 @@ func TestDropInsBroken(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// Rules that are written as a list of inline tables count like others.
+func TestDropInsOfInlineRules(t *testing.T) {
+	paths, root := configTree(t, map[string]string{
+		"etc/d/10.toml": "protect = [{name = 'a'}, {name = 'b'}]\n",
+		"etc/d/20.toml": "\n[[protect]]\nname = '['\n",
+	})
+	_, err := paths.load()
+	if e := unjoin(t, err)[0]; e.Key != "protect[3].name" || e.File != filepath.Join(root, "etc/d/20.toml") || e.Line != 3 {
+		t.Errorf("%v", err)
+	}
 }
 
 // A table that is written within another value has no line of its own.

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"bytes"
-	"reflect"
 	"strings"
 	"time"
 
@@ -23,40 +22,6 @@ func (c Config) Effective() string {
 	// A blank line before each table, and an end to the last line.
 	spaced := strings.ReplaceAll(strings.TrimSpace(b.String()), "\n[", "\n\n[")
 	return strings.ReplaceAll(spaced, "\n\n\n", "\n\n") + "\n"
-}
-
-// Diff names the keys whose values differ from an older configuration's, in
-// alphabetical order. Lists of rules differ as a whole.
-func (c Config) Diff(old Config) []string {
-	return diff("", reflect.ValueOf(c.keys()), reflect.ValueOf(old.keys()))
-}
-
-func diff(path string, a, b reflect.Value) (names []string) {
-	switch a.Kind() {
-	case reflect.Struct:
-		older := fieldsOf(b)
-		newer := fieldsOf(a)
-		for _, key := range sortedKeys(newer) {
-			names = append(names, diff(joinKey(path, key), newer[key], older[key])...)
-		}
-	case reflect.Map:
-		all := map[string]bool{}
-		for _, m := range []reflect.Value{a, b} {
-			for _, key := range m.MapKeys() {
-				all[key.String()] = true
-			}
-		}
-		for _, key := range sortedKeys(all) {
-			if k := reflect.ValueOf(key); !a.MapIndex(k).IsValid() || !b.MapIndex(k).IsValid() || a.MapIndex(k).String() != b.MapIndex(k).String() {
-				names = append(names, joinKey(path, key))
-			}
-		}
-	default:
-		if !reflect.DeepEqual(a.Interface(), b.Interface()) {
-			names = append(names, path)
-		}
-	}
-	return names
 }
 
 // keys is the configuration as TOML has it: the inverse of checkConfig.

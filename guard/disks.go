@@ -106,15 +106,24 @@ func (d *diskReader) refresh(now time.Duration) {
 			return
 		}
 	}
-	wait := time.NewTimer(diskWait)
-	defer wait.Stop()
-	if now-d.asked > diskWait {
-		wait.Reset(0) // it hangs: do not wait for it again and again
+	take := func(r diskReading) {
+		d.last, d.asked = r, 0
+		d.detect()
 	}
 	select {
-	case d.last = <-d.answers:
-		d.asked = 0
-		d.detect()
+	case r := <-d.answers:
+		take(r)
+		return
+	default:
+	}
+	if now-d.asked > diskWait {
+		return // it hangs: it is not waited for again and again
+	}
+	wait := time.NewTimer(diskWait)
+	defer wait.Stop()
+	select {
+	case r := <-d.answers:
+		take(r)
 	case <-wait.C:
 	}
 }

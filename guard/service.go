@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -153,63 +152,6 @@ func (s *Service) awaitStops() {
 	}
 	p := s.guard.conclude()
 	s.after(&p)
-}
-
-// callsOrReload merges reload requests into the calls of the loop.
-func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan func() {
-	wg.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case load := <-s.opt.Reload:
-				cfg, err := load()
-				select {
-				case s.calls <- func() { s.reload(cfg, err) }:
-				case <-ctx.Done():
-					return
-				}
-			}
-		}
-	})
-	return s.calls
-}
-
-// reload puts a new configuration in force; a bad one changes nothing.
-func (s *Service) reload(cfg Config, err error) {
-	s.notify(s.opt.Notifier.Reloading())
-	defer func() { s.notify(s.opt.Notifier.Ready(s.statusLine())) }()
-	s.metrics.reload(err)
-	if err != nil {
-		s.note = "the last reload was refused: " + err.Error()
-		s.log.Error("configuration refused; the old one stays", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
-		return
-	}
-	changes := cfg.Diff(s.guard.cfg)
-	s.note = ""
-	s.guard.SetConfig(cfg)
-	s.node.setConfig(cfg)
-	s.keeper.setConfig(cfg)
-	s.hooks.configure(cfg.Hooks)
-	s.history.Resize(cfg.History.Passes)
-	s.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(changes, ", "))
-	if later := needRestart(changes); len(later) > 0 {
-		s.note = "takes effect at the next start: " + strings.Join(later, ", ")
-		s.log.Warn("some keys take effect at the next start", systemd.EventKey, systemd.EventConfigReload, "action", "reload",
-			"reason", s.note)
-	}
-	s.wake("reload")
-}
-
-// needRestart picks the keys that say what the service is made of.
-func needRestart(keys []string) []string {
-	var later []string
-	for _, k := range keys {
-		if strings.HasPrefix(k, "runtime.") || strings.HasPrefix(k, "node.") || strings.HasPrefix(k, "metrics.") || k == "history.dir" {
-			later = append(later, k)
-		}
-	}
-	return later
 }
 
 // after is told of every pass, in the loop's goroutine.

@@ -1,0 +1,84 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// A tree counts what it takes, and neither what a link names nor what is elsewhere.
+func TestWalk(t *testing.T) {
+	outside := t.TempDir()
+	write := func(path string, kib int) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, make([]byte, kib<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(outside, "large"), 512)
+	root := filepath.Join(t.TempDir(), "volumes")
+	write(filepath.Join(root, "a"), 64)
+	write(filepath.Join(root, "b/c"), 32)
+	if err := os.Symlink(outside, filepath.Join(root, "link")); err != nil {
+		t.Fatal(err)
+	}
+	var want int64
+	for _, path := range []string{"", "a", "b", "b/c", "link"} {
+		var st syscall.Stat_t
+		if err := syscall.Lstat(filepath.Join(root, path), &st); err != nil {
+			t.Fatal(err)
+		}
+		want += st.Blocks * 512
+	}
+	bytes, inodes := walk(t.Context(), root)
+	if bytes != want || inodes != 5 || bytes < 96<<10 || bytes > 256<<10 {
+		t.Errorf("%d bytes in %d inodes, want %d in 5", bytes, inodes, want)
+	}
+	if bytes, inodes := walk(t.Context(), filepath.Join(root, "not there")); bytes != 0 || inodes != 0 {
+		t.Errorf("what is not there takes %d bytes in %d inodes", bytes, inodes)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, inodes := walk(ended, root); inodes != 0 {
+		t.Errorf("%d inodes after the end", inodes)
+	}
+}
+
+// One that cannot be measured keeps its last measurement for as long as that counts; a
+// pod that is gone is forgotten.
+func TestMeterKeepsTheLast(t *testing.T) {
+	f := &fakeLayers{every: time.Nanosecond, started: time.Unix(0, 0), wrote: map[string]int64{"c": 1}, asked: map[string]int{}}
+	var broken error
+	now := time.Hour
+	m := &diskMeter{
+		source: func() (layerSource, error) { return f, broken },
+		root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return now },
+	}
+	pods := []Pod{{Candidate: policy.Candidate{ID: "p"}, Containers: []PodContainer{{ID: "c"}, {ID: "gone"}}}, {Candidate: policy.Candidate{ID: "q"}}}
+	m.measure(t.Context(), pods)
+	first, ok := m.usage("p")
+	if !ok || !first.bytes.Known || first.bytes.Rootfs == 0 {
+		t.Fatalf("%+v, %t", first, ok)
+	}
+	broken, now = fmt.Errorf("hangs: %w", ErrNoRuntime), now+diskUseFresh
+	m.measure(t.Context(), pods[:1])
+	if u, ok := m.usage("p"); !ok || u != first {
+		t.Errorf("after a failure: %+v, %t", u, ok)
+	}
+	if _, ok := m.usage("q"); ok {
+		t.Error("a pod that is gone is remembered")
+	}
+	now++
+	if _, ok := m.usage("p"); ok {
+		t.Error("what is too old counts")
+	}
+}

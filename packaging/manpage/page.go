@@ -1,0 +1,184 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+// What stands before and after what the reference tells. There is no date: it would say
+// when the page was made, not when anything changed.
+const (
+	head = `.\" Made of docs/configuration.md by "make man"; change that.
+.TH CRIGUARD.TOML 5 "" "criguard" "File Formats"
+.SH NAME
+criguard.toml \- configuration of criguard
+.SH SYNOPSIS
+.I /etc/criguard/config.toml
+.br
+.I /usr/lib/criguard/config.d/*.toml
+.br
+.I /etc/criguard/config.d/*.toml
+.br
+.I /run/criguard/config.d/*.toml
+.SH DESCRIPTION
+`
+	foot = `.SH SEE ALSO
+.BR criguard (1)
+`
+)
+
+// page converts the reference.
+func page(markdown string) string {
+	w := writer{}
+	w.b.WriteString(head)
+	for line := range strings.Lines(markdown) {
+		w.line(strings.TrimRight(line, " \t\n"))
+	}
+	w.end()
+	w.b.WriteString(foot)
+	return w.b.String()
+}
+
+type writer struct {
+	b      strings.Builder
+	code   bool       // within a block of code
+	text   []string   // of the paragraph or the item that is being read
+	begin  string     // the macro that it begins with
+	header []string   // of the table that is being read
+	rows   [][]string // its rows
+}
+
+func (w *writer) line(line string) {
+	if w.code {
+		if w.code = !strings.HasPrefix(line, "```"); w.code {
+			w.b.WriteString(escape(line) + "\n")
+		} else {
+			w.b.WriteString(".EE\n.RE\n")
+		}
+		return
+	}
+	if !strings.HasPrefix(line, "|") {
+		w.table()
+	}
+	marker := item.FindString(line)
+	switch {
+	case strings.HasPrefix(line, "```"):
+		w.end()
+		w.b.WriteString(".PP\n.RS 4\n.EX\n")
+		w.code = true
+	case strings.HasPrefix(line, "# "):
+		w.end() // the page has a title of its own
+	case strings.HasPrefix(line, "## "):
+		w.end()
+		w.b.WriteString(".SH " + strings.ToUpper(inline(strings.ReplaceAll(line[3:], "`", ""))) + "\n")
+	case strings.HasPrefix(line, "|"):
+		w.paragraph()
+		w.row(line)
+	case line == "":
+		w.end()
+	case marker != "":
+		w.paragraph()
+		label := `\(bu`
+		if marker[0] != '-' {
+			label = strings.TrimSpace(marker)
+		}
+		w.begin, w.text = ".IP "+label+" 4", []string{line[len(marker):]}
+	default:
+		w.text = append(w.text, strings.TrimSpace(line))
+	}
+}
+
+var item = regexp.MustCompile(`^(- |[0-9]+\. )`)
+
+// end writes what is being read.
+func (w *writer) end() {
+	w.paragraph()
+	w.table()
+}
+
+func (w *writer) paragraph() {
+	if len(w.text) > 0 {
+		if w.begin == "" {
+			w.begin = ".PP"
+		}
+		w.b.WriteString(w.begin + "\n" + inline(strings.Join(w.text, " ")) + "\n")
+	}
+	w.begin, w.text = "", nil
+}
+
+func (w *writer) row(line string) {
+	var cells []string
+	for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
+		cells = append(cells, strings.TrimSpace(cell))
+	}
+	switch {
+	case w.header == nil:
+		w.header = cells
+	case strings.Trim(strings.Join(cells, ""), "-:") != "":
+		w.rows = append(w.rows, cells)
+	}
+}
+
+// table writes each row as a paragraph with its first cells as the tag.
+func (w *writer) table() {
+	for _, row := range w.rows {
+		tag, text := row[0], strings.Join(row[1:], "")
+		if len(row) == 3 {
+			switch {
+			case w.header[1] == "default":
+				tag, text = row[0]+" = "+row[1], row[2]
+			case w.header[2] == "": // the first two name it
+				tag, text = strings.TrimSpace(row[0]+" "+row[1]), row[2]
+			case row[2] == "":
+				text = row[1]
+			default:
+				text = row[1] + "; " + w.header[2] + ": " + row[2]
+			}
+		}
+		w.b.WriteString(".TP\n" + inline(tag) + "\n")
+		if text != "" {
+			w.b.WriteString(inline(text) + "\n")
+		}
+	}
+	w.header, w.rows = nil, nil
+}
+
+var (
+	codeOrBold = regexp.MustCompile("`([^`]+)`|\\*\\*([^*]+)\\*\\*")
+	link       = regexp.MustCompile(`\[([^][]+)\]\([^)]+\)`)
+)
+
+// inline converts what is within a line: code and bold text are bold, links are their
+// text.
+func inline(text string) string {
+	text = link.ReplaceAllString(text, "$1")
+	var b strings.Builder
+	at := 0
+	for _, m := range codeOrBold.FindAllStringSubmatchIndex(text, -1) {
+		b.WriteString(plain(text[at:m[0]]))
+		from, to := m[2], m[3]
+		if from < 0 {
+			from, to = m[4], m[5]
+		}
+		b.WriteString(`\fB` + plain(text[from:to]) + `\fR`)
+		at = m[1]
+	}
+	b.WriteString(plain(text[at:]))
+	return guarded(b.String())
+}
+
+// escape converts a line of code.
+func escape(line string) string { return guarded(plain(line)) }
+
+// plain keeps roff from reading anything into a text.
+func plain(text string) string {
+	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "^", `\(ha`, "~", `\(ti`, "`", `\(ga`).Replace(text)
+}
+
+// guarded keeps a line from being taken for a request.
+func guarded(line string) string {
+	if strings.HasPrefix(line, ".") {
+		return `\&` + line
+	}
+	return line
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestPageInTheTree(t *testing.T) {
+	reference, err := os.Open("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reference.Close()
+	var b strings.Builder
+	if err := convert(reference, &b); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../../systemd/criguard.toml.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(got) {
+		t.Error("systemd/criguard.toml.5 is not what docs/configuration.md makes: run `make man`")
+	}
+}
+
+func TestPage(t *testing.T) {
+	for _, c := range []struct{ markdown, want string }{
+		{"# Title\n\nOne\ntwo.\n\nThree.", ".PP\nOne two.\n.PP\nThree.\n"},
+		{"## `[images]`\ntext", ".SH [IMAGES]\n.PP\ntext\n"},
+		{"- **Bold** with `--code`,\n  on\n- next", ".IP \\(bu 4\n\\fBBold\\fR with \\fB\\-\\-code\\fR, on\n.IP \\(bu 4\nnext\n"},
+		{"1. one\n2. two", ".IP 1. 4\none\n.IP 2. 4\ntwo\n"},
+		{"see [the notes](notes.md).", ".PP\nsee the notes.\n"},
+		{"```toml\n[a]\n.b = 'x\\y'\n```\nafter", ".PP\n.RS 4\n.EX\n[a]\n\\&.b = \\(aqx\\ey\\(aq\n.EE\n.RE\n.PP\nafter\n"},
+		{"| key | default | |\n|---|---|---|\n| `a` | `\"x\"` | what |\n\nafter", ".TP\n\\fBa\\fR = \\fB\"x\"\\fR\nwhat\n.PP\nafter\n"},
+		{"| rule | key | |\n|---|---|---|\n| `[[a]]` | `b` | what |\n| `[[c]]` | | |", ".TP\n\\fB[[a]]\\fR \\fBb\\fR\nwhat\n.TP\n\\fB[[c]]\\fR\n"},
+		{"| signal | available | default, hard |\n|---|---|---|\n| `s` | bytes | `\"5%\"` |\n| `t` | time | |", ".TP\n\\fBs\\fR\nbytes; default, hard: \\fB\"5%\"\\fR\n.TP\n\\fBt\\fR\ntime\n"},
+		{"text\n| a | |\n|---|---|\n| `x` | y |\ntext", ".PP\ntext\n.TP\n\\fBx\\fR\ny\n.PP\ntext\n"},
+		{".PP\n'x", ".PP\n\\&.PP \\(aqx\n"},
+	} {
+		if got := page(c.markdown); got != head+c.want+foot {
+			t.Errorf("%q:\n%s", c.markdown, strings.TrimSuffix(strings.TrimPrefix(got, head), foot))
+		}
+	}
+}
