@@ -47,7 +47,7 @@ func measureBreaches(ctx context.Context, b *bench) (err error) {
 	if err := b.stage(ctx); err != nil {
 		return err
 	}
-	g, err := b.startCriguard(ctx, killDirect, b.lab.Endpoint())
+	g, err := b.startCriguard(ctx, killDirect, b.lab.Endpoint(), false)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,8 +43,9 @@ const (
 )
 
 // startCriguard starts a guard that kills in one of these ways and talks to this
-// endpoint, and returns once it has listed the pods.
-func (b *bench) startCriguard(ctx context.Context, direct, endpoint string) (*criguard, error) {
+// endpoint, and returns once it has listed the pods. A secluded one does not hear of
+// what others on the machine mount, which would have it list its pods each time.
+func (b *bench) startCriguard(ctx context.Context, direct, endpoint string, secluded bool) (*criguard, error) {
 	g := &criguard{bench: b, direct: direct, endpoint: endpoint}
 	var err error
 	if g.dir, err = os.MkdirTemp("", "criguard-bench-"); err != nil {
@@ -58,6 +60,9 @@ func (b *bench) startCriguard(ctx context.Context, direct, endpoint string) (*cr
 	}
 	g.cmd = exec.Command("nice", "-n", unitNice, binary, "run", "--config", g.config(), "--run-dir", g.dir)
 	g.cmd.Stderr = g
+	if secluded {
+		g.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	}
 	g.cmd.Env = append(os.Environ(), "GOMEMLIMIT=24MiB") // as in the unit
 	if err := g.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start criguard: %w", err), os.RemoveAll(g.dir))
@@ -159,8 +164,18 @@ func (g *criguard) name() string {
 // ours is what criguard is called in the report.
 const ours = "criguard"
 
-func (g *criguard) prepare(ctx context.Context, _ *hog) error {
-	return g.listed(ctx, len(g.bench.pods)+1)
+// prepare waits until the hog is among the pods that the guard has listed, and
+// nothing is that is gone.
+func (g *criguard) prepare(ctx context.Context, h *hog) error {
+	err := until(ctx, "criguard to list the hog", func() (bool, error) {
+		r, err := g.client.Rank(ctx, policy.MemoryAvailable)
+		has := slices.ContainsFunc(r.Pods, func(v guard.RankedView) bool { return v.Sandbox == h.pod.SandboxID })
+		return has && len(r.Pods) == len(g.bench.pods)+1, err
+	})
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, g.logged())
+	}
+	return nil
 }
 
 func (g *criguard) available() (int64, error) { return memoryAvailable(g.bench.node) }

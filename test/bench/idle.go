@@ -38,7 +38,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err := b.stage(ctx); err != nil {
 		return err
 	}
-	g, err := b.startCriguard(ctx, killDirect, b.lab.Endpoint())
+	g, err := b.startCriguard(ctx, killDirect, b.lab.Endpoint(), true)
 	if err != nil {
 		return err
 	}

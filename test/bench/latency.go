@@ -45,7 +45,7 @@ func measureLatency(ctx context.Context, b *bench) (err error) {
 
 // race runs a guard of our own for the tries.
 func (b *bench) race(ctx context.Context, direct string, rate float64, headroom int64, tries int) (err error) {
-	g, err := b.startCriguard(ctx, direct, b.lab.Endpoint())
+	g, err := b.startCriguard(ctx, direct, b.lab.Endpoint(), false)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func measureRuntimes(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, slow.close()) }()
-	g, err := b.startCriguard(ctx, killDirect, slow.endpoint())
+	g, err := b.startCriguard(ctx, killDirect, slow.endpoint(), false)
 	if err != nil {
 		return err
 	}
