@@ -51,6 +51,15 @@ demo: build ## see it prune and stop on this machine, with a private containerd 
 bench: build ## measure it on this machine beside earlyoom, a quarter of an hour (root); BENCH="-only latency" for less
 	go run ./test/bench $(BENCH)
 
+# Nodes that boot, with a kernel and systemd of their own; installs qemu on first use.
+.PHONY: e2e
+e2e: ## prove it on whole virtual nodes (root); SCENARIO=name for some, a regular expression
+	go run ./test/node -run '$(SCENARIO)'
+
+.PHONY: sidebyside
+sidebyside: ## measure it against earlyoom, systemd-oomd and nobody on one virtual node (root)
+	go run ./test/node -compare docs/comparison-node.md
+
 # One package at a time: some measure time, and some share the node's cgroups.
 .PHONY: test
 test: ## vet and run all tests; as root, or those that need it are skipped

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/criguard/criguard/test/node/scenario"
 )
 
 func main() {
@@ -25,12 +27,17 @@ func node(ctx context.Context) error {
 	pattern := flag.String("run", "", "only scenarios whose name/profile matches this regular expression")
 	jobs := flag.Int("j", 2, "machines at a time")
 	list := flag.Bool("list", false, "say what there is, and run nothing")
+	compare := flag.String("compare", "", "compare criguard with other guards instead, and write the table to this file")
 	flag.Parse()
 	match, err := regexp.Compile(*pattern)
 	if err != nil {
 		return fmt.Errorf("read -run: %w", err)
 	}
-	trials := trialsOf(match.MatchString)
+	scenarios := scenario.All()
+	if *compare != "" {
+		scenarios, *jobs = scenario.Rivals(), 1 // they are measured: one at a time
+	}
+	trials := trialsOf(scenarios, match.MatchString)
 	if len(trials) == 0 {
 		return fmt.Errorf("no scenario matches %q (hint: -list)", *pattern)
 	}
@@ -59,6 +66,11 @@ func node(ctx context.Context) error {
 	runAll(ctx, l, trials, *jobs)
 	failed := report(os.Stdout, trials)
 	fmt.Printf("\ncriguard %s: %d scenarios, %d failed, %s\n", l.payload.version, len(trials), failed, time.Since(begin).Round(time.Second))
+	if *compare != "" {
+		if err := writeComparison(*compare, trials); err != nil {
+			return fmt.Errorf("write comparison: %w", err)
+		}
+	}
 	if failed > 0 {
 		return fmt.Errorf("%d of %d scenarios failed", failed, len(trials))
 	}

@@ -16,6 +16,7 @@ type trial struct {
 	scenario scenario.Scenario
 	profile  scenario.Profile
 
+	tries    []scenario.Try
 	said     []string // what broke, and what criguard did
 	failures []string
 	journal  string
@@ -25,9 +26,9 @@ type trial struct {
 func (t *trial) name() string { return t.scenario.Name + "/" + t.profile.Name }
 
 // trialsOf is every scenario on each of its profiles, as far as want says so.
-func trialsOf(want func(name string) bool) []*trial {
+func trialsOf(scenarios []scenario.Scenario, want func(name string) bool) []*trial {
 	var trials []*trial
-	for _, s := range scenario.All() {
+	for _, s := range scenarios {
 		for _, p := range s.Profiles {
 			if t := (&trial{scenario: s, profile: p}); want(t.name()) {
 				trials = append(trials, t)
@@ -67,6 +68,9 @@ func (t *trial) on(ctx context.Context, l *labs, f *frozen) error {
 		done, err = m.await(ctx, scenario.Done, t.scenario.Bound(), func(e scenario.Event) {
 			if e.Kind == scenario.Said {
 				t.said = append(t.said, e.Text)
+			}
+			if e.Try != nil {
+				t.tries = append(t.tries, *e.Try)
 			}
 		})
 		t.failures, t.journal = done.Failures, done.Journal

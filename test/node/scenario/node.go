@@ -28,6 +28,7 @@ type Node struct {
 	failures []string
 
 	kernelKills int  // that the scenario accounts for
+	unchecked   bool // the scenario measures, and what happens is what it measures
 	ended       bool // criguard was ended by the scenario, so its restarts do not count
 }
 

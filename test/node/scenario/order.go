@@ -18,6 +18,7 @@ type Order struct {
 type Event struct {
 	Kind     string
 	Text     string   `json:",omitempty"`
+	Try      *Try     `json:",omitempty"`
 	Failures []string `json:",omitempty"`
 	Journal  string   `json:",omitempty"` // the node's last lines, if something failed
 }

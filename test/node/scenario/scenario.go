@@ -31,7 +31,7 @@ func All() []Scenario {
 
 // Find returns the scenario of that name.
 func Find(name string) (Scenario, bool) {
-	all := All()
+	all := slices.Concat(All(), Rivals())
 	i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })
 	if i < 0 {
 		return Scenario{}, false

@@ -1,0 +1,164 @@
+package scenario
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/test/lab"
+)
+
+// Tries is how often each guard is tried.
+const Tries = 10
+
+// Try is what one hog did to the node under one guard.
+type Try struct {
+	Relief      time.Duration // from MemAvailable below a tenth to above a third of MemTotal
+	Gap         time.Duration // longest time between two starts of a program, one of which is due every 100 ms
+	KernelKills int           // processes that the kernel killed
+	Wrong       []string      // pods and daemons, other than the hog, that did not live
+}
+
+// rivals are what is compared, each with what makes it guard and what tells its version. systemd-oomd is set to what makes it act
+// soonest; its defaults wait for 30 seconds.
+var rivals = []struct{ name, start, version string }{
+	{"criguard", "true", "criguard version | head -1"},
+	{"earlyoom", "systemctl start earlyoom", "dpkg-query -W -f '${Version}' earlyoom"},
+	{"systemd-oomd", "mkdir -p /etc/systemd/oomd.conf.d && printf '[OOM]\\nDefaultMemoryPressureDurationSec=1s\\n' >/etc/systemd/oomd.conf.d/fast.conf" +
+		" && systemctl set-property --runtime kubepods.slice ManagedOOMMemoryPressure=kill ManagedOOMMemoryPressureLimit=10%" +
+		" && systemctl start systemd-oomd", "dpkg-query -W -f '${Version}' systemd-oomd"},
+	{"nobody", "true", "uname -r"},
+}
+
+// Rivals is a scenario for each guard on the same node with the same hog. They measure, and fail only if they cannot.
+func Rivals() []Scenario {
+	var all []Scenario
+	for _, r := range rivals {
+		all = append(all, Scenario{
+			Name: r.name, What: "a hog under " + r.name, Profiles: []Profile{V2New}, Limit: 20 * time.Minute,
+			Run: func(n *Node) {
+				n.unchecked = true
+				if r.name != "criguard" {
+					n.Shell("systemctl stop criguard")
+				} else {
+					n.Configure("[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n")
+				}
+				n.Shell(r.start)
+				n.Sayf("%s", n.Shell(r.version))
+				for i := range Tries {
+					try := n.try(i)
+					n.tell(Event{Kind: Said, Text: fmt.Sprintf("try %d: relief %s, gap %s, %d killed by the kernel, %d wrong %v", i+1,
+						try.Relief.Round(time.Millisecond), try.Gap.Round(time.Millisecond), try.KernelKills, len(try.Wrong), try.Wrong), Try: &try})
+				}
+			},
+		})
+	}
+	return all
+}
+
+// try lets a hog loose and watches the node until it is well again.
+func (n *Node) try(i int) Try {
+	kills, daemons := kernelKills(), n.daemons()
+	hog := n.Run(lab.PodSpec{Name: fmt.Sprintf("hog-%d", i)}, "hog", "-mib", "4096", "-after", "2s")
+	hog.stopped = true
+	var (
+		try  Try
+		stop = make(chan struct{})
+		beat sync.WaitGroup
+	)
+	beat.Go(func() { try.Gap = heartbeat(stop) })
+	try.Relief = n.relief(hog)
+	close(stop)
+	beat.Wait()
+	try.KernelKills = kernelKills() - kills
+	now := n.daemons()
+	for _, d := range daemons {
+		if !slices.Contains(now, d) {
+			try.Wrong = append(try.Wrong, d)
+		}
+	}
+	for _, p := range n.pods {
+		if p.standing && !slices.Contains(n.processes(p.Containers[0].Cgroup), p.pids[0]) {
+			try.Wrong = append(try.Wrong, p.ID())
+		}
+	}
+	n.remove(hog)
+	n.revive()
+	return try
+}
+
+// relief waits until memory is short, and then until it is not, and returns the time between. A hog that ends before is no trouble.
+func (n *Node) relief(hog *Pod) time.Duration {
+	layout, err := cgroup.Detect("/sys/fs/cgroup", "/proc")
+	if err != nil {
+		n.Fatalf("%v", err)
+	}
+	var short time.Time
+	for begin := time.Now(); time.Since(begin) < 3*time.Minute; time.Sleep(5 * time.Millisecond) {
+		m, err := cgroup.ReadMemInfo(layout)
+		switch {
+		case err != nil:
+			n.Fatalf("%v", err)
+		case short.IsZero() && m.Available < m.Total/10:
+			short = time.Now()
+		case !short.IsZero() && m.Available > m.Total/3:
+			return time.Since(short)
+		case short.IsZero() && len(n.processes(hog.Containers[0].Cgroup)) == 0:
+			return 0
+		}
+	}
+	n.Fatalf("the hog was not ended within 3 minutes")
+	return 0
+}
+
+// revive replaces the standing pods that did not live.
+func (n *Node) revive() {
+	for _, p := range slices.Clone(n.pods) {
+		if p.removed || !p.standing || slices.Contains(n.processes(p.Containers[0].Cgroup), p.pids[0]) {
+			continue
+		}
+		n.remove(p)
+		n.RunPod(p.PodSpec).standing = true
+		n.pods = slices.DeleteFunc(n.pods, func(q *Pod) bool { return q == p })
+	}
+}
+
+// heartbeat starts a program every 100 ms and returns the longest time between two that were done.
+func heartbeat(stop <-chan struct{}) time.Duration {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	last, longest := time.Now(), time.Duration(0)
+	for {
+		select {
+		case <-stop:
+			return max(longest, time.Since(last))
+		case <-ticker.C:
+		}
+		if exec.Command("/bin/true").Run() == nil {
+			now := time.Now()
+			last, longest = now, max(longest, now.Sub(last))
+		}
+	}
+}
+
+// daemons are the processes of services and shims, as "PID name".
+func (n *Node) daemons() []string {
+	procs, _ := os.ReadDir("/proc")
+	var found []string
+	for _, p := range procs {
+		name, err := os.ReadFile("/proc/" + p.Name() + "/comm")
+		if err != nil {
+			continue
+		}
+		switch comm := strings.TrimSpace(string(name)); comm {
+		case "containerd", "containerd-shim", "systemd-journal", "systemd-udevd", "systemd-logind", "dbus-daemon", "criguard", "earlyoom", "systemd-oomd":
+			found = append(found, p.Name()+" "+comm)
+		}
+	}
+	return found
+}
