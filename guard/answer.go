@@ -75,6 +75,23 @@ func (s *Service) Rank(ctx context.Context, sig policy.Signal) (r Ranking, err e
 // History implements Answerer.
 func (s *Service) History(n int) []Pass { return s.history.Last(n) }
 
+// Samples implements Answerer.
+func (s *Service) Samples(last time.Duration) SampleList {
+	now := s.node.kernel.Now()
+	return SampleList{APIVersion: APIVersion, Time: time.Now(), Now: now, Series: s.samples.Last(last, now)}
+}
+
+// Windows implements Answerer.
+func (s *Service) Windows() []Window { return s.samples.Windows() }
+
+// Settings implements Answerer.
+func (s *Service) Settings(ctx context.Context) (c Settings, err error) {
+	err = s.do(ctx, func() {
+		c = Settings{APIVersion: APIVersion, Files: s.guard.cfg.Files, Text: s.guard.cfg.Effective()}
+	})
+	return c, err
+}
+
 // statusLine is the state in one line, for the service manager.
 func (s *Service) statusLine() string {
 	line := "no pressure"

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/criguard/criguard/policy"
 )
@@ -56,6 +57,31 @@ func (c *Client) Rank(ctx context.Context, s policy.Signal) (Ranking, error) {
 func (c *Client) History(ctx context.Context, n int) ([]Pass, error) {
 	var l HistoryList
 	return l.Passes, c.get(ctx, "/v1/history", url.Values{"n": {strconv.Itoa(n)}}, &l)
+}
+
+// Samples asks for the signals of so long before now; all that are kept for 0.
+// ErrNoService without a service.
+func (c *Client) Samples(ctx context.Context, last time.Duration) (SampleList, error) {
+	query := url.Values{}
+	if last > 0 {
+		query.Set("last", last.String())
+	}
+	var l SampleList
+	return l, c.get(ctx, "/v1/samples", query, &l)
+}
+
+// Windows asks for the signals around the last stops, oldest first. ErrNoService
+// without a service.
+func (c *Client) Windows(ctx context.Context) ([]Window, error) {
+	var l WindowList
+	err := c.get(ctx, "/v1/windows", nil, &l)
+	return l.Windows, err
+}
+
+// Settings asks for the configuration in force. ErrNoService without a service.
+func (c *Client) Settings(ctx context.Context) (Settings, error) {
+	var s Settings
+	return s, c.get(ctx, "/v1/config", nil, &s)
 }
 
 // remoteError is an error of the service's.

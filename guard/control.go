@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -23,6 +24,9 @@ type Answerer interface {
 	Status(ctx context.Context) (Status, error)
 	Rank(ctx context.Context, s policy.Signal) (Ranking, error)
 	History(n int) []Pass
+	Samples(last time.Duration) SampleList
+	Windows() []Window
+	Settings(ctx context.Context) (Settings, error)
 }
 
 // socketGroup may talk to the service beside root; without such a group only
@@ -51,6 +55,7 @@ type apiError struct {
 func Handler(a Answerer, o Operator, m *Metrics) http.Handler {
 	mux := http.NewServeMux()
 	handleQuestions(mux, a)
+	handleSamples(mux, a)
 	handleCommands(mux, o)
 	mux.Handle("GET /metrics", m.Handler())
 	mux.Handle("GET /v1/metrics", m.OwnHandler())
@@ -82,6 +87,29 @@ func handleQuestions(mux *http.ServeMux, a Answerer) {
 			}
 		}
 		replyHistory(w, a.History(n))
+	})
+}
+
+// handleSamples answers with what was seen of the signals, and the configuration that
+// they were held to.
+func handleSamples(mux *http.ServeMux, a Answerer) {
+	mux.HandleFunc("GET /v1/samples", func(w http.ResponseWriter, r *http.Request) {
+		last := time.Duration(math.MaxInt64 / 2)
+		if v := r.FormValue("last"); v != "" {
+			var err error
+			if last, err = time.ParseDuration(v); err != nil || last <= 0 {
+				replyError(w, http.StatusBadRequest, fmt.Errorf("last = %q: want a duration above 0, as 1m", v))
+				return
+			}
+		}
+		reply(w, a.Samples(last), nil)
+	})
+	mux.HandleFunc("GET /v1/windows", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, WindowList{APIVersion: APIVersion, Windows: a.Windows()}, nil)
+	})
+	mux.HandleFunc("GET /v1/config", func(w http.ResponseWriter, r *http.Request) {
+		c, err := a.Settings(r.Context())
+		reply(w, c, err)
 	})
 }
 

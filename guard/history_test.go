@@ -83,6 +83,13 @@ func (fakeAnswers) Rank(_ context.Context, s policy.Signal) (Ranking, error) {
 	return Ranking{APIVersion: APIVersion, Signal: s}, nil
 }
 func (f fakeAnswers) History(int) []Pass { return f.passes }
+func (fakeAnswers) Samples(last time.Duration) SampleList {
+	return SampleList{APIVersion: APIVersion, Now: last}
+}
+func (fakeAnswers) Windows() []Window { return []Window{{Pass: 7}} }
+func (fakeAnswers) Settings(context.Context) (Settings, error) {
+	return Settings{APIVersion: APIVersion, Text: "mode"}, nil
+}
 
 // serveControl serves a control socket and returns its directory.
 func serveControl(t *testing.T) RunDir {
@@ -115,6 +122,18 @@ func TestControlSocket(t *testing.T) {
 	}
 	if h, err := c.History(t.Context(), 0); err != nil || len(h) != 1 || h[0].ID != 7 {
 		t.Errorf("history: %+v, %v", h, err)
+	}
+	if l, err := c.Samples(t.Context(), time.Minute); err != nil || l.Now != time.Minute {
+		t.Errorf("samples: %+v, %v", l, err)
+	}
+	if l, err := c.Samples(t.Context(), 0); err != nil || l.Now < 24*time.Hour {
+		t.Errorf("all samples: %+v, %v", l, err)
+	}
+	if w, err := c.Windows(t.Context()); err != nil || len(w) != 1 || w[0].Pass != 7 {
+		t.Errorf("windows: %+v, %v", w, err)
+	}
+	if s, err := c.Settings(t.Context()); err != nil || s.Text != "mode" {
+		t.Errorf("settings: %+v, %v", s, err)
 	}
 	if _, err := NewClient(RunDir(t.TempDir())).Status(t.Context()); !errors.Is(err, ErrNoService) {
 		t.Errorf("without a service: %v", err)

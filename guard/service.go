@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -31,6 +32,7 @@ type Service struct {
 	node       *node
 	guard      *Guard
 	history    *History
+	samples    *Samples
 	metrics    *Metrics
 	journal    *Journal
 	keeper     *housekeeper
@@ -99,6 +101,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	}
 	restraint := s.loadBudget()
 	s.history = OpenHistory(s.opt.Config.History.Dir, s.opt.Config.History.Passes)
+	s.samples = NewSamples(s.opt.Config.History.Dir)
 	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
 	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}, restraint)
 	s.guard.seq = s.history.LastID()
@@ -136,7 +139,7 @@ func (s *Service) serve(ctx context.Context) error {
 	closeServers()
 	wg.Wait()
 	s.hooks.wait()
-	return s.history.Close()
+	return errors.Join(s.samples.Close(), s.history.Close())
 }
 
 // awaitStops waits, bounded, for the stops that were under way, and records what
@@ -157,6 +160,7 @@ func (s *Service) awaitStops() {
 // after is told of every pass, in the loop's goroutine.
 func (s *Service) after(p *Pass) {
 	s.metrics.Observe(p, s.guard)
+	s.samples.Add(&s.guard.obs, p.At)
 	s.hooks.look(s.guard)
 	s.notify(s.opt.Notifier.Watchdog(p.At))
 	s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs)
@@ -166,6 +170,9 @@ func (s *Service) after(p *Pass) {
 		return
 	}
 	p.Time = time.Now()
+	if p.Stop != nil {
+		s.samples.Stop(p, s.guard.thresholds)
+	}
 	if p.Stop != nil || len(p.Settled) > 0 {
 		s.saveBudget()
 		s.relist()

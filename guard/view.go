@@ -60,6 +60,13 @@ type Ranking struct {
 	Live       bool          `json:"live"` // answered by the running service
 }
 
+// Settings is the configuration in force, every default filled in.
+type Settings struct {
+	APIVersion string   `json:"apiVersion"`
+	Files      []string `json:"files"` // that it was read from, in order
+	Text       string   `json:"text"`  // TOML
+}
+
 // Status is the state of the guard.
 type Status struct {
 	APIVersion string            `json:"apiVersion"`

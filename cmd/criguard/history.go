@@ -1,116 +1,93 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard"
 )
 
 func newHistory(o *options) *cobra.Command {
 	var n int
+	var since string
 	cmd := &cobra.Command{
 		Use:   "history",
 		Short: "Show the last passes that did something, and why",
-		Args:  cobra.NoArgs,
+		Long: `Show the last passes that did something, and why. The running service is asked.
+
+--since shows all since then, unless -n says how many. "criguard explain PASS" shows all
+that is known of one.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			passes, err := guard.NewClient(o.dir()).History(cmd.Context(), n)
+			if n < 0 {
+				return fmt.Errorf("--number %d: must not be negative", n)
+			}
+			if since != "" && !cmd.Flags().Changed("number") {
+				n = 0
+			}
+			now := time.Now()
+			passes, err := o.history(cmd.Context(), since, now)
 			if err != nil {
-				return classify(err)
+				return err
+			}
+			if n > 0 && len(passes) > n {
+				passes = passes[len(passes)-n:]
 			}
 			if o.output == "json" {
 				return printJSON(cmd.OutOrStdout(), guard.HistoryList{APIVersion: guard.APIVersion, Passes: passes})
 			}
-			printHistory(cmd.OutOrStdout(), passes)
+			printHistory(cmd.OutOrStdout(), passes, now)
 			return nil
 		},
 	}
 	cmd.Flags().IntVarP(&n, "number", "n", 20, "how many passes, the newest; 0 = all")
+	sinceFlag(cmd, &since)
 	o.outputFlag(cmd)
 	return cmd
 }
 
-func printHistory(w io.Writer, passes []guard.Pass) {
+// sinceFlag adds --since to a command that tells of passes.
+func sinceFlag(cmd *cobra.Command, since *string) {
+	cmd.Flags().StringVar(since, "since", "", "what came since then: a duration ago, as 1h30m, or a time, as 2006-01-02T15:04:05Z (default: all that is kept)")
+}
+
+// history asks for the passes since then, oldest first; all for "".
+func (o *options) history(ctx context.Context, since string, now time.Time) ([]guard.Pass, error) {
+	var from time.Time
+	if since != "" {
+		var err error
+		if from, err = words.ParseSince(since, now); err != nil {
+			return nil, err
+		}
+	}
+	passes, err := guard.NewClient(o.dir()).History(ctx, 0)
+	if err != nil {
+		return nil, classify(err)
+	}
+	// The wall clock may have jumped, so that they need not be in its order.
+	return slices.DeleteFunc(passes, func(p guard.Pass) bool { return p.Time.Before(from) }), nil
+}
+
+func printHistory(w io.Writer, passes []guard.Pass, now time.Time) {
 	if len(passes) == 0 {
-		fmt.Fprintln(w, "Nothing has happened yet.")
+		fmt.Fprintln(w, "Nothing happened in that time.")
 		return
 	}
-	t := newTable(w, "PASS", "TIME", "WAKE", "TOOK", "WHAT", "WHY")
+	t := newTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY")
 	for i := range passes {
 		p := &passes[i]
-		id, at, took := fmt.Sprint(p.ID), p.Time.Local().Format("15:04:05.000"), p.Took.Round(10*time.Microsecond).String()
-		wake := p.Wake
-		for _, e := range tell(p) {
-			t.row(id, at, wake, took, e.what, e.why)
-			id, at, wake, took = "", "", "", ""
+		id, at, took := fmt.Sprint(p.ID), words.Clock(p.Time.Local(), now), p.Took.Round(10*time.Microsecond).String()
+		ago, wake := words.Ago(p.Time, now), p.Wake
+		for _, e := range words.Tell(p) {
+			t.row(id, at, ago, wake, took, e.What, e.Why)
+			id, at, ago, wake, took = "", "", "", "", ""
 		}
 	}
 	t.flush()
-}
-
-// event is one thing that a pass did.
-type event struct{ what, why string }
-
-// tell puts a pass into words.
-func tell(p *guard.Pass) []event {
-	var es []event
-	add := func(what, why string) { es = append(es, event{what, why}) }
-	if c := p.Command; c != nil {
-		by := "by itself"
-		if c.By != nil {
-			by = fmt.Sprintf("by uid %d", c.By.UID)
-		}
-		add(c.Command+" "+by, c.Reason)
-	}
-	if p.Changed {
-		cond := p.Conditions.String()
-		if p.Conditions == 0 {
-			cond = "none"
-		}
-		var met []string
-		for _, m := range p.Met {
-			met = append(met, m.Threshold)
-		}
-		add("conditions: "+cond, strings.Join(met, ", "))
-	}
-	for _, r := range p.Reclaimed {
-		add(fmt.Sprintf("reclaimed %s: %d removed, %s freed", strings.Join(r.Steps, ", "), r.Removed(), guard.FormatBytes(r.Freed)),
-			r.Signal.String()+" in "+r.Took.Round(time.Millisecond).String())
-	}
-	if p.Stop != nil {
-		what := fmt.Sprintf("stop %s (%s, grace %s)", p.Stop.Pod, p.Stop.Kind, p.Stop.Grace)
-		if p.Stop.DryRun {
-			what = "would " + what
-		}
-		add(what, p.Stop.Reason)
-	}
-	if p.Escalated != "" {
-		add("end the grace period of "+p.Escalated, "hard threshold met")
-	}
-	for _, s := range p.Settled {
-		result := "stopped " + s.Pod
-		if !s.Result.Emptied {
-			result = "NOT stopped: " + s.Pod
-		}
-		why := fmt.Sprintf("%s: empty after %s, effect after %s", s.Result.Method,
-			s.Result.EmptiedIn.Round(100*time.Microsecond), s.Result.SettledIn.Round(time.Millisecond))
-		if !s.Result.Moved && s.Signal != s.Kind { // a drain has no signal
-			why += ", signal did not move"
-		}
-		if len(s.Result.Errors) > 0 {
-			why += "; " + strings.Join(s.Result.Errors, "; ")
-		}
-		add(result, why)
-	}
-	if p.Held != "" {
-		add("held back: "+p.Held, p.HeldBy)
-	}
-	if p.Alarm != "" {
-		add("ALARM", p.Alarm)
-	}
-	return es
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/criguard/criguard/cmd/criguard/internal/words"
 )
 
 // printJSON writes a value for programs.
@@ -29,6 +31,9 @@ func newTable(w io.Writer, columns ...string) *table {
 }
 
 func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = words.Line(c)
+	}
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 

@@ -35,7 +35,7 @@ func newRoot() *cobra.Command {
 	f.StringVarP(&o.endpoint, "endpoint", "r", "", "CRI socket, as unix:///path or /path (default: [runtime] endpoint, /etc/crictl.yaml, then the known sockets)")
 	f.StringVar(&o.runDir, "run-dir", "", "directory of socket, lock and state (default $RUNTIME_DIRECTORY or "+string(guard.DefaultRunDir)+")")
 	root.AddCommand(
-		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newCheck(&o),
+		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newExplain(&o), newReport(&o), newCheck(&o),
 		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newTop(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
 		newMetrics(&o), newVersion(),
 	)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/top"
+	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/policy"
 )
@@ -83,8 +84,8 @@ func (t *topSource) passes(ctx context.Context, last *guard.Pass) []top.Event {
 	t.lastPass = last.Time
 	events := []top.Event{}
 	for i := range passes {
-		for _, e := range tell(&passes[i]) {
-			events = append(events, top.Event{At: passes[i].Time.Local(), What: e.what, Why: e.why})
+		for _, e := range words.Tell(&passes[i]) {
+			events = append(events, top.Event{At: passes[i].Time.Local(), What: e.What, Why: e.Why})
 		}
 	}
 	return events
