@@ -40,7 +40,9 @@ func (v *view) podTable(rows int) []Line {
 type podColumns struct{ position, pod, qos, priority, usage, request, frees int }
 
 func (v *view) podColumns() podColumns {
-	c := podColumns{position: 4, pod: 24, usage: 8}
+	const why = 41 // columns of three rank keys
+	c := podColumns{position: 4, usage: 8}
+	c.pod = min(max(24, v.width-c.position-c.usage-3-why), 40)
 	switch {
 	case v.width >= wide+30:
 		c.pod, c.qos, c.priority, c.request, c.frees = 48, 10, 10, 8, 8
