@@ -1,0 +1,184 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/policy"
+)
+
+// keeping is a housekeeper beside a runtime that answers, and what it recorded.
+type keeping struct {
+	*housekeeper
+	server   *critest.Server
+	recorded []ReclaimView
+	log      *lockedText
+}
+
+func newKeeping(t *testing.T, lines ...string) *keeping {
+	t.Helper()
+	k := &keeping{server: critest.New(t, critest.Containerd2), log: &lockedText{}}
+	addDeadContainers(k.server)
+	addUnusedImage(k.server)
+	base := []string{
+		fmt.Sprintf("runtime.endpoint = %q", k.server.Endpoint()), fmt.Sprintf("history.dir = %q", t.TempDir()),
+		"images = {high = '0.000001%', low = '0%', min_age = '0s', unused_grace = '0s', hold_after_runtime_restart = '0s'}",
+	}
+	cfg := goodConfig(t, strings.Join(lines, "\n")+"\n"+effectNode(t, base...))
+	n := openEffectNode(t, cfg)
+	if err := n.conn.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.refresh(t.Context())
+	k.housekeeper = newHousekeeper(n, cfg, slog.New(slog.NewTextHandler(k.log, nil)), func(v ReclaimView) { k.recorded = append(k.recorded, v) })
+	return k
+}
+
+// removed counts what the runtime was told to remove.
+func (k *keeping) removed() (containers, images int) {
+	return len(k.server.Calls("RemoveContainer")), len(k.server.Calls("RemoveImage"))
+}
+
+func (k *keeping) tidy(ctx context.Context) {
+	k.tidyContainers(ctx)
+	k.tidyImages(ctx)
+}
+
+func TestHousekeeperRecordsWhatItRemoved(t *testing.T) {
+	k := newKeeping(t)
+	k.tidy(t.Context())
+	if containers, images := k.removed(); containers != 2 || images != 1 {
+		t.Errorf("%d containers and %d images removed", containers, images)
+	}
+	if len(k.recorded) != 2 || k.recorded[0].Removed() != 2 || k.recorded[0].Signal != policy.ContainerFSAvailable ||
+		k.recorded[1].Removed() != 1 || k.recorded[1].Signal != policy.ImageFSAvailable {
+		t.Errorf("recorded %+v", k.recorded)
+	}
+	k.tidy(t.Context())
+	if containers, images := k.removed(); containers != 2 || images != 1 || len(k.recorded) != 2 {
+		t.Errorf("the second time: %d containers, %d images, %d records", containers, images, len(k.recorded))
+	}
+}
+
+// In observe mode, during a pause and without a runtime nothing is removed.
+func TestHousekeeperRemovesNothing(t *testing.T) {
+	for name, setup := range map[string]func(*keeping){
+		"observe mode": func(k *keeping) {
+			cfg := k.config()
+			cfg.Mode = ModeObserve
+			k.setConfig(cfg)
+		},
+		"paused":     func(k *keeping) { k.setPaused(true) },
+		"no runtime": func(k *keeping) { k.node.conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKeeping(t)
+			setup(k)
+			k.tidy(t.Context())
+			if containers, images := k.removed(); containers != 0 || images != 0 || len(k.recorded) != 0 {
+				t.Errorf("%d containers and %d images removed, recorded %v", containers, images, k.recorded)
+			}
+		})
+	}
+}
+
+// A pause ends what is under way, and its end lets more begin.
+func TestHousekeeperPause(t *testing.T) {
+	k := newKeeping(t)
+	acting, end, ok := k.acting(t.Context())
+	if !ok || acting.Err() != nil {
+		t.Fatal("it may act")
+	}
+	k.setPaused(true)
+	<-acting.Done()
+	end()
+	if _, end, ok := k.acting(t.Context()); ok {
+		end()
+		t.Error("it may act during a pause")
+	}
+	k.setPaused(false)
+	k.tidy(t.Context())
+	if containers, images := k.removed(); containers != 2 || images != 1 {
+		t.Errorf("after the pause: %d containers and %d images removed", containers, images)
+	}
+}
+
+// The images of a pod that was stopped stay.
+func TestHousekeeperKeepsImagesOfTheStopped(t *testing.T) {
+	k := newKeeping(t)
+	k.stopped(Pod{Containers: []PodContainer{{Images: []string{"", "registry.example.com/app:1"}}}})
+	k.tidy(t.Context())
+	if _, images := k.removed(); images != 0 {
+		t.Errorf("%d images removed", images)
+	}
+}
+
+// Pods are measured on a timer only where one has a limit: nothing else needs it.
+func TestHousekeeperMeasuresWhereThereIsALimit(t *testing.T) {
+	for _, limited := range []bool{false, true} {
+		lines := []string{}
+		if limited {
+			lines = append(lines, "limit = [{name = '*', ephemeral_storage = '1Gi'}]")
+		}
+		k := newKeeping(t, lines...)
+		k.server.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{Name: "main", State: cri.Running}}})
+		if inv := k.node.lister.List(t.Context()); inv.Err != nil || len(inv.Pods) == 0 {
+			t.Fatalf("no pod runs: %+v", inv)
+		}
+		k.measureLimited(t.Context())
+		k.node.meter.mu.Lock()
+		measured := len(k.node.meter.last)
+		k.node.meter.mu.Unlock()
+		if (measured > 0) != limited {
+			t.Errorf("limit %t: %d pods measured", limited, measured)
+		}
+	}
+}
+
+// What keeps the ledger from being kept is told once.
+func TestHousekeeperComplainsOnce(t *testing.T) {
+	k := newKeeping(t)
+	for range 3 {
+		k.complain(context.DeadlineExceeded)
+	}
+	if n := strings.Count(k.log.String(), "image ledger"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, k.log)
+	}
+}
+
+func TestLedgerPath(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.History.Dir = "/data/criguard"
+	if got := cfg.ledgerPath(); got != "/data/criguard/images.json" {
+		t.Errorf("beside the history: %s", got)
+	}
+	cfg.History.Dir = string(DefaultRunDir)
+	if dir := filepath.Dir(cfg.ledgerPath()); dir != stateDir && dir != string(DefaultRunDir) {
+		t.Errorf("by default: %s", dir)
+	}
+}
+
+// The loop ends when it is told to, and saves the ledger.
+func TestHousekeeperEnds(t *testing.T) {
+	k := newKeeping(t)
+	k.tidy(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { k.Run(ctx); close(ended) }()
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it goes on")
+	}
+	if files, err := filepath.Glob(filepath.Join(k.cfg.History.Dir, ledgerFile)); err != nil || len(files) != 1 {
+		t.Errorf("no ledger: %v, %v", files, err)
+	}
+}
