@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -44,6 +45,7 @@ func (s *Service) listed(inv Inventory) {
 	case inv.Err == nil && (s.once("runtime") || was != nil):
 		s.log.Info("container runtime answers", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
 			"runtime", v.String(), "pods", len(inv.Pods))
+		go debug.FreeOSMemory() // asking for every container's details took more than keeping them does
 	}
 }
 

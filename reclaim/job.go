@@ -254,6 +254,7 @@ func (j *job) collectLogs(ctx context.Context) {
 		j.failed(Item{}, err)
 		return
 	}
+	j.logs.measure(dirs, inv)
 	now := j.clock()
 	sel := selectLogs(dirs, inv, j.plan.Containers.MinAge, now)
 	j.report.Kept = sel.Keep

@@ -80,8 +80,8 @@ func logUID(name string) (string, bool) {
 // /var/log/pods. Below it, no symbolic link is followed.
 type Logs string
 
-// list reads the log directories. A directory that vanishes meanwhile is left
-// out; it is no error when there is none at all.
+// list reads the log directories, not yet what is in them. A directory that vanishes
+// meanwhile is left out; it is no error when there is none at all.
 func (l Logs) list() ([]logDir, error) {
 	root, err := os.OpenRoot(string(l))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +91,11 @@ func (l Logs) list() ([]logDir, error) {
 		return nil, fmt.Errorf("open log directory: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	top, err := root.Open(".")
+	// Reading a directory marks it as accessed, which is a write to the disk.
+	top, err := root.OpenFile(".", os.O_RDONLY|syscall.O_NOATIME, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		top, err = root.Open(".") // somebody else's
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open log directory: %w", err)
 	}
@@ -107,15 +111,29 @@ func (l Logs) list() ([]logDir, error) {
 	var dirs []logDir
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.IsDir() {
-			d := logDir{Name: e.Name(), Modified: info.ModTime(), Foreign: device(info) != device(self)}
-			if !d.Foreign {
-				measure(root, &d)
-			}
-			dirs = append(dirs, d)
+			dirs = append(dirs, logDir{Name: e.Name(), Modified: info.ModTime(), Foreign: device(info) != device(self)})
 		}
 	}
 	slices.SortFunc(dirs, func(a, b logDir) int { return strings.Compare(a.Name, b.Name) })
 	return dirs, nil
+}
+
+// measure looks into the log directories of pods that are gone: of the others there may
+// be hundreds, and nothing is asked about them.
+func (l Logs) measure(dirs []logDir, inv inventory) {
+	pods := inv.pods()
+	root, err := os.OpenRoot(string(l))
+	if err != nil {
+		return // removed since it was listed
+	}
+	defer func() { _ = root.Close() }()
+	for i := range dirs {
+		d := &dirs[i]
+		uid, _ := logUID(d.Name)
+		if _, known := pods[uid]; !known && !d.Foreign {
+			measure(root, d)
+		}
+	}
 }
 
 // measure adds up what is in a log directory, as far as it can be read.

@@ -124,9 +124,14 @@ func TestLogsList(t *testing.T) {
 	for _, d := range dirs {
 		names = append(names, d.Name)
 	}
+	known := inventory{Sandboxes: []cri.Sandbox{{ID: "s", UID: "u2", Ready: true}}}
+	Logs(base).measure(dirs, known)
 	equal(t, "directories: neither files nor links", names, []string{"ns_p_u1", "ns_p_u2"})
 	if d := dirs[0]; d.Size != 150 || !d.Modified.Equal(epoch.Add(time.Minute)) || d.Foreign {
 		t.Errorf("a running log makes its directory young: %+v", d)
+	}
+	if d := dirs[1]; d.Size != 0 {
+		t.Errorf("the directory of a pod that is there was looked into: %+v", d)
 	}
 	if dirs, err := Logs(base + "/none").list(); dirs != nil || err != nil {
 		t.Errorf("no directory: %v, %v", dirs, err)

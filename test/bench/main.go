@@ -91,13 +91,14 @@ func run(ctx context.Context, s settings) (ok bool, err error) {
 		if s.only != "" && !slices.Contains(chosen, part.name) {
 			continue
 		}
-		if err := part.run(ctx, b); err != nil {
-			return false, fmt.Errorf("measure %s: %w", part.name, err)
+		if err = part.run(ctx, b); err != nil {
+			err = fmt.Errorf("measure %s: %w", part.name, err)
+			break // what was measured until then is shown all the same
 		}
 	}
 	b.report.finish()
 	b.report.show(os.Stdout)
-	return b.report.ok(), b.report.write(s.out)
+	return b.report.ok(), errors.Join(err, b.report.write(s.out))
 }
 
 // say tells a step that takes time.
