@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -73,7 +74,14 @@ func TestTopSource(t *testing.T) {
 		"/v1/history": guard.HistoryList{Passes: []guard.Pass{first}},
 		"/v1/rank":    guard.Ranking{Live: true, Signal: policy.PIDAvailable},
 	}}
+	s.answers["/v1/samples"] = guard.SampleList{Now: time.Minute, Series: guard.Series{
+		At:        []time.Duration{58 * time.Second, 59 * time.Second, time.Minute},
+		Available: map[policy.Signal][]int64{policy.MemoryAvailable: {30, -1, 10}, policy.PIDAvailable: {7, 7}},
+	}}
 	stop := s.serve(t, dir)
+	if before := src.before(t.Context()); before != nil {
+		t.Errorf("before any service has answered there is %+v", before)
+	}
 	_, events, err := src.Status(t.Context())
 	if err != nil || len(events) != 1 || events[0].What != "stop default/a (hard, grace 0s)" || !events[0].At.Equal(first.Time) {
 		t.Fatalf("events %+v, %v", events, err)
@@ -92,6 +100,20 @@ func TestTopSource(t *testing.T) {
 	s.mu.Unlock()
 	if _, events, err := src.Status(t.Context()); err != nil || len(events) != 2 || events[1].What != "stop default/b (hard, grace 0s)" {
 		t.Errorf("events %+v, %v", events, err)
+	}
+	amounts, span := map[policy.Signal][]int64{}, time.Duration(0)
+	before := src.before(t.Context())
+	for _, r := range before {
+		amounts[r.Signal] = append(amounts[r.Signal], r.Available)
+		if r.Signal == policy.MemoryAvailable {
+			span = time.Since(r.At)
+		}
+	}
+	if want := map[policy.Signal][]int64{policy.MemoryAvailable: {30, 10}, policy.PIDAvailable: {7, 7}}; !reflect.DeepEqual(amounts, want) {
+		t.Errorf("before: %+v, want %+v", amounts, want)
+	}
+	if span > 10*time.Second {
+		t.Errorf("the last reading is %s old", span)
 	}
 	if r, err := src.Rank(t.Context(), policy.PIDAvailable); err != nil || !r.Live {
 		t.Errorf("ranking %+v, %v", r, err)
