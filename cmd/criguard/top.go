@@ -55,7 +55,7 @@ func (o *options) top(ctx context.Context, opt top.Options) (err error) {
 	if err != nil {
 		return classify(err)
 	}
-	m := top.NewModel(opt, st, time.Now())
+	m := top.NewModel(opt, st, time.Now(), src.before(ctx)...)
 	m.Happen(passes)
 	tty, err := top.OpenTTY(os.Stdin, os.Stdout)
 	if err != nil {

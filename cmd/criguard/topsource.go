@@ -91,6 +91,30 @@ func (t *topSource) passes(ctx context.Context, last *guard.Pass) []top.Event {
 	return events
 }
 
+// topBefore is how far back the trends of the live view reach when it starts.
+const topBefore = 30 * time.Second
+
+// before is what the service read before it was asked for the first time; nothing without one.
+func (t *topSource) before(ctx context.Context) []top.Reading {
+	if !t.served.Load() {
+		return nil
+	}
+	l, err := t.client.Samples(ctx, topBefore)
+	if err != nil {
+		return nil // the trends are known a little later
+	}
+	now := time.Now()
+	var all []top.Reading
+	for s, column := range l.Available {
+		for i, v := range column[:min(len(column), len(l.At))] {
+			if v >= 0 {
+				all = append(all, top.Reading{Signal: s, At: now.Add(l.At[i] - l.Now), Available: v})
+			}
+		}
+	}
+	return all
+}
+
 func (t *topSource) close() {
 	for _, l := range []*guard.Look{t.state, t.ranked} {
 		if l != nil {

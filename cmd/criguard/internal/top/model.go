@@ -43,9 +43,22 @@ type Model struct {
 	trends [policy.SignalCount]trend
 }
 
-// NewModel is the model of a node that was looked at once.
-func NewModel(o Options, st guard.Status, now time.Time) *Model {
+// Reading is what was available of a signal at some time.
+type Reading struct {
+	Signal    policy.Signal
+	At        time.Time
+	Available int64
+}
+
+// NewModel is the model of a node that was looked at once. What was read before, the oldest
+// first, tells the trends from the start.
+func NewModel(o Options, st guard.Status, now time.Time, before ...Reading) *Model {
 	m := &Model{options: o, chosen: o.Signal}
+	for _, r := range before {
+		if r.Signal < policy.SignalCount {
+			m.trends[r.Signal].add(r.At, r.Available)
+		}
+	}
 	m.Observe(st, nil, now)
 	return m
 }

@@ -113,3 +113,20 @@ func TestMetIsShown(t *testing.T) {
 		}
 	}
 }
+
+// What was read before the first look makes the trend known at once.
+func TestTrendFromBefore(t *testing.T) {
+	var before []Reading
+	for i := 20; i > 0; i-- {
+		before = append(before,
+			Reading{policy.MemoryAvailable, noon().Add(-time.Duration(i) * time.Second), 900*mi + int64(i)*40*mi},
+			Reading{policy.SignalCount, noon(), 1})
+	}
+	m := NewModel(Options{Interval: time.Second}, pressed(900*mi), noon(), before...)
+	if s := text(m.View(80, 24, noon())); !strings.Contains(s, "-40Mi/s soft; hard 12s") {
+		t.Errorf("shows\n%s", s)
+	}
+	if s := text(NewModel(Options{Interval: time.Second}, pressed(900*mi), noon()).View(80, 24, noon())); strings.Contains(s, "Mi/s") {
+		t.Errorf("a trend from one look:\n%s", s)
+	}
+}
