@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/test/lab"
 )
 
@@ -97,7 +97,7 @@ func (s *stage) copyTree(t *testing.T) {
 // named. What goes on until it is interrupted is, after two seconds; top wants a terminal.
 const shim = `#!/bin/bash
 here=(--config %[2]s/config.toml --run-dir %[3]s)
-case " $* " in *" --config "*) here=() ;; esac
+case " $* " in *" --config "*|*" --from-kubelet "*) here=() ;; esac
 case "$1" in
 record) exec timeout --preserve-status --signal=INT 2 %[1]s "$@" "${here[@]}" ;;
 top) exec script -qec "timeout --foreground --preserve-status --signal=INT 2 %[1]s $* ${here[*]}" /dev/null ;;
@@ -117,6 +117,9 @@ const quiet = `
 [images]
 prune = "never"
 `
+
+// kubeletConfig is what a node with a kubelet has, and this one's is in the working directory.
+const kubeletConfig = "/var/lib/kubelet/config.yaml"
 
 // nodeRun is the directory of the node's service in the room, where a purge of the package
 // does not take it away.
@@ -148,10 +151,15 @@ func (s *stage) startNode(t *testing.T) {
 	jq := fmt.Sprintf("#!/bin/bash\nexec chroot %s jq \"${@:1:$#-1}\" <\"${!#}\"\n", s.room.Path("/"))
 	curl := fmt.Sprintf("#!/bin/sh\nexec chroot %s curl --fail \"$@\"\n", s.room.Path("/"))
 	runDir := s.room.Path(nodeRun)
+	kubelet, err := filepath.Abs(filepath.Join(root, "guard/testdata/kubelet/kubeadm.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := errors.Join(
 		os.MkdirAll(bin, 0o755), os.Mkdir(runDir, 0o755), os.Mkdir(s.room.Path("/run/textfile"), 0o755),
 		os.WriteFile(filepath.Join(s.work, "config.toml"), []byte(config), 0o600),
 		os.WriteFile(filepath.Join(s.work, "try.toml"), []byte("[eviction.hard]\n\"memory.available\" = \"1Gi\"\n"), 0o600),
+		os.Symlink(kubelet, filepath.Join(s.work, "kubelet.yaml")),
 		os.WriteFile(filepath.Join(s.work, "leak.jsonl"), []byte(trace), 0o600),
 		os.WriteFile(filepath.Join(bin, "criguard"), fmt.Appendf(nil, shim, binary, s.work, runDir), 0o755),
 		os.WriteFile(filepath.Join(bin, "curl"), []byte(curl), 0o755),
@@ -175,12 +183,14 @@ func (s *stage) startNode(t *testing.T) {
 		}
 	})
 	s.done["criguard run"] = true
-	socket := filepath.Join(runDir, "criguard.sock")
+	client := guard.NewClient(guard.RunDir(runDir))
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := os.Stat(socket); err == nil {
+		status, err := client.Status(t.Context())
+		if err == nil && status.Runtime.Up && status.Runtime.ListedAt >= 0 {
 			return
-		} else if !errors.Is(err, fs.ErrNotExist) || time.Now().After(deadline) {
-			t.Fatalf("criguard run: %v", err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("criguard run: runtime %+v, %v", status.Runtime, err)
 		}
 	}
 }
@@ -190,7 +200,7 @@ func (s *stage) startNode(t *testing.T) {
 func (s *stage) run(t *testing.T, c shown) {
 	command := c.text
 	if c.inline {
-		command = strings.NewReplacer("[FILE]", "try.toml", "FILE", "try.toml", "TRACE", "leak.jsonl").Replace(command)
+		command = strings.NewReplacer("kubelet FILE", "kubelet "+kubeletConfig, "[FILE]", "try.toml", "FILE", "try.toml", "TRACE", "leak.jsonl").Replace(command)
 		if command == "criguard simulate" {
 			command += " leak.jsonl"
 		}
@@ -247,7 +257,7 @@ func (s *stage) inRoom(ctx context.Context, command string) (string, error) {
 
 // onNode lets exit code 1 be, which says that there is something to look at.
 func (s *stage) onNode(ctx context.Context, command string) (string, error) {
-	command = strings.NewReplacer("/run/textfile", s.room.Path("/run/textfile"), "/run/criguard", nodeRun).Replace(command)
+	command = strings.NewReplacer("/run/textfile", s.room.Path("/run/textfile"), "/run/criguard", nodeRun, kubeletConfig, "kubelet.yaml").Replace(command)
 	cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-ec", command)
 	cmd.Dir = s.work
 	cmd.Env = append(os.Environ(), "PATH="+s.path)

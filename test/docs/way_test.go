@@ -30,7 +30,7 @@ var others = map[string]string{
 }
 
 // inVirtualNode stands for the test on a whole node with systemd as PID 1.
-const inVirtualNode = "test/node installs the package, starts and reloads the service, and reads its journal"
+const inVirtualNode = "test/node starts the unit under systemd, reloads it and reads its journal"
 
 // wayOf finds how a command is run. One that begins with a word that is not known here is
 // run by nobody, and fails the test.

@@ -229,7 +229,7 @@ func (r *room) clean() {
 	r.do("sh", "-ec", `
 		! dpkg -s criguard >/dev/null 2>&1 || dpkg -P criguard
 		! rpm -q criguard >/dev/null 2>&1 || rpm -e criguard
-		rm -rf /var/lib/criguard /etc/criguard /run/criguard /var/log/pods`)
+		rm -rf /var/lib/criguard /etc/criguard /run/criguard /var/log/pods /usr/share/doc/criguard /usr/share/licenses/criguard`)
 }
 
 // volatile changes with every package that comes or goes, or belongs to the test: dpkg's and
