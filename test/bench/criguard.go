@@ -48,7 +48,7 @@ const (
 func (b *bench) startCriguard(ctx context.Context, direct, endpoint string, secluded bool) (*criguard, error) {
 	g := &criguard{bench: b, direct: direct, endpoint: endpoint}
 	var err error
-	if g.dir, err = os.MkdirTemp("", "criguard-bench-"); err != nil {
+	if g.dir, err = os.MkdirTemp(memoryDir(), "criguard-bench-"); err != nil {
 		return nil, err
 	}
 	if err := g.configure(0); err != nil {
@@ -74,6 +74,15 @@ func (b *bench) startCriguard(ctx context.Context, direct, endpoint string, secl
 		return nil, errors.Join(err, g.close())
 	}
 	return g, nil
+}
+
+// memoryDir is a directory in memory, as /run is where the service keeps its state; "" =
+// there is none.
+func memoryDir() string {
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		return "/dev/shm"
+	}
+	return ""
 }
 
 // Write keeps the guard's log.

@@ -60,7 +60,9 @@ func (b *bench) row(ctx context.Context, c contender, rate float64, headroom int
 	if err := b.tryAll(ctx, c, &row, tries, trouble{}); err != nil {
 		return err
 	}
-	b.report.Latency = append(b.report.Latency, row)
+	if row.Dead.N > 0 {
+		b.report.Latency = append(b.report.Latency, row)
+	}
 	return nil
 }
 
@@ -77,12 +79,16 @@ func (b *bench) tryAll(ctx context.Context, c contender, row *latency, tries int
 				row.add(t)
 				break
 			}
-			if err != nil && !errors.Is(err, errNoBreach) || attempt == attempts {
-				return errors.Join(fmt.Errorf("%s at %.0f MiB/s: try failed", c.name(), row.Rate), err)
+			if err != nil && !errors.Is(err, errNoBreach) {
+				return fmt.Errorf("%s at %.0f MiB/s: %w", c.name(), row.Rate, err)
 			}
 			row.Spoiled++
 			if err := b.mend(ctx); err != nil {
 				return err
+			}
+			if attempt == attempts {
+				b.say("  too much else goes on: a try is left out after %d attempts", attempts)
+				break
 			}
 		}
 	}

@@ -56,7 +56,9 @@ func measureRuntimes(ctx context.Context, b *bench) (err error) {
 		if err := b.tryAll(ctx, g, &row, max(b.tries/2, 1), t); err != nil {
 			return err
 		}
-		b.report.Runtimes = append(b.report.Runtimes, row)
+		if row.Dead.N > 0 {
+			b.report.Runtimes = append(b.report.Runtimes, row)
+		}
 	}
 	return nil
 }
