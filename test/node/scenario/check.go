@@ -45,7 +45,7 @@ func (n *Node) check() {
 	if now := n.restarts(); !n.ended && now != n.before.restarts {
 		n.Errorf("criguard was restarted: %s before, %s now", n.before.restarts, now)
 	}
-	if state := n.Shell("systemctl is-active criguard containerd || true"); state != "active\nactive" {
+	if state := n.Shell("systemctl is-active criguard containerd || true"); state != "active\nactive" { //nolint:dupword // a line for each unit
 		n.Errorf("criguard and containerd are %s", strings.ReplaceAll(state, "\n", " and "))
 	}
 	for _, s := range n.stops() {

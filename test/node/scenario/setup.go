@@ -54,7 +54,7 @@ func setUpContainerd(p Profile) error {
 	if p.Containerd == 2 {
 		plugin = `plugins."io.containerd.cri.v1.runtime"`
 		images, key = `plugins."io.containerd.cri.v1.images".pinned_images`, "sandbox"
-		dropIn := "[Service]\nExecStart=\nExecStart=" + payload + "/containerd2/containerd\nEnvironment=PATH=" + payload + "/containerd2:/usr/sbin:/usr/bin\n"
+		dropIn := "[Service]\nExecStart=\nExecStart=" + payload + "/containerd2/containerd\nEnvironment=PATH=" + payload + "/containerd2:/usr/sbin:/usr/bin\n" //nolint:dupword // the first empties the list (systemd.service(5))
 		if err := write("/etc/systemd/system/containerd.service.d/version.conf", dropIn); err != nil {
 			return err
 		}
