@@ -65,7 +65,7 @@ func unknownPass(passes []guard.Pass, id uint64) error {
 func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 	p := e.Pass
 	fmt.Fprintf(w, "Pass %d, %s (%s): woken by %s, took %s\n\n", p.ID, p.Time.Local().Format("2006-01-02 15:04:05.000 MST"),
-		words.Ago(p.Time, now), p.Wake, p.Took.Round(10*time.Microsecond))
+		words.Ago(p.Time, now), words.Line(p.Wake), p.Took.Round(10*time.Microsecond))
 	for _, ev := range words.Tell(p) {
 		fmt.Fprintf(w, "%s\n", words.Line(ev.What))
 		if ev.Why != "" {

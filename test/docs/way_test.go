@@ -22,6 +22,7 @@ var others = map[string]string{
 	"make test":                  "runs this test",
 	"make packages":              "test/package makes those of all architectures",
 	"criguard top":               "test/live looks at it in a terminal",
+	"criguard explain PASS":      "test/report explains a real stop",
 	"criguard drain --grace 30s": "test/live drains a node of its own",
 	`criguard drain --grace 1m --reason "new kernel"`: "test/live drains a node of its own",
 	"systemctl enable --now criguard":                 inVirtualNode,

@@ -39,7 +39,7 @@ func OpenRoom(ctx context.Context, say func(format string, args ...any)) (*Room,
 		return nil, err
 	}
 	dir := filepath.Join(cache, roomName)
-	err = once(dir, func(dir string) error { return fillRoom(ctx, cache, dir, say) })
+	err = once(dir, func(dir string) error { return fillRoom(ctx, cache, dir, roomPackages, say) })
 	unlock()
 	if err != nil {
 		return nil, installError("a Debian root", dir, err)
@@ -75,8 +75,8 @@ func inRoom(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 }
 
 // fillRoom does what debootstrap does: the programs of all packages have to be there before the scripts of the first are run.
-func fillRoom(ctx context.Context, cache, dir string, say func(string, ...any)) error {
-	say("downloading a Debian root with lintian, rpm, shells and qemu (half a minute)")
+func fillRoom(ctx context.Context, cache, dir string, packages []string, say func(string, ...any)) error {
+	say("downloading a Debian root with %s and %d more (half a minute)", packages[0], len(packages)-1)
 	archives := filepath.Join(dir, "var/cache/apt/archives")
 	status := filepath.Join(dir, "var/lib/dpkg/status")
 	for _, d := range []string{filepath.Join(archives, "partial"), filepath.Dir(status)} {
@@ -90,7 +90,7 @@ func fillRoom(ctx context.Context, cache, dir string, say func(string, ...any)) 
 	err := aptGet(ctx, cache, dir, slices.Concat([]string{
 		"-y", "--no-install-recommends", "--download-only",
 		"-o", "Dir::State::status=" + status, "-o", "Dir::Cache::archives=" + archives, "install", "?essential",
-	}, roomPackages)...)
+	}, packages)...)
 	if err != nil {
 		return err
 	}

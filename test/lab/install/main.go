@@ -41,6 +41,11 @@ func install(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
+	browser, err := lab.Browser(ctx, say)
+	if err != nil {
+		return err
+	}
+	say("%s", browser)
 	room, err := lab.OpenRoom(ctx, say)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@
     ctx.beginPath();
     ctx.rect(b.left, b.top, b.width, b.height);
     ctx.clip();
-    ctx.lineWidth = devicePixelRatio;
+    ctx.lineWidth = 2 * devicePixelRatio;
     ctx.font = font(12);
     const line = (x0, y0, x1, y1, stroke, dash) => {
       ctx.strokeStyle = ctx.fillStyle = stroke;
@@ -29,13 +29,13 @@
       ctx.stroke();
     };
     for (const l of p.limits) {
-      const y = u.valToPos(l.y, "y", true);
+      const y = Math.round(u.valToPos(l.y, "y", true));
       line(b.left, y, b.left + b.width, y, color("--limit"), [6, 4]);
       ctx.textAlign = "left";
       ctx.fillText(l.label, b.left + 4 * devicePixelRatio, y - 4 * devicePixelRatio);
     }
     p.marks.forEach((m, i) => {
-      const x = u.valToPos(m.x, "x", true);
+      const x = Math.round(u.valToPos(m.x, "x", true));
       line(x, b.top, x, b.top + b.height, color("--mark"), []);
       const right = x > b.left + b.width * 0.8;
       ctx.textAlign = right ? "right" : "left";

@@ -1,0 +1,104 @@
+package report_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/test/lab"
+)
+
+// A pod leaks on a real containerd and is stopped: the page shows it, and so do history and
+// explain.
+func TestRealStop(t *testing.T) {
+	node := lab.Shared(t, lab.Containerd2)
+	if err := node.LimitPodsMemory(1 << 30); err != nil {
+		t.Fatal(err)
+	}
+	leaky := pod(t, node, "leaky", "-mib", "512", "-rate", "400", "-when", "/ctl/go")
+	pod(t, node, "calm", "-mib", "16")
+	off := ""
+	for name := range policy.DefaultHard() {
+		off += fmt.Sprintf("%q = \"0%%\"\n", name)
+	}
+	s := serve(t, t.TempDir(), fmt.Sprintf("[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n[eviction.hard]\n%s%q = %q\n",
+		node.Endpoint(), node.KubeletRoot(), node.PodLogDir(), node.PodsCgroup(), off, "allocatableMemory.available", "700Mi"))
+	s.until("the pods to be listed", func() bool {
+		st, err := s.client().Status(context.Background())
+		return err == nil && st.Pods == 2
+	})
+	if err := os.WriteFile(filepath.Join(node.KubeletRoot(), "pods", leaky.UID, "volumes/kubernetes.io~empty-dir/ctl/go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stop guard.Pass
+	s.until("the stop to settle", func() bool {
+		passes, err := s.client().History(context.Background(), 0)
+		if i := slices.IndexFunc(passes, func(p guard.Pass) bool { return p.Stop != nil }); i >= 0 {
+			stop = passes[i]
+		}
+		return err == nil && slices.ContainsFunc(passes, func(p guard.Pass) bool { return len(p.Settled) > 0 })
+	})
+	s.until("samples after the stop", func() bool {
+		windows, err := s.client().Windows(context.Background())
+		return err == nil && len(windows) == 1 && windows[0].At[len(windows[0].At)-1] > stop.At+2e9
+	})
+
+	told := s.ask(0, "explain", fmt.Sprint(stop.ID))
+	for _, want := range []string{
+		"stop default/leaky (hard, grace 0s)", "default/leaky before default/calm, by the first key in which they differ: usage=",
+		"Ranked for allocatableMemory.available", "stopped default/leaky", "freed of", "hard, below 700Mi",
+	} {
+		if !strings.Contains(told, want) {
+			t.Errorf("explain does not say %q:\n%s", want, told)
+		}
+	}
+	var e struct {
+		APIVersion string
+		Pass       guard.Pass
+		Effect     guard.StopView
+	}
+	if err := json.Unmarshal([]byte(s.ask(0, "explain", fmt.Sprint(stop.ID), "-o", "json")), &e); err != nil || e.APIVersion != guard.APIVersion ||
+		e.Pass.ID != stop.ID || len(e.Pass.Ranked) != 2 || !e.Effect.Result.Emptied {
+		t.Errorf("explain -o json: %+v, %v", e, err)
+	}
+	if told := s.ask(0, "history", "--since", "1h"); !strings.Contains(told, "stop default/leaky") || !strings.Contains(told, "ago") {
+		t.Errorf("history --since 1h:\n%s", told)
+	}
+
+	b := open(t, s.report())
+	article := fmt.Sprintf("#pass-%d", stop.ID)
+	if text := ask[string](b, fmt.Sprintf("document.querySelector(%q).innerText", article)); !strings.Contains(text, "default/leaky stopped") ||
+		!strings.Contains(text, "threshold hard 700Mi") || !strings.Contains(text, "stop +0.000 s · dead +0.") {
+		t.Errorf("the page says %q", text)
+	}
+	for _, ink := range []string{"--line", "--limit", "--mark"} {
+		if n := b.inked(ink); n[0] < 20 {
+			t.Errorf("the stop's plot has %d pixels of %s", n[0], ink)
+		}
+	}
+	b.quiet()
+	b.picture("real")
+}
+
+func pod(t *testing.T, node *lab.Lab, name string, args ...string) *lab.RunningPod {
+	t.Helper()
+	p, err := node.RunPod(t.Context(), lab.PodSpec{Name: name, Containers: []lab.ContainerSpec{
+		{Name: "main", Args: append([]string{"hog"}, args...), EmptyDirs: map[string]string{"ctl": "/ctl"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.RemovePod(context.Background(), p); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
