@@ -65,20 +65,27 @@ func (l *Lab) waitReady(ctx context.Context, d *daemon) error {
 		case <-ctx.Done():
 		}
 	}()
-	err := poll(ctx, func() (bool, error) {
-		answer, err := l.runtime.Status(ctx, &cri.StatusRequest{})
-		if err != nil {
-			return false, err
-		}
-		ready := slices.ContainsFunc(answer.GetStatus().GetConditions(), func(c *cri.RuntimeCondition) bool {
-			return c.GetType() == "RuntimeReady" && c.GetStatus()
-		})
-		return ready, nil
-	})
+	err := poll(ctx, func() (bool, error) { return l.serves(ctx) })
 	if err != nil {
 		return fmt.Errorf("wait for containerd: %w\n%s", err, l.logTail())
 	}
 	return nil
+}
+
+// Serves says whether the CRI answers and says that it is ready.
+func (l *Lab) Serves(ctx context.Context) bool {
+	ready, err := l.serves(ctx)
+	return ready && err == nil
+}
+
+func (l *Lab) serves(ctx context.Context) (bool, error) {
+	answer, err := l.runtime.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(answer.GetStatus().GetConditions(), func(c *cri.RuntimeCondition) bool {
+		return c.GetType() == "RuntimeReady" && c.GetStatus()
+	}), nil
 }
 
 // LogPath returns the file that containerd and its shims log to.

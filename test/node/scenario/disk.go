@@ -76,19 +76,23 @@ func (n *Node) share(signal policy.Signal) int64 {
 }
 
 func full(n *Node) {
-	p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-after", "20s")
+	p, let := n.primed()
 	n.Configure("[history]\ndir = \"/var/lib/criguard\"\n")
 	n.Shell("dd if=/dev/zero of=/ballast bs=1M 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null; true")
 	n.Shell("systemctl restart criguard")
+	let()
 	n.relieved(p)
 	n.Shell("rm -f /ballast /ballast2")
 }
 
 func readOnly(n *Node) {
-	p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-after", "15s")
+	p, let := n.primed()
+	// systemd needs these two writable for a private /tmp; systems with a read-only root have them in memory.
+	n.Shell("mount -t tmpfs tmpfs /tmp && mount -t tmpfs tmpfs /var/tmp")
 	n.Shell("echo u >/proc/sysrq-trigger")
 	n.Until("a read-only root", func() bool { _, err := shell("touch /probe"); return err != nil })
 	n.Shell("systemctl restart criguard")
+	let()
 	n.relieved(p)
 	n.Shell("mount -o remount,rw /")
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/lab"
 )
@@ -80,13 +79,14 @@ func outside(n *Node) {
 	n.Configure("[eviction.hard]\n\"memory.available\" = \"300Mi\"\n")
 	room := n.Available(policy.MemoryAvailable) - 180<<20
 	n.Shell(fmt.Sprintf("systemd-run -q -u hog -p OOMScoreAdjust=-500 %s/workload hog -mib %d -rate 100", payload, room>>20))
-	var now guard.Status
-	n.Until("an end of the stops", func() bool {
-		now = n.Status()
-		return len(now.InFlight) == 0 && len(now.Conditions) > 0 && now.Held != "" && now.Held != guard.HeldBackoff
+	n.Until("pressure", func() bool { return n.Condition("MemoryPressure") })
+	n.Until("the hog to be done", func() bool { _, err := shell("journalctl -u hog | grep -q 'hog: done'"); return err == nil })
+	n.Until("a stop to be held back", func() bool {
+		_, err := shell("journalctl -u criguard | grep 'stop held back' | grep -q -e budget -e breaker -e 'no candidate'")
+		return err == nil
 	})
 	n.allow(3)
-	n.Sayf("%d pods stopped, then held back: %s", len(n.stops()), now.Held)
+	n.Sayf("%d pods stopped, then no more", len(n.stops()))
 	n.Shell("systemctl stop hog")
 	n.Until("memory to be back", func() bool { return n.Available(policy.MemoryAvailable) > 320<<20 })
 }

@@ -114,6 +114,16 @@ func (n *Node) Run(spec lab.PodSpec, args ...string) *Pod {
 	return n.RunPod(spec)
 }
 
+// primed starts a pod that leaks when it is let.
+func (n *Node) primed() (p *Pod, let func()) {
+	const dir = "/run/trigger" // in memory: it can be written to whatever becomes of the disk
+	n.Shell("mkdir -p " + dir)
+	p = n.RunPod(lab.PodSpec{Name: "leaky", Containers: []lab.ContainerSpec{{
+		Name: "main", Args: []string{"hog", "-mib", "4096", "-when", "/trigger/go"}, Mounts: []lab.Mount{{Host: dir, Container: "/trigger"}},
+	}}})
+	return p, func() { n.Write(dir+"/go", "") }
+}
+
 // RunPod starts a pod.
 func (n *Node) RunPod(spec lab.PodSpec) *Pod {
 	running, err := n.lab.RunPod(n.context(), spec)

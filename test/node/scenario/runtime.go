@@ -12,9 +12,10 @@ func runtimes() []Scenario {
 			Name: "runtime-killed", What: "containerd is killed while a pod leaks: it is stopped, and the runtime is found again",
 			Profiles: []Profile{V2, V1New},
 			Run: func(n *Node) {
-				p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-after", "5s")
+				p, let := n.primed()
 				n.settled()
 				n.Shell("systemctl kill -s KILL --kill-who=main containerd")
+				let()
 				n.relieved(p)
 				n.settledRuntime()
 			},
@@ -23,9 +24,10 @@ func runtimes() []Scenario {
 			Name: "runtime-hangs", What: "containerd is frozen while a pod leaks: it is stopped without it",
 			Profiles: []Profile{V2, V1},
 			Run: func(n *Node) {
-				p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-after", "5s")
+				p, let := n.primed()
 				n.settled()
 				n.Shell("systemctl kill -s STOP --kill-who=main containerd")
+				let()
 				n.relieved(p)
 				n.Shell("systemctl kill -s CONT --kill-who=main containerd")
 				n.settledRuntime()
@@ -36,6 +38,7 @@ func runtimes() []Scenario {
 			Profiles: []Profile{V2},
 			Run: func(n *Node) {
 				n.Shell("systemctl restart containerd")
+				n.Until("the runtime to serve", func() bool { return n.lab.Serves(n.context()) })
 				leak(n, lab.PodSpec{Name: "leaky"}, "200")
 			},
 		},

@@ -27,7 +27,10 @@ func setUp(p Profile) error {
 		return err
 	}
 	// The kubelet sets this, too.
-	if _, err := shell("sysctl -q -w vm.overcommit_memory=1"); err != nil {
+	if err := write("/etc/sysctl.d/90-kubelet.conf", "vm.overcommit_memory = 1\n"); err != nil {
+		return err
+	}
+	if _, err := shell("sysctl -q --system"); err != nil {
 		return err
 	}
 	for _, command := range []string{
@@ -54,7 +57,7 @@ func setUpContainerd(p Profile) error {
 	if p.Containerd == 2 {
 		plugin = `plugins."io.containerd.cri.v1.runtime"`
 		images, key = `plugins."io.containerd.cri.v1.images".pinned_images`, "sandbox"
-		dropIn := "[Service]\nExecStart=\nExecStart=" + payload + "/containerd2/containerd\nEnvironment=PATH=" + payload + "/containerd2:/usr/sbin:/usr/bin\n" //nolint:dupword // the first empties the list (systemd.service(5))
+		dropIn := "[Service]\n" + "ExecStart=\n" + "ExecStart=" + payload + "/containerd2/containerd\nEnvironment=PATH=" + payload + "/containerd2:/usr/sbin:/usr/bin\n"
 		if err := write("/etc/systemd/system/containerd.service.d/version.conf", dropIn); err != nil {
 			return err
 		}
