@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// What stands before and after what the reference tells. There is no date: it would say
-// when the page was made, not when anything changed.
+// What stands before and after what the reference tells. The date, which mandoc asks for, is
+// that of the form: when the page was made would say nothing, and change it each time.
 const (
 	head = `.\" Made of docs/configuration.md by "make man"; change that.
-.TH CRIGUARD.TOML 5 "" "criguard" "File Formats"
+.TH CRIGUARD.TOML 5 2026-11-21 "criguard" "File Formats"
 .SH NAME
 criguard.toml \- configuration of criguard
 .SH SYNOPSIS
@@ -36,8 +36,11 @@ func page(markdown string) string {
 	}
 	w.end()
 	w.b.WriteString(foot)
-	return w.b.String()
+	return needless.ReplaceAllString(w.b.String(), "$1")
 }
+
+// needless is the start of a paragraph where a section has just started one.
+var needless = regexp.MustCompile(`(?m)^(\.SH .*\n)\.PP\n`)
 
 type writer struct {
 	b      strings.Builder

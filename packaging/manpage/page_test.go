@@ -27,17 +27,17 @@ func TestPageInTheTree(t *testing.T) {
 
 func TestPage(t *testing.T) {
 	for _, c := range []struct{ markdown, want string }{
-		{"# Title\n\nOne\ntwo.\n\nThree.", ".PP\nOne two.\n.PP\nThree.\n"},
-		{"## `[images]`\ntext", ".SH [IMAGES]\n.PP\ntext\n"},
+		{"# Title\n\nOne\ntwo.\n\nThree.", "One two.\n.PP\nThree.\n"},
+		{"## `[images]`\ntext", ".SH [IMAGES]\ntext\n"},
 		{"- **Bold** with `--code`,\n  on\n- next", ".IP \\(bu 4\n\\fBBold\\fR with \\fB\\-\\-code\\fR, on\n.IP \\(bu 4\nnext\n"},
 		{"1. one\n2. two", ".IP 1. 4\none\n.IP 2. 4\ntwo\n"},
-		{"see [the notes](notes.md).", ".PP\nsee the notes.\n"},
-		{"```toml\n[a]\n.b = 'x\\y'\n```\nafter", ".PP\n.RS 4\n.EX\n[a]\n\\&.b = \\(aqx\\ey\\(aq\n.EE\n.RE\n.PP\nafter\n"},
+		{"see [the notes](notes.md).", "see the notes.\n"},
+		{"```toml\n[a]\n.b = 'x\\y'\n```\nafter", ".RS 4\n.EX\n[a]\n\\&.b = \\(aqx\\ey\\(aq\n.EE\n.RE\n.PP\nafter\n"},
 		{"| key | default | |\n|---|---|---|\n| `a` | `\"x\"` | what |\n\nafter", ".TP\n\\fBa\\fR = \\fB\"x\"\\fR\nwhat\n.PP\nafter\n"},
 		{"| rule | key | |\n|---|---|---|\n| `[[a]]` | `b` | what |\n| `[[c]]` | | |", ".TP\n\\fB[[a]]\\fR \\fBb\\fR\nwhat\n.TP\n\\fB[[c]]\\fR\n"},
 		{"| signal | available | default, hard |\n|---|---|---|\n| `s` | bytes | `\"5%\"` |\n| `t` | time | |", ".TP\n\\fBs\\fR\nbytes; default, hard: \\fB\"5%\"\\fR\n.TP\n\\fBt\\fR\ntime\n"},
-		{"text\n| a | |\n|---|---|\n| `x` | y |\ntext", ".PP\ntext\n.TP\n\\fBx\\fR\ny\n.PP\ntext\n"},
-		{".PP\n'x", ".PP\n\\&.PP \\(aqx\n"},
+		{"text\n| a | |\n|---|---|\n| `x` | y |\ntext", "text\n.TP\n\\fBx\\fR\ny\n.PP\ntext\n"},
+		{".PP\n'x", "\\&.PP \\(aqx\n"},
 	} {
 		if got := page(c.markdown); got != head+c.want+foot {
 			t.Errorf("%q:\n%s", c.markdown, strings.TrimSuffix(strings.TrimPrefix(got, head), foot))
