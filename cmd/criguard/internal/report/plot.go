@@ -87,8 +87,8 @@ func seconds(d time.Duration) float64 { return d.Round(100 * time.Microsecond).S
 func stopMarks(p *guard.Pass, effect *guard.StopView) []mark {
 	var marks []mark
 	for _, m := range p.Met {
-		if m.Threshold == p.Stop.Signal+":"+p.Stop.Kind && m.For > 0 {
-			marks = append(marks, mark{"crossing", -seconds(m.For)})
+		if m.Threshold == p.Stop.Signal+":"+p.Stop.Kind {
+			marks = append(marks, mark{"crossing", seconds(-m.For)})
 		}
 	}
 	name := "stop"

@@ -8,6 +8,7 @@
     for (; Math.abs(n) >= 1024 && i < units.length - 1; i++) n /= 1024;
     return +n.toFixed(2) + units[i];
   };
+  const binary = Array.from({ length: 60 }, (_, i) => 2 ** i); // Mi and Gi have round steps, too
   const amount = { bytes, count: (n) => String(+n.toFixed(2)), share: (n) => +n.toFixed(2) + "%" };
   const font = (px) => px * devicePixelRatio + "px system-ui, sans-serif";
 
@@ -55,7 +56,7 @@
       scales: { x: { time: false }, y: { range: [Math.max(bottom - room, 0), top + room] } },
       axes: [
         { ...axis, values: (u, all) => all.map((v) => v + " s"), space: 56 },
-        { ...axis, size: 72, values: (u, all) => all.map(format) },
+        { ...axis, size: 72, incrs: p.unit === "bytes" ? binary : undefined, values: (u, all) => all.map(format) },
       ],
       series: [{}, { stroke: color("--line"), width: 2, points: { show: p.x.length < 40 } }],
       hooks: { draw: [annotate(p)] },
