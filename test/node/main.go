@@ -28,6 +28,7 @@ func node(ctx context.Context) error {
 	jobs := flag.Int("j", 2, "machines at a time")
 	list := flag.Bool("list", false, "say what there is, and run nothing")
 	compare := flag.String("compare", "", "compare criguard with other guards instead, and write the table to this file")
+	tries := flag.Int("tries", 10, "with -compare, how often each guard is tried")
 	flag.Parse()
 	match, err := regexp.Compile(*pattern)
 	if err != nil {
@@ -38,6 +39,9 @@ func node(ctx context.Context) error {
 		scenarios, *jobs = scenario.Rivals(), 1 // they are measured: one at a time
 	}
 	trials := trialsOf(scenarios, match.MatchString)
+	for _, t := range trials {
+		t.repeat = *tries
+	}
 	if len(trials) == 0 {
 		return fmt.Errorf("no scenario matches %q (hint: -list)", *pattern)
 	}
@@ -66,7 +70,7 @@ func node(ctx context.Context) error {
 	runAll(ctx, l, trials, *jobs)
 	failed := report(os.Stdout, trials)
 	fmt.Printf("\ncriguard %s: %d scenarios, %d failed, %s\n", l.payload.version, len(trials), failed, time.Since(begin).Round(time.Second))
-	if *compare != "" {
+	if *compare != "" && failed == 0 && ctx.Err() == nil {
 		if err := writeComparison(*compare, trials); err != nil {
 			return fmt.Errorf("write comparison: %w", err)
 		}

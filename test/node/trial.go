@@ -15,6 +15,7 @@ import (
 type trial struct {
 	scenario scenario.Scenario
 	profile  scenario.Profile
+	repeat   int // how often a guard is tried, where guards are compared
 
 	tries    []scenario.Try
 	said     []string // what broke, and what criguard did
@@ -62,7 +63,7 @@ func (t *trial) on(ctx context.Context, l *labs, f *frozen) error {
 	if err != nil {
 		return err
 	}
-	err = m.order(scenario.Order{Profile: t.profile, Scenario: t.scenario.Name})
+	err = m.order(scenario.Order{Profile: t.profile, Scenario: t.scenario.Name, Tries: t.repeat})
 	if err == nil {
 		var done scenario.Event
 		done, err = m.await(ctx, scenario.Done, t.scenario.Bound(), func(e scenario.Event) {

@@ -13,9 +13,6 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// Tries is how often each guard is tried.
-const Tries = 10
-
 // Try is what one hog did to the node under one guard.
 type Try struct {
 	Relief      time.Duration // from MemAvailable below a tenth to above a third of MemTotal
@@ -50,7 +47,7 @@ func Rivals() []Scenario {
 				}
 				n.Shell(r.start)
 				n.Sayf("%s", n.Shell(r.version))
-				for i := range Tries {
+				for i := range n.order.Tries {
 					try := n.try(i)
 					n.tell(Event{Kind: Said, Text: fmt.Sprintf("try %d: relief %s, gap %s, %d killed by the kernel, %d wrong %v", i+1,
 						try.Relief.Round(time.Millisecond), try.Gap.Round(time.Millisecond), try.KernelKills, len(try.Wrong), try.Wrong), Try: &try})

@@ -11,6 +11,7 @@ const (
 type Order struct {
 	Profile  Profile
 	Scenario string // empty: set up
+	Tries    int    // how often a guard is tried, where guards are compared
 	Rebooted bool   // the scenario goes on after a reboot
 }
 

@@ -12,8 +12,8 @@ func tasks() []Scenario {
 			Name: "fork-bomb", What: "a pod starts processes until there are no PIDs: it is stopped, nobody else",
 			Profiles: []Profile{V2, V1, V2New},
 			Run: func(n *Node) {
-				n.Shell("sysctl -q -w kernel.pid_max=2000")
-				n.Configure("[eviction.hard]\n\"pid.available\" = \"20%\"\n")
+				n.Shell("sysctl -q -w kernel.pid_max=1200")
+				n.Configure("[eviction.hard]\n\"pid.available\" = \"30%\"\n")
 				p := n.Run(lab.PodSpec{Name: "bomb"}, "fork", "-count", "100000")
 				n.Stopped(p, "hard", policy.PIDAvailable)
 				n.Until("PIDs to be back", func() bool { return n.share(policy.PIDAvailable) > 40 })
