@@ -77,7 +77,8 @@ func (n *Node) share(signal policy.Signal) int64 {
 
 func full(n *Node) {
 	p, let := n.primed()
-	n.Configure("[history]\ndir = \"/var/lib/criguard\"\n")
+	// What fills the disk is no pod's. Which pod goes for a disk is not the question here.
+	n.Configure("[history]\ndir = \"/var/lib/criguard\"\n[eviction.hard]\n\"nodefs.available\" = \"0%\"\n\"imagefs.available\" = \"0%\"\n")
 	n.Shell("dd if=/dev/zero of=/ballast bs=1M 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null; true")
 	let()
 	n.relieved(p)

@@ -82,13 +82,17 @@ func (n *Node) stopped(p *Pod, kind string, signals ...policy.Signal) guard.Stop
 	return stop
 }
 
-// allow takes up to so many stops of whomever for right.
-func (n *Node) allow(most int) {
-	stops := n.stops()
-	if len(stops) > most {
-		n.Errorf("%d pods were stopped, want %d at most", len(stops), most)
-	}
+// allow takes the stops of up to so many pods, whichever they are, for right, and returns how many there were.
+func (n *Node) allow(most int) int {
+	stops, gone := n.stops(), 0
 	for _, p := range n.pods {
-		p.stopped = p.stopped || slices.ContainsFunc(stops, func(s guard.StopView) bool { return s.UID == p.UID })
+		if slices.ContainsFunc(stops, func(s guard.StopView) bool { return s.UID == p.UID }) {
+			p.stopped = true
+			gone++
+		}
 	}
+	if gone > most {
+		n.Errorf("%d pods were stopped, want %d at most", gone, most)
+	}
+	return gone
 }
