@@ -88,7 +88,7 @@ func full(n *Node) {
 func readOnly(n *Node) {
 	p, let := n.primed()
 	// systemd needs these two writable for a private /tmp; systems with a read-only root have them in memory.
-	n.Shell("mount -t tmpfs tmpfs /tmp && mount -t tmpfs tmpfs /var/tmp") //nolint:dupword // a device and its type
+	n.Shell("mount -t tmpfs none /tmp && mount -t tmpfs none /var/tmp")
 	n.Shell("echo u >/proc/sysrq-trigger")
 	n.Until("a read-only root", func() bool { _, err := shell("touch /probe"); return err != nil })
 	n.Shell("systemctl restart criguard")
