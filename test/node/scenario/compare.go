@@ -43,7 +43,7 @@ func Rivals() []Scenario {
 				if r.name != "criguard" {
 					n.Shell("systemctl stop criguard")
 				} else {
-					n.Configure("[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n")
+					n.Configure("[eviction.hard]\n\"meminfo.available\" = \"10%\"\n[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n")
 				}
 				n.Shell(r.start)
 				n.Sayf("%s", n.Shell(r.version))
