@@ -21,10 +21,17 @@ type Try struct {
 	Wrong       []string      // pods and daemons, other than the hog, that did not live
 }
 
+const (
+	criguardVersion = "criguard version | head -1 | cut -d' ' -f2"
+	sameLine        = "criguard-10-percent" // acts where earlyoom does: at a tenth of MemAvailable
+	unbudgeted      = "[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n"
+)
+
 // rivals are what is compared, each with what makes it guard and what tells its version. systemd-oomd is set to what makes it act
 // soonest; its defaults wait for 30 seconds.
 var rivals = []struct{ name, start, version string }{
-	{"criguard", "true", "criguard version | head -1"},
+	{"criguard", "true", criguardVersion},
+	{sameLine, "true", criguardVersion},
 	{"earlyoom", "systemctl start earlyoom", "dpkg-query -W -f '${Version}' earlyoom"},
 	{"systemd-oomd", "mkdir -p /etc/systemd/oomd.conf.d && printf '[OOM]\\nDefaultMemoryPressureDurationSec=1s\\n' >/etc/systemd/oomd.conf.d/fast.conf" +
 		" && systemctl set-property --runtime kubepods.slice ManagedOOMMemoryPressure=kill ManagedOOMMemoryPressureLimit=10%" +
@@ -40,10 +47,13 @@ func Rivals() []Scenario {
 			Name: r.name, What: "a hog under " + r.name, Profiles: []Profile{V2New}, Limit: 20 * time.Minute,
 			Run: func(n *Node) {
 				n.unchecked = true
-				if r.name != "criguard" {
+				switch r.name {
+				case "criguard":
+					n.Configure(unbudgeted)
+				case sameLine:
+					n.Configure(unbudgeted + "[eviction.hard]\n\"meminfo.available\" = \"10%\"\n")
+				default:
 					n.Shell("systemctl stop criguard")
-				} else {
-					n.Configure("[eviction.hard]\n\"meminfo.available\" = \"10%\"\n[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n")
 				}
 				n.Shell(r.start)
 				n.Sayf("%s", n.Shell(r.version))
