@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -234,6 +235,10 @@ func (s *stage) inTree(ctx context.Context, command string) (string, error) {
 	cmd := exec.CommandContext(ctx, "bash", "-ec", command)
 	cmd.Dir = s.room.Path(s.dir)
 	cmd.Env = append(os.Environ(), "VERSION=v1.2.3", "SOURCE_DATE_EPOCH=1795258157", "MAKEFLAGS=")
+	// What takes too long ends with all that it has started.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -19,16 +19,24 @@ const (
 
 // others are commands that this test cannot run, with who does.
 var others = map[string]string{
-	"make test":                  "runs this test",
-	"make packages":              "test/package makes those of all architectures",
-	"criguard top":               "test/live looks at it in a terminal",
-	"criguard explain PASS":      "test/report explains a real stop",
-	"criguard drain --grace 30s": "test/live drains a node of its own",
+	"make test":     "runs this test",
+	"make packages": "test/package makes those of all architectures",
+	"make bench":    benchByHand,
+	`make bench BENCH="-only latency -tries 10"`:      benchByHand,
+	`make bench BENCH="-idle 1m -pods 50"`:            benchByHand,
+	"make sidebyside":                                 "an hour of virtual nodes; its scenarios are test/node's",
+	"make e2e SCENARIO=unit":                          "a step of its own in .ci/run",
+	"criguard top":                                    "test/live looks at it in a terminal",
+	"criguard explain PASS":                           "test/report explains a real stop",
+	"criguard drain --grace 30s":                      "test/live drains a node of its own",
 	`criguard drain --grace 1m --reason "new kernel"`: "test/live drains a node of its own",
 	"systemctl enable --now criguard":                 inVirtualNode,
 	"systemctl reload criguard":                       inVirtualNode,
 	"journalctl -u criguard":                          inVirtualNode,
 }
+
+// benchByHand stands for figures that only a quiet machine has.
+const benchByHand = "measures the machine for minutes, and fails on one that is busy; its parts are tested in test/bench"
 
 // inVirtualNode stands for the test on a whole node with systemd as PID 1.
 const inVirtualNode = "test/node starts the unit under systemd, reloads it and reads its journal"
