@@ -42,6 +42,10 @@ that is known of one.`,
 			if o.output == "json" {
 				return printJSON(cmd.OutOrStdout(), guard.HistoryList{APIVersion: guard.APIVersion, Passes: passes})
 			}
+			if len(passes) == 0 && since != "" {
+				fmt.Fprintln(cmd.OutOrStdout(), "Nothing has happened in that time.")
+				return nil
+			}
 			printHistory(cmd.OutOrStdout(), passes, now)
 			return nil
 		},
@@ -76,7 +80,7 @@ func (o *options) history(ctx context.Context, since string, now time.Time) ([]g
 
 func printHistory(w io.Writer, passes []guard.Pass, now time.Time) {
 	if len(passes) == 0 {
-		fmt.Fprintln(w, "Nothing happened in that time.")
+		fmt.Fprintln(w, "Nothing has happened yet.")
 		return
 	}
 	t := newTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY")
