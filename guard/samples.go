@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -102,7 +103,7 @@ func (s *Samples) Stop(p *Pass, ts []policy.Threshold) {
 // from lists the samples from a time on, oldest first. The caller holds the lock.
 func (s *Samples) from(at time.Duration) []reading {
 	all := s.dense.since(at, s.calm.since(at, nil))
-	slices.SortFunc(all, func(a, b reading) int { return int(a.at - b.at) })
+	slices.SortFunc(all, func(a, b reading) int { return cmp.Compare(a.at, b.at) })
 	return all
 }
 
