@@ -129,7 +129,7 @@ direct_kill = %q
 "imagefs.inodesFree" = "0%%"
 
 [budget]
-hard = {burst = 1, every = "1s"}
+hard = {burst = 1000, every = "1ms"}
 per_hour = 0
 breaker = 0
 
