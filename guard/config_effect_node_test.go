@@ -303,29 +303,35 @@ func seeHistory(t *testing.T, cfg Config) string {
 	return fmt.Sprintf("%d in %s", kept, in)
 }
 
+// servedEffect is a service that answers, until its end is called for.
+func servedEffect(t *testing.T, cfg Config) (s *Service, client *Client, end func()) {
+	t.Helper()
+	s = effectService(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	end = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	client = NewClient(s.opt.RunDir)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if _, err := client.Status(t.Context()); err == nil {
+			return s, client, end
+		} else if time.Now().After(deadline) {
+			end()
+			t.Fatal(err)
+		}
+	}
+}
+
 // metricsAt shows whether a service serves its metrics at an address.
 func metricsAt(addr string) func(*testing.T, Config) string {
 	return func(t *testing.T, cfg Config) string {
-		s := effectService(t, cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- s.serve(ctx) }()
-		defer func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
-		client := NewClient(s.opt.RunDir)
-		for deadline := time.Now().Add(10 * time.Second); ; {
-			_, err := client.Status(t.Context())
-			if err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal(err)
-			}
-		}
+		_, _, end := servedEffect(t, cfg)
+		defer end()
 		// The listener is opened beside the loop.
 		for deadline := time.Now().Add(10 * time.Second); ; {
 			resp, err := http.Get("http://" + addr + "/metrics")

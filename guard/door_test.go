@@ -72,28 +72,13 @@ func TestThousandClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := effectService(t, cfg)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	client := NewClient(s.opt.RunDir)
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		if _, err := client.Status(t.Context()); err == nil {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	s, client, end := servedEffect(t, cfg)
+	defer end()
 	before := runtime.NumGoroutine()
 	slowClients(t, s.opt.RunDir, 1000)
 
 	// Greedy ones beside them: they ask for all they can get.
+	ctx, cancel := context.WithCancel(t.Context())
 	var greedy sync.WaitGroup
 	var answers atomic.Int64
 	for range 50 {

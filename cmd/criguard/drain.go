@@ -73,16 +73,7 @@ confirmed. Under mode = "observe" nothing is drained.`,
 }
 
 func newUndrain(o *options) *cobra.Command {
-	c := guard.Command{Command: guard.CommandUndrain}
-	cmd := &cobra.Command{
-		Use:   "undrain",
-		Short: "Let new sandboxes run again after a drain",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return o.command(cmd, c) },
-	}
-	reasonFlag(cmd, &c)
-	o.outputFlag(cmd)
-	return cmd
+	return o.newOrder(guard.CommandUndrain, "undrain", "Let new sandboxes run again after a drain")
 }
 
 // confirmed asks whether so many sandboxes may be stopped.

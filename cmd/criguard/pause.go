@@ -32,10 +32,15 @@ the service does not end it, a reboot does. Stops under way are not called off.`
 }
 
 func newResume(o *options) *cobra.Command {
-	c := guard.Command{Command: guard.CommandResume}
+	return o.newOrder(guard.CommandResume, "resume", "End a pause")
+}
+
+// newOrder is a command that has nothing to say but itself.
+func (o *options) newOrder(name, use, short string) *cobra.Command {
+	c := guard.Command{Command: name}
 	cmd := &cobra.Command{
-		Use:   "resume",
-		Short: "End a pause",
+		Use:   use,
+		Short: short,
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.command(cmd, c) },
 	}
