@@ -21,7 +21,7 @@ type Ranked struct {
 // Why a pod that is not protected is no candidate.
 const (
 	ExcludedUsesNone = "cannot help: uses none of it"
-	ExcludedTooSmall = "cannot help: under 1 % of the deficit, while others have more"
+	ExcludedTooSmall = "cannot help: under 1 % of the deficit"
 )
 
 // Rank orders the pods for a signal: the candidates first, in the order in which
@@ -31,10 +31,11 @@ const (
 // last, then the keys (DefaultKeys when there are none), then larger usage −
 // request, the younger, the ID. Excluded are protected pods; those that are known
 // to use nothing of the resource; and those known to use less than 1 % of the
-// deficit while another pod, protected or not, has more than that: stopping the
-// small for what a large one does is a wrong stop, also where the large one may
-// not be stopped. That last rule needs a deficit above 0 in the unit of the
-// usage, so it is not applied to stalls.
+// deficit: stopping the small for what something large does is a wrong stop, also
+// where the large one may not be stopped, is dead and not yet removed, or is no pod
+// at all. Only where none has 1 %, and the small ones have what is missing
+// together, are they candidates. The rule needs a deficit above 0 in the unit of
+// the usage, so it is not applied to stalls.
 func Rank(cs []Candidate, s Signal, l Layout, keys []Key, deficit int64) []Ranked {
 	if len(keys) == 0 {
 		keys = DefaultKeys(s.Resource())
@@ -160,18 +161,28 @@ func lastIf(last bool) int {
 }
 
 // leastHelp is the least usage with which a pod is a candidate: something, and 1 %
-// of the deficit if any pod has as much.
+// of the deficit, but where only smaller ones have it, and have enough together.
 func leastHelp(cs []Candidate, s Signal, l Layout, deficit int64) int64 {
 	if deficit <= 0 || s.IsStall() {
 		return 1
 	}
-	percent := (deficit-1)/100 + 1
+	percent, together := (deficit-1)/100+1, int64(0)
 	for i := range cs {
-		if used := cs[i].usage(s, l); used.Known && used.Value >= percent {
+		used := cs[i].usage(s, l)
+		if !used.Known {
+			continue
+		}
+		if used.Value >= percent {
 			return percent
 		}
+		if cs[i].Protection == "" {
+			together = addCapped(together, max(used.Value, 0))
+		}
 	}
-	return 1
+	if together >= deficit {
+		return 1
+	}
+	return percent
 }
 
 // distinct leaves out keys that are repeated or not known: a second comparison

@@ -171,7 +171,7 @@ func TestRankDeficit(t *testing.T) {
 	if got := excluded(MemoryStall, 1000); got != "" {
 		t.Errorf("a stall's deficit is compared with bytes: excluded %q", got)
 	}
-	if got := excluded(MemoryAvailable, math.MaxInt64); got != "" {
+	if got := excluded(MemoryAvailable, math.MaxInt64); got != ExcludedTooSmall {
 		t.Errorf("where nobody has 1 %%: excluded %q", got)
 	}
 }

@@ -27,6 +27,15 @@ func disk() []Scenario {
 			},
 		},
 		{
+			Name: "layer-full", What: "a pod fills its writable layer faster than it can be stopped, to the last byte: it is stopped, nobody else",
+			Profiles: []Profile{V2, V1New},
+			Run: func(n *Node) {
+				p := n.Run(lab.PodSpec{Name: "writer"}, "fill", "-path", "/data/fill", "-mib", "2048", "-rate", "4000")
+				n.Stopped(p, "hard", policy.ImageFSAvailable, policy.NodeFSAvailable, policy.ContainerFSAvailable)
+				n.Until("the space to be back", func() bool { return n.share(policy.NodeFSAvailable) > 15 })
+			},
+		},
+		{
 			Name: "inodes", What: "a pod takes all inodes: it is stopped, nobody else",
 			Profiles: []Profile{V2},
 			Run: func(n *Node) {
