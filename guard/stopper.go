@@ -2,6 +2,8 @@ package guard
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/criguard/criguard/cri"
@@ -40,19 +42,42 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	return stopJob{stop}
 }
 
-// discard removes a stopped pod's dead containers. One that runs after all, or
-// cannot be removed now, is left to the next collection.
+// discardFor bounds how long a runtime is asked to remove what a stopped pod left.
+const discardFor = 10 * time.Minute
+
+// discard removes a stopped pod's dead containers. A runtime that cannot do so now, which
+// a full disk alone may keep it from, is asked again: no collection of dead containers
+// takes the newest of a pod, and it is what fills the disk.
 func (s *stopper) discard(p Pod) {
-	client, err := s.node.conn.Client()
-	if err != nil {
-		return
-	}
-	for _, c := range p.Containers {
-		if d, err := client.ContainerDetail(s.ctx, c.ID); err == nil && d.State == cri.Exited {
-			_ = client.RemoveContainer(s.ctx, c.ID)
+	ctx, cancel := context.WithTimeout(s.ctx, discardFor)
+	defer cancel()
+	left := slices.Clone(p.Containers)
+	for {
+		left = slices.DeleteFunc(left, func(c PodContainer) bool { return s.discarded(ctx, c.ID) })
+		s.node.wake("stop")
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-time.After(s.node.interval()):
+		case <-ctx.Done():
+			return
 		}
 	}
-	s.node.wake("stop")
+}
+
+// discarded removes a container, and reports whether there is nothing more to do: it is
+// gone, or it runs after all.
+func (s *stopper) discarded(ctx context.Context, id string) bool {
+	client, err := s.node.conn.Client()
+	if err != nil {
+		return false
+	}
+	d, err := client.ContainerDetail(ctx, id)
+	if err == nil && d.State == cri.Exited {
+		err = client.RemoveContainer(ctx, id)
+	}
+	return err == nil || errors.Is(err, cri.ErrGone)
 }
 
 // stopJob is a stop under way.

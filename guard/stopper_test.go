@@ -1,0 +1,45 @@
+package guard
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
+)
+
+// What a stopped pod left on a full disk goes as soon as the runtime can remove it;
+// what is gone already, or runs after all, is no reason to ask for ever.
+func TestDiscard(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Eviction.Interval = 10 * time.Millisecond
+	n := openEffectNode(t, cfg)
+	wakes := make(chan string, 100)
+	n.wake = func(why string) { wakes <- why }
+	if err := n.conn.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{
+		{Name: "full", State: cri.Exited}, {Name: "back", State: cri.Running}, {Name: "gone", State: cri.Exited},
+	}})
+	full, back, gone := pod.Containers[0].ID, pod.Containers[1].ID, pod.Containers[2].ID
+	srv.Forget(gone)
+	srv.Inject(critest.Fault{Method: "RemoveContainer", ID: full, Times: 3, Err: errors.New("no space left on device")})
+	s := &stopper{node: n, ctx: t.Context(), stopped: func(Pod) {}}
+	s.discard(Pod{Containers: []PodContainer{{ID: full}, {ID: back}, {ID: gone}}})
+	if srv.Has(full) || !srv.Has(back) {
+		t.Errorf("full is there: %t; back is there: %t", srv.Has(full), srv.Has(back))
+	}
+	if got := srv.Calls("RemoveContainer"); len(got) != 4 {
+		t.Errorf("asked %d times: %v", len(got), got)
+	}
+	if len(wakes) != 4 {
+		t.Errorf("%d wakes, want one after each try", len(wakes))
+	}
+}
