@@ -18,6 +18,9 @@ const (
 	// is gone within a millisecond, one with gigabytes takes 60 ms for each.
 	pollFirst = time.Millisecond
 	pollLast  = 20 * time.Millisecond
+	// headStart is how long the runtime is told later about what was killed directly,
+	// unless its end is seen before.
+	headStart = 50 * time.Millisecond
 	// rekillEvery repeats a kill for what was forked or thawed since.
 	rekillEvery = 200 * time.Millisecond
 	// settleFor bounds how long killed processes are waited for before the stop
@@ -83,10 +86,27 @@ func (s *Stop) run(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.req.Grace+s.req.StopTimeout+chaseFor)
 	defer cancel()
 	var talk sync.WaitGroup
-	talk.Go(func() { s.converse(ctx) })
+	talk.Go(func() {
+		s.yield(ctx)
+		s.converse(ctx)
+	})
 	s.watch(ctx)
 	close(s.done)
 	talk.Wait()
+}
+
+// yield leaves the CPU to processes that were killed directly. What the runtime, its shim
+// and its helpers burn on a stop would keep them from their end: those of a BestEffort
+// pod have the smallest share of the CPU there is.
+func (s *Stop) yield(ctx context.Context) {
+	if !s.req.Direct {
+		return
+	}
+	select {
+	case <-s.done:
+	case <-time.After(headStart):
+	case <-ctx.Done():
+	}
 }
 
 // watch looks at the cgroups until they are empty, and kills them when that

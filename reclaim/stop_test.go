@@ -106,6 +106,25 @@ func TestStopDirect(t *testing.T) {
 			}
 		})
 	})
+	t.Run("the runtime hears of it once the processes have ended, or a moment later", func(t *testing.T) {
+		t.Parallel()
+		for ends, want := range map[time.Duration]string{4 * time.Millisecond: "7ms stop b 0s", time.Second: "50ms stop b 0s"} {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode("b")
+				n.stubborn["/kubepods/podx/b"] = 1 // still being taken down by the kernel
+				time.AfterFunc(ends, func() {
+					n.mu.Lock()
+					defer n.mu.Unlock()
+					n.stubborn["/kubepods/podx/b"], n.procs["/kubepods/podx/b"] = 0, 0
+				})
+				s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("b"), Direct: true, Fallback: true})
+				<-s.Finished()
+				if calls := n.seen(); !slices.Contains(calls, want) {
+					t.Errorf("a process that ends after %v: %q, want %q", ends, calls, want)
+				}
+			})
+		}
+	})
 	t.Run("a hung runtime changes nothing, and is asked again until it answers", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
