@@ -207,6 +207,45 @@ func TestPassWaitsForRelief(t *testing.T) {
 	}
 }
 
+// What a stopped pod left on a disk is waited for while it is being removed, by all that
+// is about disks and by nothing else.
+func TestPassWaitsForRemoval(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" {
+		t.Fatalf("full disk: %+v", p.Stop)
+	}
+	n.stops[0].outcome.Pending = true
+	n.end(n.stops[0])
+	n.at(g, time.Second)
+	n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: 99, Capacity: 1000, Status: policy.OK}
+	if p := n.at(g, 25*time.Second); p.Stop != nil || p.Held != HeldInFlight {
+		t.Errorf("while it is being removed: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 26*time.Second); p.Stop == nil || p.Stop.Pod != "d/small" || p.Stop.Signal != "memory.available" {
+		t.Errorf("memory meanwhile: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	n.set(policy.NodeFSAvailable, 4*testGiB)
+	if p := n.at(g, 27*time.Second); len(p.Settled) != 1 || !p.Settled[0].Result.Moved {
+		t.Errorf("when the bytes are back: %+v", p.Settled)
+	}
+}
+
+// A removal that does not come to an end is not waited for in vain.
+func TestPassGivesRemovalUp(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"nodefs.available\" = \"1Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	n.at(g, 0)
+	n.stops[0].outcome.Pending = true
+	n.end(n.stops[0])
+	n.at(g, time.Second)
+	if p := n.at(g, time.Second+pendingFor); len(p.Settled) != 1 || p.Settled[0].Result.Moved {
+		t.Errorf("settled %+v", p.Settled)
+	}
+}
+
 // A stop that killed nothing costs no budget and moves on to the next.
 func TestPassNothingKilled(t *testing.T) {
 	g, n := newPassGuard(t, softAndHard)

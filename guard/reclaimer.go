@@ -67,7 +67,7 @@ type reclaimer struct {
 func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Layout, pods []Pod) ReliefJob {
 	cfg := r.keeper.config()
 	steps := cfg.steps(m.Signal, layout)
-	disk := m.Signal.Resource() == policy.ResourceDisk || m.Signal.Resource() == policy.ResourceInodes
+	disk := m.Signal.IsDisk()
 	if len(steps) == 0 && !disk {
 		return finishedRelief{}
 	}

@@ -45,7 +45,12 @@ type StopOutcome struct {
 	Result   StopResult
 	Nothing  bool // it killed nothing: the sandbox was gone, or could not be reached
 	Returned bool // what the sandbox used is known to be back
+	Pending  bool // what it left on the disk is still being removed
 }
+
+// pendingFor bounds how long the runtime's removal of what a pod left on a pressed disk is
+// waited for, in place of [policy.ReliefWait]: it may have to delete gigabytes.
+const pendingFor = 30 * time.Second
 
 // ineffective is how long a sandbox is passed over whose stop killed nothing.
 const ineffective = time.Minute
@@ -84,15 +89,17 @@ func (f *flight) escalate() bool {
 	return true
 }
 
-// blocking returns the stop in flight that m has to wait for: any one, but that
-// a soft stop never delays a hard one of another resource, and a drain delays
-// nothing.
+// blocking returns the stop in flight that m has to wait for: any one, but that a soft
+// stop never delays a hard one of another resource, one for a disk never a hard one of
+// memory or PIDs, which do not wait for files to be deleted, and a drain delays nothing.
 func (g *Guard) blocking(m policy.Met) *flight {
 	for _, f := range g.flights {
 		if f.view.Kind == kindDrain {
 			continue // nobody waits for what no pressure asked for
 		}
-		if m.Kind == policy.Hard && f.kind == policy.Soft && f.met.Signal.Resource() != m.Signal.Resource() {
+		slow := f.kind == policy.Soft && f.met.Signal.Resource() != m.Signal.Resource() ||
+			f.met.Signal.IsDisk() && !m.Signal.IsDisk()
+		if slow && m.Kind == policy.Hard {
 			continue
 		}
 		return f
@@ -297,6 +304,8 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	case out.Nothing:
 		g.restraint.Return(f.kind, f.met.Signal, f.workload, f.started)
 		g.skip[f.view.Sandbox] = now + ineffective
+	case out.Pending && now-f.ended < pendingFor && !policy.BytesBack(f.before, o.Available, f.view.Expected):
+		return StopView{}, false
 	case !out.Returned && !policy.Settled(f.before, o.Available, f.view.Expected, now-f.ended):
 		return StopView{}, false
 	}

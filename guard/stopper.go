@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/cri"
@@ -31,15 +32,19 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	}
 	stop := reclaim.NewStops(runtimeStops{s.node.conn}, s.node.kernel).Stop(s.ctx, req)
 	s.stopped(o.Pod)
+	job := &stopJob{stop: stop}
+	job.pending.Store(o.Discard)
 	go func() {
 		<-stop.Done()
 		s.node.wake("stop")
 		if o.Discard {
 			<-stop.Finished()
 			s.discard(o.Pod)
+			job.pending.Store(false)
+			s.node.wake("stop")
 		}
 	}()
-	return stopJob{stop}
+	return job
 }
 
 // discardFor bounds how long a runtime is asked to remove what a stopped pod left.
@@ -54,7 +59,6 @@ func (s *stopper) discard(p Pod) {
 	left := slices.Clone(p.Containers)
 	for {
 		left = slices.DeleteFunc(left, func(c PodContainer) bool { return s.discarded(ctx, c.ID) })
-		s.node.wake("stop")
 		if len(left) == 0 {
 			return
 		}
@@ -81,14 +85,17 @@ func (s *stopper) discarded(ctx context.Context, id string) bool {
 }
 
 // stopJob is a stop under way.
-type stopJob struct{ stop *reclaim.Stop }
+type stopJob struct {
+	stop    *reclaim.Stop
+	pending atomic.Bool // dead containers are still to be discarded
+}
 
-func (j stopJob) Done() <-chan struct{} { return j.stop.Done() }
-func (j stopJob) Escalate()             { j.stop.Escalate() }
+func (j *stopJob) Done() <-chan struct{} { return j.stop.Done() }
+func (j *stopJob) Escalate()             { j.stop.Escalate() }
 
-func (j stopJob) Outcome() StopOutcome {
+func (j *stopJob) Outcome() StopOutcome {
 	r := j.stop.Report()
-	out := StopOutcome{Nothing: r.Nothing, Result: StopResult{
+	out := StopOutcome{Nothing: r.Nothing, Pending: j.pending.Load(), Result: StopResult{
 		Emptied: r.Emptied, EmptiedIn: r.EmptiedAfter, Confirmed: r.Confirmed, Method: string(r.Method),
 	}}
 	for _, err := range r.Errors {

@@ -119,6 +119,12 @@ func (s Signal) Resource() Resource {
 	}
 }
 
+// IsDisk reports whether the signal is about a filesystem, its bytes or its inodes.
+func (s Signal) IsDisk() bool {
+	r := s.Resource()
+	return r == ResourceDisk || r == ResourceInodes
+}
+
 // IsStall reports whether the signal is a share of time (PSI) and no level. Its
 // amounts are millionths of the window and not comparable with what a pod uses.
 func (s Signal) IsStall() bool { return s == MemoryStall || s == IOStall }

@@ -95,7 +95,7 @@ func parseUntil(s string, p *guard.PruneOptions) error {
 	if err != nil {
 		return fmt.Errorf("--until %q: %w", s, err)
 	}
-	if sig.Resource() != policy.ResourceDisk && sig.Resource() != policy.ResourceInodes {
+	if !sig.IsDisk() {
 		return fmt.Errorf("--until %q: %s is no disk signal", s, sig)
 	}
 	q, err := policy.ParseQuantity(value)
