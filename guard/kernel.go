@@ -213,7 +213,8 @@ func (k *nodeKernel) Kill(rel string) (int, error) { return k.layout.Kill(rel) }
 func (k *nodeKernel) Populated(rel string) (bool, error) { return k.layout.Populated(rel) }
 
 // Arm moves the kernel's memory thresholds (cgroup v1) to where the configured
-// ones lie now, and notes whether one is near.
+// ones lie now, and notes whether one is near that leaves no time to list pods. A disk
+// does: the stop for it begins with asking the runtime what each pod uses.
 func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
 	var root, pods []int64
 	near := false
@@ -223,7 +224,7 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
 			continue
 		}
 		value := t.Value.Of(o.Capacity)
-		near = near || o.Available < 2*t.Target(o.Capacity)
+		near = near || !t.Signal.IsDisk() && o.Available < 2*t.Target(o.Capacity)
 		switch t.Signal {
 		case policy.MemoryAvailable:
 			if l, ok := policy.TriggerLevel(o.Capacity, value, k.last.root.Usage, k.last.root.WorkingSet()); ok {
