@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -70,6 +72,27 @@ func stayAlive() {
 	}
 	// A log that nobody reads any more must not end the guard.
 	signal.Ignore(syscall.SIGPIPE)
+	startThreads(spareThreads)
+}
+
+// spareThreads is more than were ever seen to be in use, with stops, listings and
+// clients at once.
+const spareThreads = 16
+
+// startThreads has the Go runtime start so many threads, which it keeps: one that cannot be
+// started, on a node without PIDs, would end the process.
+func startThreads(n int) {
+	var started, ended sync.WaitGroup
+	started.Add(n)
+	for range n {
+		ended.Go(func() {
+			runtime.LockOSThread() // each waits in a thread of its own
+			defer runtime.UnlockOSThread()
+			started.Done()
+			started.Wait()
+		})
+	}
+	ended.Wait()
 }
 
 // onHangup sends load for each SIGHUP, until ctx ends.
