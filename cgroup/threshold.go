@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -12,9 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// levelSlack is how far a level may be off before it is moved: 1 MiB, about what
-// the kernel's own counting is off by.
-const levelSlack = 1 << 20
+const (
+	// levelSlack is how far a level may be off before it is moved: about what the
+	// kernel's own counting is off by.
+	levelSlack = 1 << 20
+	// farOff is from how far away the usage may be off by more: by an eighth of its
+	// distance. On a node that does anything the levels move with its page cache all
+	// the time, and each move keeps a thread in the kernel for milliseconds.
+	farOff = 256 << 20
+)
 
 // armer registers memory thresholds. The kernel takes an RCU grace period for each,
 // 5 to 20 ms, which the caller of SetMemoryThresholds must not wait for.
@@ -50,7 +57,9 @@ type threshold struct {
 // SetMemoryThresholds wakes when the usage of a v1 cgroup, page cache included,
 // crosses one of these levels in either direction, in bytes (cgroup-v1/memory.rst,
 // section 9). They replace the earlier ones of that cgroup; those that moved by less
-// than 1 MiB are left alone, and where all are nothing is allocated.
+// than 1 MiB are left alone, and where all are nothing is allocated. While the usage is
+// 256 MiB or more away from all of them, they may be off by an eighth of that distance:
+// call again as it comes nearer.
 //
 // The first call for a cgroup registers before it returns, and so tells whether
 // that works. Later ones return at once, and what goes wrong then is the error of
@@ -78,7 +87,7 @@ func (w *Waker) SetMemoryThresholds(rel string, bytes []int64) error {
 	case g.err != nil:
 		w.forget(g)
 		return g.err
-	case slices.EqualFunc(a.scratch, g.wanted, isNear):
+	case g.isClose(a.scratch):
 		return nil
 	}
 	g.want(a.scratch)
@@ -248,7 +257,21 @@ func ascending(to, bytes []int64) []int64 {
 	return slices.Compact(to)
 }
 
-func isNear(x, y int64) bool { return max(x, y)-min(x, y) < levelSlack }
+// isClose reports whether the levels that were wanted last are close enough to these.
+func (g *levels) isClose(bytes []int64) bool {
+	if slices.EqualFunc(bytes, g.wanted, isNear) {
+		return true
+	}
+	usage, slack := g.readUsage(), int64(math.MaxInt64)
+	for _, level := range bytes {
+		slack = min(slack, distance(usage, level)/8)
+	}
+	return slack >= farOff/8 && slices.EqualFunc(bytes, g.wanted, func(x, y int64) bool { return distance(x, y) < slack })
+}
+
+func distance(x, y int64) int64 { return max(x, y) - min(x, y) }
+
+func isNear(x, y int64) bool { return distance(x, y) < levelSlack }
 
 // match splits the wanted levels into those that are armed near enough and those
 // that are missing.

@@ -70,17 +70,17 @@ func TestThresholdsAreMovedCheaply(t *testing.T) {
 	l := realV1(t)
 	w := newWaker(t, l)
 	rel := ownCgroup(t, l)
-	const gib = 1 << 30
+	const unit = 16 << 20
 	steps := []struct {
-		set, want []int64 // in GiB, with a few bytes off
+		set, want []int64 // in units, with a few bytes off
 		same      []int64 // levels that keep their descriptors
 	}{
-		{[]int64{4 * gib, 2 * gib, 0, -7}, []int64{2 * gib, 4 * gib}, nil},
-		{[]int64{2*gib + levelSlack - 1, 4*gib - levelSlack + 1}, []int64{2 * gib, 4 * gib}, []int64{2 * gib, 4 * gib}},
-		{[]int64{2*gib + levelSlack, 4 * gib}, []int64{2*gib + levelSlack, 4 * gib}, []int64{4 * gib}},
-		{[]int64{4 * gib, 4 * gib, 8 * gib}, []int64{4 * gib, 8 * gib}, []int64{4 * gib}},
+		{[]int64{4 * unit, 2 * unit, 0, -7}, []int64{2 * unit, 4 * unit}, nil},
+		{[]int64{2*unit + levelSlack - 1, 4*unit - levelSlack + 1}, []int64{2 * unit, 4 * unit}, []int64{2 * unit, 4 * unit}},
+		{[]int64{2*unit + levelSlack, 4 * unit}, []int64{2*unit + levelSlack, 4 * unit}, []int64{4 * unit}},
+		{[]int64{4 * unit, 4 * unit, 8 * unit}, []int64{4 * unit, 8 * unit}, []int64{4 * unit}},
 		{nil, nil, nil},
-		{[]int64{gib}, []int64{gib}, nil},
+		{[]int64{unit}, []int64{unit}, nil},
 	}
 	before := map[int64]int{}
 	for i, s := range steps {
@@ -101,9 +101,31 @@ func TestThresholdsAreMovedCheaply(t *testing.T) {
 	if len(w.sources) != 1 {
 		t.Errorf("%d sources for one level", len(w.sources))
 	}
-	levels := []int64{gib + 100}
+	levels := []int64{unit + 100}
 	if n := testing.AllocsPerRun(100, func() { _ = w.SetMemoryThresholds(rel, levels) }); n != 0 {
 		t.Errorf("unchanged levels: %v allocations", n)
+	}
+}
+
+// From afar a level need not be exact, or it would be moved with every page that is read.
+func TestThresholdsFarAway(t *testing.T) {
+	l := realV1(t)
+	w := newWaker(t, l)
+	rel := ownCgroup(t, l) // which uses next to nothing
+	const gib = 1 << 30
+	for i, s := range []struct{ set, want []int64 }{
+		{[]int64{8 * gib, 9 * gib}, []int64{8 * gib, 9 * gib}},
+		{[]int64{8*gib - gib/2, 9*gib + gib/2}, []int64{8 * gib, 9 * gib}},                     // by less than an eighth
+		{[]int64{7 * gib, 9 * gib}, []int64{7 * gib, 9 * gib}},                                 // by more
+		{[]int64{farOff - 1, 9*gib + gib/2}, []int64{farOff - 1, 9*gib + gib/2}},               // something is near
+		{[]int64{farOff - 1 - levelSlack, 9 * gib}, []int64{farOff - 1 - levelSlack, 9 * gib}}, // and still is
+	} {
+		if err := w.SetMemoryThresholds(rel, s.set); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if got := sortedLevels(levelsOf(t, w, rel)); !slices.Equal(got, s.want) {
+			t.Errorf("step %d: levels %v, want %v", i, got, s.want)
+		}
 	}
 }
 

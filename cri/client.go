@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/mem"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -110,6 +112,7 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 		grpc.WithConnectParams(reconnect()),
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
+		experimental.WithBufferPool(buffers()),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -124,6 +127,16 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 		o(c)
 	}
 	return c, nil
+}
+
+// buffers is the pool for messages. The default one has nothing between 32 KiB and 1 MiB,
+// so that each list of a hundred pods would take a whole MiB.
+func buffers() mem.BufferPool {
+	var sizes []int
+	for size := 256; size <= 1<<20; size *= 2 {
+		sizes = append(sizes, size)
+	}
+	return mem.NewTieredBufferPool(sizes...)
 }
 
 // Endpoint is where the runtime is, as "unix:///path".

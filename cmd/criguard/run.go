@@ -77,7 +77,7 @@ func stayAlive() {
 
 // spareThreads is more than were ever seen to be in use, with stops, listings and
 // clients at once.
-const spareThreads = 16
+const spareThreads = 8
 
 // startThreads has the Go runtime start so many threads, which it keeps: one that cannot be
 // started, on a node without PIDs, would end the process.
