@@ -28,15 +28,7 @@ func (d *demo) configure(s settings) error {
 	if s.memory > 0 {
 		memory = fmt.Sprint(s.memory)
 	}
-	text := fmt.Sprintf(`# What the demo runs criguard with.
-[runtime]
-endpoint = %q
-
-[node]
-root_dir = %q
-pod_log_dir = %q
-pods_cgroup = %q
-
+	text := "# What the demo runs criguard with.\n" + d.lab.Config() + fmt.Sprintf(`
 [eviction.hard]
 "memory.available" = %q
 "imagefs.available" = "25%%"
@@ -62,7 +54,7 @@ hold_after_runtime_restart = "0s"
 
 [history]
 dir = %q
-`, d.lab.Endpoint(), d.lab.KubeletRoot(), d.lab.PodLogDir(), d.lab.PodsCgroup(), memory, d.dir)
+`, memory, d.dir)
 	return os.WriteFile(d.config(), []byte(text), 0o600)
 }
 

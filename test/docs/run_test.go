@@ -145,8 +145,6 @@ func (s *stage) startNode(t *testing.T) {
 	s.work = t.TempDir()
 	bin := filepath.Join(s.work, "bin")
 	binary := filepath.Join(bin, "criguard.real")
-	config := fmt.Sprintf("[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n",
-		node.Endpoint(), node.KubeletRoot(), node.PodLogDir(), node.PodsCgroup()) + quiet
 	// curl and jq are the room's, in which the service's directory is; jq reads the file that
 	// is its last argument.
 	jq := fmt.Sprintf("#!/bin/bash\nexec chroot %s jq \"${@:1:$#-1}\" <\"${!#}\"\n", s.room.Path("/"))
@@ -158,7 +156,7 @@ func (s *stage) startNode(t *testing.T) {
 	}
 	if err := errors.Join(
 		os.MkdirAll(bin, 0o755), os.Mkdir(runDir, 0o755), os.Mkdir(s.room.Path("/run/textfile"), 0o755),
-		os.WriteFile(filepath.Join(s.work, "config.toml"), []byte(config), 0o600),
+		os.WriteFile(filepath.Join(s.work, "config.toml"), []byte(node.Config()+quiet), 0o600),
 		os.WriteFile(filepath.Join(s.work, "try.toml"), []byte("[eviction.hard]\n\"memory.available\" = \"1Gi\"\n"), 0o600),
 		os.Symlink(kubelet, filepath.Join(s.work, "kubelet.yaml")),
 		os.WriteFile(filepath.Join(s.work, "leak.jsonl"), []byte(trace), 0o600),
@@ -169,10 +167,8 @@ func (s *stage) startNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.path = bin + ":" + os.Getenv("PATH")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/criguard")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if err := lab.BuildCriguard(t.Context(), binary); err != nil {
+		t.Fatal(err)
 	}
 	service := exec.Command(filepath.Join(bin, "criguard"), "run")
 	if err := service.Start(); err != nil {

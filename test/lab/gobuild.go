@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 )
 
-// workloadPackage is the program in every image of the lab.
-const workloadPackage = "github.com/criguard/criguard/test/lab/workload"
+// Programs of this module: the one that is tested, and the one in every image of the lab.
+const (
+	criguardPackage = "github.com/criguard/criguard/cmd/criguard"
+	workloadPackage = "github.com/criguard/criguard/test/lab/workload"
+)
 
 // buildContainerd builds containerd, its shim and ctr into dir. They are static, so they run beside any libc.
 func buildContainerd(ctx context.Context, dir string, say func(string, ...any)) error {
@@ -27,15 +30,37 @@ func buildContainerd(ctx context.Context, dir string, say func(string, ...any)) 
 // BuildWorkload builds the program that all images of the lab hold and copies it to path. It must run inside the module's tree. An
 // unchanged program is not linked again.
 func BuildWorkload(ctx context.Context, path string) error {
+	err := buildProgram(path, "workload", func(built string) *exec.Cmd {
+		return goCommand(ctx, os.Environ(), "build", "-trimpath", "-ldflags=-s -w", "-o", built, workloadPackage)
+	})
+	if err != nil {
+		return fmt.Errorf("build workload: %w (hint: run inside the criguard tree, or give Options.Workload)", err)
+	}
+	return nil
+}
+
+// BuildCriguard builds criguard with the race detector and copies it to path. It must run inside the module's tree. An unchanged program
+// is not linked again, whichever package's tests ask for it.
+func BuildCriguard(ctx context.Context, path string) error {
+	err := buildProgram(path, "criguard-race", func(built string) *exec.Cmd {
+		return exec.CommandContext(ctx, "go", "build", "-race", "-o", built, criguardPackage)
+	})
+	if err != nil {
+		return fmt.Errorf("build criguard: %w", err)
+	}
+	return nil
+}
+
+// buildProgram has a command build a program in the cache, by that name, and copies it to path.
+func buildProgram(path, name string, command func(built string) *exec.Cmd) error {
 	cache, unlock, err := lockCache()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	built := filepath.Join(cache, "workload")
-	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", built, workloadPackage}
-	if err := run(goCommand(ctx, os.Environ(), args...)); err != nil {
-		return fmt.Errorf("build workload: %w (hint: run inside the criguard tree, or give Options.Workload)", err)
+	built := filepath.Join(cache, name)
+	if err := run(command(built)); err != nil {
+		return err
 	}
 	return copyProgram(built, path)
 }

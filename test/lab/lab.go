@@ -264,3 +264,9 @@ func (l *Lab) KubeletRoot() string { return l.kubelet }
 
 // PodLogDir returns the directory that stands for /var/log/pods.
 func (l *Lab) PodLogDir() string { return l.podLogs }
+
+// Config returns what criguard's configuration says of this node: the tables [runtime] and [node].
+func (l *Lab) Config() string {
+	return fmt.Sprintf("[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n",
+		l.endpoint, l.kubelet, l.podLogs, l.pods)
+}

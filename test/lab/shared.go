@@ -49,14 +49,33 @@ func Shared(t test, runtime string) *Lab {
 }
 
 // Main runs the tests of a package and then closes the shared labs: func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }. A lab that
-// leaves something behind fails the run.
-func Main(m interface{ Run() int }) int {
-	code := m.Run()
-	if err := shared.close(); err != nil {
+// leaves something behind fails the run. What the tests need, as BuildCriguard does it, is made ready before them in a directory that
+// goes after them.
+func Main(m interface{ Run() int }, prepare ...func(ctx context.Context, dir string) error) int {
+	code, err := runMain(m, prepare)
+	if err := errors.Join(err, shared.close()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}
 	return code
+}
+
+func runMain(m interface{ Run() int }, prepare []func(ctx context.Context, dir string) error) (code int, err error) {
+	dir, err := os.MkdirTemp("", "criguard-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// Without it, each program with the race detector sleeps for a second at its end.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		return 0, err
+	}
+	for _, do := range prepare {
+		if err := do(context.Background(), dir); err != nil {
+			return 0, err
+		}
+	}
+	return m.Run(), nil
 }
 
 func (p *pool) close() error {

@@ -26,21 +26,11 @@ const (
 // dist has the packages of all architectures, made once.
 var dist string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "criguard-package-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	dist = dir
-	if err := makePackages(context.Background(), root, dist, version); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(lab.Main(m, func(ctx context.Context, dir string) error {
+		dist = dir
+		return makePackages(ctx, root, dist, version)
+	}))
 }
 
 // makePackages is what a person does in a tree, with a version told. Without architectures

@@ -2,7 +2,7 @@ package prom_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,25 +16,12 @@ import (
 // built are the programs that the tests run.
 var built struct{ criguard, promtool string }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "criguard-prom-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	built.criguard = filepath.Join(dir, "criguard")
-	if out, err := exec.Command("go", "build", "-o", built.criguard, "../../cmd/criguard").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build criguard: %v\n%s", err, out)
-		return 1
-	}
-	if built.promtool, err = lab.Promtool(context.Background(), nil); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(lab.Main(m, func(ctx context.Context, dir string) (err error) {
+		built.criguard = filepath.Join(dir, "criguard")
+		built.promtool, err = lab.Promtool(ctx, nil)
+		return errors.Join(err, lab.BuildCriguard(ctx, built.criguard))
+	}))
 }
 
 // promtool runs it and expects that it finds nothing wrong; text goes to its standard

@@ -20,22 +20,10 @@ import (
 var criguard string
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "criguard-prune-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	criguard = filepath.Join(dir, "criguard")
-	if out, err := exec.Command("go", "build", "-race", "-o", criguard, "../../cmd/criguard").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build criguard: %v\n%s", err, out)
-		return 1
-	}
-	return lab.Main(m)
+	os.Exit(lab.Main(m, func(ctx context.Context, dir string) error {
+		criguard = filepath.Join(dir, "criguard")
+		return lab.BuildCriguard(ctx, criguard)
+	}))
 }
 
 // node is a lab with a small image filesystem, and criguard's files on it.
@@ -77,13 +65,7 @@ func newNode(t *testing.T, runtime string) *node {
 
 func (n *node) configure(threshold, reclaim string) {
 	n.Helper()
-	text := fmt.Sprintf(`
-[runtime]
-endpoint = %q
-[node]
-root_dir = %q
-pod_log_dir = %q
-pods_cgroup = %q
+	text := n.lab.Config() + fmt.Sprintf(`
 [eviction.hard]
 "memory.available" = "0%%"
 "nodefs.available" = "0%%"
@@ -98,7 +80,7 @@ hold_after_runtime_restart = "0s"
 airgap_dirs = [%q]
 [history]
 dir = %q
-`, n.lab.Endpoint(), n.lab.KubeletRoot(), n.lab.PodLogDir(), n.lab.PodsCgroup(), threshold, reclaim, n.airgap, n.dir)
+`, threshold, reclaim, n.airgap, n.dir)
 	if err := os.WriteFile(n.config, []byte(text), 0o600); err != nil {
 		n.Fatal(err)
 	}

@@ -28,8 +28,7 @@ func TestRealStop(t *testing.T) {
 	for name := range policy.DefaultHard() {
 		off += fmt.Sprintf("%q = \"0%%\"\n", name)
 	}
-	s := serve(t, t.TempDir(), fmt.Sprintf("[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n[eviction.hard]\n%s%q = %q\n",
-		node.Endpoint(), node.KubeletRoot(), node.PodLogDir(), node.PodsCgroup(), off, "allocatableMemory.available", "700Mi"))
+	s := serve(t, t.TempDir(), node.Config()+fmt.Sprintf("[eviction.hard]\n%s%q = %q\n", off, "allocatableMemory.available", "700Mi"))
 	s.until("the pods to be listed", func() bool {
 		st, err := s.client().Status(context.Background())
 		return err == nil && st.Pods == 2

@@ -20,21 +20,11 @@ import (
 // criguard is the program that the tests run.
 var criguard string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "criguard-report-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	criguard = filepath.Join(dir, "criguard")
-	if out, err := exec.Command("go", "build", "-race", "-o", criguard, "../../cmd/criguard").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build criguard: %v\n%s", err, out)
-		return 1
-	}
-	return lab.Main(m)
+func TestMain(m *testing.M) {
+	os.Exit(lab.Main(m, func(ctx context.Context, dir string) error {
+		criguard = filepath.Join(dir, "criguard")
+		return lab.BuildCriguard(ctx, criguard)
+	}))
 }
 
 // service is a `criguard run` whose socket, history and configuration are in one directory.
