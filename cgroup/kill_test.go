@@ -349,7 +349,7 @@ func TestKillReachesOneIncarnationOnly(t *testing.T) {
 func TestKillThawsFirst(t *testing.T) {
 	l := realV1(t)
 	if l.v1["freezer"] == "" {
-		t.Skip("needs the v1 freezer controller (CONFIG_CGROUP_FREEZER)")
+		t.Skip("needs /sys/fs/cgroup/freezer, the freezer of cgroup v1 (CONFIG_CGROUP_FREEZER)")
 	}
 	rel := ownCgroup(t, l, "freezer")
 	freezer := l.Dir("freezer", rel)

@@ -282,7 +282,7 @@ func TestWakerWatchesMounts(t *testing.T) {
 	}
 	dir := t.TempDir()
 	if err := unix.Mount("criguard-test", dir, "tmpfs", 0, "size=4k"); err != nil {
-		t.Skipf("needs the right to mount (CAP_SYS_ADMIN, linux 2.6.26): %v", err)
+		t.Skipf("needs CAP_SYS_ADMIN to mount a tmpfs: %v", err)
 	}
 	wakes(t, w, WakeMounts)
 	if err := unix.Unmount(dir, 0); err != nil {
@@ -304,7 +304,7 @@ func TestAddStall(t *testing.T) {
 		w := newWaker(t, l)
 		used, err := w.AddStall(kind, 100*time.Millisecond, time.Second)
 		if errors.Is(err, ErrUnsupported) {
-			t.Skipf("needs triggers without privilege (linux 6.4): %v", err)
+			t.Skipf("needs CAP_SYS_RESOURCE for triggers below linux 6.4: %v", err)
 		}
 		// One second with CAP_SYS_RESOURCE; without it, the next multiple of two.
 		if err != nil || (used != time.Second && used != 2*time.Second) {
@@ -327,7 +327,7 @@ func TestStallTriggerThatGoes(t *testing.T) {
 	rel := ownCgroup(t, l)
 	fd, err := openTrigger(l.dir(rel)+"/memory.pressure", time.Second, unprivilegedWindow)
 	if err != nil {
-		t.Skipf("needs PSI of cgroups and triggers without privilege (linux 6.4): %v", err)
+		t.Skipf("needs PSI, and needs CAP_SYS_RESOURCE for triggers below linux 6.4: %v", err)
 	}
 	w := newWaker(t, l)
 	if err := w.add(&source{fd: fd, wake: WakeMemoryStall, drain: triggered}, unix.EPOLLPRI); err != nil {

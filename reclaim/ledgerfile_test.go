@@ -346,9 +346,6 @@ func writeLedgerForever(arg string) {
 // A writer is killed at random moments: what is there always loads, and is never
 // older than what was reported as saved.
 func TestLedgerSurvivesKill(t *testing.T) {
-	if testing.Short() {
-		t.Skip("200 processes are started and killed")
-	}
 	t.Parallel()
 	exe, err := os.Executable()
 	if err != nil {

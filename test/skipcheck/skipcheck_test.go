@@ -1,6 +1,10 @@
 package main
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -123,6 +127,29 @@ func TestJudge(t *testing.T) {
 				t.Errorf("output has %q:\n%s", c.never, out.String())
 			}
 		})
+	}
+}
+
+var skips = regexp.MustCompile(`\.Skip(?:f|Now)?\(.*`)
+
+// Every test that may be skipped names what excuses it, as machine knows it.
+func TestSkipsNameTheirNeeds(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(path) != ".go" || filepath.Dir(path) == "../../test/skipcheck" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, skip := range skips.FindAllString(string(text), -1) {
+			found++
+			if !needs.MatchString(skip) {
+				t.Errorf("%s: %s names no need", path, skip)
+			}
+		}
+		return err
+	})
+	if err != nil || found < 20 {
+		t.Errorf("%d found, %v", found, err)
 	}
 }
 
