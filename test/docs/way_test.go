@@ -1,6 +1,9 @@
 package docs_test
 
 import (
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,29 +20,39 @@ const (
 	byOthers     // listed in others
 )
 
-// others are commands that this test cannot run, with who does.
-var others = map[string]string{
-	"make test":     "runs this test",
-	"make packages": "test/package makes those of all architectures",
-	"make bench":    benchByHand,
-	`make bench BENCH="-only latency -tries 10"`:      benchByHand,
-	`make bench BENCH="-idle 1m -pods 50"`:            benchByHand,
-	"make sidebyside":                                 "an hour of virtual nodes; its scenarios are test/node's",
-	"make e2e SCENARIO=unit":                          "a step of its own in .ci/run",
-	"criguard top":                                    "test/live looks at it in a terminal",
-	"criguard explain PASS":                           "test/report explains a real stop",
-	"criguard drain --grace 30s":                      "test/live drains a node of its own",
-	`criguard drain --grace 1m --reason "new kernel"`: "test/live drains a node of its own",
-	"systemctl enable --now criguard":                 inVirtualNode,
-	"systemctl reload criguard":                       inVirtualNode,
-	"journalctl -u criguard":                          inVirtualNode,
+// elsewhere is who runs what this test cannot: a file of the tree, and what in it does.
+type elsewhere struct{ file, does string }
+
+var others = map[string]elsewhere{
+	".ci/run":                   {".ci/run", "step test 23m make test"}, // which runs this test
+	"make test":                 {".ci/run", "step test 23m make test"},
+	"make test32":               {".ci/run", " make test32"},
+	"make lint":                 {".ci/run", " make lint"},
+	"make fuzz":                 {".ci/run", " make fuzz FUZZTIME="},
+	"go run ./test/lab/install": {"Makefile", "\n\tgo run ./test/lab/install\n"}, // it wants the room that this test is in
+	"make packages":             {"test/package/main_test.go", `"packages", `},   // of all architectures
+	"make e2e":                  {".ci/run", ` make e2e SCENARIO="$nodes"`},
+	"make e2e SCENARIO=unit":    {".ci/run", "nodes='^((unit|"},
+	"criguard explain PASS":     {"test/report/real_test.go", `s.ask(0, "explain", fmt.Sprint(stop.ID))`},
+	// On a node of its own, that has stops to spare.
+	"criguard drain --grace 30s":                      {"test/live/orders_test.go", `"drain", "--grace", `},
+	`criguard drain --grace 1m --reason "new kernel"`: {"test/live/orders_test.go", `"drain", "--grace", "2s", "--reason", "new kernel"`},
+	// Under systemd as PID 1, on a virtual node.
+	"systemctl enable --now criguard": {"test/node/scenario/setup.go", `"systemctl enable --now criguard"`},
+	"systemctl reload criguard":       {"test/node/scenario/service.go", `"systemctl reload criguard"`},
+	"journalctl -u criguard":          {"test/node/scenario/memory.go", `"journalctl -u criguard | `},
 }
 
-// benchByHand stands for figures that only a quiet machine has.
-const benchByHand = "measures the machine for minutes, and fails on one that is busy; its parts are tested in test/bench"
-
-// inVirtualNode stands for the test on a whole node with systemd as PID 1.
-const inVirtualNode = "test/node starts the unit under systemd, reloads it and reads its journal"
+// shorter are commands that take minutes or hours, and the same with fewer tries, or with
+// all but the machines.
+var shorter = map[string]string{
+	"make bench": `make bench BENCH="-only pass"`,
+	`make bench BENCH="-only latency -tries 10"`: `make bench BENCH="-only latency -tries 1 -pods 5"`,
+	`make bench BENCH="-idle 1m -pods 50"`:       `make bench BENCH="-only idle -idle 1s -pods 5"`,
+	"make sidebyside":                            `eval "$(make -n sidebyside) -list"`,
+	"make e2e SCENARIO=leak":                     `eval "$(make -n e2e SCENARIO=leak) -list"`,
+	"go run ./test/node -run clock/v1 -j 1":      "go run ./test/node -run clock/v1 -j 1 -list",
+}
 
 // wayOf finds how a command is run. One that begins with a word that is not known here is
 // run by nobody, and fails the test.
@@ -51,7 +64,7 @@ func wayOf(command string) way {
 	switch first {
 	case "criguard", "curl", "jq", "cat":
 		return onNode
-	case "make":
+	case "make", "go", "eval":
 		return inTree
 	case "apt-get", "dpkg", "rpm", "install", "sed", "systemd-sysusers", "systemd-tmpfiles":
 		return inRoom
@@ -70,17 +83,23 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// Whatever is listed as run elsewhere is shown.
-func TestOthersAreShown(t *testing.T) {
+// Whatever is listed as run elsewhere, or shorter, is shown, and is run there.
+func TestOthersAreShownAndRun(t *testing.T) {
 	var all []string
 	for _, name := range documents(t) {
 		for _, c := range commandsOf(t, name) {
 			all = append(all, c.text)
 		}
 	}
-	for command := range others {
+	for _, command := range slices.Concat(slices.Collect(maps.Keys(others)), slices.Collect(maps.Keys(shorter))) {
 		if !slices.Contains(all, command) {
 			t.Errorf("no document shows %q", command)
+		}
+	}
+	for command, by := range others {
+		text, err := os.ReadFile(filepath.Join(root, by.file))
+		if err != nil || !strings.Contains(string(text), by.does) {
+			t.Errorf("%q: %s has no %q: %v", command, by.file, by.does, err)
 		}
 	}
 }
