@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -26,24 +27,34 @@ func KnownEndpoints() []string {
 }
 
 // Find returns the first of the candidates behind which a runtime answers
-// Version, each within timeout. That a socket exists says nothing. The error
-// joins what each candidate answered.
+// Version, each within timeout. That a socket exists says nothing. The error is one
+// line: what each candidate answered, and which are not there at all.
 func Find(ctx context.Context, candidates []string, timeout time.Duration) (string, Version, error) {
-	var errs []error
+	var tried []any // errors
+	var absent []string
 	for _, endpoint := range candidates {
+		if path, err := socketPath(endpoint); err == nil {
+			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+				absent = append(absent, path)
+				continue
+			}
+		}
 		v, err := probe(ctx, endpoint, timeout)
 		if err == nil {
 			return endpoint, v, nil
 		}
-		errs = append(errs, fmt.Errorf("probe %s: %w", endpoint, err))
+		tried = append(tried, fmt.Errorf("probe %s: %w", endpoint, err))
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if len(errs) == 0 {
+	if len(absent) > 0 {
+		tried = append(tried, fmt.Errorf("%w: no socket %s", ErrUnavailable, strings.Join(absent, ", ")))
+	}
+	if len(tried) == 0 {
 		return "", Version{}, errors.New("find runtime: no endpoint to try")
 	}
-	return "", Version{}, fmt.Errorf("find runtime: %w", errors.Join(errs...))
+	return "", Version{}, fmt.Errorf("find runtime: %w"+strings.Repeat("; %w", len(tried)-1), tried...)
 }
 
 func probe(ctx context.Context, endpoint string, timeout time.Duration) (Version, error) {

@@ -44,6 +44,12 @@ func TestFind(t *testing.T) {
 			}
 		}
 	})
+	t.Run("tells in one line which are not there", func(t *testing.T) {
+		_, _, err := cri.Find(t.Context(), []string{none, "unix://" + none + "2"}, patience)
+		if !errors.Is(err, cri.ErrUnavailable) || !strings.HasSuffix(err.Error(), ": no socket "+none+", "+none+"2") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("error = %v", err)
+		}
+	})
 	t.Run("ends with its context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

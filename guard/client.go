@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,6 +19,9 @@ import (
 
 // ErrNoService says that no service answers on the control socket.
 var ErrNoService = errors.New("no criguard service answers")
+
+// ErrDenied says that this user may not ask the service.
+var ErrDenied = errors.New("the control socket is closed to this user")
 
 // Client asks a running service over its control socket.
 type Client struct {
@@ -154,7 +158,11 @@ func (c *Client) send(ctx context.Context, method string, u url.URL, body io.Rea
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
-			return nil, fmt.Errorf("ask service on %s: %w: %w", c.path, ErrNoService, op.Err)
+			is := ErrNoService
+			if errors.Is(op.Err, fs.ErrPermission) {
+				is = ErrDenied
+			}
+			return nil, fmt.Errorf("ask service on %s: %w: %w", c.path, is, op.Err)
 		}
 		return nil, fmt.Errorf("ask service on %s: %w", c.path, err)
 	}

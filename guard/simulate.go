@@ -56,8 +56,11 @@ func Simulate(ctx context.Context, cfg Config, trace io.Reader, out io.Writer, o
 	lines := NewTraceReader(trace)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
-	for {
+	for empty := true; ; empty = false {
 		l, err := lines.Next()
+		if errors.Is(err, io.EOF) && empty {
+			return errors.New("read trace: no line in it")
+		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

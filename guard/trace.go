@@ -173,7 +173,9 @@ func (t *TraceReader) Next() (TraceLine, error) {
 		t.last = l.At
 		return l, nil
 	}
-	if err := t.sc.Err(); err != nil {
+	if err := t.sc.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return TraceLine{}, fmt.Errorf("trace line %d: longer than %d MiB", t.line+1, maxTraceLine>>20)
+	} else if err != nil {
 		return TraceLine{}, fmt.Errorf("trace line %d: %w", t.line+1, err)
 	}
 	return TraceLine{}, io.EOF

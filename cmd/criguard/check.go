@@ -42,7 +42,7 @@ kubelet's drop-ins (*.conf) over it, and prints the TOML that means the same.`,
 			}
 			cfg, err := guard.LoadConfig(path, o.dropIns...)
 			if err != nil {
-				return &codeError{exitUsage, err, "every key is explained in config.example.toml"}
+				return &codeError{exitUsage, err, "`man criguard.toml` and config.example.toml explain every key"}
 			}
 			for _, note := range cfg.Notes() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/criguard/criguard/guard"
 )
 
 // The README and the man page name every command, and the man page every flag.
@@ -24,11 +27,24 @@ func TestDocsNameEveryCommand(t *testing.T) {
 			t.Errorf("README.md does not name %q", name)
 		}
 		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-			if f.Name != "help" && f.Name != "verbose" && f.Name != "quiet" && name != "completion" &&
+			if f.Name != "help" && name != "completion" &&
 				!strings.Contains(man, "--"+f.Name) && (f.Shorthand == "" || !strings.Contains(man, "-"+f.Shorthand)) {
 				t.Errorf("the man page does not name %s --%s", name, f.Name)
 			}
 		})
+	}
+}
+
+// docs/tuning.md says of whatever holds a stop back what to do about it.
+func TestTuningExplainsHeld(t *testing.T) {
+	tuning := read(t, "../../docs/tuning.md")
+	for _, held := range []string{
+		guard.HeldGrace, guard.HeldReclaiming, guard.HeldInFlight, guard.HeldObserve, guard.HeldStallFloor, guard.HeldUnlisted, guard.HeldBudget,
+		guard.HeldBackoff, guard.HeldBreaker, guard.HeldProtected, guard.HeldNoCandidate, guard.HeldPaused,
+	} {
+		if !regexp.MustCompile("(?m)^\\| held back by .*`" + held + "`.* \\| \\S").MatchString(tuning) {
+			t.Errorf("docs/tuning.md has no row for %q", held)
+		}
 	}
 }
 

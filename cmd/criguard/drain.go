@@ -31,6 +31,9 @@ Exit code 1 says that some were still there when the time was over, or that nobo
 confirmed. Under mode = "observe" nothing is drained.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout < 0 {
+				return fmt.Errorf("--timeout %s: must not be negative", timeout)
+			}
 			c.Grace = guard.TraceDuration(grace)
 			plan := c
 			plan.DryRun = true
@@ -55,7 +58,7 @@ confirmed. Under mode = "observe" nothing is drained.`,
 			if err != nil || c.DryRun {
 				return err
 			}
-			if err := o.drained(cmd.Context(), timeout); err != nil || o.output == "json" {
+			if err := o.drained(cmd.Context(), timeout, *answer.Plan); err != nil || o.output == "json" {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "drained")
@@ -97,14 +100,13 @@ func printPlan(w io.Writer, a guard.CommandAnswer) {
 	fmt.Fprintln(w, a.Message)
 }
 
-// drained waits until nothing runs any more that is to be stopped.
-func (o *options) drained(ctx context.Context, timeout time.Duration) error {
+// drained waits until nothing of the plan runs any more that is to be stopped.
+func (o *options) drained(ctx context.Context, timeout time.Duration, plan guard.DrainPlan) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	client := guard.NewClient(o.dir())
-	var plan guard.DrainPlan
 	for {
 		select {
 		case <-ctx.Done():

@@ -73,10 +73,12 @@ func classify(err error) error {
 		return nil
 	case errors.Is(err, guard.ErrNoService):
 		return &codeError{exitUnreachable, err, "start it with `systemctl start criguard` or `criguard run`; another directory is named with --run-dir"}
+	case errors.Is(err, guard.ErrDenied):
+		return &codeError{exitUnreachable, err, "ask as root, or as a member of the group criguard"}
 	case errors.Is(err, guard.ErrRefused):
 		return &codeError{exitUsage, err, "`criguard status` shows the mode and what is in force"}
 	case errors.Is(err, guard.ErrNoRuntime):
-		return &codeError{exitUnreachable, err, "is containerd or CRI-O running? name its socket with --endpoint or in [runtime] endpoint"}
+		return &codeError{exitUnreachable, err, "is containerd or CRI-O running, and are you root? name its socket with --endpoint or in [runtime] endpoint"}
 	case errors.Is(err, guard.ErrRunning):
 		return &codeError{exitUsage, err, "one criguard guards a node; stop the other one first"}
 	case errors.Is(err, guard.ErrConfig):

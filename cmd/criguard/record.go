@@ -21,7 +21,10 @@ interrupted or for as long as --for says. Nothing is reclaimed or stopped.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interval < 10*time.Millisecond {
-				return &codeError{exitUsage, fmt.Errorf("--interval %s: want 10ms or more", interval), ""}
+				return fmt.Errorf("--interval %s: want 10ms or more", interval)
+			}
+			if length < 0 {
+				return fmt.Errorf("--for %s: must not be negative", length)
 			}
 			cfg, err := o.load()
 			if err != nil {
@@ -38,7 +41,7 @@ interrupted or for as long as --for says. Nothing is reclaimed or stopped.`,
 				return classify(err)
 			}
 			defer look.Close()
-			return look.Record(ctx, cmd.OutOrStdout(), interval)
+			return classify(look.Record(ctx, cmd.OutOrStdout(), interval))
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two lines, at least 10ms")

@@ -24,7 +24,6 @@ func newRoot() *cobra.Command {
 		Short:         "Keep a container node alive, through the CRI socket alone",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 		Version:       version,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,6 +38,7 @@ func newRoot() *cobra.Command {
 		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newTop(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
 		newMetrics(&o), newVersion(),
 	)
+	explainUsage(root)
 	return root
 }
 

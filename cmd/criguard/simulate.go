@@ -12,6 +12,8 @@ import (
 	"github.com/criguard/criguard/guard"
 )
 
+const traceHint = "`criguard record` writes a trace: a line of JSON for each look at the node"
+
 func newSimulate(o *options) *cobra.Command {
 	var opt guard.SimulateOptions
 	cmd := &cobra.Command{
@@ -32,12 +34,15 @@ node is looked at or touched.`,
 			in := io.NopCloser(cmd.InOrStdin())
 			if args[0] != "-" {
 				if in, err = os.Open(args[0]); err != nil {
-					return fmt.Errorf("open trace: %w", err)
+					return &codeError{exitUsage, fmt.Errorf("simulate: %w", err), traceHint}
 				}
 			}
 			out := bufio.NewWriter(cmd.OutOrStdout())
 			err = guard.Simulate(cmd.Context(), cfg, in, out, opt)
-			return errors.Join(err, out.Flush(), in.Close())
+			if err = errors.Join(err, out.Flush(), in.Close()); err != nil {
+				return &codeError{exitUsage, fmt.Errorf("simulate %s: %w", args[0], err), traceHint}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&opt.NoBudget, "no-budget", false, "switch budget, back-off and breaker off, for comparing with the kubelet")

@@ -162,7 +162,9 @@ func printSignals(w io.Writer, signals []guard.SignalStatus) {
 		hard, soft, state := "-", "-", "ok"
 		for _, th := range s.Thresholds {
 			v := guard.FormatAmount(s.Signal, th.Amount)
-			if strings.HasSuffix(th.Value, "%") {
+			if s.Status != "ok" {
+				v = th.Value // of what is not known
+			} else if strings.HasSuffix(th.Value, "%") {
 				v += " (" + th.Value + ")"
 			}
 			if th.Kind == "hard" {

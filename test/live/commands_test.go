@@ -2,9 +2,12 @@ package live_test
 
 import (
 	"encoding/json"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/criguard/criguard/guard"
@@ -75,6 +78,24 @@ func TestCommandsWithoutRuntime(t *testing.T) {
 	t.Run("without the service", func(t *testing.T) { look(t, false) })
 	n.start()
 	t.Run("with the service", func(t *testing.T) { look(t, true) })
+}
+
+// Who may not ask the service is told so, not that there is none.
+func TestCommandsDenied(t *testing.T) {
+	n := newNode(t, lab.Containerd2)
+	n.start()
+	if err := os.Chmod(filepath.Dir(built.criguard), 0o755); err != nil { // for another user to run it
+		t.Fatal(err)
+	}
+	for _, command := range []string{"status", "rank", "history", "pause"} {
+		cmd := exec.Command(built.criguard, command, "--run-dir", n.dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		out, err := cmd.CombinedOutput()
+		if err == nil || cmd.ProcessState.ExitCode() != 3 || !strings.Contains(string(out), "closed to this user") ||
+			!strings.Contains(string(out), "\nhint: ask as root, or as a member of the group criguard") {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
 }
 
 // Wrong usage is told apart from trouble.

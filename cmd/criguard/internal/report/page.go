@@ -120,7 +120,9 @@ func (p *page) now() {
 			if t.Kind == policy.Soft.String() {
 				kind, column = policy.Soft, 4
 			}
-			row[column] = guard.FormatAmount(s.Signal, t.Amount)
+			if row[column] = t.Value; s.Status == policy.OK.String() {
+				row[column] = guard.FormatAmount(s.Signal, t.Amount)
+			}
 			limits = append(limits, guard.Limit{Signal: s.Signal, Kind: kind, Amount: t.Amount})
 		}
 		rows = append(rows, row)
