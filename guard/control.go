@@ -182,6 +182,9 @@ func replyError(w http.ResponseWriter, code int, err error) {
 // the caller holds the directory's lock.
 func ListenControl(d RunDir) (net.Listener, error) {
 	path := d.Socket()
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("open control socket: %s: longer than %d bytes (hint: --run-dir names another directory)", path, maxSocketPath)
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove stale control socket: %w", err)
 	}

@@ -108,6 +108,14 @@ func serveControl(t *testing.T) RunDir {
 	return d
 }
 
+// A path that no socket can have is told as that.
+func TestControlSocketPathTooLong(t *testing.T) {
+	dir := RunDir(filepath.Join(t.TempDir(), strings.Repeat("x", maxSocketPath)))
+	if _, err := ListenControl(dir); err == nil || !strings.Contains(err.Error(), "longer than 107 bytes") || !strings.Contains(err.Error(), "--run-dir") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestControlSocket(t *testing.T) {
 	d := serveControl(t)
 	if st, err := os.Stat(d.Socket()); err != nil || st.Mode().Perm() != 0o660 {

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,7 +51,7 @@ func openNode(cfg Config) (*node, error) {
 	proc := cgroup.Proc(defaultString(cfg.Node.Proc, defaultProc))
 	layout, err := cgroup.Detect(cgroup.Root(filepath.Join(defaultString(cfg.Node.Sys, defaultSys), "fs/cgroup")), proc)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (hint: [node] sys and proc say where they are mounted)", err)
 	}
 	n := &node{
 		conn: NewConn(cfg.Runtime), kubelet: newKubeletState(root), cfg: cfg, wake: func(string) {},

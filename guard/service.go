@@ -102,6 +102,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	restraint := s.loadBudget()
 	s.history = OpenHistory(s.opt.Config.History.Dir, s.opt.Config.History.Passes)
 	s.samples = NewSamples(s.opt.Config.History.Dir)
+	s.toldHistory(s.history.Broken())
 	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
 	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}, restraint)
 	s.guard.seq = s.history.LastID()
@@ -139,7 +140,8 @@ func (s *Service) serve(ctx context.Context) error {
 	closeServers()
 	wg.Wait()
 	s.hooks.wait()
-	return errors.Join(s.samples.Close(), s.history.Close())
+	s.toldHistory(errors.Join(s.samples.Close(), s.history.Close()))
+	return nil
 }
 
 // awaitStops waits, bounded, for the stops that were under way, and records what
@@ -198,9 +200,7 @@ func (s *Service) after(p *Pass) {
 	}
 	s.lastPass = p
 	s.history.Add(*p)
-	if err := s.history.Broken(); err != nil && s.once("history") {
-		s.log.Warn("history stays in memory", systemd.EventKey, systemd.EventDegraded, "action", "history", "reason", err.Error())
-	}
+	s.toldHistory(s.history.Broken())
 	s.notify(s.opt.Notifier.Status(s.statusLine()))
 }
 
@@ -236,6 +236,13 @@ func (s *Service) notify(err error) {
 func (s *Service) told(what string, err error) {
 	if err != nil && s.once(what) {
 		s.log.Warn(what+" file is not as it should be", systemd.EventKey, systemd.EventDegraded, "action", what, "reason", err.Error())
+	}
+}
+
+// toldHistory says once that what happened is lost with the service.
+func (s *Service) toldHistory(err error) {
+	if err != nil && s.once("history") {
+		s.log.Warn("history stays in memory", systemd.EventKey, systemd.EventDegraded, "action", "history", "reason", err.Error())
 	}
 }
 

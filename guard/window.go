@@ -76,7 +76,8 @@ type windows struct {
 // out.
 func openWindows(dir string) *windows {
 	w := &windows{dir: filepath.Join(dir, windowDir)}
-	if w.broken = os.MkdirAll(w.dir, 0o755); w.broken != nil {
+	if err := os.MkdirAll(w.dir, 0o755); err != nil {
+		w.broken = fmt.Errorf("create directory of windows: %w", err)
 		return w
 	}
 	entries, _ := os.ReadDir(w.dir) // none = nothing was left

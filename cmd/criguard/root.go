@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,6 +60,9 @@ func (o *options) outputFlag(cmd *cobra.Command) {
 
 // load reads the configuration that the flags name.
 func (o *options) load() (guard.Config, error) {
+	if e := o.endpoint; e != "" && !strings.HasPrefix(strings.TrimPrefix(e, "unix:"), "/") {
+		return guard.Config{}, fmt.Errorf("--endpoint %q: want unix:///path or /path", e)
+	}
 	cfg, err := guard.LoadConfig(o.config, o.dropIns...)
 	if err != nil {
 		return cfg, classify(err)

@@ -48,6 +48,7 @@ func TestMisused(t *testing.T) {
 	}
 	for _, c := range []struct{ args, says string }{
 		{"record --for -1s", "--for -1s: must not be negative"}, {"record --interval 1ms", "want 10ms or more"},
+		{"images --endpoint tcp://x", `--endpoint "tcp://x": want unix:///path or /path`},
 		{"drain --timeout -1s", "--timeout -1s: must not be negative"}, {"history -n -3", "must not be negative"},
 	} {
 		root := newRoot()

@@ -2,6 +2,7 @@ package live_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -41,6 +42,39 @@ func TestSecondInstance(t *testing.T) {
 	}
 	if st := ask[guard.Status](n, "status"); !st.Live || st.PID != s.cmd.Process.Pid {
 		t.Errorf("the first one does not answer any more: %+v", st)
+	}
+}
+
+// A history that cannot be written stays in memory: the service says so at its start,
+// guards on, and ends well.
+func TestEndWithoutHistory(t *testing.T) {
+	n := newNode(t, lab.Containerd2)
+	text, err := os.ReadFile(n.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := strings.Replace(string(text), fmt.Sprintf("[history]\ndir = %q", n.dir), "[history]\ndir = \"/proc/criguard\"", 1)
+	if err := os.WriteFile(n.config(), []byte(elsewhere), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := n.start()
+	told := func() (lines []string) {
+		for _, line := range s.events(systemd.EventDegraded) {
+			if strings.Contains(line, "history stays in memory") && strings.Contains(line, "/proc/criguard") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	if len(told()) != 1 {
+		t.Errorf("at its start:\n%s", s.logged())
+	}
+	if a := n.criguard(n.args("pause", "--for", "1m")...); a.code != 0 || len(s.history()) != 1 {
+		t.Errorf("pause: %+v, history %+v", a, s.history())
+	}
+	s.end()
+	if len(told()) != 1 {
+		t.Errorf("told more than once:\n%s", s.logged())
 	}
 }
 
