@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,8 @@ func newRank(o *options) *cobra.Command {
 		Long: `Show which pod would be stopped first for a signal, with the value of each rank
 key, what a stop would free, and why the others are no candidates.
 
-The running service is asked; without one the node is looked at directly.`,
+The running service is asked; without one, and for what pods use of a disk that is
+not short, the node is looked at directly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := policy.ParseSignal(signal)
@@ -59,9 +61,24 @@ func signalFlag(cmd *cobra.Command, signal *string, usage string) {
 
 func (o *options) rank(ctx context.Context, s policy.Signal) (guard.Ranking, error) {
 	r, err := guard.NewClient(o.dir()).Rank(ctx, s)
-	if !errors.Is(err, guard.ErrNoService) {
-		return r, err
+	if err == nil && unmeasured(&r) {
+		if looked, lookErr := o.rankDirectly(ctx, s); lookErr == nil {
+			return looked, nil
+		}
 	}
+	if errors.Is(err, guard.ErrNoService) {
+		return o.rankDirectly(ctx, s)
+	}
+	return r, err
+}
+
+// unmeasured tells of a ranking for a disk that it knows no pod's use: the service measures
+// that only when the disk is short.
+func unmeasured(r *guard.Ranking) bool {
+	return r.Signal.Class() == policy.ClassDisk && !slices.ContainsFunc(r.Pods, func(p guard.RankedView) bool { return p.Known })
+}
+
+func (o *options) rankDirectly(ctx context.Context, s policy.Signal) (r guard.Ranking, err error) {
 	cfg, err := o.load()
 	if err != nil {
 		return r, err
@@ -79,8 +96,11 @@ func printRanking(w io.Writer, r guard.Ranking) {
 	for _, k := range r.Keys {
 		keys = append(keys, k.String())
 	}
-	fmt.Fprintf(w, "%s: %s of %s available; ranked by %s, then size, younger, id\n\n", r.Signal,
-		guard.FormatAmount(r.Signal, r.Available), guard.FormatAmount(r.Signal, r.Capacity), strings.Join(keys, ", "))
+	left := "not there on this node"
+	if r.Capacity > 0 {
+		left = guard.FormatAmount(r.Signal, r.Available) + " of " + guard.FormatAmount(r.Signal, r.Capacity) + " available"
+	}
+	fmt.Fprintf(w, "%s: %s; ranked by %s, then size, younger, id\n\n", r.Signal, left, strings.Join(keys, ", "))
 	printRanked(w, r.Signal, r.Pods)
 }
 

@@ -94,3 +94,14 @@ func TestStatusOfAbsentSignals(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 }
+
+// A ranking for what a node does not have says so.
+func TestRankingOfAbsentSignal(t *testing.T) {
+	for capacity, want := range map[int64]string{0: "swap.available: not there on this node; ranked by", 1 << 30: "swap.available: 0 of 1Gi available; ranked by"} {
+		var out strings.Builder
+		printRanking(&out, guard.Ranking{Signal: policy.SwapAvailable, Capacity: capacity})
+		if !strings.HasPrefix(out.String(), want) {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}
