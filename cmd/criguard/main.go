@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"syscall"
@@ -81,6 +82,8 @@ func classify(err error) error {
 		return &codeError{exitUnreachable, err, "is containerd or CRI-O running, and are you root? name its socket with --endpoint or in [runtime] endpoint"}
 	case errors.Is(err, guard.ErrRunning):
 		return &codeError{exitUsage, err, "one criguard guards a node; stop the other one first"}
+	case errors.Is(err, fs.ErrPermission):
+		return &codeError{exitUsage, err, "are you root? who guards a node has to be"}
 	case errors.Is(err, guard.ErrConfig):
 		return &codeError{exitUsage, err, "`criguard check FILE` shows every mistake and the configuration in force"}
 	}

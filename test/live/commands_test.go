@@ -88,15 +88,18 @@ func TestCommandsDenied(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(built.criguard), 0o755); err != nil { // for another user to run it
 		t.Fatal(err)
 	}
-	for _, command := range []string{"status", "rank", "history", "pause"} {
-		cmd := exec.Command(built.criguard, command, "--run-dir", n.dir)
+	nobody := func(code int, says string, args ...string) {
+		cmd := exec.Command(built.criguard, args...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		out, err := cmd.CombinedOutput()
-		if err == nil || cmd.ProcessState.ExitCode() != 3 || !strings.Contains(string(out), "closed to this user") ||
-			!strings.Contains(string(out), "\nhint: ask as root, or as a member of the group criguard") {
-			t.Errorf("%s: %v\n%s", command, err, out)
+		if err == nil || cmd.ProcessState.ExitCode() != code || !strings.Contains(string(out), says) {
+			t.Errorf("%v: %v, want exit code %d and %q\n%s", args, err, code, says, out)
 		}
 	}
+	for _, command := range []string{"status", "rank", "history", "pause"} {
+		nobody(3, "closed to this user: connect: permission denied\nhint: ask as root, or as a member of the group criguard", command, "--run-dir", n.dir)
+	}
+	nobody(2, "permission denied\nhint: are you root?", "run", "--run-dir", "/run/criguard-of-nobody")
 }
 
 // Wrong usage is told apart from trouble.
