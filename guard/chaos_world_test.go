@@ -280,7 +280,7 @@ func (w *chaos) Measure(cs []policy.Candidate, _ []Pod, s policy.Signal) (larges
 		}
 	}
 	for _, p := range w.pods {
-		if p.dead == 0 && !known[p.ID] && s.Class() != policy.ClassDisk {
+		if p.dead == 0 && !known[p.ID] && !s.IsDisk() {
 			m, _, n := p.uses(now)
 			if strangers = true; s.Resource() == policy.ResourcePIDs {
 				m = n

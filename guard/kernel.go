@@ -176,7 +176,7 @@ func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal)
 			c.Disk, c.Inodes = u.bytes, u.inodes
 		}
 	}
-	if s.Class() == policy.ClassDisk {
+	if s.IsDisk() {
 		return 0, false
 	}
 	return k.strangers(pods, s.Resource())

@@ -56,7 +56,7 @@ func (l *Look) Rank(ctx context.Context, s policy.Signal) (Ranking, error) {
 	if inv.Err != nil {
 		return Ranking{}, inv.Err
 	}
-	if s.Class() == policy.ClassDisk {
+	if s.IsDisk() {
 		l.node.meter.measure(ctx, inv.Pods)
 	}
 	return l.guard.rankNow(ctx, s), nil

@@ -119,7 +119,8 @@ func (s Signal) Resource() Resource {
 	}
 }
 
-// IsDisk reports whether the signal is about a filesystem, its bytes or its inodes.
+// IsDisk reports whether the signal is about a filesystem, its bytes or its inodes. Of
+// those in ClassDisk, all are but IOStall.
 func (s Signal) IsDisk() bool {
 	r := s.Resource()
 	return r == ResourceDisk || r == ResourceInodes

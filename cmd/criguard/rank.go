@@ -75,7 +75,7 @@ func (o *options) rank(ctx context.Context, s policy.Signal) (guard.Ranking, err
 // unmeasured tells of a ranking for a disk that it knows no pod's use: the service measures
 // that only when the disk is short.
 func unmeasured(r *guard.Ranking) bool {
-	return r.Signal.Class() == policy.ClassDisk && !slices.ContainsFunc(r.Pods, func(p guard.RankedView) bool { return p.Known })
+	return r.Signal.IsDisk() && !slices.ContainsFunc(r.Pods, func(p guard.RankedView) bool { return p.Known })
 }
 
 func (o *options) rankDirectly(ctx context.Context, s policy.Signal) (r guard.Ranking, err error) {
