@@ -14,16 +14,22 @@ import (
 const (
 	nearPause = 2 * time.Second // while a threshold is met or near
 	downPause = time.Second     // while the runtime does not answer
+	// hintedPauses is how many intervals there are to a pause while the runtime's events
+	// hint at changes: to list a hundred pods is most of what an idle guard does.
+	hintedPauses = 3
 )
 
 // listPause is how long until the next listing: the nearer a threshold, the
-// shorter.
+// shorter, and the longer where the runtime hints at changes.
 func (s *Service) listPause() time.Duration {
 	if s.node.lister.Current().Err != nil {
 		return downPause
 	}
 	if s.node.kernel.near.Load() {
 		return min(nearPause, s.node.interval())
+	}
+	if s.node.hinted() {
+		return hintedPauses * s.node.interval()
 	}
 	return s.node.interval()
 }
@@ -45,7 +51,10 @@ func (s *Service) listed(inv Inventory) {
 	case inv.Err == nil && (s.once("runtime") || was != nil):
 		s.log.Info("container runtime answers", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
 			"runtime", v.String(), "pods", len(inv.Pods))
-		go debug.FreeOSMemory() // asking for every container's details took more than keeping them does
+	}
+	if !s.node.kernel.near.Load() {
+		// A listing of a hundred pods takes more memory than all that is kept.
+		debug.FreeOSMemory()
 	}
 }
 

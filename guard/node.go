@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
@@ -39,6 +40,9 @@ type node struct {
 	bootID  string
 	wake    func(string) // asks for a pass
 	self    string       // criguard's own cgroup
+	// subscribed is since when, on the boot clock, a stream of the runtime's events is
+	// open; 0 = none is.
+	subscribed atomic.Int64
 
 	mu    sync.Mutex
 	cfg   Config

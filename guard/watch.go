@@ -102,6 +102,7 @@ func (n *node) watchEvents(ctx context.Context, relist func()) {
 		if _, v := n.conn.Version(); err != nil || !v.EventsShareable() {
 			continue
 		}
+		n.subscribed.Store(int64(cgroup.BootTime()))
 		for _, err := range client.Events(ctx) {
 			if errors.Is(err, cri.ErrUnsupported) {
 				pause.Reset(time.Hour) // switched off, as by default on CRI-O
@@ -111,5 +112,13 @@ func (n *node) watchEvents(ctx context.Context, relist func()) {
 			}
 			relist()
 		}
+		n.subscribed.Store(0)
 	}
+}
+
+// hinted reports whether the runtime tells of changes by itself. A stream counts once
+// it has lasted: where there are no events, it is ended at once.
+func (n *node) hinted() bool {
+	since := time.Duration(n.subscribed.Load())
+	return since != 0 && cgroup.BootTime()-since >= eventsPause
 }

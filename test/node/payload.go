@@ -28,7 +28,7 @@ func buildPayload(ctx context.Context, dir string) (payload, error) {
 		version = string(out[:len(out)-1])
 	}
 	builds := [][]string{
-		{"-tags", "grpcnotrace", "-ldflags", "-s -w -X main.version=" + version, "-o", filepath.Join(tree, "criguard/criguard"), "./cmd/criguard"},
+		{"-tags", "grpcnotrace,nethttpomithttp2", "-ldflags", "-s -w -X main.version=" + version, "-o", filepath.Join(tree, "criguard/criguard"), "./cmd/criguard"},
 		{"-ldflags", "-s -w", "-o", filepath.Join(tree, "guest"), "./test/node/guest"},
 	}
 	for _, args := range builds {

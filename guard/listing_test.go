@@ -1,0 +1,76 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri/critest"
+)
+
+func TestListPause(t *testing.T) {
+	const interval = 10 * time.Second
+	for _, c := range []struct {
+		name    string
+		err     error
+		near    bool
+		streams time.Duration // for how long the runtime's events were listened to
+		want    time.Duration
+	}{
+		{"idle", nil, false, 0, interval},
+		{"idle, and the runtime's events will tell", nil, false, eventsPause, hintedPauses * interval},
+		{"a stream that may end at once", nil, false, eventsPause / 2, interval},
+		{"near a threshold", nil, true, eventsPause, nearPause},
+		{"no runtime", errors.New("down"), true, eventsPause, downPause},
+	} {
+		n := &node{lister: &lister{}, kernel: &nodeKernel{}, cfg: Config{}}
+		n.cfg.Eviction.Interval = interval
+		n.lister.current.Store(&Inventory{Err: c.err})
+		n.kernel.near.Store(c.near)
+		if c.streams > 0 {
+			n.subscribed.Store(int64(cgroup.BootTime() - c.streams))
+		}
+		if got := (&Service{node: n}).listPause(); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// A stream of events is counted on for as long as it is open.
+func TestWatchEvents(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := openEffectNode(t, cfg)
+	if err := n.conn.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	hints := make(chan struct{}, 100)
+	go func() {
+		defer close(ended)
+		n.watchEvents(ctx, func() { hints <- struct{}{} })
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	srv.WaitCalls(t, "GetContainerEvents", 1)
+	srv.AddPod(critest.PodSpec{Name: "new"})
+	<-hints
+	if n.subscribed.Load() == 0 {
+		t.Error("a stream that is open is not counted on")
+	}
+	srv.Stop()
+	for begin := time.Now(); n.subscribed.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatal("a stream that has ended is counted on")
+		}
+	}
+}
