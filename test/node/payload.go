@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/criguard/criguard/test/lab"
 	"github.com/criguard/criguard/test/node/scenario"
@@ -46,6 +47,9 @@ func buildPayload(ctx context.Context, dir string) (payload, error) {
 			return payload{}, fmt.Errorf("build payload: %w (hint: run at the root of the criguard tree)", err)
 		}
 	}
+	if err := makePackages(ctx, dir, tree, version); err != nil {
+		return payload{}, err
+	}
 	if err := copyRuntime(ctx, filepath.Join(tree, "containerd2")); err != nil {
 		return payload{}, err
 	}
@@ -57,6 +61,26 @@ func buildPayload(ctx context.Context, dir string) (payload, error) {
 		return payload{}, fmt.Errorf("make payload disk: %w", err)
 	}
 	return payload{disk: disk, version: version}, os.RemoveAll(tree)
+}
+
+// makePackages makes criguard's deb in this version and in a later one, in dir, and copies them.
+func makePackages(ctx context.Context, dir, to, version string) error {
+	for name, version := range map[string]string{scenario.FirstPackage: version, scenario.LaterPackage: scenario.LaterVersion} {
+		dist := filepath.Join(dir, "dist-"+version)
+		cmd := exec.CommandContext(ctx, "make", "packages", "ARCH=amd64", "DIST="+dist, "VERSION="+version,
+			fmt.Sprintf("EPOCH=%d", time.Now().Unix()))
+		if err := run(cmd); err != nil {
+			return fmt.Errorf("make packages: %w", err)
+		}
+		debs, err := filepath.Glob(filepath.Join(dist, "*.deb"))
+		if err != nil || len(debs) != 1 {
+			return errors.Join(fmt.Errorf("find one deb in %s: found %d", dist, len(debs)), err)
+		}
+		if err := errors.Join(copyFile(debs[0], filepath.Join(to, name), 0o644), os.RemoveAll(dist)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // copyRuntime copies containerd 2; the root filesystem has Debian's.

@@ -50,11 +50,7 @@ func (n *Node) check() {
 			n.Errorf("%s is %s", unit, state)
 		}
 	}
-	for _, s := range n.stops() {
-		if i := slices.IndexFunc(n.pods, func(p *Pod) bool { return p.UID == s.UID }); i < 0 || !n.pods[i].stopped {
-			n.Errorf("%s was stopped, which nobody wanted: %s", s.Pod, s.Reason)
-		}
-	}
+	n.wrongStops()
 	for _, p := range n.pods {
 		for i, c := range p.Containers {
 			processes := n.processes(c.Cgroup)
@@ -76,6 +72,15 @@ func (n *Node) check() {
 	left = slices.DeleteFunc(left, func(s string) bool { return slices.Contains(n.before.pods, s) })
 	if len(left) > 0 {
 		n.Errorf("left over: %v", left)
+	}
+}
+
+// wrongStops fails the scenario for each stop in the history that it did not ask for.
+func (n *Node) wrongStops() {
+	for _, s := range n.stops() {
+		if i := slices.IndexFunc(n.pods, func(p *Pod) bool { return p.UID == s.UID }); i < 0 || !n.pods[i].stopped {
+			n.Errorf("%s was stopped, which nobody wanted: %s", s.Pod, s.Reason)
+		}
 	}
 }
 
