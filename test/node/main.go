@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -64,7 +65,7 @@ func node(ctx context.Context) error {
 	if l.image, err = buildImage(ctx); err != nil {
 		return err
 	}
-	if l.payload, err = buildPayload(ctx, dir); err != nil {
+	if l.payload, err = buildPayload(ctx, dir, slices.ContainsFunc(trials, func(t *trial) bool { return t.scenario.Debs })); err != nil {
 		return err
 	}
 	runAll(ctx, l, trials, *jobs)

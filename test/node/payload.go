@@ -16,8 +16,8 @@ import (
 // payload is the second disk: criguard as it is here, the agent, a second runtime and the images of pods.
 type payload struct{ disk, version string }
 
-// buildPayload builds what the disk holds and the disk, in dir.
-func buildPayload(ctx context.Context, dir string) (payload, error) {
+// buildPayload builds what the disk holds and the disk, in dir; criguard's packages only with debs, as they take a while.
+func buildPayload(ctx context.Context, dir string, debs bool) (payload, error) {
 	tree := filepath.Join(dir, "payload")
 	for _, d := range []string{"criguard", "containerd2"} {
 		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
@@ -47,8 +47,10 @@ func buildPayload(ctx context.Context, dir string) (payload, error) {
 			return payload{}, fmt.Errorf("build payload: %w (hint: run at the root of the criguard tree)", err)
 		}
 	}
-	if err := makePackages(ctx, dir, tree, version); err != nil {
-		return payload{}, err
+	if debs {
+		if err := makePackages(ctx, dir, tree, version); err != nil {
+			return payload{}, err
+		}
 	}
 	if err := copyRuntime(ctx, filepath.Join(tree, "containerd2")); err != nil {
 		return payload{}, err

@@ -20,8 +20,8 @@ func packages() []Scenario {
 	return []Scenario{
 		{
 			Name: "package", What: "the package is installed, configured, reloaded, upgraded, purged and installed again while the node works",
-			Profiles: []Profile{V2, V1},
-			Run:      packaged,
+			Profiles: []Profile{V2, V1}, Debs: true,
+			Run: packaged,
 		},
 	}
 }

@@ -13,6 +13,7 @@ type Scenario struct {
 	What     string // what breaks and what must come of it, in one line
 	Profiles []Profile
 	Limit    time.Duration // for the whole; 0 is six minutes
+	Debs     bool          // it needs criguard's packages on the payload disk
 	Run      func(*Node)
 }
 
