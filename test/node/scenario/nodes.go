@@ -35,6 +35,7 @@ func nodes() []Scenario {
 				for i := len(n.pods); i < all-1; i++ {
 					n.Run(lab.PodSpec{Name: fmt.Sprintf("pod-%d", i), MemoryRequest: 8 << 20}, "pause").standing = true
 				}
+				n.before.pods = n.remains()
 				leak(n, lab.PodSpec{Name: "leaky"}, "0")
 			},
 		},
