@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"regexp"
@@ -30,6 +32,8 @@ func node(ctx context.Context) error {
 	list := flag.Bool("list", false, "say what there is, and run nothing")
 	compare := flag.String("compare", "", "compare criguard with other guards instead, and write the table to this file")
 	tries := flag.Int("tries", 10, "with -compare, how often each guard is tried")
+	length := flag.Duration("faults", time.Minute, "how long the scenario of random faults goes on")
+	seed := flag.Uint64("seed", rand.Uint64N(1e6), "of the random faults, to have the same ones in the same order again")
 	flag.Parse()
 	match, err := regexp.Compile(*pattern)
 	if err != nil {
@@ -41,7 +45,7 @@ func node(ctx context.Context) error {
 	}
 	trials := trialsOf(scenarios, match.MatchString)
 	for _, t := range trials {
-		t.repeat = *tries
+		t.order = scenario.Order{Tries: *tries, Length: *length, Seed: *seed}
 	}
 	if len(trials) == 0 {
 		return fmt.Errorf("no scenario matches %q (hint: -list)", *pattern)
@@ -82,7 +86,7 @@ func node(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// runAll runs the trials, so many at a time.
+// runAll runs the trials, so many at a time, those that may take longest first: none is left alone in the end.
 func runAll(ctx context.Context, l *labs, trials []*trial, jobs int) {
 	var wg sync.WaitGroup
 	queue := make(chan *trial)
@@ -94,7 +98,8 @@ func runAll(ctx context.Context, l *labs, trials []*trial, jobs int) {
 			}
 		})
 	}
-	for _, t := range trials {
+	longest := func(a, b *trial) int { return cmp.Compare(b.scenario.Bound(), a.scenario.Bound()) }
+	for _, t := range slices.SortedStableFunc(slices.Values(trials), longest) {
 		queue <- t
 	}
 	close(queue)

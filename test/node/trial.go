@@ -15,7 +15,7 @@ import (
 type trial struct {
 	scenario scenario.Scenario
 	profile  scenario.Profile
-	repeat   int // how often a guard is tried, where guards are compared
+	order    scenario.Order // what it is told, but for its names
 
 	tries    []scenario.Try
 	said     []string // what broke, and what criguard did
@@ -63,10 +63,12 @@ func (t *trial) on(ctx context.Context, l *labs, f *frozen) error {
 	if err != nil {
 		return err
 	}
-	err = m.order(scenario.Order{Profile: t.profile, Scenario: t.scenario.Name, Tries: t.repeat})
+	order := t.order
+	order.Profile, order.Scenario = t.profile, t.scenario.Name
+	err = m.order(order)
 	if err == nil {
 		var done scenario.Event
-		done, err = m.await(ctx, scenario.Done, t.scenario.Bound(), func(e scenario.Event) {
+		done, err = m.await(ctx, scenario.Done, t.scenario.Bound()+t.order.Length, func(e scenario.Event) {
 			if e.Kind == scenario.Said {
 				t.said = append(t.said, e.Text)
 			}

@@ -29,12 +29,7 @@ func hog(flags *flag.FlagSet, args []string) (func() error, error) {
 			return err
 		}
 		time.Sleep(*after)
-		for *when != "" {
-			if _, err := os.Stat(*when); err == nil {
-				break
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		awaitFile(*when)
 		memory, err := syscall.Mmap(-1, 0, int(*total)*mib, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)
 		if err != nil {
 			return fmt.Errorf("map %d MiB: %w", *total, err)
@@ -50,6 +45,16 @@ func hog(flags *flag.FlagSet, args []string) (func() error, error) {
 		})
 		return nil
 	}, flags.Parse(args)
+}
+
+// awaitFile waits until there is a file of that name; for none it does not.
+func awaitFile(path string) {
+	for path != "" {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 // progress is what a hog tells whoever maps the same file: three numbers of 64 bits.

@@ -57,7 +57,7 @@ func (n *Node) check() {
 			switch {
 			case p.stopped && len(processes) > 0:
 				n.Errorf("%s still has processes %v", p.ID(), processes)
-			case !p.stopped && !slices.Contains(processes, p.pids[i]):
+			case !p.stopped && !p.removed && !slices.Contains(processes, p.pids[i]):
 				n.Errorf("%s does not run any more", p.ID())
 			}
 		}
@@ -92,6 +92,16 @@ func (n *Node) remove(p *Pod) {
 	if poll("", patience, func() bool { err = n.lab.RemovePod(n.context(), p.RunningPod); return err == nil }) != nil {
 		n.Errorf("%v", err)
 	}
+}
+
+// lives says whether a pod still runs in the processes that it was started as.
+func (n *Node) lives(p *Pod) bool {
+	for i, c := range p.Containers {
+		if !slices.Contains(n.processes(c.Cgroup), p.pids[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // processes are those in a cgroup; none in one that is gone.

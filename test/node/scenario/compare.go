@@ -90,7 +90,7 @@ func (n *Node) try(i int) Try {
 		}
 	}
 	for _, p := range n.pods {
-		if p.standing && !slices.Contains(n.processes(p.Containers[0].Cgroup), p.pids[0]) {
+		if p.standing && !n.lives(p) {
 			try.Wrong = append(try.Wrong, p.ID())
 		}
 	}
@@ -126,7 +126,7 @@ func (n *Node) relief(hog *Pod) time.Duration {
 // revive replaces the standing pods that did not live.
 func (n *Node) revive() {
 	for _, p := range slices.Clone(n.pods) {
-		if p.removed || !p.standing || slices.Contains(n.processes(p.Containers[0].Cgroup), p.pids[0]) {
+		if p.removed || !p.standing || n.lives(p) {
 			continue
 		}
 		n.remove(p)

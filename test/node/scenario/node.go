@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -98,7 +99,7 @@ func (n *Node) Write(path, text string) {
 func (n *Node) settled() {
 	running := 0
 	for _, p := range n.pods {
-		if !p.stopped {
+		if !p.stopped && !p.removed {
 			running++
 		}
 	}
@@ -124,22 +125,31 @@ func (n *Node) primed() (p *Pod, let func()) {
 	return p, func() { n.Write(dir+"/go", "") }
 }
 
-// RunPod starts a pod.
+// RunPod starts a pod and ends the scenario if it does not start.
 func (n *Node) RunPod(spec lab.PodSpec) *Pod {
-	running, err := n.lab.RunPod(n.context(), spec)
+	p, err := n.launch(spec)
 	if err != nil {
 		n.Fatalf("%v", err)
+	}
+	return p
+}
+
+// launch starts a pod. What it started is removed again if something fails.
+func (n *Node) launch(spec lab.PodSpec) (*Pod, error) {
+	running, err := n.lab.RunPod(n.context(), spec)
+	if err != nil {
+		return nil, err
 	}
 	p := &Pod{RunningPod: running}
 	for _, id := range running.ContainerIDs() {
 		pid, err := n.lab.PID(n.context(), id)
 		if err != nil {
-			n.Fatalf("%v", err)
+			return nil, errors.Join(err, n.lab.RemovePod(n.context(), running))
 		}
 		p.pids = append(p.pids, pid)
 	}
 	n.pods = append(n.pods, p)
-	return p
+	return p, nil
 }
 
 // innocents starts a pod of each QoS class, with some memory in use. They are there in every scenario, and nobody may touch them.

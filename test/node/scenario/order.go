@@ -1,5 +1,7 @@
 package scenario
 
+import "time"
+
 // Kinds of events.
 const (
 	Ready = "ready" // the agent listens
@@ -10,9 +12,11 @@ const (
 // Order is one line to the agent: set the node up, or run a scenario on it.
 type Order struct {
 	Profile  Profile
-	Scenario string // empty: set up
-	Tries    int    // how often a guard is tried, where guards are compared
-	Rebooted bool   // the scenario goes on after a reboot
+	Scenario string        // empty: set up
+	Seed     uint64        // of random faults
+	Length   time.Duration // of random faults
+	Tries    int           // how often a guard is tried, where guards are compared
+	Rebooted bool          // the scenario goes on after a reboot
 }
 
 // Event is one line from the agent.

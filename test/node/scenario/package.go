@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/lab"
@@ -20,7 +21,7 @@ func packages() []Scenario {
 	return []Scenario{
 		{
 			Name: "package", What: "the package is installed, configured, reloaded, upgraded, purged and installed again while the node works",
-			Profiles: []Profile{V2, V1}, Debs: true,
+			Profiles: []Profile{V2, V1}, Debs: true, Limit: 7 * time.Minute,
 			Run: packaged,
 		},
 	}
@@ -86,7 +87,7 @@ func (n *Node) reconfigured() {
 	pid := n.pid()
 	n.Write(configFile, edited)
 	n.Shell("systemctl reload criguard")
-	n.Until("the edited configuration to be in force", func() bool { return n.inForce("enforce", "123Mi") })
+	n.Until("the edited configuration to be in force", func() bool { return n.inForce("123Mi") })
 
 	n.Write(configFile, strings.Replace(edited, "123Mi", "lots", 1))
 	n.Shell("systemctl reload criguard")
@@ -95,7 +96,7 @@ func (n *Node) reconfigured() {
 	if out := n.installed(FirstPackage); !strings.Contains(out, "config.toml has mistakes") {
 		n.Errorf("installing over a configuration with a mistake says only %s", out)
 	}
-	if !n.inForce("enforce", "123Mi") {
+	if !n.inForce("123Mi") {
 		n.Errorf("a configuration with a mistake took the place of the good one: %+v", n.Status())
 	}
 	if text := n.Shell("systemctl status criguard; criguard status || true"); strings.Count(text, "refused") < 2 {
@@ -103,7 +104,7 @@ func (n *Node) reconfigured() {
 	}
 	n.Write(configFile, edited)
 	n.Shell("systemctl reload criguard")
-	n.Until("the mended configuration", func() bool { return n.Status().ConfigNote == "" && n.inForce("enforce", "123Mi") })
+	n.Until("the mended configuration", func() bool { return n.Status().ConfigNote == "" && n.inForce("123Mi") })
 	if now := n.pid(); now != pid {
 		n.Errorf("process %s took the place of %s by a reload, or by an upgrade over a mistake", now, pid)
 	}
@@ -117,7 +118,7 @@ func (n *Node) upgraded() {
 	if n.pid() == pid || n.Status().Version != LaterVersion {
 		n.Errorf("the service is %s after the upgrade, want %s", n.Status().Version, LaterVersion)
 	}
-	if !n.inForce("enforce", "123Mi") || n.Status().Budget.LastHour != budget {
+	if !n.inForce("123Mi") || n.Status().Budget.LastHour != budget {
 		n.Errorf("the upgrade changed the configuration or the budget: %+v", n.Status())
 	}
 	n.is("cat "+configFile, strings.TrimSpace(edited))
@@ -159,10 +160,10 @@ func (n *Node) is(command, want string) {
 	}
 }
 
-// inForce tells whether the service guards in that mode, with that threshold of memory.
-func (n *Node) inForce(mode, threshold string) bool {
+// inForce tells whether the service may stop pods, with that threshold of memory.
+func (n *Node) inForce(threshold string) bool {
 	s := n.Status()
-	if s.Mode != mode {
+	if s.Mode != "enforce" {
 		return false
 	}
 	for _, signal := range s.Signals {

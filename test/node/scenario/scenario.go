@@ -27,7 +27,7 @@ func (s Scenario) Bound() time.Duration {
 
 // All is every scenario. A new kind is one more file, and its table here.
 func All() []Scenario {
-	return slices.Concat(install(), packages(), memory(), soft(), disk(), tasks(), stalls(), runtimes(), service(), nodes(), operators())
+	return slices.Concat(install(), packages(), memory(), soft(), disk(), tasks(), stalls(), runtimes(), service(), nodes(), operators(), faults())
 }
 
 // Find returns the scenario of that name.

@@ -1,0 +1,87 @@
+package scenario
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// shortage is for how long memory may be below its threshold while a pod leaks. Emulation stretches it.
+const shortage = 20 * time.Second
+
+// watch lets time pass and checks what must be true all along.
+func (s *storm) watch(length time.Duration) {
+	for end := time.Now().Add(length); time.Now().Before(end) && len(s.failures) == 0; time.Sleep(50 * time.Millisecond) {
+		s.lasting = slices.DeleteFunc(s.lasting, func(l lasting) bool {
+			over := time.Now().After(l.ends)
+			if over {
+				s.note("%s is over", l.name)
+				l.end()
+			}
+			return over
+		})
+		if kills := kernelKills() - s.before.kernelKills; kills > 0 {
+			s.Errorf("the kernel killed %d processes for want of memory", kills)
+		}
+		if _, err := os.Stat("/proc/" + s.guardPID); err != nil {
+			s.Errorf("criguard has ended")
+		}
+		for _, p := range s.pods {
+			if !p.removed && !p.stopped && !s.lives(p) {
+				s.Errorf("%s does not run any more", p.ID())
+			}
+		}
+		s.measure()
+	}
+}
+
+// measure notes for how long memory is short.
+func (s *storm) measure() {
+	if s.memory() >= int64(s.level)<<20 {
+		s.short = time.Time{}
+		return
+	}
+	if s.short.IsZero() {
+		s.short = time.Now()
+	}
+	s.longest = max(s.longest, time.Since(s.short))
+	if time.Since(s.short) > shortage {
+		s.Errorf("memory is below %s for %s", s.threshold(), shortage)
+	}
+}
+
+// cost is what criguard takes of the node.
+type cost struct {
+	files, threads int
+	resident       int64 // KiB
+}
+
+func (c cost) String() string {
+	return fmt.Sprintf("%d files, %d threads, %.1f MiB", c.files, c.threads, float64(c.resident)/1024)
+}
+
+// above allows what a longer history and a thread more than last time may need.
+func (c cost) above(before cost) bool {
+	return c.files > before.files || c.threads > before.threads+3 || c.resident > before.resident+4<<10
+}
+
+func (s *storm) cost() cost {
+	files, err := os.ReadDir("/proc/" + s.guardPID + "/fd")
+	if err != nil {
+		s.Fatalf("%v", err)
+	}
+	text, err := os.ReadFile("/proc/" + s.guardPID + "/status")
+	if err != nil {
+		s.Fatalf("%v", err)
+	}
+	value := func(key string) int {
+		_, after, _ := strings.Cut(string(text), "\n"+key+":")
+		line, _, _ := strings.Cut(after, "\n")
+		number, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(line), " kB"))
+		return number
+	}
+	return cost{files: len(files), threads: value("Threads"), resident: int64(value("VmRSS"))}
+}
