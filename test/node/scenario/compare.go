@@ -23,7 +23,7 @@ type Try struct {
 
 const (
 	criguardVersion = "criguard version | head -1 | cut -d' ' -f2"
-	sameLine        = "criguard-10-percent" // acts where earlyoom does: at a tenth of MemAvailable
+	asInstalled     = "criguard-default" // acts at the kubelet's line; the other where earlyoom does: at a tenth of MemAvailable
 	unbudgeted      = "[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n"
 )
 
@@ -31,7 +31,7 @@ const (
 // soonest; its defaults wait for 30 seconds.
 var rivals = []struct{ name, start, version string }{
 	{"criguard", "true", criguardVersion},
-	{sameLine, "true", criguardVersion},
+	{asInstalled, "true", criguardVersion},
 	{"earlyoom", "systemctl start earlyoom", "dpkg-query -W -f '${Version}' earlyoom"},
 	{"systemd-oomd", "mkdir -p /etc/systemd/oomd.conf.d && printf '[OOM]\\nDefaultMemoryPressureDurationSec=1s\\n' >/etc/systemd/oomd.conf.d/fast.conf" +
 		" && systemctl set-property --runtime kubepods.slice ManagedOOMMemoryPressure=kill ManagedOOMMemoryPressureLimit=10%" +
@@ -49,9 +49,9 @@ func Rivals() []Scenario {
 				n.unchecked = true
 				switch r.name {
 				case "criguard":
-					n.Configure(unbudgeted)
-				case sameLine:
 					n.Configure(unbudgeted + "[eviction.hard]\n\"meminfo.available\" = \"10%\"\n")
+				case asInstalled:
+					n.Configure(unbudgeted)
 				default:
 					n.Shell("systemctl stop criguard")
 				}

@@ -35,10 +35,10 @@ func faultTable() []fault {
 			s.Shell("systemctl kill -s STOP --kill-who=main containerd")
 			s.lasts("containerd frozen", nil, func() { s.Shell("systemctl kill -s CONT --kill-who=main containerd") })
 		}},
-		{"containerd restarted", 1, false, (*storm).serves, func(s *storm) { s.Shell("systemctl restart --no-block containerd") }},
-		{"containerd killed", 1, false, (*storm).serves, func(s *storm) { s.Shell("systemctl kill -s KILL --kill-who=main containerd") }},
-		{"shim of a bystander frozen", 1, false, always, func(s *storm) { s.freezeShim(s.bystander()) }},
-		{"shim of a culprit frozen", 1, false, func(s *storm) bool { return len(s.culprits) > 0 }, func(s *storm) {
+		{"containerd restarted", 1, false, (*storm).restartable, func(s *storm) { s.Shell("systemctl restart --no-block containerd") }},
+		{"containerd killed", 1, false, (*storm).restartable, func(s *storm) { s.Shell("systemctl kill -s KILL --kill-who=main containerd") }},
+		{"shim of a bystander frozen", 1, false, (*storm).started, func(s *storm) { s.freezeShim(s.bystander()) }},
+		{"shim of a culprit frozen", 1, false, func(s *storm) bool { return len(s.culprits) > 0 && s.started() }, func(s *storm) {
 			s.freezeShim(s.culprits[s.rand.IntN(len(s.culprits))].Pod)
 		}},
 		{"criguard restarted", 1, true, (*storm).leisure, func(s *storm) { s.Shell("systemctl restart criguard"); s.renewed() }},
@@ -104,6 +104,15 @@ func (s *storm) serves() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return s.lab.Serves(ctx)
+}
+
+// started tells whether the runtime has come up, though it may be frozen since.
+func (s *storm) started() bool { return s.has("containerd frozen", nil) || s.serves() }
+
+// restartable tells whether the runtime can be restarted and leaves the pods alone: a shim that does not answer when containerd starts
+// is taken for dead, and its pod ended.
+func (s *storm) restartable() bool {
+	return !slices.ContainsFunc(s.lasting, func(l lasting) bool { return l.name == shimFrozen }) && s.serves()
 }
 
 // calmEnough tells whether a pod can be started and removed.
