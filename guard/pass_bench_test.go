@@ -76,7 +76,8 @@ func benchGuard(b *testing.B, pods int, threshold string) (g *Guard, stops *benc
 	return New(cfg, k, benchRuntime{inv}, benchReclaimer{}, stops, policy.NewRestraint("boot")), stops
 }
 
-// benchPods makes a cgroup for each pod and its container and charges a page to each.
+// benchPods makes a cgroup for each pod and its container and charges a page to each, and to
+// the first as much of the node as makes its stop worth while, whatever is missing.
 func benchPods(b *testing.B, layout cgroup.Layout, root string, pods int) []Pod {
 	b.Helper()
 	var dirs []string
@@ -111,13 +112,27 @@ func benchPods(b *testing.B, layout cgroup.Layout, root string, pods int) []Pod 
 		p.Containers = []PodContainer{{ID: p.ID + "-main", Name: "main", Cgroup: path.Join(p.Cgroup, "main"), Running: true}}
 		mkdir(p.Cgroup)
 		mkdir(p.Containers[0].Cgroup)
-		chargePage(b, layout, p.Containers[0].Cgroup)
+		size := os.Getpagesize()
+		if i == 0 {
+			size = onePercent(b)
+		}
+		charge(b, layout, p.Containers[0].Cgroup, size)
 	}
 	return list
 }
 
-// chargePage has this process use a page of memory on a cgroup's account.
-func chargePage(b *testing.B, layout cgroup.Layout, rel string) {
+// onePercent is as much of the node's memory, in bytes.
+func onePercent(b *testing.B) int {
+	b.Helper()
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		b.Fatal(err)
+	}
+	return int(info.Totalram/100) * int(info.Unit)
+}
+
+// charge has this process use memory on a cgroup's account.
+func charge(b *testing.B, layout cgroup.Layout, rel string, size int) {
 	b.Helper()
 	home, err := layout.OfPID(os.Getpid())
 	if err != nil {
@@ -129,14 +144,16 @@ func chargePage(b *testing.B, layout cgroup.Layout, rel string) {
 	if err := enter(rel); err != nil {
 		b.Fatal(err)
 	}
-	page, err := syscall.Mmap(-1, 0, os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)
+	memory, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)
 	if err == nil {
-		page[0] = 1
+		for i := 0; i < size; i += os.Getpagesize() {
+			memory[i] = 1
+		}
 	}
 	if err := errors.Join(err, enter(home)); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = syscall.Munmap(page) })
+	b.Cleanup(func() { _ = syscall.Munmap(memory) })
 }
 
 type benchRuntime struct{ inv Inventory }
