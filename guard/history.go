@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
@@ -21,6 +22,13 @@ const historyFile = "history.jsonl"
 // a thousand pods is well below.
 const maxHistoryLine = 4 << 20
 
+// A ranked table of a hundred pods takes 40 KB, in memory and in the file. The newest
+// are kept whole, of older ones the first rows.
+const (
+	wholeRankings = 32
+	firstRanked   = 10
+)
+
 // History is the last passes that did something, oldest first, in memory and,
 // as far as the directory can be written, in a file.
 type History struct {
@@ -29,9 +37,15 @@ type History struct {
 	keep   int
 	passes []Pass
 	lines  int
+	size   int64 // of the file
+	least  int64 // its size when it was written anew
 	file   *os.File
 	broken error // why the file is not written any more
 }
+
+// maxHistoryFile is from what size on the file is written anew, though it has few lines,
+// once it has doubled.
+const maxHistoryFile = 8 << 20
 
 // OpenHistory reads what an earlier run left in dir and keeps at most n passes.
 // A history that cannot be read or written is not an error: it stays in memory,
@@ -51,6 +65,7 @@ func (h *History) load() error {
 	f, err := os.Open(filepath.Join(h.dir, historyFile))
 	if err == nil {
 		h.passes = readHistory(f, h.keep)
+		h.shorten()
 		err = f.Close()
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,14 +100,30 @@ func (h *History) Add(p Pass) {
 	if len(h.passes) > h.keep {
 		h.passes = append(h.passes[:0], h.passes[len(h.passes)-h.keep:]...)
 	}
+	h.shorten()
 	if h.broken != nil {
 		return
 	}
-	if h.lines >= 2*h.keep {
+	if h.lines >= 2*h.keep || h.size > max(maxHistoryFile, 2*h.least) {
 		h.broken = h.rewrite()
 		return
 	}
 	h.broken = h.append(p)
+}
+
+// shorten leaves the first rows of the rankings that are not among the newest.
+func (h *History) shorten() {
+	whole := 0
+	for i := len(h.passes) - 1; i >= 0; i-- {
+		p := &h.passes[i]
+		if len(p.Ranked) <= firstRanked {
+			continue
+		}
+		if whole++; whole > wholeRankings {
+			p.RankedMore = len(p.Ranked) - firstRanked
+			p.Ranked = slices.Clone(p.Ranked[:firstRanked])
+		}
+	}
 }
 
 func (h *History) append(p Pass) error {
@@ -100,7 +131,8 @@ func (h *History) append(p Pass) error {
 	if err != nil {
 		return fmt.Errorf("encode pass: %w", err)
 	}
-	if _, err := h.file.Write(append(line, '\n')); err != nil {
+	n, err := h.file.Write(append(line, '\n'))
+	if h.size += int64(n); err != nil {
 		return fmt.Errorf("append to history: %w", err)
 	}
 	h.lines++
@@ -128,7 +160,7 @@ func (h *History) rewrite() error {
 	if h.file != nil {
 		_ = h.file.Close()
 	}
-	h.file, h.lines = f, len(h.passes)
+	h.file, h.lines, h.size, h.least = f, len(h.passes), int64(buf.Len()), int64(buf.Len())
 	return nil
 }
 

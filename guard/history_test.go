@@ -185,3 +185,41 @@ func (f *fakeOperator) Command(_ context.Context, c Command, by Peer) (CommandAn
 func (f *fakeOperator) Plan(context.Context) (DrainPlan, error) {
 	return DrainPlan{APIVersion: APIVersion, Left: 3}, f.err
 }
+
+// A year of stops on a node of a hundred pods takes neither the memory nor the disk: the
+// last rankings are whole, of older ones the first rows are kept.
+func TestHistoryShortensRankings(t *testing.T) {
+	const passes, pods = 300, 110
+	dir := t.TempDir()
+	h := OpenHistory(dir, 1000)
+	for id := range uint64(passes) {
+		p := Pass{ID: id + 1, Ranked: make([]RankedView, pods)}
+		for i := range p.Ranked {
+			p.Ranked[i] = RankedView{Position: i + 1, Pod: "default/pod", Sandbox: strings.Repeat("0123456789abcdef", 4), UID: "8a6e0b7f-3f1d-4c11-9a6e-6f1c4c8e2d5c"}
+		}
+		h.Add(p)
+	}
+	if info, err := os.Stat(filepath.Join(dir, historyFile)); err != nil || info.Size() > maxHistoryFile+1<<20 {
+		t.Errorf("%v, %v", info.Size(), err)
+	}
+	kept := h.Last(0)
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := OpenHistory(dir, 1000)
+	defer again.Close()
+	for _, all := range [][]Pass{kept, again.Last(0)} {
+		if len(all) != passes {
+			t.Fatalf("%d passes", len(all))
+		}
+		for i, p := range all {
+			want := firstRanked
+			if i >= passes-wholeRankings {
+				want = pods
+			}
+			if len(p.Ranked) != want || p.RankedMore != pods-want || p.Ranked[0].Position != 1 {
+				t.Fatalf("pass %d: %d ranked and %d more, want %d", p.ID, len(p.Ranked), p.RankedMore, want)
+			}
+		}
+	}
+}

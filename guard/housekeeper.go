@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -157,7 +158,9 @@ func (h *housekeeper) Run(ctx context.Context) {
 			h.tidyImages(ctx)
 		case <-limits.C:
 			h.measureLimited(ctx)
+			continue
 		}
+		debug.FreeOSMemory() // what listing took
 	}
 }
 

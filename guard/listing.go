@@ -52,10 +52,7 @@ func (s *Service) listed(inv Inventory) {
 		s.log.Info("container runtime answers", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
 			"runtime", v.String(), "pods", len(inv.Pods))
 	}
-	if !s.node.kernel.near.Load() {
-		// A listing of a hundred pods takes more memory than all that is kept.
-		debug.FreeOSMemory()
-	}
+	debug.FreeOSMemory() // a listing of a hundred pods takes more than all that is kept
 }
 
 // warnAbsent says once of each configured signal that the node does not have it.

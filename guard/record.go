@@ -43,6 +43,7 @@ type Pass struct {
 	Alarm      string            `json:"alarm,omitempty"`
 	Command    *CommandView      `json:"command,omitempty"` // an operator's, or the end of one
 	Ranked     []RankedView      `json:"ranked,omitempty"`
+	RankedMore int               `json:"ranked_more,omitempty"` // further pods were ranked, and are not kept
 }
 
 // SignalView is one signal as observed. Quantities are bytes, inodes or tasks.

@@ -177,12 +177,14 @@ func (s *Service) after(p *Pass) {
 	}
 	if p.Stop != nil || len(p.Settled) > 0 {
 		s.saveBudget()
-		s.relist()
+	}
+	if len(p.Settled) > 0 {
+		s.relist() // not before: what listing takes, the victim needs for its end
 	}
 	if p.Command != nil {
 		s.inForce()
 	}
-	if len(p.Settled) > 0 || len(p.Reclaimed) > 0 {
+	if len(p.Reclaimed) > 0 {
 		go debug.FreeOSMemory() // what the act took is not needed for the idle time after it
 	}
 	s.metrics.Record(p)

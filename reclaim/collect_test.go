@@ -314,3 +314,30 @@ func TestCollectRemovesLogsOfContainers(t *testing.T) {
 		t.Errorf("without the log directory: %+v", r)
 	}
 }
+
+// Where there is nothing to remove, a look at everything lists the pods once; with something,
+// the next step looks again.
+func TestCollectListsOnce(t *testing.T) {
+	plan := Plan{Steps: []Step{StepContainers, StepSandboxes, StepLogs}, Containers: ContainerPolicy{MaxPerContainer: 1, Max: -1}}
+	for dead, want := range map[int]int{1: 1, 3: 2} {
+		w := newWorld(Options{Logs: Logs(t.TempDir())})
+		w.withDead(dead, 1)
+		lists := 0
+		w.rt.faults["Containers"] = func(context.Context) (bool, error) { lists++; return false, nil }
+		if err := w.Notice(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range w.Collect(t.Context(), plan) {
+			if len(r.Errors) > 0 {
+				t.Errorf("%+v", r)
+			}
+		}
+		if lists != want {
+			t.Errorf("%d dead containers: listed %d times, want %d", dead, lists, want)
+		}
+		w.clock.add(recentFor)
+		if w.Collect(t.Context(), plan); lists != want+1 {
+			t.Errorf("%d dead containers, a second later: listed %d times, want %d", dead, lists, want+1)
+		}
+	}
+}

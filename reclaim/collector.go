@@ -33,7 +33,12 @@ type Collector struct {
 
 	mu    sync.Mutex
 	stuck map[string]time.Duration // by image id: since boot, when its removal did not work
+	last  *inventory               // the newest, unless something was removed since
+	at    time.Duration            // since boot, when it was listed
 }
+
+// recentFor is how long an inventory serves to see that there is nothing to remove.
+const recentFor = time.Second
 
 // NewCollector returns a collector for a runtime.
 func NewCollector(rt Runtime, o Options) *Collector {
@@ -119,6 +124,31 @@ func (c *Collector) inventory(ctx context.Context) (inventory, error) {
 	if inv.Sandboxes, err = c.runtime.Sandboxes(ctx); err != nil {
 		return inventory{}, err
 	}
-	c.seen.see(inv, c.clock())
+	now := c.clock()
+	c.seen.see(inv, now)
+	c.mu.Lock()
+	c.last, c.at = &inventory{slices.Clone(inv.Containers), slices.Clone(inv.Sandboxes)}, now.Boot
+	c.mu.Unlock()
 	return inv, nil
+}
+
+// recent is what was listed a moment ago, or else a new inventory. What is to be removed is
+// chosen from it, and looked at once more right before it goes: on most nodes there is
+// nothing, and the steps of a run need not list a hundred pods each.
+func (c *Collector) recent(ctx context.Context) (inventory, error) {
+	now := c.clock().Boot
+	c.mu.Lock()
+	if c.last != nil && now-c.at < recentFor {
+		defer c.mu.Unlock()
+		return inventory{slices.Clone(c.last.Containers), slices.Clone(c.last.Sandboxes)}, nil
+	}
+	c.mu.Unlock()
+	return c.inventory(ctx)
+}
+
+// forget drops the newest inventory: something is about to be removed.
+func (c *Collector) forget() {
+	c.mu.Lock()
+	c.last = nil
+	c.mu.Unlock()
 }

@@ -66,9 +66,19 @@ func (j *job) run(ctx context.Context, unmeasured error) Report {
 // pretends.
 func (j *job) inventory(ctx context.Context) (inventory, error) {
 	inv, err := j.Collector.inventory(ctx)
+	return j.pretend(inv), err
+}
+
+// recent is the same for choosing, of a moment ago.
+func (j *job) recent(ctx context.Context) (inventory, error) {
+	inv, err := j.Collector.recent(ctx)
+	return j.pretend(inv), err
+}
+
+func (j *job) pretend(inv inventory) inventory {
 	inv.Containers = slices.DeleteFunc(inv.Containers, func(c cri.Container) bool { return j.pretended[c.ID] })
 	inv.Sandboxes = slices.DeleteFunc(inv.Sandboxes, func(b cri.Sandbox) bool { return j.pretended[b.ID] })
-	return inv, err
+	return inv
 }
 
 // over reports whether nothing more can be removed in this step.
@@ -94,6 +104,7 @@ func (j *job) each(ctx context.Context, items []Item,
 		why, err := check(ctx, it)
 		if err == nil && why == "" && !j.plan.DryRun {
 			call, cancel := context.WithTimeout(ctx, removeFor)
+			j.forget()
 			err = remove(call, it)
 			cancel()
 		}
@@ -166,7 +177,7 @@ func (j *job) settle(ctx context.Context, before, expected int64) {
 
 // collectContainers removes dead containers and their logs.
 func (j *job) collectContainers(ctx context.Context) {
-	inv, err := j.inventory(ctx)
+	inv, err := j.recent(ctx)
 	if err != nil {
 		j.failed(Item{}, err)
 		return
@@ -202,7 +213,7 @@ func (j *job) collectContainers(ctx context.Context) {
 
 // collectSandboxes removes dead sandboxes.
 func (j *job) collectSandboxes(ctx context.Context) {
-	inv, err := j.inventory(ctx)
+	inv, err := j.recent(ctx)
 	if err != nil {
 		j.failed(Item{}, err)
 		return
@@ -244,12 +255,12 @@ func (j *job) collectLogs(ctx context.Context) {
 	if j.logs == "" {
 		return
 	}
-	dirs, err := j.logs.list() // first: a pod whose directory is there has had its chance to be listed
+	dirs, err := j.logs.list()
 	if err != nil {
 		j.failed(Item{}, err)
 		return
 	}
-	inv, err := j.inventory(ctx)
+	inv, err := j.recent(ctx)
 	if err != nil {
 		j.failed(Item{}, err)
 		return

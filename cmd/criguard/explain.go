@@ -92,6 +92,9 @@ func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 	}
 	fmt.Fprintf(w, "\nRanked for %s at that moment\n\n", s)
 	printRanked(w, s, p.Ranked)
+	if p.RankedMore > 0 {
+		fmt.Fprintf(w, "and %d more: only the last stops are kept with all\n", p.RankedMore)
+	}
 	fmt.Fprintln(w)
 	if e.Decided != "" {
 		fmt.Fprintf(w, "%s.\n", words.Line(e.Decided))

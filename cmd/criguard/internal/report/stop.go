@@ -103,6 +103,9 @@ func (p *page) ranking(one *guard.Pass) {
 		rows = append(rows, rankedRow(sig, &one.Ranked[i], len(keys)))
 	}
 	p.put("<p>The ranking of that moment.</p>\n")
+	if one.RankedMore > 0 {
+		p.put("<p>%s pods more were ranked; only the last stops are kept with all.</p>\n", strconv.Itoa(one.RankedMore))
+	}
 	p.table("ranking", head, rows)
 }
 
