@@ -277,6 +277,7 @@ func (s *storm) start(name string, args ...string) *Pod {
 		s.note("not started: %v", err)
 		return nil
 	}
+	s.pods = append(s.pods, p)
 	return p
 }
 

@@ -131,10 +131,11 @@ func (n *Node) RunPod(spec lab.PodSpec) *Pod {
 	if err != nil {
 		n.Fatalf("%v", err)
 	}
+	n.pods = append(n.pods, p)
 	return p
 }
 
-// launch starts a pod. What it started is removed again if something fails.
+// launch starts a pod that is not among the node's own yet. What it started is removed again if something fails.
 func (n *Node) launch(spec lab.PodSpec) (*Pod, error) {
 	running, err := n.lab.RunPod(n.context(), spec)
 	if err != nil {
@@ -148,7 +149,6 @@ func (n *Node) launch(spec lab.PodSpec) (*Pod, error) {
 		}
 		p.pids = append(p.pids, pid)
 	}
-	n.pods = append(n.pods, p)
 	return p, nil
 }
 

@@ -31,13 +31,45 @@ func nodes() []Scenario {
 			Name: "pods-110", What: "one of 110 pods leaks: it is stopped, nobody else",
 			Profiles: []Profile{Large}, Limit: 15 * time.Minute,
 			Run: func(n *Node) {
-				const all = 110
-				for i := len(n.pods); i < all-1; i++ {
-					n.Run(lab.PodSpec{Name: fmt.Sprintf("pod-%d", i), MemoryRequest: 8 << 20}, "pause").standing = true
-				}
-				n.before.pods = n.remains()
+				n.crowd(110 - 1)
 				leak(n, lab.PodSpec{Name: "leaky"}, "0")
 			},
 		},
 	}
+}
+
+// crowd starts pods that stay, several at a time, until there are so many.
+func (n *Node) crowd(all int) {
+	const atOnce = 4
+	type started struct {
+		*Pod
+		err error
+	}
+	queue, results := make(chan int), make(chan started)
+	for range atOnce {
+		go func() {
+			for i := range queue {
+				p, err := n.launch(lab.PodSpec{
+					Name: fmt.Sprintf("pod-%d", i), MemoryRequest: 8 << 20, Containers: []lab.ContainerSpec{{Name: "main"}},
+				})
+				results <- started{p, err}
+			}
+		}()
+	}
+	missing := all - len(n.pods)
+	go func() {
+		defer close(queue)
+		for i := range missing {
+			queue <- i
+		}
+	}()
+	for range missing {
+		r := <-results
+		if r.err != nil {
+			n.Fatalf("%v", r.err)
+		}
+		r.standing = true
+		n.pods = append(n.pods, r.Pod)
+	}
+	n.before.pods = n.remains()
 }
