@@ -13,6 +13,11 @@ func tasks() []Scenario {
 			Profiles: []Profile{V2, V1, V2New},
 			Run: func(n *Node) {
 				n.Shell("sysctl -q -w kernel.pid_max=1200")
+				if n.Profile.Systemd {
+					// Of its own accord systemd lets a container have 15 % of the PIDs, and there would be no shortage.
+					n.Write("/etc/systemd/system.conf.d/tasks.conf", "[Manager]\nDefaultTasksMax=infinity\n")
+					n.Shell("systemctl daemon-reload")
+				}
 				n.Configure("[eviction.hard]\n\"pid.available\" = \"30%\"\n")
 				p := n.Run(lab.PodSpec{Name: "bomb"}, "fork", "-count", "100000")
 				n.Stopped(p, "hard", policy.PIDAvailable)
