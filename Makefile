@@ -55,7 +55,7 @@ bench: build ## measure it on this machine beside earlyoom, a quarter of an hour
 # Nodes that boot, with a kernel and systemd of their own; installs qemu on first use.
 .PHONY: e2e
 e2e: ## prove it on whole virtual nodes (root); SCENARIO=name for some, a regular expression; FAULTS=10m for long random faults
-	go run ./test/node -run '$(SCENARIO)' $(if $(FAULTS),-faults $(FAULTS)) $(if $(SEED),-seed $(SEED))
+	go run ./test/node -run '$(SCENARIO)' $(if $(FAULTS),-faults $(FAULTS)) $(if $(SEED),-seed $(SEED)) $(if $(AGAIN),-again)
 
 .PHONY: sidebyside
 sidebyside: ## measure it against earlyoom, systemd-oomd and nobody on one virtual node (root)

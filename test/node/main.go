@@ -29,6 +29,7 @@ func main() {
 func node(ctx context.Context) error {
 	pattern := flag.String("run", "", "only scenarios whose name/profile matches this regular expression")
 	jobs := flag.Int("j", 2, "machines at a time")
+	again := flag.Bool("again", false, "run what failed once more, alone, unless somebody innocent was stopped")
 	list := flag.Bool("list", false, "say what there is, and run nothing")
 	compare := flag.String("compare", "", "compare criguard with other guards instead, and write the table to this file")
 	tries := flag.Int("tries", 10, "with -compare, how often each guard is tried")
@@ -73,6 +74,12 @@ func node(ctx context.Context) error {
 		return err
 	}
 	runAll(ctx, l, trials, *jobs)
+	for _, t := range trials {
+		if *again && len(t.failures) > 0 && !t.wrong && ctx.Err() == nil {
+			t.runAgain(ctx, l)
+			progress(os.Stdout, t)
+		}
+	}
 	failed := report(os.Stdout, trials)
 	fmt.Printf("\ncriguard %s: %d scenarios, %d failed, %s\n", l.payload.version, len(trials), failed, time.Since(begin).Round(time.Second))
 	if *compare != "" && failed == 0 && ctx.Err() == nil {

@@ -37,7 +37,7 @@ func (n *Node) Carry(o Order) Event {
 		n.carry()
 	}()
 	<-ended
-	done := Event{Kind: Done, Failures: n.failures}
+	done := Event{Kind: Done, Failures: n.failures, Wrong: n.wrong}
 	if len(n.failures) > 0 {
 		done.Journal, _ = shell("journalctl -b -o short-monotonic --no-hostname | grep -v level=info | tail -n 60 | tail -c 20000")
 	}

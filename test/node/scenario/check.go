@@ -58,7 +58,7 @@ func (n *Node) check() {
 			case p.stopped && len(processes) > 0:
 				n.Errorf("%s still has processes %v", p.ID(), processes)
 			case !p.stopped && !p.removed && !slices.Contains(processes, p.pids[i]):
-				n.Errorf("%s does not run any more", p.ID())
+				n.Wrongf("%s does not run any more", p.ID())
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func (n *Node) check() {
 func (n *Node) wrongStops() {
 	for _, s := range n.stops() {
 		if i := slices.IndexFunc(n.pods, func(p *Pod) bool { return p.UID == s.UID }); i < 0 || !n.pods[i].stopped {
-			n.Errorf("%s was stopped, which nobody wanted: %s", s.Pod, s.Reason)
+			n.Wrongf("%s was stopped, which nobody wanted: %s", s.Pod, s.Reason)
 		}
 	}
 }

@@ -27,6 +27,7 @@ type Node struct {
 	pods     []*Pod
 	before   tally
 	failures []string
+	wrong    bool // somebody innocent was stopped
 
 	kernelKills int  // that the scenario accounts for
 	unchecked   bool // the scenario measures, and what happens is what it measures
@@ -53,6 +54,12 @@ func (n *Node) Sayf(format string, args ...any) {
 // Errorf fails the scenario, which goes on.
 func (n *Node) Errorf(format string, args ...any) {
 	n.failures = append(n.failures, fmt.Sprintf(format, args...))
+}
+
+// Wrongf fails the scenario for good: somebody innocent was stopped.
+func (n *Node) Wrongf(format string, args ...any) {
+	n.wrong = true
+	n.Errorf(format, args...)
 }
 
 // context is for one call to the runtime or the service.

@@ -25,5 +25,6 @@ type Event struct {
 	Text     string   `json:",omitempty"`
 	Try      *Try     `json:",omitempty"`
 	Failures []string `json:",omitempty"`
+	Wrong    bool     `json:",omitempty"` // somebody innocent was stopped
 	Journal  string   `json:",omitempty"` // the node's last lines, if something failed
 }

@@ -45,7 +45,7 @@ func (n *Node) NobodyStopped(within time.Duration) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	for _, s := range n.stops() {
-		n.Errorf("%s was stopped, which nobody wanted: %s", s.Pod, s.Reason)
+		n.Wrongf("%s was stopped, which nobody wanted: %s", s.Pod, s.Reason)
 	}
 }
 

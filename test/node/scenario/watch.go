@@ -31,7 +31,7 @@ func (s *storm) watch(length time.Duration) {
 		}
 		for _, p := range s.pods {
 			if !p.removed && !p.stopped && !s.lives(p) {
-				s.Errorf("%s does not run any more", p.ID())
+				s.Wrongf("%s does not run any more", p.ID())
 			}
 		}
 		s.measure()
