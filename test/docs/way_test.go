@@ -31,8 +31,8 @@ var others = map[string]elsewhere{
 	"make fuzz":                 {".ci/run", " make fuzz FUZZTIME="},
 	"go run ./test/lab/install": {"Makefile", "\n\tgo run ./test/lab/install\n"}, // it wants the room that this test is in
 	"make packages":             {"test/package/main_test.go", `"packages", `},   // of all architectures
-	"make e2e":                  {".ci/run", ` make e2e SCENARIO="$nodes"`},
-	"make e2e SCENARIO=unit":    {".ci/run", "nodes='^((unit|"},
+	"make e2e":                  {".ci/run", " make e2e AGAIN=yes"},
+	"make e2e SCENARIO=unit":    {".ci/run", " make e2e AGAIN=yes"},
 	"criguard explain PASS":     {"test/report/real_test.go", `s.ask(0, "explain", fmt.Sprint(stop.ID))`},
 	// On a node of its own, that has stops to spare.
 	"criguard drain --grace 30s":                      {"test/live/orders_test.go", `"drain", "--grace", `},
