@@ -25,7 +25,7 @@ const maxHistoryLine = 4 << 20
 // A ranked table of a hundred pods takes 40 KB, in memory and in the file. The newest
 // are kept whole, of older ones the first rows.
 const (
-	wholeRankings = 32
+	wholeRankings = 16
 	firstRanked   = 10
 )
 

@@ -16,7 +16,7 @@ const (
 	downPause = time.Second     // while the runtime does not answer
 	// hintedPauses is how many intervals there are to a pause while the runtime's events
 	// hint at changes: to list a hundred pods is most of what an idle guard does.
-	hintedPauses = 3
+	hintedPauses = 6
 )
 
 // listPause is how long until the next listing: the nearer a threshold, the

@@ -54,19 +54,12 @@ stays. SIGTERM ends within five seconds.`,
 	return cmd
 }
 
-// Bounds of the process's own memory: edge boards count each MiB. The collector
-// runs earlier than by default, which an idle guard does not feel, and hard before
-// the limit; GOGC and GOMEMLIMIT say otherwise.
-const (
-	gcPercent   = 40
-	memoryLimit = 32 << 20
-)
+// memoryLimit is from where on the collector works hard: edge boards count each MiB.
+// GOMEMLIMIT says otherwise.
+const memoryLimit = 32 << 20
 
 // stayAlive makes the process one that a node in trouble can still run.
 func stayAlive() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}

@@ -21,7 +21,7 @@ import (
 type endurance struct {
 	Breaches int      `json:"breaches"`
 	Dead     spread   `json:"dead_ms"`
-	Early    holdings `json:"after_the_first_ten"`
+	Early    holdings `json:"after_the_first_twenty"`
 	Late     holdings `json:"after_the_last"`
 	Leaks    []string `json:"leaks"`
 }
@@ -36,8 +36,9 @@ type holdings struct {
 	AnonMiB     float64 `json:"resident_anonymous_mib"`
 }
 
-// warmUp is how many breaches a guard has seen before its holdings count.
-const warmUp = 10
+// warmUp is how many breaches a guard has seen before its holdings count: what it keeps of
+// the last sixteen stops is there by then.
+const warmUp = 20
 
 // A hog that is restarted keeps its UID, as a static pod does.
 const hogUID = "8a6e0b7f-3f1d-4c11-9a6e-6f1c4c8e2d5c"
