@@ -39,6 +39,7 @@ type Service struct {
 	hooks      *hooks
 	conditions conditionsWriter
 	started    time.Time
+	stops      *stopper
 	// endStops gives the stops up that are under way.
 	endStops context.CancelFunc
 
@@ -104,7 +105,8 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.samples = NewSamples(s.opt.Config.History.Dir)
 	s.toldHistory(s.history.Broken())
 	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
-	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}, restraint)
+	s.stops = &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}
+	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, s.stops, restraint)
 	s.guard.seq = s.history.LastID()
 	s.hooks = newHooks(s.log, s.metrics)
 	s.conditions.dir = s.opt.RunDir
@@ -152,6 +154,7 @@ func (s *Service) awaitStops() {
 	for _, f := range s.guard.flights {
 		<-f.job.Done()
 	}
+	s.stops.wait() // a sandbox that was not told to stop stays ready, with nothing in it
 	if len(s.guard.flights) == 0 {
 		return
 	}

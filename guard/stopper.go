@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,11 @@ type stopper struct {
 	ctx  context.Context //nolint:containedctx // of the stops: they outlive the pass that begins them
 	// stopped hears of each pod that is stopped: its images are kept for a while.
 	stopped func(Pod)
+	running sync.WaitGroup // stops of which the runtime has not confirmed all
 }
+
+// wait waits until the runtime has confirmed the stops that were made, or ctx has ended.
+func (s *stopper) wait() { s.running.Wait() }
 
 // Stop starts the stop; with a direct one, the containers' processes have been
 // sent SIGKILL when it returns.
@@ -34,16 +39,16 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	s.stopped(o.Pod)
 	job := &stopJob{stop: stop}
 	job.pending.Store(o.Discard)
-	go func() {
+	s.running.Go(func() {
 		<-stop.Done()
 		s.node.wake("stop")
+		<-stop.Finished()
 		if o.Discard {
-			<-stop.Finished()
 			s.discard(o.Pod)
 			job.pending.Store(false)
 			s.node.wake("stop")
 		}
-	}()
+	})
 	return job
 }
 

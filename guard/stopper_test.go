@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/policy"
 )
 
 // What a stopped pod left on a full disk goes as soon as the runtime can remove it;
@@ -36,5 +38,40 @@ func TestDiscard(t *testing.T) {
 	}
 	if got := srv.Calls("RemoveContainer"); len(got) != 4 {
 		t.Errorf("asked %d times: %v", len(got), got)
+	}
+}
+
+// Whoever ends the service right after a stop does not leave a sandbox behind that nobody
+// told to stop; a runtime that hangs is not waited for for ever.
+func TestStopperWaits(t *testing.T) {
+	for name, hangs := range map[string]bool{"slow": false, "hung": true} {
+		t.Run(name, func(t *testing.T) {
+			srv := critest.New(t, critest.Containerd2)
+			cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := openEffectNode(t, cfg)
+			if err := n.conn.Connect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			pod := srv.AddPod(critest.PodSpec{Name: "leaky", Containers: []critest.ContainerSpec{{Name: "main", State: cri.Running}}})
+			srv.Inject(critest.Fault{Method: "StopPodSandbox", Delay: 200 * time.Millisecond, Hang: hangs})
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			s := &stopper{node: n, ctx: ctx, stopped: func(Pod) {}}
+			// Its cgroup is not known, so that the runtime's word counts.
+			job := s.Stop(ctx, StopOrder{Pod: Pod{Candidate: policy.Candidate{ID: pod.ID}, Containers: []PodContainer{{ID: pod.Containers[0].ID}}}})
+			<-job.Done()
+			if job.Outcome().Result.Confirmed {
+				t.Fatal("confirmed before the sandbox was stopped")
+			}
+			if hangs {
+				time.AfterFunc(50*time.Millisecond, end)
+			}
+			if s.wait(); job.Outcome().Result.Confirmed == hangs {
+				t.Errorf("confirmed: %t", !hangs)
+			}
+		})
 	}
 }
