@@ -31,11 +31,12 @@ const (
 // last, then the keys (DefaultKeys when there are none), then larger usage −
 // request, the younger, the ID. Excluded are protected pods; those that are known
 // to use nothing of the resource; and those known to use less than 1 % of the
-// deficit: stopping the small for what something large does is a wrong stop, also
-// where the large one may not be stopped, is dead and not yet removed, or is no pod
-// at all. Only where none has 1 %, and the small ones have what is missing
-// together, are they candidates. The rule needs a deficit above 0 in the unit of
-// the usage, so it is not applied to stalls.
+// deficit while another pod, protected or not, has more than that: stopping the
+// small for what a large one does is a wrong stop, also where the large one may
+// not be stopped. Where none has 1 %, whoever uses any is a candidate, but on disks
+// those that have next to nothing are none: what fills it is no pod's, or that of
+// one that was stopped and not removed yet. That last rule needs a deficit above 0
+// in the unit of the usage, so it is not applied to stalls.
 func Rank(cs []Candidate, s Signal, l Layout, keys []Key, deficit int64) []Ranked {
 	if len(keys) == 0 {
 		keys = DefaultKeys(s.Resource())
@@ -160,29 +161,32 @@ func lastIf(last bool) int {
 	return -1
 }
 
-// leastHelp is the least usage with which a pod is a candidate: something, and 1 %
-// of the deficit, but where only smaller ones have it, and have enough together.
+// leastHelp is the least usage with which a pod is a candidate: 1 % of the deficit if
+// any pod has as much, or else more than what it has without having written anything.
 func leastHelp(cs []Candidate, s Signal, l Layout, deficit int64) int64 {
 	if deficit <= 0 || s.IsStall() {
 		return 1
 	}
-	percent, together := (deficit-1)/100+1, int64(0)
+	percent := (deficit-1)/100 + 1
 	for i := range cs {
-		used := cs[i].usage(s, l)
-		if !used.Known {
-			continue
-		}
-		if used.Value >= percent {
+		if used := cs[i].usage(s, l); used.Known && used.Value >= percent {
 			return percent
 		}
-		if cs[i].Protection == "" {
-			together = addCapped(together, max(used.Value, 0))
-		}
 	}
-	if together >= deficit {
+	return min(percent, nextToNothing(s.Resource()))
+}
+
+// nextToNothing is a usage that tells nothing of a pod: mount points, an empty log and the
+// like are there for each container.
+func nextToNothing(r Resource) int64 {
+	switch r {
+	case ResourceDisk:
+		return 1 << 20
+	case ResourceInodes:
+		return 32
+	default:
 		return 1
 	}
-	return percent
 }
 
 // distinct leaves out keys that are repeated or not known: a second comparison

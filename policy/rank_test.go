@@ -153,7 +153,7 @@ func TestStatSets(t *testing.T) {
 
 func TestRankDeficit(t *testing.T) {
 	cs := []Candidate{
-		{ID: "tiny", Memory: Known(9), Priority: -1},
+		{ID: "tiny", Memory: Known(9), PIDs: Known(9), Disk: DiskUsage{Rootfs: 9, Known: true}, Inodes: DiskUsage{Rootfs: 9, Known: true}, Priority: -1},
 		{ID: "big", Memory: Known(500), Protection: "static pod"},
 	}
 	excluded := func(s Signal, deficit int64) string {
@@ -171,8 +171,10 @@ func TestRankDeficit(t *testing.T) {
 	if got := excluded(MemoryStall, 1000); got != "" {
 		t.Errorf("a stall's deficit is compared with bytes: excluded %q", got)
 	}
-	if got := excluded(MemoryAvailable, math.MaxInt64); got != ExcludedTooSmall {
-		t.Errorf("where nobody has 1 %%: excluded %q", got)
+	for s, want := range map[Signal]string{MemoryAvailable: "", PIDAvailable: "", NodeFSAvailable: ExcludedTooSmall, NodeFSInodesFree: ExcludedTooSmall} {
+		if got := excluded(s, math.MaxInt64); got != want {
+			t.Errorf("%s, where nobody has 1 %%: excluded %q, want %q", s, got, want)
+		}
 	}
 }
 
