@@ -194,7 +194,7 @@ func (s *storm) fillDisk() {
 	if err := syscall.Statfs("/", &fs); err != nil {
 		s.Fatalf("%v", err)
 	}
-	size := int64(fs.Bavail)*fs.Bsize - (4+s.rand.Int64N(36))<<20
+	size := int64(fs.Bavail)*int64(fs.Bsize) - (4+s.rand.Int64N(36))<<20 //nolint:unconvert // 32 bits on arm
 	s.Shell(fmt.Sprintf("fallocate -l %d /ballast", size))
 	s.lasts("full disk", nil, func() { s.Shell("rm /ballast") })
 }
