@@ -104,6 +104,20 @@ func openEffectNode(t *testing.T, cfg Config) *node {
 	return n
 }
 
+// connectedNode opens a node whose runtime is the server.
+func connectedNode(t *testing.T, srv *critest.Server) *node {
+	t.Helper()
+	cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := openEffectNode(t, cfg)
+	if err := n.conn.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // seeMemory shows what memory the node and its pods have.
 func seeMemory(t *testing.T, cfg Config) string {
 	n := openEffectNode(t, cfg)

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,14 +41,7 @@ func TestListPause(t *testing.T) {
 // A stream of events is counted on for as long as it is open.
 func TestWatchEvents(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
-	cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := openEffectNode(t, cfg)
-	if err := n.conn.Connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n := connectedNode(t, srv)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	hints := make(chan struct{}, 100)

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,15 +15,8 @@ import (
 // what is gone already, or runs after all, is no reason to ask for ever.
 func TestDiscard(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
-	cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Eviction.Interval = 10 * time.Millisecond
-	n := openEffectNode(t, cfg)
-	if err := n.conn.Connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	n := connectedNode(t, srv)
+	n.cfg.Eviction.Interval = 10 * time.Millisecond
 	pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{
 		{Name: "full", State: cri.Exited}, {Name: "back", State: cri.Running}, {Name: "gone", State: cri.Exited},
 	}})
@@ -47,14 +39,7 @@ func TestStopperWaits(t *testing.T) {
 	for name, hangs := range map[string]bool{"slow": false, "hung": true} {
 		t.Run(name, func(t *testing.T) {
 			srv := critest.New(t, critest.Containerd2)
-			cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := openEffectNode(t, cfg)
-			if err := n.conn.Connect(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			n := connectedNode(t, srv)
 			pod := srv.AddPod(critest.PodSpec{Name: "leaky", Containers: []critest.ContainerSpec{{Name: "main", State: cri.Running}}})
 			srv.Inject(critest.Fault{Method: "StopPodSandbox", Delay: 200 * time.Millisecond, Hang: hangs})
 			ctx, end := context.WithCancel(t.Context())
