@@ -33,7 +33,7 @@ type Collector struct {
 
 	mu    sync.Mutex
 	stuck map[string]time.Duration // by image id: since boot, when its removal did not work
-	last  *inventory               // the newest, unless something was removed since
+	last  *inventory               // the newest, unless something was removed since; read only
 	at    time.Duration            // since boot, when it was listed
 }
 
@@ -127,7 +127,7 @@ func (c *Collector) inventory(ctx context.Context) (inventory, error) {
 	now := c.clock()
 	c.seen.see(inv, now)
 	c.mu.Lock()
-	c.last, c.at = &inventory{slices.Clone(inv.Containers), slices.Clone(inv.Sandboxes)}, now.Boot
+	c.last, c.at = &inv, now.Boot
 	c.mu.Unlock()
 	return inv, nil
 }
@@ -140,7 +140,7 @@ func (c *Collector) recent(ctx context.Context) (inventory, error) {
 	c.mu.Lock()
 	if c.last != nil && now-c.at < recentFor {
 		defer c.mu.Unlock()
-		return inventory{slices.Clone(c.last.Containers), slices.Clone(c.last.Sandboxes)}, nil
+		return *c.last, nil
 	}
 	c.mu.Unlock()
 	return c.inventory(ctx)

@@ -75,10 +75,15 @@ func (j *job) recent(ctx context.Context) (inventory, error) {
 	return j.pretend(inv), err
 }
 
+// pretend leaves out what a dry run pretends to have removed.
 func (j *job) pretend(inv inventory) inventory {
-	inv.Containers = slices.DeleteFunc(inv.Containers, func(c cri.Container) bool { return j.pretended[c.ID] })
-	inv.Sandboxes = slices.DeleteFunc(inv.Sandboxes, func(b cri.Sandbox) bool { return j.pretended[b.ID] })
-	return inv
+	if !j.plan.DryRun {
+		return inv
+	}
+	return inventory{
+		slices.DeleteFunc(slices.Clone(inv.Containers), func(c cri.Container) bool { return j.pretended[c.ID] }),
+		slices.DeleteFunc(slices.Clone(inv.Sandboxes), func(b cri.Sandbox) bool { return j.pretended[b.ID] }),
+	}
 }
 
 // over reports whether nothing more can be removed in this step.
