@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
+	"math"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -33,7 +36,9 @@ type layerSource interface {
 // diskUse is what one pod uses of the disks, in bytes and in inodes.
 type diskUse struct {
 	bytes, inodes policy.DiskUsage
-	at            time.Duration
+	at            time.Duration // when that was so
+	asked         time.Duration // when it was asked for last, whether or not there was an answer
+	containers    []string      // of which it was asked
 }
 
 // diskMeter measures what pods use of the disks, on demand: writable layers by
@@ -54,7 +59,7 @@ func (d *diskMeter) usage(sandbox string) (diskUse, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u, ok := d.last[sandbox]
-	return u, ok && d.now()-u.at <= diskUseFresh
+	return u, ok && d.fresh(u.at)
 }
 
 // measure measures the pods. One that cannot be measured keeps its last
@@ -73,16 +78,37 @@ func (d *diskMeter) measure(ctx context.Context, pods []Pod) {
 	wg.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	next := make(map[string]diskUse, len(pods))
-	for i := range pods {
-		u := measured[i]
-		if old, ok := d.last[pods[i].ID]; ok && !u.bytes.Known {
-			u = old
-		}
-		next[pods[i].ID] = u
+	if d.last == nil {
+		d.last = make(map[string]diskUse, len(pods))
 	}
-	d.last = next
+	// Another measurement, begun with other pods, may have ended meanwhile.
+	maps.DeleteFunc(d.last, func(_ string, u diskUse) bool { return !d.fresh(u.asked) })
+	for i := range pods {
+		id, u := pods[i].ID, measured[i]
+		if old, ok := d.last[id]; ok && !u.bytes.Known {
+			u.bytes, u.inodes, u.at = old.bytes, old.inodes, old.at
+		}
+		d.last[id] = u
+	}
 }
+
+// stranger tells whether there is a container of which nobody has asked lately what it
+// uses: that may be anything.
+func (d *diskMeter) stranger(pods []Pod) (largest int64, found bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range pods {
+		u, ok := d.last[pods[i].ID]
+		for _, c := range pods[i].Containers {
+			if !ok || !d.fresh(u.asked) || !slices.Contains(u.containers, c.ID) {
+				return math.MaxInt64, true
+			}
+		}
+	}
+	return 0, false
+}
+
+func (d *diskMeter) fresh(at time.Duration) bool { return d.now()-at <= diskUseFresh }
 
 // measureSince measures once the runtime has sampled every writable layer since
 // then, or has had the time to. An older sample makes the pod that has just filled
@@ -117,7 +143,11 @@ func (d *diskMeter) awaitSample(ctx context.Context, id string, since time.Time)
 }
 
 func (d *diskMeter) pod(ctx context.Context, p *Pod) diskUse {
-	u := diskUse{at: d.now()}
+	now := d.now()
+	u := diskUse{at: now, asked: now}
+	for i := range p.Containers {
+		u.containers = append(u.containers, p.Containers[i].ID)
+	}
 	u.bytes.Known, u.inodes.Known = true, true
 	for i := range p.Containers {
 		bytes, inodes, ok := d.layer(ctx, p.Containers[i].ID)

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -71,14 +72,49 @@ func TestMeterKeepsTheLast(t *testing.T) {
 	}
 	broken, now = fmt.Errorf("hangs: %w", ErrNoRuntime), now+diskUseFresh
 	m.measure(t.Context(), pods[:1])
-	if u, ok := m.usage("p"); !ok || u != first {
+	if u, ok := m.usage("p"); !ok || u.bytes != first.bytes || u.at != first.at {
 		t.Errorf("after a failure: %+v, %t", u, ok)
-	}
-	if _, ok := m.usage("q"); ok {
-		t.Error("a pod that is gone is remembered")
 	}
 	now++
 	if _, ok := m.usage("p"); ok {
 		t.Error("what is too old counts")
+	}
+	m.measure(t.Context(), pods[:1])
+	if _, ok := m.last["q"]; ok {
+		t.Error("a pod that is gone is remembered")
+	}
+}
+
+// A container that nobody asked for may use anything; one that was asked for in vain may
+// not.
+func TestMeterKnowsStrangers(t *testing.T) {
+	now := time.Hour
+	m := &diskMeter{
+		source: func() (layerSource, error) { return nil, ErrNoRuntime },
+		root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return now },
+	}
+	pods := []Pod{
+		{Candidate: policy.Candidate{ID: "p"}, Containers: []PodContainer{{ID: "c"}}},
+		{Candidate: policy.Candidate{ID: "empty"}},
+		{Candidate: policy.Candidate{ID: "new"}, Containers: []PodContainer{{ID: "d"}}},
+	}
+	stranger := func() bool { _, found := m.stranger(pods); return found }
+	m.measure(t.Context(), pods[:2])
+	if largest, found := m.stranger(pods); !found || largest != math.MaxInt64 {
+		t.Errorf("one was not measured: %d, %t", largest, found)
+	}
+	m.measure(t.Context(), pods[2:]) // as another measurement that began with others
+	if stranger() {
+		t.Error("all were asked for")
+	}
+	if pods[0].Containers = append(pods[0].Containers, PodContainer{ID: "e"}); !stranger() {
+		t.Error("a container that was started since was not asked for")
+	}
+	m.measure(t.Context(), pods[:1])
+	if stranger() {
+		t.Error("all were asked for again")
+	}
+	if now += diskUseFresh + 1; !stranger() {
+		t.Error("what was asked for long ago counts")
 	}
 }

@@ -163,7 +163,8 @@ func (k *nodeKernel) Track(pods []Pod) {
 }
 
 // Measure reads what each pod uses: memory and tasks from its cgroup, the disks
-// from the last measurement. Strangers are pod cgroups that no candidate has.
+// from the last measurement. Strangers are pod cgroups that no candidate has, and, of the
+// disks, pods that were not measured: they may use anything.
 func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal) (largest int64, strangers bool) {
 	now := k.Now()
 	k.mu.Lock()
@@ -177,7 +178,7 @@ func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal)
 		}
 	}
 	if s.IsDisk() {
-		return 0, false
+		return k.meter.stranger(pods)
 	}
 	return k.strangers(pods, s.Resource())
 }

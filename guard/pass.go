@@ -186,7 +186,9 @@ func (g *Guard) noteConditions(now time.Duration) {
 	for s := range policy.SignalCount {
 		if !met[s] && g.obs[s].Status == policy.OK {
 			g.restraint.Cleared(s)
-			g.reliefs[s].told, g.reliefs[s].ready = false, false
+			r := &g.reliefs[s]
+			r.spend()
+			r.told, r.stale = false, s.IsDisk()
 			g.observed[s] = ""
 		}
 	}

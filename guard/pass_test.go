@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type fakeNode struct {
 	reliefs   []*fakeRelief
 	stops     []*fakeStop
 	slow      bool // reclaim jobs wait to be finished
+	unasked   bool // a pod runs of which it was not measured what it uses of the disks
 	reclaimed []policy.Signal
 }
 
@@ -34,7 +36,13 @@ func (n *fakeNode) stamp(obs *policy.Observations) {
 	}
 }
 
-func (n *fakeNode) Measure([]policy.Candidate, []Pod, policy.Signal) (int64, bool) {
+func (n *fakeNode) Measure(_ []policy.Candidate, _ []Pod, s policy.Signal) (int64, bool) {
+	if s.IsDisk() {
+		if n.unasked {
+			return math.MaxInt64, true
+		}
+		return 0, false
+	}
 	var largest int64
 	for i := range n.hidden {
 		largest = max(largest, n.hidden[i].Memory.Value)
@@ -340,6 +348,59 @@ func TestPassReclaimsAfresh(t *testing.T) {
 	close(n.reliefs[1].done)
 	if p := n.at(g, 3*time.Second); p.Stop == nil {
 		t.Errorf("not stopped, held by %q", p.Held)
+	}
+}
+
+// What was measured before a disk was full again tells nothing of who has filled it since.
+func TestPassMeasuresAfresh(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
+	n.slow = true
+	for i, room := range []int64{testGiB / 2, 2 * testGiB, testGiB / 2} {
+		n.set(policy.NodeFSAvailable, room)
+		n.at(g, time.Duration(i)*time.Second)
+	}
+	close(n.reliefs[0].done)
+	if p := n.at(g, 3*time.Second); p.Stop != nil {
+		t.Errorf("stopped %s by what was measured before", p.Stop.Pod)
+	}
+	if p := n.at(g, 4*time.Second); p.Stop != nil || len(n.reliefs) != 2 {
+		t.Fatalf("stopped %+v after %d reclaims", p.Stop, len(n.reliefs))
+	}
+	close(n.reliefs[1].done)
+	if p := n.at(g, 5*time.Second); p.Stop == nil {
+		t.Errorf("not stopped, held by %q", p.Held)
+	}
+}
+
+// A pod that came after the others were measured may be what fills the disk: nobody is
+// taken for it before it was measured, too. Where another one comes each time, somebody
+// must go.
+func TestPassUnmeasured(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		measured int // with which reclaim the pod is
+		stop     int // with which one somebody is stopped
+	}{{"once", 2, 2}, {"never", math.MaxInt, 1 + remeasureAtMost}} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
+			n.slow, n.unasked = true, true
+			n.set(policy.NodeFSAvailable, testGiB/2)
+			n.at(g, 0)
+			for i := 1; ; i++ {
+				n.unasked = i < c.measured
+				close(n.reliefs[i-1].done)
+				p := n.at(g, time.Duration(i)*time.Second)
+				if i == c.stop {
+					if p.Stop == nil {
+						t.Errorf("not stopped, held by %q", p.Held)
+					}
+					return
+				}
+				if p.Stop != nil || p.Held != HeldReclaiming || len(n.reliefs) != i+1 {
+					t.Fatalf("after %d reclaims: stopped %+v, held by %q, %d reclaims begun", i, p.Stop, p.Held, len(n.reliefs))
+				}
+			}
+		})
 	}
 }
 

@@ -84,10 +84,18 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 			if room, err := plan.Target(ctx); err == nil && room.Met() {
 				return // nobody will be stopped
 			}
-			r.node.meter.measureSince(ctx, pods, started)
+			r.measure(ctx, started)
 		}
 	}()
 	return j
+}
+
+// measure finds out what each pod uses of the disks, of those that run by now: one that was
+// not listed yet when the reclaim began may be what fills the disk.
+func (r *reclaimer) measure(ctx context.Context, since time.Time) {
+	list, cancel := context.WithTimeout(ctx, sampleWait)
+	defer cancel()
+	r.node.meter.measureSince(ctx, r.node.lister.List(list).Pods, since)
 }
 
 func (r *reclaimer) plan(cfg Config, steps []reclaim.Step, m policy.Met, pods []Pod) reclaim.Plan {

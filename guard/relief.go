@@ -32,7 +32,16 @@ type relief struct {
 	ready   bool // the result has not served a stop yet, and the signal is met since
 	told    bool // that reclaiming removes nothing, or would remove something, since the signal was clear
 	ended   time.Duration
+	stale   bool // a disk was clear while the job ran: what it measures tells nothing of who fills it later
+	again   int  // how many times in a row the job was repeated for pods that it had not measured
 }
+
+// remeasureAtMost bounds how many times in a row pods are measured once more because
+// others have come meanwhile: where pods come and go all the time, somebody must go.
+const remeasureAtMost = 3
+
+// spend ends what the last job is good for: it has served a stop, or none is needed.
+func (r *relief) spend() { r.ready, r.again = false, 0 }
 
 // relieve starts the signal's reclaim, unless one runs or has just run. It reports
 // true once there is nothing more to wait for.
@@ -43,10 +52,23 @@ func (g *Guard) relieve(ctx context.Context, now time.Duration, m policy.Met, p 
 			return true
 		}
 		inv := g.runtime.Inventory(ctx, false)
-		r.job, r.started = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), now
+		r.job, r.started, r.stale = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), now, false
 	}
 	g.harvest(now, m.Signal, p)
 	return r.job == nil
+}
+
+// remeasure repeats a disk signal's reclaim, and with it the measuring of pods. It reports
+// false when that was done often enough.
+func (g *Guard) remeasure(ctx context.Context, now time.Duration, m policy.Met, p *Pass) bool {
+	r := &g.reliefs[m.Signal]
+	if r.again >= remeasureAtMost {
+		return false
+	}
+	r.again++
+	r.ready = false
+	g.relieve(ctx, now, m, p)
+	return true
 }
 
 // harvest takes up what a signal's reclaim has done, when it is through: also
@@ -64,7 +86,7 @@ func (g *Guard) harvest(now time.Duration, s policy.Signal, p *Pass) {
 	done := r.job.Relief()
 	// What relieved the signal serves no stop: by the next one, others may use it up.
 	met := slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool { return m.Signal == s })
-	r.job, r.ready, r.ended = nil, met, now
+	r.job, r.ready, r.ended = nil, met && !r.stale, now
 	v := ReclaimView{Signal: s, Steps: done.Steps, Freed: done.Freed, Took: now - r.started, Reports: done.Reports}
 	if len(v.Steps) > 0 && (v.acted() || !r.told) {
 		p.Reclaimed = append(p.Reclaimed, v)

@@ -108,11 +108,12 @@ func (g *Guard) blocking(m policy.Met) *flight {
 }
 
 // ranking ranks the pods for a met threshold, with fresh usage. What the largest
-// pod uses that runs and could not be listed comes with it; 0 = none.
+// pod uses that runs and could not be listed, or not be measured, comes with it; 0 = none.
 func (g *Guard) ranking(ctx context.Context, m policy.Met) (ranked []policy.Ranked, pods []Pod, stranger int64) {
 	inv := g.runtime.Inventory(ctx, false)
 	cs := candidates(inv.Pods)
-	if _, strangers := g.kernel.Measure(cs, inv.Pods, m.Signal); strangers {
+	stranger, strangers := g.kernel.Measure(cs, inv.Pods, m.Signal)
+	if strangers && !m.Signal.IsDisk() {
 		// Something runs that was not listed. To take a listed pod for it would
 		// be a wrong stop: ask the runtime first.
 		inv = g.runtime.Inventory(ctx, true)
@@ -140,8 +141,12 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 	if victim == nil {
 		return held
 	}
-	if stranger > victim.Usage {
+	switch {
+	case stranger <= victim.Usage:
+	case !m.Signal.IsDisk():
 		return HeldUnlisted
+	case g.remeasure(ctx, now, m, p):
+		return HeldReclaiming
 	}
 	return g.begin(ctx, now, m, *victim, pods, p)
 }
@@ -222,7 +227,7 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 // launch starts a stop job; in observe mode it only says so.
 func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod Pod, view StopView, p *Pass) {
 	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
-	g.reliefs[m.Signal].ready = false
+	g.reliefs[m.Signal].spend()
 	view.DryRun = g.cfg.Mode == ModeObserve
 	p.Stop = &view
 	if view.DryRun {
