@@ -140,6 +140,16 @@ func TestPacer(t *testing.T) {
 			t.Errorf("pause %s, want 500ms", got)
 		}
 	})
+	t.Run("a lump between two looks is no fill", func(t *testing.T) {
+		var p pacer
+		var obs *policy.Observations
+		for i, available := range []int64{6 * gib, 6 * gib, 6*gib - gib/16, 6*gib - gib/16} {
+			obs = see(&p, available, time.Duration(i)*20*time.Millisecond)
+		}
+		if got, least := p.pause([]policy.Threshold{hard}, policy.Pressure{}, obs, time.Minute), 900*time.Millisecond; got < least {
+			t.Errorf("pause %s after 64 MiB within 60 ms, want at least %s", got, least)
+		}
+	})
 	t.Run("a met threshold is looked at four times a second, a grace period when it ends", func(t *testing.T) {
 		var p pacer
 		obs := see(&p, gib/2, 0)

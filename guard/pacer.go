@@ -21,6 +21,11 @@ const minFill = 1 << 30
 // fillMemory is how long a fill rate that was seen counts.
 const fillMemory = time.Minute
 
+// fillSpan is the least time that a fill rate is taken over. The kernel adds up what each
+// CPU has charged in lumps of megabytes: between two looks 5 ms apart, one such lump would
+// pass for a fill that no memory could take.
+const fillSpan = 50 * time.Millisecond
+
 // pacer decides how long the loop may sleep: half of what the fastest fill seen
 // lately needs to eat the headroom. It is pure: readings come in, a pause comes out.
 type pacer struct {
@@ -40,8 +45,12 @@ func (p *pacer) see(obs *policy.Observations, now time.Duration) {
 		if o.Status != policy.OK || !paced(s) {
 			continue
 		}
-		if l := p.last[s]; l.Status == policy.OK && o.At > l.At {
-			if drop, dt := l.Available-o.Available, o.At-l.At; drop > 0 && dt >= time.Millisecond {
+		if l := p.last[s]; l.Status == policy.OK {
+			drop, dt := l.Available-o.Available, o.At-l.At
+			if dt < fillSpan {
+				continue
+			}
+			if drop > 0 {
 				p.rate = max(p.rate, perSecond(drop, dt))
 			}
 		}
