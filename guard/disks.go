@@ -22,6 +22,9 @@ type diskReader struct {
 	last  diskReading
 	asked time.Duration // when the reading under way was asked for; 0 = none is
 	kind  policy.Layout
+	// calm: no filesystem is near a threshold. What was read a moment ago will do then:
+	// near one of memory there is a pass every 5 ms.
+	calm bool
 }
 
 // fsPaths are directories on the filesystems to watch; "" = not known yet.
@@ -36,8 +39,9 @@ type diskReading struct {
 }
 
 const (
-	diskWait    = 50 * time.Millisecond // how long a pass waits for one
-	diskTooLate = 2 * time.Second       // when one that hangs counts as failed
+	diskWait    = 50 * time.Millisecond  // how long a pass waits for one
+	diskTooLate = 2 * time.Second        // when one that hangs counts as failed
+	diskCalm    = 100 * time.Millisecond // how long a reading serves while no disk is near a threshold
 )
 
 var errDiskHangs = errors.New("the filesystem does not answer")
@@ -97,7 +101,10 @@ func (d *diskReader) getPaths() fsPaths {
 // refresh gets a fresh reading, waiting a little for it.
 func (d *diskReader) refresh(now time.Duration) {
 	if d.asked == 0 {
-		// Always afresh: what was read before a reclaim ended would let a pod be
+		if d.calm && d.last.at != 0 && now-d.last.at < diskCalm {
+			return
+		}
+		// Or else always afresh: what was read before a reclaim ended would let a pod be
 		// stopped for space that is free again.
 		select {
 		case d.ask <- struct{}{}:

@@ -100,6 +100,33 @@ func TestDiskObserve(t *testing.T) {
 	}
 }
 
+// Far from a threshold a reading serves for a moment; near one it never does.
+func TestDiskCalm(t *testing.T) {
+	f := newFakeDisks(t)
+	for i, c := range []struct {
+		calm bool
+		at   time.Duration
+		want int64 // the reading that is seen
+	}{
+		{true, time.Second, 0},
+		{true, time.Second + diskCalm - 1, 0},
+		{true, time.Second + diskCalm, 2},
+		{false, time.Second + diskCalm + 1, 3},
+		{true, time.Second + diskCalm + 2, 3},
+		{false, time.Second + diskCalm + 3, 5},
+	} {
+		select {
+		case <-f.reading: // the one of before was not asked for
+		default:
+		}
+		f.reading <- diskReading{at: c.at, node: spaceOn(1, int64(i))}
+		f.calm = c.calm
+		if obs, _ := f.look(c.at); obs[policy.NodeFSAvailable].Available != c.want {
+			t.Errorf("%d: %+v, want %d", i, obs[policy.NodeFSAvailable], c.want)
+		}
+	}
+}
+
 // A device that hangs costs the first pass a little and later ones nothing. Its
 // signals fail after a while, until it answers; what it said before is not taken for
 // what is now.

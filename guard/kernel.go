@@ -215,17 +215,23 @@ func (k *nodeKernel) Populated(rel string) (bool, error) { return k.layout.Popul
 
 // Arm moves the kernel's memory thresholds (cgroup v1) to where the configured
 // ones lie now, and notes whether one is near that leaves no time to list pods. A disk
-// does: the stop for it begins with asking the runtime what each pod uses.
+// does: the stop for it begins with asking the runtime what each pod uses. Far from any
+// threshold, disks are not read with every look.
 func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
 	var root, pods []int64
-	near := false
+	near, calm := false, true
 	for _, t := range ts {
 		o := obs[t.Signal]
 		if o.Status != policy.OK {
+			calm = calm && (o.Status == policy.Absent || !t.Signal.IsDisk())
 			continue
 		}
 		value := t.Value.Of(o.Capacity)
-		near = near || !t.Signal.IsDisk() && o.Available < 2*t.Target(o.Capacity)
+		if closeBy := o.Available < 2*t.Target(o.Capacity); t.Signal.IsDisk() {
+			calm = calm && !closeBy
+		} else {
+			near = near || closeBy
+		}
 		switch t.Signal {
 		case policy.MemoryAvailable:
 			if l, ok := policy.TriggerLevel(o.Capacity, value, k.last.root.Usage, k.last.root.WorkingSet()); ok {
@@ -238,6 +244,7 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
 		}
 	}
 	k.near.Store(near)
+	k.disks.calm = calm
 	if k.waker == nil || k.layout.Version == cgroup.V2 {
 		return
 	}

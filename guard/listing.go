@@ -52,8 +52,17 @@ func (s *Service) listed(inv Inventory) {
 		s.log.Info("container runtime answers", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
 			"runtime", v.String(), "pods", len(inv.Pods))
 	}
-	debug.FreeOSMemory() // a listing of a hundred pods takes more than all that is kept
+	// A listing of a hundred pods takes more than all that is kept. To give it back takes
+	// longer than to list, though: not after each of those that pods' starts hint at, nor
+	// when the processors are needed for what matters.
+	if now := time.Now(); now.Sub(s.freed) >= freeEvery && !s.node.kernel.near.Load() {
+		s.freed = now
+		debug.FreeOSMemory()
+	}
 }
+
+// freeEvery is the least time between two times that memory is given back after listing.
+const freeEvery = 30 * time.Second
 
 // warnAbsent says once of each configured signal that the node does not have it.
 func (s *Service) warnAbsent() {

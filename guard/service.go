@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -50,7 +49,8 @@ type Service struct {
 	lastPass *Pass
 	alarms   map[string]string
 	note     string // why a reload was refused
-	lastInv  error
+	lastInv  error  // of the lister
+	freed    time.Time
 	warned   sync.Map // complaints made already
 }
 
@@ -186,9 +186,6 @@ func (s *Service) after(p *Pass) {
 	}
 	if p.Command != nil {
 		s.inForce()
-	}
-	if len(p.Reclaimed) > 0 {
-		go debug.FreeOSMemory() // what the act took is not needed for the idle time after it
 	}
 	s.metrics.Record(p)
 	s.journal.Record(p)
