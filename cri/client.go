@@ -112,7 +112,7 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 		grpc.WithConnectParams(reconnect()),
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
-		experimental.WithBufferPool(buffers()),
+		experimental.WithBufferPool(newBuffers()),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -129,14 +129,35 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 	return c, nil
 }
 
-// buffers is the pool for messages. The default one has nothing between 32 KiB and 1 MiB,
-// so that each list of a hundred pods would take a whole MiB.
-func buffers() mem.BufferPool {
+// pooledSize is the largest buffer that is kept for the next message.
+const pooledSize = 32 << 10
+
+// buffers is the pool for messages. The list of a hundred pods, once a minute, is in none: a
+// pool would keep the room for it over two garbage collections, which is to say for ever.
+type buffers struct{ small mem.BufferPool }
+
+func newBuffers() buffers {
 	var sizes []int
-	for size := 256; size <= 1<<20; size *= 2 {
+	for size := 256; size <= pooledSize; size *= 2 {
 		sizes = append(sizes, size)
 	}
-	return mem.NewTieredBufferPool(sizes...)
+	return buffers{mem.NewTieredBufferPool(sizes...)}
+}
+
+// Get implements [mem.BufferPool].
+func (b buffers) Get(length int) *[]byte {
+	if length > pooledSize {
+		buf := make([]byte, length)
+		return &buf
+	}
+	return b.small.Get(length)
+}
+
+// Put implements [mem.BufferPool].
+func (b buffers) Put(buf *[]byte) {
+	if cap(*buf) <= pooledSize {
+		b.small.Put(buf)
+	}
 }
 
 // Endpoint is where the runtime is, as "unix:///path".

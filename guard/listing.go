@@ -62,7 +62,7 @@ func (s *Service) listed(inv Inventory) {
 }
 
 // freeEvery is the least time between two times that memory is given back after listing.
-const freeEvery = 30 * time.Second
+const freeEvery = 2 * time.Second
 
 // warnAbsent says once of each configured signal that the node does not have it.
 func (s *Service) warnAbsent() {

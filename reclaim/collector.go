@@ -76,7 +76,7 @@ type Plan struct {
 func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
 	select {
 	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+		defer func() { c.forget(); <-c.turn }()
 	case <-ctx.Done():
 		return nil
 	}
@@ -146,7 +146,8 @@ func (c *Collector) recent(ctx context.Context) (inventory, error) {
 	return c.inventory(ctx)
 }
 
-// forget drops the newest inventory: something is about to be removed.
+// forget drops the newest inventory: something is about to be removed, or nobody asks for it
+// any more.
 func (c *Collector) forget() {
 	c.mu.Lock()
 	c.last = nil

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/test/lab"
@@ -102,17 +103,13 @@ func (e *endurance) judge(pods int) {
 	}
 }
 
-// holdings counts once the runtime's book-keeping is through.
+// holdings counts once the runtime's book-keeping and the guard's are through.
 func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
 	var h holdings
 	if err := g.listed(ctx, len(b.pods)); err != nil {
 		return h, err
 	}
-	// The requests that ended a moment ago take their goroutines with them.
-	if err := pause(ctx, settleTime); err != nil {
-		return h, err
-	}
-	u, err := readUse(g.pid())
+	u, err := settledUse(ctx, g.pid())
 	if err != nil {
 		return h, err
 	}
@@ -122,6 +119,22 @@ func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
 		ResidentMiB: float64(u.resident) / mib, AnonMiB: float64(u.anon) / mib,
 	}
 	return h, err
+}
+
+// settledUse reads what a guard holds once it has settled, and the least memory that it held
+// meanwhile: what is garbage and what is kept, only a collection tells apart.
+func settledUse(ctx context.Context, pid int) (use, error) {
+	least, err := readUse(pid)
+	for until := time.Now().Add(settleTime); err == nil && time.Now().Before(until); {
+		if err := pause(ctx, time.Second); err != nil {
+			return use{}, err
+		}
+		var u use
+		u, err = readUse(pid)
+		u.resident, u.anon = min(u.resident, least.resident), min(u.anon, least.anon)
+		least = u
+	}
+	return least, err
 }
 
 // readMetric asks the service for one of its metrics.

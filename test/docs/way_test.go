@@ -31,8 +31,7 @@ var others = map[string]elsewhere{
 	"make fuzz":                 {".ci/run", " make fuzz FUZZTIME="},
 	"go run ./test/lab/install": {"Makefile", "\n\tgo run ./test/lab/install\n"}, // it wants the room that this test is in
 	"make packages":             {"test/package/main_test.go", `"packages", `},   // of all architectures
-	"make e2e":                  {".ci/run", " make e2e AGAIN=yes SCENARIO="},
-	"make e2e SCENARIO=unit":    {".ci/run", "nodes='^((unit|"},
+	"make e2e":                  {".ci/run", " make e2e AGAIN=yes\n"},
 	"criguard explain PASS":     {"test/report/real_test.go", `s.ask(0, "explain", fmt.Sprint(stop.ID))`},
 	// On a node of its own, that has stops to spare.
 	"criguard drain --grace 30s":                      {"test/live/orders_test.go", `"drain", "--grace", `},
@@ -51,6 +50,7 @@ var shorter = map[string]string{
 	`make bench BENCH="-idle 1m -pods 50"`:       `make bench BENCH="-only idle -idle 1s -pods 5"`,
 	"make sidebyside":                            `eval "$(make -n sidebyside) -list"`,
 	"make e2e SCENARIO=faults FAULTS=10m":        `eval "$(make -n e2e SCENARIO=faults FAULTS=10m) -list"`,
+	"make e2e SCENARIO=unit":                     `eval "$(make -n e2e SCENARIO=unit) -list"`,
 	"make e2e SCENARIO=leak":                     `eval "$(make -n e2e SCENARIO=leak) -list"`,
 	"go run ./test/node -run clock/v1 -j 1":      "go run ./test/node -run clock/v1 -j 1 -list",
 }
