@@ -17,8 +17,9 @@ type Kernel interface {
 	// Layout tells which of nodefs, imagefs and containerfs share a device.
 	Layout() policy.Layout
 	// Measure fills in what each candidate uses of the signal's resource, as far
-	// as that can be read without the runtime. It reports strangers: pods that
-	// run but are not among the candidates, and what the largest uses.
+	// as that can be read without the runtime. It reports strangers, and what the
+	// largest uses: pods that run but are not among the candidates, and for a disk
+	// those that a reclaim has not measured.
 	Measure([]policy.Candidate, []Pod, policy.Signal) (largest int64, strangers bool)
 }
 
