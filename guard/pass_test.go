@@ -135,6 +135,23 @@ func (n *fakeNode) at(g *Guard, d time.Duration) Pass {
 	return g.Pass(context.Background(), "test")
 }
 
+// newDiskGuard guards nothing but a disk, whose reclaims wait to be finished.
+func newDiskGuard(t *testing.T) (*Guard, *fakeNode) {
+	t.Helper()
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
+	n.slow = true
+	return g, n
+}
+
+// stopsAfterReclaim finishes the last reclaim that was begun: the next pass stops somebody.
+func stopsAfterReclaim(t *testing.T, g *Guard, n *fakeNode, d time.Duration) {
+	t.Helper()
+	close(n.reliefs[len(n.reliefs)-1].done)
+	if p := n.at(g, d); p.Stop == nil {
+		t.Errorf("not stopped, held by %q", p.Held)
+	}
+}
+
 const softAndHard = `
 [eviction]
 max_pod_grace_period = "20s"
@@ -320,8 +337,7 @@ func TestPassSignalsAreIndependent(t *testing.T) {
 
 // A disk that reclaiming relieved stops nobody, though another signal is met.
 func TestPassReclaimSpares(t *testing.T) {
-	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
-	n.slow = true
+	g, n := newDiskGuard(t)
 	n.set(policy.NodeFSAvailable, testGiB/2)
 	n.at(g, 0)
 	n.set(policy.NodeFSAvailable, 2*testGiB)
@@ -334,8 +350,7 @@ func TestPassReclaimSpares(t *testing.T) {
 // A reclaim that relieved serves no later stop: others may use its space up, and then
 // what each pod uses has to be measured again.
 func TestPassReclaimsAfresh(t *testing.T) {
-	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
-	n.slow = true
+	g, n := newDiskGuard(t)
 	n.set(policy.NodeFSAvailable, testGiB/2)
 	n.at(g, 0)
 	n.set(policy.NodeFSAvailable, 2*testGiB)
@@ -345,16 +360,12 @@ func TestPassReclaimsAfresh(t *testing.T) {
 	if p := n.at(g, 2*time.Second); p.Stop != nil || len(n.reliefs) != 2 {
 		t.Fatalf("full again: stop %+v after %d reclaims, want none before a second one", p.Stop, len(n.reliefs))
 	}
-	close(n.reliefs[1].done)
-	if p := n.at(g, 3*time.Second); p.Stop == nil {
-		t.Errorf("not stopped, held by %q", p.Held)
-	}
+	stopsAfterReclaim(t, g, n, 3*time.Second)
 }
 
 // What was measured before a disk was full again tells nothing of who has filled it since.
 func TestPassMeasuresAfresh(t *testing.T) {
-	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
-	n.slow = true
+	g, n := newDiskGuard(t)
 	for i, room := range []int64{testGiB / 2, 2 * testGiB, testGiB / 2} {
 		n.set(policy.NodeFSAvailable, room)
 		n.at(g, time.Duration(i)*time.Second)
@@ -366,10 +377,7 @@ func TestPassMeasuresAfresh(t *testing.T) {
 	if p := n.at(g, 4*time.Second); p.Stop != nil || len(n.reliefs) != 2 {
 		t.Fatalf("stopped %+v after %d reclaims", p.Stop, len(n.reliefs))
 	}
-	close(n.reliefs[1].done)
-	if p := n.at(g, 5*time.Second); p.Stop == nil {
-		t.Errorf("not stopped, held by %q", p.Held)
-	}
+	stopsAfterReclaim(t, g, n, 5*time.Second)
 }
 
 // A pod that came after the others were measured may be what fills the disk: nobody is
@@ -382,8 +390,8 @@ func TestPassUnmeasured(t *testing.T) {
 		stop     int // with which one somebody is stopped
 	}{{"once", 2, 2}, {"never", math.MaxInt, 1 + remeasureAtMost}} {
 		t.Run(c.name, func(t *testing.T) {
-			g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n")
-			n.slow, n.unasked = true, true
+			g, n := newDiskGuard(t)
+			n.unasked = true
 			n.set(policy.NodeFSAvailable, testGiB/2)
 			n.at(g, 0)
 			for i := 1; ; i++ {
