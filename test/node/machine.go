@@ -18,7 +18,9 @@ import (
 
 // cpu is what is emulated. Without ERMS the kernel clears and copies pages by eight bytes at a time. By one, as with it, the emulator needs
 // seconds for a page that has held a program's text, since it looks at each store for code that it has translated; and that is what
-// memory is made of once a node runs short of it. (For the same reason the kernel clears pages once only: init_on_alloc=0.)
+// memory is made of once a node runs short of it. (For the same reason the kernel clears pages once only: init_on_alloc=0.) And a program
+// starts where it started before (norandmaps), for the emulator translates it anew otherwise, which takes several times as long as
+// the program.
 const cpu = "max,-erms,-fsrm"
 
 // machine is one running virtual node.
@@ -45,7 +47,7 @@ func startMachine(ctx context.Context, dir string, p scenario.Profile, img image
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg,thread=multi", "-cpu", cpu, "-smp", "2",
 		"-m", strconv.Itoa(p.MemoryMiB), "-kernel", img.kernel, "-initrd", img.initrd,
-		"-append", fmt.Sprintf("root=/dev/vda rw console=ttyS0 systemd.unified_cgroup_hierarchy=%d init_on_alloc=0 panic=-1 quiet", hierarchy),
+		"-append", fmt.Sprintf("root=/dev/vda rw console=ttyS0 systemd.unified_cgroup_hierarchy=%d init_on_alloc=0 norandmaps panic=-1 quiet", hierarchy),
 		"-drive", "if=virtio,format=raw,cache=unsafe,file=" + root + ",snapshot=" + disposable,
 		"-drive", "if=virtio,format=raw,readonly=on,file=" + payload,
 		"-device", "virtio-rng-pci", "-device", "virtio-serial-pci",

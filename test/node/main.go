@@ -32,7 +32,7 @@ func node(ctx context.Context) error {
 	again := flag.Bool("again", false, "run what failed once more, alone, unless somebody innocent was stopped")
 	list := flag.Bool("list", false, "say what there is, and run nothing")
 	compare := flag.String("compare", "", "compare criguard with other guards instead, and write the table to this file")
-	tries := flag.Int("tries", 10, "with -compare, how often each guard is tried")
+	tries := flag.Int("tries", 20, "with -compare, how often each guard is tried")
 	length := flag.Duration("faults", time.Minute, "how long the scenario of random faults goes on")
 	seed := flag.Uint64("seed", rand.Uint64N(1e6), "of the random faults, to have the same ones in the same order again")
 	flag.Parse()

@@ -16,12 +16,13 @@ import (
 // Try is what one hog did to the node under one guard.
 type Try struct {
 	Relief      time.Duration // from MemAvailable below a tenth to above a third of MemTotal
-	Gap         time.Duration // longest time between two starts of a program, one of which is due every 100 ms
+	Gap         time.Duration // longest time between two runs of a program, one of which is due every 100 ms, until aftermath after the relief
 	KernelKills int           // processes that the kernel killed
 	Wrong       []string      // pods and daemons, other than the hog, that did not live
 }
 
 const (
+	aftermath       = 2 * time.Second // for which a guard, the kernel and the runtime are busy with what was ended
 	criguardVersion = "criguard version | head -1 | cut -d' ' -f2"
 	asInstalled     = "criguard-default" // acts at the kubelet's line; the other where earlyoom does: at a tenth of MemAvailable
 	unbudgeted      = "[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n"
@@ -80,6 +81,7 @@ func (n *Node) try(i int) Try {
 	)
 	beat.Go(func() { try.Gap = heartbeat(stop) })
 	try.Relief = n.relief(hog)
+	time.Sleep(aftermath)
 	close(stop)
 	beat.Wait()
 	try.KernelKills = kernelKills() - kills
