@@ -149,7 +149,7 @@ func (s *Stop) stopped(l *leaf) {
 func (s *Stop) confirm() {
 	s.mu.Lock()
 	s.report.Confirmed, s.report.ConfirmedAfter = true, time.Since(s.started)
-	s.acted = s.acted || len(s.leaves) == 0
+	s.acted = s.acted || len(s.leaves) == 0 || s.alive
 	s.mu.Unlock()
 	s.tell()
 }

@@ -40,9 +40,12 @@ type leaf struct {
 
 	// Guarded by Stop.mu.
 	populated bool // a process was seen in it
-	empty     bool
+	empty     bool // there was none at the last look
 	stopped   bool // by the runtime's word
 }
+
+// emptied: processes were in it, and are not any more.
+func (l *leaf) emptied() bool { return l.populated && l.empty }
 
 // findLeaves takes the container cgroups that may be killed: each below the
 // pod's own where that is known, none of them above or the same as another one,
@@ -99,7 +102,7 @@ func (s *Stop) run(ctx context.Context) {
 // and its helpers burn on a stop would keep them from their end: those of a BestEffort
 // pod have the smallest share of the CPU there is.
 func (s *Stop) yield(ctx context.Context) {
-	if !s.req.Direct {
+	if !s.killed() {
 		return
 	}
 	select {
@@ -118,7 +121,7 @@ func (s *Stop) watch(ctx context.Context) {
 	wait := pollFirst
 	for !s.look() {
 		now := time.Now()
-		if now.Sub(fallback) >= settleFor {
+		if late := now.Sub(fallback); late >= settleFor || late >= 0 && s.isBare() {
 			s.giveUp()
 			return
 		}
@@ -149,7 +152,7 @@ func (s *Stop) watch(ctx context.Context) {
 // in the calling goroutine.
 func (s *Stop) kill(by Method) {
 	for _, l := range s.leaves {
-		if s.isEmpty(l) || l.path == "" {
+		if s.isEmptied(l) || l.path == "" {
 			continue
 		}
 		n, err := s.cgroups.Kill(l.path)
@@ -163,6 +166,7 @@ func (s *Stop) kill(by Method) {
 		}
 		s.report.Killed += n
 		s.acted = s.acted || n > 0
+		l.populated = l.populated || n > 0
 		s.mu.Unlock()
 		if err != nil {
 			s.note(fmt.Errorf("kill cgroup %s: %w", l.path, err))
@@ -174,7 +178,7 @@ func (s *Stop) kill(by Method) {
 // containers have ended.
 func (s *Stop) look() bool {
 	for _, l := range s.leaves {
-		if l.path == "" || s.isEmpty(l) {
+		if l.path == "" || s.isEmptied(l) {
 			continue
 		}
 		populated, err := s.cgroups.Populated(l.path)
@@ -194,7 +198,7 @@ func (s *Stop) look() bool {
 	// Of a sandbox without containers, only the runtime can tell the end.
 	ended := len(s.leaves) > 0 || s.report.Confirmed
 	for _, l := range s.leaves {
-		ended = ended && (l.empty || l.path == "" && l.stopped)
+		ended = ended && s.hasEnded(l)
 	}
 	if ended && !s.report.Emptied {
 		s.report.Emptied, s.report.EmptiedAfter = true, time.Since(s.started)
@@ -202,11 +206,21 @@ func (s *Stop) look() bool {
 	return ended
 }
 
+// lookElsewhere notes whether the pod has processes, where its containers' cgroups have
+// none. Whatever they are, it is this stop that ends them.
+func (s *Stop) lookElsewhere() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if pod := cleanCgroup(s.req.Cgroup); pod != "" && !s.seen() {
+		s.alive, _ = s.cgroups.Populated(pod)
+	}
+}
+
 func (s *Stop) giveUp() {
 	s.mu.Lock()
 	open := 0
 	for _, l := range s.leaves {
-		if !l.empty && !(l.path == "" && l.stopped) {
+		if !s.hasEnded(l) {
 			open++
 		}
 	}
@@ -214,10 +228,40 @@ func (s *Stop) giveUp() {
 	s.note(fmt.Errorf("stop %s: %d of %d containers have not ended", s.req.Pod, open, len(s.leaves)))
 }
 
-func (s *Stop) isEmpty(l *leaf) bool {
+func (s *Stop) isEmptied(l *leaf) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return l.empty
+	return l.emptied()
+}
+
+// hasEnded tells whether a container has ended; s.mu is held. An empty cgroup says so
+// where processes were seen in any of the pod's. Where none ever were, they may be
+// elsewhere, in a virtual machine, in a kernel of the sandbox's own or in a container that
+// was started since it was listed: the runtime's word on the whole sandbox counts.
+func (s *Stop) hasEnded(l *leaf) bool {
+	if l.path == "" {
+		return l.stopped
+	}
+	return l.empty && (s.seen() || s.report.Confirmed)
+}
+
+// seen tells whether a process was seen in any container's cgroup; s.mu is held.
+func (s *Stop) seen() bool {
+	return slices.ContainsFunc(s.leaves, func(l *leaf) bool { return l.populated })
+}
+
+// isBare tells that all cgroups are empty and always were: there is nothing to settle, but
+// the runtime has not confirmed.
+func (s *Stop) isBare() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.seen() && !slices.ContainsFunc(s.leaves, func(l *leaf) bool { return l.path == "" || !l.empty })
+}
+
+func (s *Stop) killed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.report.Killed > 0
 }
 
 func (s *Stop) isKilling() bool {

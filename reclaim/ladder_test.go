@@ -147,6 +147,40 @@ func TestStopNothing(t *testing.T) {
 	})
 }
 
+// The processes of a pod in a virtual machine, or in a container that was started since
+// the runtime was asked last, are in no cgroup that is known: that those are empty, or
+// not there, says nothing of them.
+func TestStopProcessesElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, leaf := range map[string]func(*node){
+		"an empty cgroup": func(n *node) { n.procs["/kubepods/podx/a"] = 0 },
+		"no cgroup":       func(*node) {},
+	} {
+		for _, hung := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, hung %v", name, hung), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					n := newNode()
+					n.procs["/kubepods/podx"] = 1
+					leaf(n)
+					n.hang(true)
+					if !hung {
+						time.AfterFunc(time.Second, func() { n.hang(false) })
+					}
+					s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a"), Direct: true, Fallback: true, StopTimeout: time.Minute})
+					r := settled(t, s)
+					if r.Emptied == hung || r.Confirmed == hung || r.Nothing != hung || r.Killed != 0 {
+						t.Errorf("report: %+v", r)
+					}
+					if took := time.Since(n.started); took < time.Second || took > time.Minute+pollLast {
+						t.Errorf("took %v", took)
+					}
+				})
+			})
+		}
+	}
+}
+
 // The cgroups are the truth: what the runtime fails at afterwards is no failure.
 func TestStopNetworkFailure(t *testing.T) {
 	t.Parallel()

@@ -51,7 +51,8 @@ const (
 type StopReport struct {
 	// Emptied: no process is left in any container cgroup. That is the truth about
 	// a stop. A container whose cgroup is not known counts as empty when the runtime
-	// says that it ended.
+	// says that it ended; where no process was ever seen in any of them, they do when the
+	// runtime says that the sandbox is stopped.
 	Emptied      bool
 	EmptiedAfter time.Duration
 	// Confirmed: the runtime has stopped every container and the sandbox, as it
@@ -96,6 +97,7 @@ type Stop struct {
 	report  StopReport
 	killing bool // kill the cgroups rather than wait
 	acted   bool // some process ended by this stop
+	alive   bool // the pod had processes when the stop began, none of them in a container's cgroup
 }
 
 // Stop begins to stop a sandbox and returns at once; with Direct, the cgroups
@@ -116,6 +118,7 @@ func (s *Stops) Stop(ctx context.Context, req StopRequest) *Stop {
 		st.kill(ByDirect)
 	}
 	st.look()
+	st.lookElsewhere()
 	go st.run(ctx)
 	return st
 }
