@@ -62,6 +62,9 @@ func openIf(path string) *file {
 // SetPods sets the pods cgroup, which a kubelet that starts late makes late. "" is
 // none.
 func (n *Node) SetPods(rel string) {
+	if rel == n.podsRel {
+		return
+	}
 	n.closePods()
 	n.podsRel = rel
 }

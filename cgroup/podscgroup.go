@@ -36,7 +36,7 @@ func (l Layout) FindPods() (rel string, driver Driver, err error) {
 			}
 			for _, name := range names {
 				child := path.Join(parent, name)
-				if strings.HasSuffix(strings.TrimSuffix(name, ".slice"), "kubepods") {
+				if isPodsCgroup(name) {
 					found = append(found, child)
 				} else {
 					next = append(next, child)
@@ -54,6 +54,24 @@ func (l Layout) FindPods() (rel string, driver Driver, err error) {
 		return "", "", fmt.Errorf("find pods cgroup below %s: %w", l.dir("/"), ErrGone)
 	}
 	return found[0], driverOf(found[0]), nil
+}
+
+// PodsCgroupOf finds the pods cgroup by the path of a pod's: the one nearest to the root
+// that is named so. "" where there is none above it.
+func PodsCgroupOf(pod string) string {
+	at := "/"
+	for name := range strings.SplitSeq(strings.Trim(pod, "/"), "/") {
+		if at = path.Join(at, name); isPodsCgroup(name) {
+			return at
+		}
+	}
+	return ""
+}
+
+// isPodsCgroup tells the cgroup of all pods by its name, which ends in what the kubelet
+// calls it after a prefix of the slices it is in.
+func isPodsCgroup(name string) bool {
+	return strings.HasSuffix(strings.TrimSuffix(name, ".slice"), "kubepods")
 }
 
 func driverOf(rel string) Driver {

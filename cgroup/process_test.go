@@ -155,6 +155,21 @@ func TestFindPods(t *testing.T) {
 	}
 }
 
+func TestPodsCgroupOf(t *testing.T) {
+	for pod, want := range map[string]string{
+		"/kubepods/burstable/podx":            "/kubepods",
+		"/mine/kubepods/podx":                 "/mine/kubepods",
+		"/kubepods/burstable/podx/kubepods":   "/kubepods",
+		"/kubepods.slice/kubepods-podx.slice": "/kubepods.slice",
+		"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-podx.slice": "/kubelet.slice/kubelet-kubepods.slice",
+		"/machine.slice/podx": "", "/": "", "": "",
+	} {
+		if got := PodsCgroupOf(pod); got != want {
+			t.Errorf("%s: got %q, want %q", pod, got, want)
+		}
+	}
+}
+
 func TestResolve(t *testing.T) {
 	for spec, want := range map[string]string{
 		"/kubepods/burstable/podx/abc": "/kubepods/burstable/podx/abc",

@@ -264,6 +264,8 @@ func (w *chaos) Observe(obs *policy.Observations) {
 	obs[policy.PIDAvailable] = policy.Observation{Available: max(tasks, 0), Capacity: chaosPIDs, At: now, Status: policy.OK}
 }
 
+func (w *chaos) HasUnlisted(Pod) bool { return false }
+
 // Measure implements Kernel.
 func (w *chaos) Measure(cs []policy.Candidate, _ []Pod, s policy.Signal) (largest int64, strangers bool) {
 	w.mu.Lock()

@@ -3,6 +3,8 @@ package guard
 import (
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/criguard/criguard/policy"
 )
@@ -72,4 +74,21 @@ func FormatKey(s policy.Signal, k policy.KeyValue) string {
 		v = strconv.FormatInt(k.Value, 10)
 	}
 	return k.Key.String() + "=" + v
+}
+
+// reason says in one line why this sandbox and why now.
+func reason(m policy.Met, v policy.Ranked, now time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s < %s", m.Signal, FormatAmount(m.Signal, m.Available), FormatAmount(m.Signal, m.Target))
+	if d := now - m.Since; m.Kind == policy.Soft && d > 0 {
+		fmt.Fprintf(&b, " for %s", d.Round(time.Millisecond))
+	}
+	fmt.Fprintf(&b, "; ranks first:")
+	for i, k := range v.Keys {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(" " + FormatKey(m.Signal, k))
+	}
+	return b.String()
 }

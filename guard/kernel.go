@@ -19,9 +19,8 @@ type nodeKernel struct {
 	layout  cgroup.Layout
 	node    *cgroup.Node
 	tracker *cgroup.Tracker
-	waker   *cgroup.Waker // nil = nothing wakes but the timer
-	wakes   []string
-	pods    string // the pods cgroup; "" = not found
+	waker   *cgroup.Waker          // nil = nothing wakes but the timer
+	pods    atomic.Pointer[string] // the pods cgroup; nil = not known
 	window  atomic.Int64
 	total   atomic.Int64 // MemTotal, bytes
 	near    atomic.Bool  // a threshold is met or near: list more often
@@ -33,7 +32,10 @@ type nodeKernel struct {
 	reasons [policy.SignalCount]error
 	last    struct{ root, pods cgroup.Memory } // for the trigger levels
 
-	mu    sync.Mutex          // guards known
+	podsInode uint64 // of the pods cgroup that is watched; the lister's
+
+	mu    sync.Mutex          // guards what follows
+	wakes []string            // what wakes the loop beside the timer
 	known map[string][]string // cgroups to add up, by sandbox
 }
 
@@ -47,6 +49,7 @@ func (k *nodeKernel) Layout() policy.Layout { return k.disks.layout() }
 // others alone.
 func (k *nodeKernel) Observe(obs *policy.Observations) {
 	now := k.Now()
+	k.node.SetPods(k.podsCgroup())
 	k.observeMemory(obs, now)
 	k.observePIDs(obs, now)
 	k.observeStalls(obs, now)
@@ -130,6 +133,7 @@ func (k *nodeKernel) Reason(s policy.Signal) string {
 // Track keeps descriptors open for the pods' cgroups, so that their usage is read
 // without opening anything.
 func (k *nodeKernel) Track(pods []Pod) {
+	k.followPods(pods)
 	dirs := make(map[string]string, len(pods))
 	known := make(map[string][]string, len(pods))
 	for i := range pods {
@@ -250,13 +254,10 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
 	}
 	// What cannot be armed is covered by the timer.
 	_ = k.waker.SetMemoryThresholds("/", root)
-	if k.pods != "" {
-		_ = k.waker.SetMemoryThresholds(k.pods, pods)
+	if rel := k.podsCgroup(); rel != "" {
+		_ = k.waker.SetMemoryThresholds(rel, pods)
 	}
 }
 
 // Cgroup names the hierarchy's kind.
 func (k *nodeKernel) Cgroup() string { return fmt.Sprint(k.layout.Version) }
-
-// Wakes lists what wakes the loop.
-func (k *nodeKernel) Wakes() []string { return k.wakes }

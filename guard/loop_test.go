@@ -25,6 +25,7 @@ func (k *loopKernel) Layout() policy.Layout { return policy.SingleFS }
 func (k *loopKernel) Measure([]policy.Candidate, []Pod, policy.Signal) (int64, bool) {
 	return 0, false
 }
+func (k *loopKernel) HasUnlisted(Pod) bool                      { return false }
 func (k *loopKernel) Inventory(context.Context, bool) Inventory { return Inventory{} }
 
 // runLoop runs a loop for a time in a bubble, while feed does something to it,

@@ -66,7 +66,7 @@ func openNode(cfg Config) (*node, error) {
 	}
 	pods := cfg.Node.PodsCgroup
 	if pods == "" {
-		pods, _, _ = layout.FindPods() // none = no kubelet here, which is fine
+		pods, _, _ = layout.FindPods() // none = no kubelet here, or not yet
 	}
 	reader, err := cgroup.OpenNode(layout, pods)
 	if err != nil {
@@ -74,7 +74,10 @@ func openNode(cfg Config) (*node, error) {
 	}
 	n.self, _ = layout.OfPID(os.Getpid()) // unknown = not in a pod
 	n.kernel = &nodeKernel{
-		layout: layout, node: reader, tracker: cgroup.NewTracker(layout), pods: pods, disks: newDiskReader(root),
+		layout: layout, node: reader, tracker: cgroup.NewTracker(layout), disks: newDiskReader(root),
+	}
+	if pods != "" {
+		n.kernel.pods.Store(&pods)
 	}
 	n.kernel.window.Store(int64(cfg.Eviction.StallWindow))
 	if info, err := reader.MemInfo(); err == nil {
@@ -213,7 +216,7 @@ func (g *Guard) status(n *node) Status {
 	st := Status{
 		APIVersion: APIVersion, Mode: g.cfg.Mode.String(),
 		Runtime:    RuntimeStatus{Endpoint: endpoint, Name: v.RuntimeName, Version: v.RuntimeVersion, Up: inv.Err == nil, ListedAt: -1},
-		Kernel:     KernelStatus{Cgroup: n.kernel.Cgroup(), PodsCgroup: n.kernel.pods, Layout: g.kernel.Layout().String(), Wakes: n.kernel.Wakes()},
+		Kernel:     KernelStatus{Cgroup: n.kernel.Cgroup(), PodsCgroup: n.kernel.podsCgroup(), Layout: g.kernel.Layout().String(), Wakes: n.kernel.Wakes()},
 		Conditions: conditionNames(g.pressure.Conditions),
 		Signals:    []SignalStatus{}, Pods: len(inv.Pods), Budget: g.restraint.Status(now),
 	}

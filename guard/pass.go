@@ -21,6 +21,8 @@ type Kernel interface {
 	// largest uses: pods that run but are not among the candidates, and for a disk
 	// those that a reclaim has not measured.
 	Measure([]policy.Candidate, []Pod, policy.Signal) (largest int64, strangers bool)
+	// HasUnlisted reports whether a container of the pod runs that was not listed with it.
+	HasUnlisted(Pod) bool
 }
 
 // Runtime gives the pods that run. It answers from memory; with fresh it asks

@@ -67,7 +67,8 @@ func benchGuard(b *testing.B, pods int, threshold string) (g *Guard, stops *benc
 	if err != nil {
 		b.Fatal(err)
 	}
-	k := &nodeKernel{layout: layout, node: reader, tracker: cgroup.NewTracker(layout), pods: root, disks: newDiskReader(b.TempDir())}
+	k := &nodeKernel{layout: layout, node: reader, tracker: cgroup.NewTracker(layout), disks: newDiskReader(b.TempDir())}
+	k.pods.Store(&root)
 	k.meter = &diskMeter{now: k.Now}
 	k.window.Store(int64(cfg.Eviction.StallWindow))
 	b.Cleanup(func() { k.tracker.Close(); reader.Close(); k.disks.close() })

@@ -22,8 +22,9 @@ type fakeNode struct {
 	down      bool // the runtime does not answer
 	reliefs   []*fakeRelief
 	stops     []*fakeStop
-	slow      bool // reclaim jobs wait to be finished
-	unasked   bool // a pod runs of which it was not measured what it uses of the disks
+	slow      bool           // reclaim jobs wait to be finished
+	renewed   map[string]Pod // pods in which other containers run than were listed
+	unasked   bool           // a pod runs of which it was not measured what it uses of the disks
 	reclaimed []policy.Signal
 }
 
@@ -50,9 +51,20 @@ func (n *fakeNode) Measure(_ []policy.Candidate, _ []Pod, s policy.Signal) (int6
 	return largest, len(n.hidden) > 0
 }
 
+func (n *fakeNode) HasUnlisted(p Pod) bool {
+	_, ok := n.renewed[p.ID]
+	return ok
+}
+
 func (n *fakeNode) Inventory(_ context.Context, fresh bool) Inventory {
 	if fresh {
 		n.listed++
+		for i := range n.pods {
+			if p, ok := n.renewed[n.pods[i].ID]; ok && !n.down {
+				n.pods[i] = p
+				delete(n.renewed, p.ID)
+			}
+		}
 	}
 	if fresh && !n.down {
 		n.pods, n.hidden = append(n.pods, n.hidden...), nil
@@ -316,6 +328,35 @@ func TestPassUnlisted(t *testing.T) {
 			}
 		} else if p.Stop == nil || p.Stop.Pod != want {
 			t.Errorf("while one runs that uses less: stopped %+v, want %s", p.Stop, want)
+		}
+	}
+}
+
+// A container that was started in place of a listed one is what is stopped, unless the
+// pod is gone or turns out to be protected, or nothing is short any more.
+func TestPassContainerRestarted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		renew func(*Pod)
+		want  string
+	}{
+		"its new container": {func(p *Pod) { p.Containers = []PodContainer{{ID: "new"}} }, "new"},
+		"protected":         {func(p *Pod) { p.Protection = "critical" }, ""},
+		"another sandbox":   {func(p *Pod) { p.ID = "big2" }, ""},
+	} {
+		g, n := newPassGuard(t, softAndHard)
+		n.pods[0].Containers = []PodContainer{{ID: "old"}}
+		renewed := n.pods[0]
+		tt.renew(&renewed)
+		n.renewed = map[string]Pod{"big": renewed}
+		n.set(policy.MemoryAvailable, testGiB/2)
+		p := n.at(g, 0)
+		switch {
+		case n.listed != 1:
+			t.Errorf("%s: listed afresh %d times", name, n.listed)
+		case tt.want == "" && (p.Stop != nil || p.Held != HeldNoCandidate):
+			t.Errorf("%s: stopped %+v, held by %q", name, p.Stop, p.Held)
+		case tt.want != "" && (p.Stop == nil || n.stops[0].order.Pod.Containers[0].ID != tt.want):
+			t.Errorf("%s: stopped %+v", name, p.Stop)
 		}
 	}
 }

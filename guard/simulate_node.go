@@ -104,6 +104,9 @@ func (n *traceNode) Observe(obs *policy.Observations) {
 // Layout is what the trace says.
 func (n *traceNode) Layout() policy.Layout { return n.layout }
 
+// HasUnlisted is false: a trace lists all that runs.
+func (n *traceNode) HasUnlisted(Pod) bool { return false }
+
 // Measure gives the usage of the trace's pods; none of them is a stranger.
 func (n *traceNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) (int64, bool) {
 	for i := range cs {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -213,6 +212,12 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 		}
 		g.observed[m.Signal] = pod.ID
 	}
+	switch pod = g.current(ctx, *pod); {
+	case pod == nil:
+		return HeldNoCandidate
+	case g.relieved(m):
+		return ""
+	}
 	view := StopView{
 		Pod: pod.FullName(), UID: pod.UID, Sandbox: pod.ID, Signal: m.Signal.String(), Kind: m.Kind.String(),
 		Reason: reason(m, v, now), Available: g.obs[m.Signal].Available, Expected: v.Frees,
@@ -326,21 +331,4 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 		g.restraint.Judge(f.met.Signal, res.Moved)
 	}
 	return view, true
-}
-
-// reason says in one line why this sandbox and why now.
-func reason(m policy.Met, v policy.Ranked, now time.Duration) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s < %s", m.Signal, FormatAmount(m.Signal, m.Available), FormatAmount(m.Signal, m.Target))
-	if d := now - m.Since; m.Kind == policy.Soft && d > 0 {
-		fmt.Fprintf(&b, " for %s", d.Round(time.Millisecond))
-	}
-	fmt.Fprintf(&b, "; ranks first:")
-	for i, k := range v.Keys {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(" " + FormatKey(m.Signal, k))
-	}
-	return b.String()
 }

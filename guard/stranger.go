@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"math"
 	"path"
@@ -15,14 +16,15 @@ import (
 // has just started, of which the runtime was not asked yet. One that cannot be read
 // may use anything.
 func (k *nodeKernel) strangers(pods []Pod, r policy.Resource) (largest int64, found bool) {
-	if k.pods == "" {
+	root := k.podsCgroup()
+	if root == "" {
 		return 0, false
 	}
 	known := make(map[string]bool, len(pods))
 	for i := range pods {
 		known[pods[i].Cgroup] = true
 	}
-	for _, parent := range qosParents(k.layout, k.pods) {
+	for _, parent := range qosParents(root) {
 		names, err := k.layout.Children(parent)
 		if err != nil {
 			continue
@@ -41,27 +43,48 @@ func (k *nodeKernel) strangers(pods []Pod, r policy.Resource) (largest int64, fo
 }
 
 // isBare tells whether a cgroup is that of a listed pod of which no container runs, as
-// while one that crashes again and again is waited for. What the runtime itself runs
-// for a sandbox is right in the pod's cgroup or in one that bears the sandbox's ID;
-// anything else is a container that was not listed.
+// while one that crashes again and again is waited for.
 func (k *nodeKernel) isBare(rel string, pods []Pod) bool {
 	i := slices.IndexFunc(pods, func(p Pod) bool { return len(p.Containers) == 0 && ownCgroup(rel, p.UID) })
-	if i < 0 {
-		return false
+	return i >= 0 && !k.hasUnlisted(rel, &pods[i])
+}
+
+// current gives a pod with the containers that run in it. One of which a container was
+// started since the listing, perhaps in place of a listed one, is listed afresh: what would
+// be killed is not what runs. It is nil for one that is gone or that may not be stopped.
+func (g *Guard) current(ctx context.Context, p Pod) *Pod {
+	if !g.kernel.HasUnlisted(p) {
+		return &p
 	}
+	pod := podByID(g.runtime.Inventory(ctx, true).Pods, p.ID)
+	g.kernel.Observe(&g.obs) // listing took time
+	if pod == nil || pod.Protection != "" {
+		return nil
+	}
+	return pod
+}
+
+// HasUnlisted reports whether a container of the pod runs that was not listed: one that was
+// started since, perhaps in place of a listed one.
+func (k *nodeKernel) HasUnlisted(p Pod) bool { return p.Cgroup != "" && k.hasUnlisted(p.Cgroup, &p) }
+
+// hasUnlisted looks into a pod's cgroup. What the runtime itself runs for a sandbox or a
+// container is right in it or in one that bears an ID of theirs; anything else is a
+// container that was not listed.
+func (k *nodeKernel) hasUnlisted(rel string, p *Pod) bool {
 	children, err := k.layout.Children(rel)
 	if err != nil {
-		return errors.Is(err, cgroup.ErrGone)
+		return !errors.Is(err, cgroup.ErrGone)
 	}
 	for _, name := range children {
-		if strings.Contains(name, pods[i].ID) {
+		if strings.Contains(name, p.ID) || slices.ContainsFunc(p.Containers, func(c PodContainer) bool { return strings.Contains(name, c.ID) }) {
 			continue
 		}
 		if populated, err := k.layout.Populated(path.Join(rel, name)); populated || err != nil && !errors.Is(err, cgroup.ErrGone) {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // peek reads what a cgroup uses that is not tracked.
@@ -81,7 +104,7 @@ func (k *nodeKernel) peek(rel string, r policy.Resource) int64 {
 
 // qosParents are the cgroups that pod cgroups are in: the pods cgroup itself and
 // one for each class below it.
-func qosParents(_ cgroup.Layout, pods string) []string {
+func qosParents(pods string) []string {
 	if base, ok := strings.CutSuffix(pods, ".slice"); ok {
 		last := path.Base(base)
 		return []string{pods, path.Join(pods, last+"-burstable.slice"), path.Join(pods, last+"-besteffort.slice")}

@@ -24,38 +24,20 @@ func (k *nodeKernel) startWaker() error {
 	}
 	k.waker = w
 	if k.layout.Version != cgroup.V2 {
-		k.wakes = append(k.wakes, "memcg thresholds")
-	} else if k.pods != "" && w.AddMemoryEvents(k.pods) == nil {
-		k.wakes = append(k.wakes, "memory.events")
+		k.addWake("memcg thresholds")
 	}
 	for _, stall := range []cgroup.Wake{cgroup.WakeMemoryStall, cgroup.WakeIOStall} {
 		// A wider window than asked for is what a process without CAP_SYS_RESOURCE
 		// gets, and reading the pressure, as every pass does, starves it.
 		if window, err := w.AddStall(stall, stallTrigger, stallWithin); err == nil && window == stallWithin {
-			k.wakes = append(k.wakes, string(stall))
+			k.addWake(string(stall))
 		}
 	}
 	if w.AddMounts() == nil {
-		k.wakes = append(k.wakes, "mounts")
+		k.addWake("mounts")
 	}
-	if k.watchPods() {
-		k.wakes = append(k.wakes, "pod cgroups")
-	}
-	k.wakes = append(k.wakes, "timer")
+	k.followPods(nil)
 	return nil
-}
-
-// watchPods watches the directories that pod cgroups are made in; those of the
-// classes may come later.
-func (k *nodeKernel) watchPods() bool {
-	if k.pods == "" || k.waker == nil {
-		return false
-	}
-	watched := false
-	for _, parent := range qosParents(k.layout, k.pods) {
-		watched = k.waker.AddDir(parent) == nil || watched
-	}
-	return watched
 }
 
 // forwardWakes passes the kernel's wakes on until ctx ends: to the loop, or, where

@@ -46,6 +46,10 @@ func TestHardMemory(t *testing.T) {
 			s.stranger()
 			return goOn
 		}},
+		{"container restarted", func(s *service, p *lab.RunningPod) func() {
+			s.restart(p)
+			return func() {}
+		}},
 		{"shim hangs", func(s *service, p *lab.RunningPod) func() {
 			return s.hang(func() error { return s.lab.PauseShim(p.SandboxID) }, func() error { return s.lab.ResumeShim(p.SandboxID) })
 		}},
@@ -141,6 +145,25 @@ func (n *node) leakUntilDead(p *lab.RunningPod, limit int64) time.Duration {
 		crossed = time.Now() // it was dead before this process had looked
 	}
 	return time.Since(crossed)
+}
+
+// restart ends a pod's container and starts another one in its place, as a kubelet does:
+// the runtime is not asked for it before it is next listed.
+func (n *node) restart(p *lab.RunningPod) {
+	n.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	old := p.Containers[0]
+	if err := n.lab.KillContainer(ctx, old); err != nil {
+		n.Fatal(err)
+	}
+	next := old.ContainerSpec
+	next.Attempt++
+	c, err := n.lab.RunContainer(ctx, p, next)
+	if err != nil {
+		n.Fatal(err)
+	}
+	p.Containers[0], p.Containers = c, p.Containers[:1]
 }
 
 // stranger makes the cgroup of a pod that the runtime has not told of, with a

@@ -14,7 +14,7 @@ var Large = Profile{Name: "v2-large", Cgroup: 2, Containerd: 1, MemoryMiB: 4096}
 func nodes() []Scenario {
 	return []Scenario{
 		{
-			Name: "reboot", What: "the node reboots: criguard is back by itself, with an empty history and a full budget, and guards",
+			Name: "reboot", What: "the node reboots: criguard is back by itself, with an empty history and a full budget, finds the pods cgroup and guards",
 			Profiles: []Profile{V2}, Limit: 5 * time.Minute,
 			Run: func(n *Node) {
 				if !n.Rebooted {
@@ -25,6 +25,9 @@ func nodes() []Scenario {
 					n.Errorf("the history has stops of before the reboot: %v", stops)
 				}
 				leak(n, lab.PodSpec{Name: "leaky"}, "200")
+				if at := n.Status().Kernel.PodsCgroup; at != n.lab.PodsCgroup() {
+					n.Errorf("the pods cgroup, which was made after criguard had started, is %q to it", at)
+				}
 			},
 		},
 		{
