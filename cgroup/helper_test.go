@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,11 +44,27 @@ func runHelper(name string) int {
 		cmd := exec.Command("/bin/sh", "-c", "while :; do /bin/true & done")
 		fmt.Println("done")
 		_ = cmd.Run()
+	case "leaderless":
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(0)
+		}()
+		endLeader()
 	default:
 		return 2
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test closes it or ends
 	return 0
+}
+
+// endLeader ends the first thread of this process, which goes on in the others.
+func endLeader() {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
+	}
+	go endLeader() // in another thread: this one is taken
+	select {}
 }
 
 // testTree is a layout over a captured tree.

@@ -19,14 +19,17 @@ const (
 )
 
 // Kill sends SIGKILL to every process in a cgroup and below it, and returns how
-// many it sent: by cgroup.kill where there is one (v2, linux 5.14), else one by
-// one to the processes that cgroup.procs has just listed, again until it lists
-// nobody new. It does not wait for their end, which [Layout.Populated] shows.
+// many were hit: by cgroup.kill where there is one (v2, linux 5.14), and one by one
+// those that cgroup.procs (still) lists, again until it lists nobody new. It does not
+// wait for their end, which [Layout.Populated] shows.
 //
-// What is killed one by one is looked up again in between, through a pidfd (linux
-// 5.3): a process that left the cgroup, and one that was given the PID of another,
-// is not hit. Where forks outrun the signals, the cgroup's pids.max is set to 0, and
-// on v1 a frozen cgroup is thawed, or nothing in it would ever end.
+// A process that has ended its first thread runs on in the others, but cgroup.kill
+// signals that thread alone, and /proc/PID/cgroup shows the root for it (v1). So only
+// the lists say who is in the cgroup: what is killed one by one was listed twice, and its
+// pidfd (linux 5.3) opened in between. A process that left the cgroup, and one that was
+// given the PID of another, is not hit. Where forks outrun the signals, the cgroup's
+// pids.max is set to 0, and on v1 a frozen cgroup is thawed, or nothing in it would ever
+// end.
 //
 // Refused are the root, what is no clean path below it, and a cgroup that this
 // very process is in. ErrGone when the cgroup was removed.
@@ -53,23 +56,26 @@ func (l Layout) kill(rel string) (int, error) {
 		return 0, err
 	}
 	defer t.close()
-	v := victims{layout: l, rel: rel, sent: map[int]bool{}}
+	atOnce := 0
 	if l.Version == V2 {
-		n, err := v.killAtOnce(t)
-		if !errors.Is(err, ErrUnsupported) {
-			v.release()
-			return n, err
+		atOnce, err = t.killAtOnce()
+		if err != nil && !errors.Is(err, ErrUnsupported) {
+			return 0, err
 		}
 	}
+	v := victims{layout: l, rel: rel, sent: map[int]bool{}}
 	err = v.killEach(t)
+	if atOnce > 0 && errors.Is(err, ErrGone) {
+		err = nil // removed once it was empty
+	}
 	l.thaw(rel)
 	v.release()
-	return v.count, err
+	return max(atOnce, v.count), err
 }
 
 // killAtOnce writes to cgroup.kill. ErrUnsupported where there is no such file, as
-// in a threaded cgroup.
-func (v *victims) killAtOnce(t *tree) (int, error) {
+// in a threaded cgroup. It returns how many processes there were.
+func (t *tree) killAtOnce() (int, error) {
 	pids, err := t.procs()
 	if err != nil {
 		return 0, err
@@ -89,20 +95,13 @@ func (v *victims) killAtOnce(t *tree) (int, error) {
 	if err != nil {
 		return 0, gone(err)
 	}
-	for _, pid := range pids {
-		if len(v.kept) == keptVictims {
-			break
-		}
-		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
-			v.keep(pid, fd)
-		}
-	}
 	return len(pids), nil
 }
 
 // killEach signals whoever is listed, until a list shows nobody new.
 func (v *victims) killEach(t *tree) error {
 	var errs []error
+	defer func() { closePidfds(v.opened) }()
 	started := time.Now()
 	for round := 1; ; round++ {
 		pids, err := t.procs()
@@ -112,16 +111,8 @@ func (v *victims) killEach(t *tree) error {
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		news := false
-		for _, pid := range pids {
-			if v.sent[pid] {
-				continue
-			}
-			news = true
-			if err := v.signal(pid); err != nil {
-				errs = append(errs, err)
-			}
-		}
+		news, failed := v.round(pids)
+		errs = append(errs, failed...)
 		switch {
 		case !news:
 			return errors.Join(errs...)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -270,51 +271,144 @@ func TestKillRefusesItsOwnCgroup(t *testing.T) {
 	})
 }
 
-// A PID that was listed and then given to a process elsewhere is not hit: neither
-// through the pidfd, nor by the PID.
-func TestSignalLooksAgain(t *testing.T) {
+// A process that left the cgroup between two lists, and one elsewhere that was given
+// the PID of one that ended, are not hit: neither through the pidfd, nor by the PID.
+func TestKillHitsWhoIsListedTwice(t *testing.T) {
 	hierarchies(t, func(t *testing.T, l Layout) {
-		rel := ownCgroup(t, l) + "/victim-2"
-		makeCgroup(t, l.dir(rel))
-		elsewhere := startIn(t, "sleep")
-		inside := []*child{startIn(t, "sleep", l.dir(rel)), startIn(t, "sleep", l.dir(rel))}
-		v := victims{layout: l, rel: rel, sent: map[int]bool{}}
-		if err := v.signal(elsewhere.pid()); err != nil || v.count != 0 {
-			t.Errorf("signalled %d, %v", v.count, err)
-		}
-		if err := v.hit(elsewhere.pid(), -1); err != nil || v.count != 0 {
-			t.Errorf("hit %d, %v", v.count, err)
-		}
+		rel := ownCgroup(t, l)
 		for _, pid := range []int{1, os.Getpid()} {
 			if !isSpared(pid) {
 				t.Errorf("process %d is not spared", pid)
 			}
 		}
-		sibling := victims{layout: l, rel: strings.TrimSuffix(rel, "2"), sent: map[int]bool{}}
-		if err := sibling.signal(inside[0].pid()); err != nil || sibling.count != 0 {
-			t.Errorf("a cgroup whose name only begins alike: signalled %d, %v", sibling.count, err)
+		tree, err := l.openTree(rel)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if !elsewhere.alive() || !inside[0].alive() {
-			t.Fatal("killed what is not in the cgroup")
-		}
-		if err := v.signal(inside[0].pid()); err != nil || v.count != 1 {
-			t.Errorf("signalled %d, %v; want 1", v.count, err)
-		}
-		if n := len(v.kept); n != 2 || v.kept[1].pid != inside[0].pid() {
-			t.Errorf("%d pidfds kept to release memory, want that of each process looked at", n)
-		}
-		if err := v.hit(inside[1].pid(), -1); err != nil || v.count != 2 {
-			t.Errorf("before linux 5.3: hit %d, %v; want 2", v.count, err)
-		}
-		for _, c := range inside {
-			c.killed(t)
-			if err := v.signal(c.pid()); err != nil || v.count != 2 {
-				t.Errorf("an ended process: %d, %v", v.count, err)
+		defer tree.close()
+		for _, pidfds := range []bool{true, false} {
+			v := victims{layout: l, rel: rel, sent: map[int]bool{}}
+			round := func() {
+				t.Helper()
+				pids, err := tree.procs()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, errs := v.round(pids); len(errs) != 0 {
+					t.Error(errs)
+				}
+				for pid, fd := range v.opened {
+					if !pidfds && fd >= 0 {
+						_ = unix.Close(fd)
+						v.opened[pid] = -1
+					}
+				}
 			}
+			stays, leaves, joins := startIn(t, "sleep", l.dir(rel)), startIn(t, "sleep", l.dir(rel)), startIn(t, "sleep")
+			round()
+			move(t, leaves, l.dir("/"))
+			move(t, joins, l.dir(rel))
+			round()
+			stays.killed(t)
+			if v.count != 1 || !leaves.alive() || !joins.alive() {
+				t.Errorf("pidfds %t: signalled %d; who left lives %t, who was listed once %t", pidfds, v.count, leaves.alive(), joins.alive())
+			}
+			round()
+			joins.killed(t)
+			if v.count != 2 || !leaves.alive() {
+				t.Errorf("pidfds %t: signalled %d; who left lives %t", pidfds, v.count, leaves.alive())
+			}
+			// The PID of an ended process is listed again, as if another had been given it.
+			ended := startIn(t, "sleep")
+			v.open(ended.pid(), pidfds)
+			if err := unix.Kill(ended.pid(), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			ended.killed(t)
+			if _, errs := v.round([]int{ended.pid()}); len(errs) != 0 || v.count != 2 || v.sent[ended.pid()] {
+				t.Errorf("pidfds %t: an ended process: signalled %d, %v; its PID is done with: %t", pidfds, v.count, errs, v.sent[ended.pid()])
+			}
+			v.release()
 		}
-		v.release()
-		sibling.release()
 	})
+}
+
+// move moves a child to another cgroup.
+func move(t *testing.T, c *child, dir string) {
+	t.Helper()
+	if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(c.pid())), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A process whose first thread has ended runs on in the others: cgroup.kill does not reach
+// it, and /proc shows it in no cgroup (v1).
+func TestKillOfALeaderlessProcess(t *testing.T) {
+	for name, kill := range map[string]func(Layout, string) (int, error){"Kill": Layout.Kill, "one by one": killWithoutFile} {
+		t.Run(name, func(t *testing.T) {
+			hierarchies(t, func(t *testing.T, l Layout) {
+				rel := ownCgroup(t, l)
+				c := startIn(t, "leaderless", l.dir(rel))
+				c.run(t)
+				await(t, "the end of the first thread", func() bool {
+					b, err := os.ReadFile("/proc/" + strconv.Itoa(c.pid()) + "/stat")
+					return err == nil && strings.Contains(string(b), ") Z ")
+				})
+				if n, err := kill(l, rel); n != 1 || err != nil {
+					t.Errorf("killed %d, %v; want 1", n, err)
+				}
+				c.killed(t)
+			})
+		})
+	}
+}
+
+// What keeps pidfds from being opened or used does not keep processes from being killed.
+func TestKillWithoutPidfds(t *testing.T) {
+	l := realV1(t)
+	if !isolated(t) {
+		return
+	}
+	for _, c := range []struct {
+		call  uint32
+		errno unix.Errno
+	}{
+		{unix.SYS_PIDFD_SEND_SIGNAL, unix.EPERM},
+		{unix.SYS_PIDFD_OPEN, unix.ENOSYS},
+		{unix.SYS_PIDFD_OPEN, unix.EPERM},
+		{unix.SYS_PIDFD_OPEN, unix.EMFILE},
+		{unix.SYS_PIDFD_OPEN, unix.ENFILE},
+	} {
+		rel := ownCgroup(t, l)
+		victims := []*child{startIn(t, "sleep", l.dir(rel)), startIn(t, "sleep", l.dir(rel))}
+		refuse(t, c.call, c.errno)
+		if _, _, errno := unix.RawSyscall(uintptr(c.call), 0, 0, 0); errno != c.errno {
+			t.Fatalf("system call %d: %v, want %v", c.call, errno, c.errno)
+		}
+		if n, err := l.Kill(rel); n != len(victims) || err != nil {
+			t.Errorf("%v of system call %d: killed %d, %v; want %d", c.errno, c.call, n, err, len(victims))
+		}
+		for _, c := range victims {
+			c.killed(t)
+		}
+	}
+}
+
+// refuse makes a system call fail in every thread of this process from now on, with the
+// error of the last time.
+func refuse(t *testing.T, call uint32, errno unix.Errno) {
+	t.Helper()
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the call's number
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(errno)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, err := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	if err != 0 {
+		t.Fatalf("seccomp: %v", err)
+	}
 }
 
 // The cgroup of a pod that was removed may be made again, for another pod.
@@ -334,7 +428,7 @@ func TestKillReachesOneIncarnationOnly(t *testing.T) {
 		}
 		c := startIn(t, "sleep", l.dir(rel))
 		v := victims{layout: l, rel: rel, sent: map[int]bool{}}
-		if _, err := v.killAtOnce(old); !errors.Is(err, ErrGone) {
+		if _, err := old.killAtOnce(); !errors.Is(err, ErrGone) {
 			t.Errorf("at once: %v, want ErrGone", err)
 		}
 		if err := v.killEach(old); !errors.Is(err, ErrGone) || v.count != 0 {
@@ -389,14 +483,14 @@ func TestKillReleasesBigVictims(t *testing.T) {
 
 // A v2 hierarchy of plain files, as there is no telling what a real one does with them.
 func TestKillOfACapturedTree(t *testing.T) {
-	live := startIn(t, "sleep")
-	pid := strconv.Itoa(live.pid())
+	listed := startIn(t, "sleep")
+	pid := strconv.Itoa(listed.pid())
 	tree := func(t *testing.T, files map[string]string) (Layout, string) {
 		t.Helper()
 		dir := t.TempDir()
 		files["cgroup.controllers"] = "memory\n"
 		write(t, filepath.Join(dir, "cgroup"), files)
-		write(t, filepath.Join(dir, "proc"), map[string]string{pid + "/cgroup": "0::/elsewhere\n", "self/cgroup": "0::/me\n"})
+		write(t, filepath.Join(dir, "proc"), map[string]string{"self/cgroup": "0::/me\n"})
 		l, err := Detect(Root(filepath.Join(dir, "cgroup")), Proc(filepath.Join(dir, "proc")))
 		if err != nil {
 			t.Fatal(err)
@@ -411,12 +505,7 @@ func TestKillOfACapturedTree(t *testing.T) {
 		if b, err := os.ReadFile(root + "/a/cgroup.kill"); string(b) != "1" || err != nil {
 			t.Errorf("wrote %q, %v", b, err)
 		}
-	})
-	t.Run("without it", func(t *testing.T) {
-		l, _ := tree(t, map[string]string{"a/cgroup.procs": pid + "\n"})
-		if n, err := l.Kill("a"); n != 0 || err != nil {
-			t.Errorf("killed %d, %v: the process is in another cgroup by now", n, err)
-		}
+		listed.killed(t) // it is listed still
 	})
 	t.Run("not written", func(t *testing.T) {
 		l, root := tree(t, map[string]string{"a/cgroup.procs": ""})
@@ -427,9 +516,6 @@ func TestKillOfACapturedTree(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
-	if !live.alive() {
-		t.Error("a process that is not in the tree was killed")
-	}
 }
 
 func TestPopulated(t *testing.T) {

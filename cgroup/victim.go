@@ -16,12 +16,16 @@ const (
 	keptVictims = 16
 	// bigVictim is from how much resident memory on that is worth a system call.
 	bigVictim = 16 << 20
+	// pidfdShare is the part of the descriptors that a kill takes at most: the next list
+	// wants some, too.
+	pidfdShare = 4
 )
 
 // victims are the processes of a cgroup that is being killed.
 type victims struct {
 	layout Layout
 	rel    string
+	opened map[int]int  // pidfds, −1 for none, of who was in the last list and is not signalled yet
 	sent   map[int]bool // who need not be looked at again
 	count  int          // of signals sent
 	kept   []victim
@@ -30,57 +34,88 @@ type victims struct {
 // victim is a process by its pidfd.
 type victim struct{ pid, fd int }
 
-// signal kills a process that was listed, unless it has left the cgroup since. The
-// pidfd comes first: whoever has the PID after that cannot be mistaken for it.
-func (v *victims) signal(pid int) error {
-	if isSpared(pid) {
-		v.sent[pid] = true
-		return fmt.Errorf("process %d is not to be killed, whatever lists it", pid)
+// round takes a list of the cgroup's processes: it kills whoever was in the last one,
+// too, and opens pidfds of the others. Who has left the cgroup is not in the second
+// list, and a PID that is belongs to the process of its pidfd: if that had ended since,
+// the signal fails, whoever was given its PID. It reports whether anybody was new.
+func (v *victims) round(pids []int) (news bool, errs []error) {
+	last := v.opened
+	v.opened = map[int]int{}
+	room := maxDescriptors() / pidfdShare
+	for _, pid := range pids {
+		if v.sent[pid] {
+			continue
+		}
+		news = true
+		fd, again := last[pid]
+		var err error
+		switch {
+		case isSpared(pid):
+			v.sent[pid] = true
+			err = fmt.Errorf("process %d is not to be killed, whatever lists it", pid)
+		case again:
+			delete(last, pid)
+			err = v.signal(pid, fd)
+		default:
+			v.open(pid, len(v.opened) < room)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	switch {
-	case errors.Is(err, unix.ESRCH):
-		return nil
-	case errors.Is(err, unix.ENOSYS):
-		return v.hit(pid, -1)
-	case err != nil:
-		v.sent[pid] = true
-		return fmt.Errorf("open process %d: %w", pid, err)
-	}
-	defer v.keep(pid, fd)
-	return v.hit(pid, fd)
+	closePidfds(last)
+	return news, errs
 }
 
 // isSpared tells processes that are no container's: init, and this one.
 func isSpared(pid int) bool { return pid == 1 || pid == os.Getpid() }
 
-// hit looks a process up again and kills it, through its pidfd or, with −1 (before
-// linux 5.3), by its PID right after the look.
-func (v *victims) hit(pid, fd int) error {
-	rel, err := v.layout.OfPID(pid)
-	if errors.Is(err, ErrGone) {
-		return nil
+// open makes a listed process ready for the next round. There is no pidfd to be had before
+// linux 5.3, with a seccomp filter that does not know the call (that of systemd 239), and
+// short of descriptors.
+func (v *victims) open(pid int, room bool) {
+	v.opened[pid] = -1
+	if !room {
+		return
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	switch {
+	case err == nil:
+		v.opened[pid] = fd
+	case errors.Is(err, unix.ESRCH):
+		delete(v.opened, pid)
+	}
+}
+
+// signal kills a process that a list has just shown, through its pidfd or, where that is
+// not to be had (−1) or not allowed, by its PID.
+func (v *victims) signal(pid, fd int) error {
+	err := error(unix.ENOSYS)
+	if fd >= 0 {
+		defer v.keep(pid, fd)
+		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		err = unix.Kill(pid, unix.SIGKILL)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil // who is listed by this PID after that is another process
 	}
 	v.sent[pid] = true
 	if err != nil {
-		return err
-	}
-	if rel != v.rel && !isBelow(rel, v.rel) {
-		return nil
-	}
-	if fd < 0 {
-		err = unix.Kill(pid, unix.SIGKILL)
-	} else {
-		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-	}
-	switch {
-	case errors.Is(err, unix.ESRCH):
-		return nil
-	case err != nil:
 		return fmt.Errorf("kill process %d: %w", pid, err)
 	}
 	v.count++
 	return nil
+}
+
+// closePidfds closes those of processes that were not listed again.
+func closePidfds(opened map[int]int) {
+	for _, fd := range opened {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
 }
 
 // keep holds on to the pidfds of the first processes and closes the others.

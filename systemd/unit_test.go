@@ -65,7 +65,7 @@ func TestUnitSays(t *testing.T) {
 		{"Service.ProtectSystem", "strict", "writes nowhere else"},
 		{"Service.ProtectControlGroups", "no", "cgroup.kill, event_control and memory.reclaim are written to"},
 		{"Service.ProcSubset", "all", "meminfo and pressure are read"},
-		{"Service.ProtectProc", "default", "cgroups of others' processes are read"},
+		{"Service.ProtectProc", "default", "others' processes are read"},
 		{"Service.PrivateMounts", "yes", "a slave of the host's mounts, which sees later ones"},
 		{"Service.ProtectHome", "read-only", "a runtime's images may live there: hidden, statfs would measure something else"},
 		{"Service.NoNewPrivileges", "yes", "hardening"},
