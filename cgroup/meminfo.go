@@ -11,7 +11,7 @@ type MemInfo struct {
 	Total, Free, Available int64
 	InactiveFile           int64 // page cache that was not used lately
 	SwapTotal, SwapFree    int64 // zram counts as swap
-	Kernel                 int64 // the kernel's own that it cannot give back: slabs, stacks, page tables, per-CPU data; 0 if not said
+	Uncharged              int64 // neither anonymous nor page cache, nor to be had back: what the kernel itself uses, and huge pages; 0 if not said
 }
 
 // parseMemInfo reads lines of "Key:   123 kB" (proc(5)). Lines that are unknown or
@@ -40,14 +40,15 @@ func parseMemInfo(b []byte) MemInfo {
 			to = &m.SwapTotal
 		case "SwapFree":
 			to = &m.SwapFree
-		case "SUnreclaim", "KernelStack", "PageTables", "SecPageTables", "Percpu":
+		case "SUnreclaim", "KernelStack", "PageTables", "SecPageTables", "Percpu",
+			"Hugetlb": // huge pages of every size, taken or not (linux 4.17)
 			to = &part
 		default:
 			continue
 		}
 		if n := parseNumber(bytes.TrimLeft(line[colon+1:], " \t")); n >= 0 && n <= math.MaxInt64>>10 {
 			*to = n << 10
-			m.Kernel = max(m.Kernel, m.Kernel+part) // a sum beyond all memory cannot be true
+			m.Uncharged = max(m.Uncharged, m.Uncharged+part) // a sum beyond all memory cannot be true
 		}
 	}
 	return m

@@ -9,8 +9,10 @@ import "fmt"
 // kernel memory charged to it. Of the v1 root it is usage_in_bytes, too, but there
 // the kernel adds up the node's page cache and anonymous memory alone; what it uses
 // itself and cannot give back is added, or a node of 1 GiB would run out of memory
-// with 100 MiB of it seemingly available. The v2 root has no such file, and the usage is MemTotal − MemFree, with
-// everything the kernel itself uses; its inactive file pages are meminfo's.
+// with 100 MiB of it seemingly available, and so are huge pages (hugetlbfs), which no
+// one else can use, taken or not. The v2 root has no such file, and the usage is
+// MemTotal − MemFree, with everything the kernel itself uses and huge pages; its
+// inactive file pages are meminfo's.
 type Memory struct {
 	Usage        int64
 	InactiveFile int64 // part of the usage: page cache that was not used lately

@@ -124,8 +124,8 @@ func (n *Node) Memory() (Memory, error) {
 		return Memory{}, err
 	}
 	if info, err := n.MemInfo(); err == nil {
-		m.Uncharged = info.Kernel
-		m.Usage += info.Kernel
+		m.Uncharged = info.Uncharged
+		m.Usage += info.Uncharged
 	}
 	return m, nil
 }

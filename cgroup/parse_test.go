@@ -68,6 +68,10 @@ func TestParseMemInfo(t *testing.T) {
 		"more than can be":        {"MemTotal: 9223372036854775807 kB\n", absent},
 		"unknown lines":           {"Hugepagesize: 2048 kB\nDirectMap4k: 1 kB\ngarbage\n::\nMemFree: 1 kB", with(func(m *MemInfo) { m.Free = 1 << 10 })},
 		"a longer key is another": {"MemTotalX: 8 kB\nXMemTotal: 8 kB\n", absent},
+		"uncharged": {
+			"MemFree: 1 kB\nSReclaimable: 64 kB\nSUnreclaim: 1 kB\nKernelStack: 2 kB\nPageTables: 4 kB\nSecPageTables: 8 kB\nPercpu: 16 kB\nAnonHugePages: 64 kB\nHugePages_Total: 64\nHugePages_Free: 64\nHugetlb: 32 kB\n",
+			with(func(m *MemInfo) { m.Free, m.Uncharged = 1<<10, 63<<10 }),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := parseMemInfo([]byte(c.in)); got != c.want {
