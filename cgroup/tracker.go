@@ -11,7 +11,7 @@ import (
 
 // Usage is what a cgroup uses, with all below it.
 type Usage struct {
-	Memory int64 // working set, bytes
+	Memory int64 // working set, bytes; −1 without the memory controller
 	Swap   int64 // bytes; −1 where the kernel does not account it
 	PIDs   int64 // tasks; −1 without the pids controller
 }
@@ -39,7 +39,7 @@ type tracked struct {
 	files
 }
 
-// files are a cgroup's open files; the last two may be missing.
+// files are a cgroup's open files, nil where its controller is missing.
 type files struct{ usage, stat, swap, pids *file }
 
 // NewTracker tracks nothing yet.
@@ -65,7 +65,7 @@ func (t *Tracker) Sync(dirs map[string]string) {
 			c = &tracked{rel: rel}
 			t.tracked[id] = c
 		}
-		if ino, err := inode(t.layout.Dir("memory", rel)); err != nil || ino != c.inode {
+		if ino, err := inode(t.layout.dir(rel)); err != nil || ino != c.inode {
 			if c.open {
 				room++
 			}
@@ -76,7 +76,9 @@ func (t *Tracker) Sync(dirs map[string]string) {
 			continue
 		}
 		f, err := t.openFiles(c)
-		if err != nil {
+		// Without memory there is nothing that always tells its removal, and on v2 the
+		// controller may be enabled later.
+		if err != nil || f.usage == nil || f.stat == nil {
 			f.close()
 			continue
 		}
@@ -108,10 +110,10 @@ func maxDescriptors() int {
 // closed.
 func (t *Tracker) openFiles(c *tracked) (f files, err error) {
 	memory := t.layout.Dir("memory", c.rel)
-	if f.usage, err = openFile(filepath.Join(memory, t.names.usage)); err != nil {
+	if f.usage, err = openFile(filepath.Join(memory, t.names.usage)); scarce(err) {
 		return f, err
 	}
-	if f.stat, err = openFile(filepath.Join(memory, "memory.stat")); err != nil {
+	if f.stat, err = openFile(filepath.Join(memory, "memory.stat")); scarce(err) {
 		return f, err
 	}
 	if t.names.swapFile != "" {
@@ -123,7 +125,7 @@ func (t *Tracker) openFiles(c *tracked) (f files, err error) {
 		return f, err
 	}
 	// The same directory as before means that all files are of one cgroup.
-	if ino, err := inode(memory); err != nil || ino != c.inode {
+	if ino, err := inode(t.layout.dir(c.rel)); err != nil || ino != c.inode {
 		return f, ErrGone
 	}
 	return f, nil
@@ -166,7 +168,7 @@ func (t *Tracker) Usage(id string) (Usage, error) {
 func (t *Tracker) Peek(rel string) (Usage, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ino, err := inode(t.layout.Dir("memory", rel))
+	ino, err := inode(t.layout.dir(rel))
 	if err != nil {
 		return Usage{}, fmt.Errorf("read usage of %s: %w", rel, gone(err))
 	}
@@ -179,14 +181,18 @@ func (t *Tracker) Peek(rel string) (Usage, error) {
 }
 
 func (t *Tracker) read(f *files) (Usage, error) {
-	m, stat, err := readMemory(f.usage, f.stat, t.names.inactive, &t.buf)
-	if err != nil {
-		return Usage{}, err
+	u := Usage{Memory: -1, Swap: -1, PIDs: -1}
+	if f.usage != nil && f.stat != nil {
+		m, stat, err := readMemory(f.usage, f.stat, t.names.inactive, &t.buf)
+		if err != nil {
+			return Usage{}, err
+		}
+		u.Memory = m.WorkingSet()
+		if t.names.swap != "" {
+			u.Swap = parseKey(stat, t.names.swap)
+		}
 	}
-	u := Usage{Memory: m.WorkingSet(), Swap: -1, PIDs: -1}
-	if t.names.swap != "" {
-		u.Swap = parseKey(stat, t.names.swap)
-	}
+	var err error
 	if f.swap != nil {
 		if u.Swap, err = t.number(f.swap); err != nil {
 			return Usage{}, err

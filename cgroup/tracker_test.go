@@ -49,6 +49,56 @@ func TestTrackerReadsCapturedTrees(t *testing.T) {
 	}
 }
 
+// Without the memory controller (cgroup_disable=memory) a cgroup is as much there as with
+// it, and its tasks are known.
+func TestTrackerWithoutMemory(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"v1": {"pids/cgroup.procs": "", "pids/pod/cgroup.procs": "", "pids/pod/pids.current": "12\n", "cpu/cgroup.procs": "", "cpu/pod/cgroup.procs": ""},
+		"v2": {"cgroup.controllers": "cpu pids\n", "pod/pids.current": "12\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, files)
+			l, err := Detect(Root(dir), Proc(t.TempDir()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr := NewTracker(l)
+			defer tr.Close()
+			tr.Sync(map[string]string{"a": "/pod", "b": "/not/there"})
+			want := Usage{Memory: -1, Swap: -1, PIDs: 12}
+			if got, err := tr.Usage("a"); got != want || err != nil {
+				t.Errorf("got %+v, %v; want %+v", got, err, want)
+			}
+			if got, err := tr.Peek("/pod"); got != want || err != nil {
+				t.Errorf("untracked: got %+v, %v; want %+v", got, err, want)
+			}
+			if ino, err := l.Inode("/pod"); tr.Inode("a") != ino || err != nil {
+				t.Errorf("tracked inode %d, the cgroup's %d, %v", tr.Inode("a"), ino, err)
+			}
+			if _, err := tr.Usage("b"); !errors.Is(err, ErrGone) {
+				t.Errorf("not there: %v, want ErrGone", err)
+			}
+			// The controller is enabled later.
+			write(t, l.Dir("memory", "/pod"), map[string]string{
+				"memory.stat": "inactive_file 1024\ntotal_inactive_file 1024\n", l.memoryNames().usage: "4096\n",
+			})
+			if got, err := tr.Usage("a"); got.Memory != 3072 || got.PIDs != 12 || err != nil {
+				t.Errorf("with memory: got %+v, %v", got, err)
+			}
+			if err := os.RemoveAll(l.dir("/pod")); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := tr.Usage("a"); !errors.Is(err, ErrGone) {
+				t.Errorf("removed: %+v, %v; want ErrGone", got, err)
+			}
+			if got, err := tr.Peek("/pod"); !errors.Is(err, ErrGone) {
+				t.Errorf("untracked and removed: %+v, %v; want ErrGone", got, err)
+			}
+		})
+	}
+}
+
 func TestTrackerFollowsSync(t *testing.T) {
 	l := testTree(t, "6.1-v2-systemd")
 	before := len(openDescriptors())

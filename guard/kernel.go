@@ -203,6 +203,7 @@ func (k *nodeKernel) usage(sandbox string) (memory, pids policy.Amount) {
 			return policy.Amount{}, policy.Amount{}
 		}
 		memory.Value += u.Memory
+		memory.Known = memory.Known && u.Memory >= 0
 		pids.Value += u.PIDs
 		pids.Known = pids.Known && u.PIDs >= 0
 	}

@@ -1,8 +1,12 @@
 package guard
 
 import (
+	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -40,5 +44,52 @@ func TestArmTellsWhatIsNear(t *testing.T) {
 		if k.disks.calm != c.calm {
 			t.Errorf("%s of 1000: %d available is calm: %t", c.signal, c.available, !c.calm)
 		}
+	}
+}
+
+// Without the memory controller (cgroup_disable=memory) a pod's memory is not known, which
+// is not none, and its tasks are, so that a fork bomb is found.
+func TestMeasureWithoutTheMemoryController(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"cgroup.controllers":            "cpu pids\n",
+		"kubepods/poda/pids.current":    "12\n",
+		"kubepods/podnew/pids.current":  "34\n",
+		"kubepods/podnew/cgroup.events": "populated 1\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	layout, err := cgroup.Detect(cgroup.Root(root), "/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &nodeKernel{layout: layout, tracker: cgroup.NewTracker(layout), pods: "/kubepods", meter: &diskMeter{}}
+	defer k.tracker.Close()
+	pods := []Pod{
+		{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda", Containers: make([]PodContainer, 1)},
+		{Candidate: policy.Candidate{ID: "gone"}, Cgroup: "/kubepods/podgone", Containers: make([]PodContainer, 1)},
+	}
+	k.Track(pods)
+	cs := []policy.Candidate{pods[0].Candidate, pods[1].Candidate}
+	if largest, found := k.Measure(cs, pods, policy.PIDAvailable); largest != 34 || !found {
+		t.Errorf("a pod that was not listed: %d tasks, %t; want 34", largest, found)
+	}
+	if cs[0].Memory.Known || cs[0].PIDs != policy.Known(12) {
+		t.Errorf("memory %+v, tasks %+v; want memory that is not known, and 12 tasks", cs[0].Memory, cs[0].PIDs)
+	}
+	if cs[1].Memory != policy.Known(0) || cs[1].PIDs != policy.Known(0) {
+		t.Errorf("a pod that is gone has memory %+v, tasks %+v", cs[1].Memory, cs[1].PIDs)
+	}
+	if largest, found := k.Measure(cs, pods, policy.MemoryAvailable); largest != math.MaxInt64 || !found {
+		t.Errorf("a pod that was not listed: %d bytes, %t; want that it may have any", largest, found)
+	}
+	if line := tracePod(&pods[0], &cs[0], 0); line.NoStats == nil || *line.NoStats || line.PIDs == nil || line.MemoryUsage != nil {
+		t.Errorf("trace %+v; want its tasks", line)
 	}
 }

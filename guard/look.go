@@ -115,7 +115,7 @@ func (l *Look) traceLine(ctx context.Context, start time.Duration) TraceLine {
 func tracePod(p *Pod, c *policy.Candidate, start time.Duration) TracePod {
 	qos := p.QoS.String()
 	created, grace := TraceDuration(p.Created-start), TraceDuration(p.Grace)
-	noStats := !c.Memory.Known
+	noStats := !c.Memory.Known && !c.PIDs.Known
 	t := TracePod{
 		Name: p.FullName(), UID: p.UID, QoS: &qos, Static: &p.Static, Created: &created, GracePeriod: &grace,
 		MemoryRequest: quantity(p.MemoryRequest), StorageRequest: quantity(p.StorageRequest), NoStats: &noStats, Labels: p.Labels,

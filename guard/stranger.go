@@ -93,9 +93,9 @@ func (k *nodeKernel) peek(rel string, r policy.Resource) int64 {
 	switch {
 	case errors.Is(err, cgroup.ErrGone):
 		return 0
-	case err == nil && r == policy.ResourceMemory:
+	case err == nil && r == policy.ResourceMemory && u.Memory >= 0:
 		return u.Memory
-	case err == nil && u.PIDs >= 0:
+	case err == nil && r != policy.ResourceMemory && u.PIDs >= 0:
 		return u.PIDs
 	default:
 		return math.MaxInt64
