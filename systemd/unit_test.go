@@ -190,9 +190,9 @@ func TestUnitVerified(t *testing.T) {
 	}
 }
 
-// What hooks need to be started, watched and ended is allowed, and what would let
-// them become somebody else is not.
-func TestUnitLetsHooksRun(t *testing.T) {
+// What a kill needs is allowed, and what hooks need to be started, watched and ended;
+// what would let them become somebody else is not.
+func TestUnitSystemCalls(t *testing.T) {
 	analyze := toSystemd(t, "systemd-analyze")
 	u, _ := readUnit(t)
 	allowed := map[string]bool{}
@@ -208,6 +208,7 @@ func TestUnitLetsHooksRun(t *testing.T) {
 		allowed[call] = true // always
 	}
 	for call, want := range map[string]bool{
+		"pidfd_send_signal": true, "process_mrelease": true,
 		"execve": true, "clone": true, "clone3": true, "vfork": true, "pipe2": true, "dup3": true, "setpgid": true, "setsid": true, "waitid": true,
 		"wait4": true, "kill": true, "pidfd_open": true, "setpriority": true, "socket": true, "connect": true,
 		"setuid": false, "setresuid": false, "setgroups": false, "mount": false, "ptrace": false, "bpf": false, "reboot": false, "init_module": false,
