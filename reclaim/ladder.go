@@ -48,9 +48,9 @@ type leaf struct {
 func (l *leaf) emptied() bool { return l.populated && l.empty }
 
 // findLeaves takes the container cgroups that may be killed: each below the
-// pod's own where that is known, none of them above or the same as another one,
-// and none that leads upwards. A pod's own cgroup holds what the runtime itself
-// runs.
+// pod's own where that is known, and else named by its container, none of them above
+// or the same as another one, and none that leads upwards. A pod's own cgroup holds
+// what the runtime itself runs.
 func (s *Stop) findLeaves() []*leaf {
 	pod := cleanCgroup(s.req.Cgroup)
 	leaves := make([]*leaf, len(s.req.Containers))
@@ -62,7 +62,7 @@ func (s *Stop) findLeaves() []*leaf {
 			continue
 		}
 		dots := slices.Contains(strings.Split(s.req.Containers[i].Cgroup, "/"), "..")
-		leafOnly := !dots && l.path != "/" && (pod == "" || strings.HasPrefix(l.path, strings.TrimSuffix(pod, "/")+"/"))
+		leafOnly := !dots && l.path != "/" && (pod == "" && named(l.path, l.id) || pod != "" && strings.HasPrefix(l.path, strings.TrimSuffix(pod, "/")+"/"))
 		for j, other := range s.req.Containers {
 			o := cleanCgroup(other.Cgroup)
 			leafOnly = leafOnly && (i == j || o != l.path && !strings.HasPrefix(o, l.path+"/"))
@@ -74,6 +74,13 @@ func (s *Stop) findLeaves() []*leaf {
 		}
 	}
 	return leaves
+}
+
+// named tells whether a cgroup bears a container's ID, as runtimes name them: ID,
+// runtime-ID, and with the systemd driver runtime-ID.scope.
+func named(rel, id string) bool {
+	name := strings.TrimSuffix(path.Base(rel), ".scope")
+	return id != "" && (name == id || strings.HasSuffix(name, "-"+id))
 }
 
 func cleanCgroup(rel string) string {

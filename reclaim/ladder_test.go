@@ -65,8 +65,13 @@ func TestStopNeverKillsThePodCgroup(t *testing.T) {
 		"upwards and down again":       {"/kubepods/podx", []string{"../kubepods/podx/c"}},
 		"the root":                     {"", []string{"/"}},
 		"above the root":               {"", []string{"../.."}},
-		"the same for two":             {"", []string{"/p/c", "/p/c"}},
-		"above another one":            {"", []string{"/p", "/p/c"}},
+		"the same for two":             {"/p", []string{"/p/c", "/p/c"}},
+		"above another one":            {"", []string{"/p-0", "/p-0/c-1"}},
+		"of all pods, of no known pod": {"", []string{"/kubepods"}},
+		"of logins, of no known pod":   {"", []string{"/user.slice"}},
+		"below its own":                {"", []string{"/k8s.io/0/init"}},
+		"another's":                    {"", []string{"/system.slice/cri-containerd-10.scope"}},
+		"another's, named after it":    {"", []string{"/kubepods/0/cri-containerd-1.scope"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,7 +88,7 @@ func TestStopNeverKillsThePodCgroup(t *testing.T) {
 				s.Escalate()
 				<-s.Finished()
 				for _, call := range n.seen() {
-					if strings.Contains(call, "kill") && !strings.HasSuffix(call, "kill /p/c") {
+					if strings.Contains(call, "kill") && !strings.HasSuffix(call, "kill /p-0/c-1") {
 						t.Error(call)
 					}
 				}
@@ -91,6 +96,28 @@ func TestStopNeverKillsThePodCgroup(t *testing.T) {
 					t.Errorf("not told: %v", s.Report().Errors)
 				}
 			})
+		})
+	}
+}
+
+// Of a pod whose own cgroup is not known, what is named by the container is killed, under
+// either driver of cgroups.
+func TestStopKillsWhatBearsTheContainersID(t *testing.T) {
+	t.Parallel()
+	const id = "3b1e0a5c7f2d"
+	for _, leaf := range []string{
+		"/k8s.io/" + id, "/kubepods/besteffort/podx/" + id, "/kubepods/podx/crio-" + id, "/crio/crio-" + id,
+		"/system.slice/crio-" + id + ".scope", "/kubepods.slice/kubepods-podx.slice/cri-containerd-" + id + ".scope",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			n.hang(true)
+			n.procs[leaf] = 3
+			v := Victim{SandboxID: "sb", Pod: "default/x", Containers: []VictimContainer{{ID: id, Name: "c", Cgroup: leaf}}}
+			s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: v, Direct: true})
+			if r := settled(t, s); !r.Emptied || r.Method != ByDirect || r.Killed != 3 {
+				t.Errorf("%s: %+v", leaf, r)
+			}
 		})
 	}
 }
