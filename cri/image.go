@@ -9,9 +9,12 @@ import (
 
 // Image is an image in the runtime's store.
 type Image struct {
-	ID      string   // as the runtime names it: "sha256:<hex>" (containerd) or bare hex (CRI-O); what RemoveImage takes
-	Tags    []string // "registry/repository:tag"; none for a re-tagged image, which may still be in use
-	Digests []string // "registry/repository@sha256:<hex>"; none for an imported image
+	ID   string   // as the runtime names it: "sha256:<hex>" (containerd) or bare hex (CRI-O); what RemoveImage takes
+	Tags []string // "registry/repository:tag"; none for a re-tagged image, which may still be in use
+	// Digests are "registry/repository@sha256:<hex>". containerd has none for an imported
+	// image (but k3s names one); CRI-O combines every tag's repository with the image's
+	// digest, wherever the image is from.
+	Digests []string
 	// Size in bytes; 0 = not told. containerd counts the compressed blobs, about a
 	// third of what a removal frees; CRI-O the unpacked layers. Both count a shared
 	// layer in every image that has it.

@@ -58,10 +58,16 @@ func TestCollectOverTheSocket(t *testing.T) {
 		ended := s.AddPod(critest.PodSpec{Name: "ended", NotReady: true, Containers: []critest.ContainerSpec{{Name: "job", Image: "registry.local/job:1"}}})
 		free := s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/free:1"}})
 		imported := s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/imported:1"}, Imported: true})
+		named := s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/named:1"}, Imported: true})
 		pinned := s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/pinned:1"}, Pinned: true})
 		col, _ := aged(t, c, Options{})
-
-		for _, r := range col.Collect(t.Context(), everything) {
+		v, err := c.Version(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := everything
+		plan.Images.Keep = []string{"registry.local/named:*"}
+		for _, r := range col.Collect(t.Context(), plan) {
 			if err := r.Err(); err != nil {
 				t.Errorf("%s: %v", r.Step, err)
 			}
@@ -69,7 +75,7 @@ func TestCollectOverTheSocket(t *testing.T) {
 		for what, id := range map[string]string{
 			"live sandbox": live.ID, "running container": live.Containers[0].ID, "newest dead container": live.Containers[1].ID,
 			"image of a running container": live.Containers[0].ImageID, "image of a dead container": live.Containers[1].ImageID,
-			"imported image": imported, "pinned image": pinned,
+			"imported image that is to be kept": named, "pinned image": pinned,
 		} {
 			if !s.Has(id) {
 				t.Errorf("%s was removed", what)
@@ -82,6 +88,10 @@ func TestCollectOverTheSocket(t *testing.T) {
 			if s.Has(id) {
 				t.Errorf("%s is left", what)
 			}
+		}
+		// CRI-O gives it a digest, as it does those that it pulled.
+		if s.Has(imported) != v.IsContainerd() {
+			t.Errorf("imported image is there: %v", s.Has(imported))
 		}
 		images, err := c.Images(t.Context())
 		if err != nil {

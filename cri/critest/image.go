@@ -34,7 +34,8 @@ func (s *Server) addImage(spec ImageSpec) *image {
 		}
 	}
 	setDefault(&spec.Size, 10<<20)
-	if len(spec.Digests) == 0 && len(spec.Tags) > 0 && !spec.Imported {
+	// CRI-O combines every tag's repository with the image's digest, wherever that is from.
+	if named := !spec.Imported || s.traits.crio; len(spec.Digests) == 0 && len(spec.Tags) > 0 && named {
 		r := cri.ParseReference(spec.Tags[0])
 		spec.Digests = []string{r.Registry + "/" + r.Repository + "@sha256:" + digest("manifest", s.added.images)}
 	}

@@ -71,7 +71,7 @@ type ImageSpec struct {
 	ID       string   // a digest of the server's choice, in the dialect's form
 	Tags     []string // none is fine
 	Digests  []string // one for the first tag's repository, unless Imported
-	Imported bool     // as from an archive: no digest
+	Imported bool     // as from an archive: no digest, but on CRI-O
 	Size     int64    // 10 MiB
 	Pinned   bool
 }
