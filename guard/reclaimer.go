@@ -62,6 +62,12 @@ type reclaimer struct {
 	keeper *housekeeper
 }
 
+// reliefAtMost bounds a reclaim for memory or PIDs, the wait for its turn included: to prune
+// images or a hundred dead sandboxes takes minutes, which a node without memory or PIDs does
+// not have. What is left over goes with the next reclaim: a removal that was cut short is
+// one that the runtime takes up again.
+const reliefAtMost = 2 * time.Second
+
 // Reclaim starts the steps of a signal. Without any, and with nothing to measure,
 // it is done at once: no goroutine stands between a memory threshold and the kill.
 func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Layout, pods []Pod) ReliefJob {
@@ -77,6 +83,11 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 		defer func() { close(j.done); r.node.wake("reclaim") }()
 		ctx, end, ok := r.keeper.acting(ctx)
 		defer end()
+		if !disk {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, reliefAtMost)
+			defer cancel()
+		}
 		if c, err := r.keeper.collect(); ok && err == nil && len(steps) > 0 {
 			j.relief = relieved(c.Collect(ctx, plan))
 		}

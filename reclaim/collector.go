@@ -18,7 +18,7 @@ type Options struct {
 // Collector frees what nobody needs. Between its runs it remembers what the
 // rules ask for: when things were first seen, what was read of air-gap files, and
 // which images would not go. It may be used from several goroutines: runs wait for
-// each other.
+// each other, but for those that reclaim memory and nothing else.
 type Collector struct {
 	runtime Runtime
 	ledger  *Ledger
@@ -26,7 +26,7 @@ type Collector struct {
 	clock   func() Moment
 	memory  MemoryReclaimer
 
-	turn   chan struct{} // holds one element while a run goes on
+	turn   chan struct{} // holds one element while a run goes on that may remove something
 	seen   sightings
 	airgap airGap
 	uses   useCache
@@ -74,11 +74,13 @@ type Plan struct {
 // Collect runs the steps of a plan until its target is met, and reports each
 // step that ran: none when the target is met from the start.
 func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { c.forget(); <-c.turn }()
-	case <-ctx.Done():
-		return nil
+	if !slices.Equal(p.Steps, []Step{StepMemory}) {
+		select {
+		case c.turn <- struct{}{}:
+			defer func() { c.forget(); <-c.turn }()
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	g := gauge{target: p.Target, dryRun: p.DryRun}
 	first := g.measure(ctx)

@@ -67,6 +67,25 @@ func TestReclaimMemory(t *testing.T) {
 			}
 		})
 	})
+	t.Run("beside a removal that takes long", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			m := &fakeMemory{}
+			w := newWorld(Options{Memory: m})
+			w.withDead(2, 10)
+			w.rt.faults["RemoveContainer"] = hang
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan []Report)
+			go func() { ended <- w.Collect(ctx, anyContainer) }()
+			synctest.Wait()
+			started := time.Now()
+			if r := w.Collect(t.Context(), plan); len(r) != 1 || len(r[0].Removed) != 3 || time.Since(started) != 0 {
+				t.Errorf("after %v: %+v", time.Since(started), r)
+			}
+			cancel()
+			<-ended
+		})
+	})
 	t.Run("where the kernel cannot", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(Options{})
