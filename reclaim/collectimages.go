@@ -29,35 +29,38 @@ type ImageList struct {
 // Images judges all images as a collection under this plan would, and removes
 // nothing.
 func (c *Collector) Images(ctx context.Context, p Plan) (ImageList, error) {
-	inv, err := c.inventory(ctx)
+	return c.judge(ctx, p, c.inventory)
+}
+
+// judge judges the images of a node. What may take long comes first: to read tarballs.
+func (c *Collector) judge(ctx context.Context, p Plan, inventory func(context.Context) (inventory, error)) (ImageList, error) {
+	var list ImageList
+	var files []string
+	var err error
+	if p.Images.Prune != PruneAlways {
+		if files, list.Notes, err = c.airgap.names(ctx, p.Images.AirGapDirs); err != nil {
+			return ImageList{}, err
+		}
+	}
+	inv, err := inventory(ctx)
 	if err != nil {
 		return ImageList{}, err
 	}
-	return c.judge(ctx, inv, p)
-}
-
-// judge judges the images of a node with this inventory.
-func (c *Collector) judge(ctx context.Context, inv inventory, p Plan) (ImageList, error) {
 	images, use, err := c.imageUse(ctx, inv)
 	if err != nil {
 		return ImageList{}, err
 	}
 	now := c.clock().Boot
-	list := ImageList{}
-	if p.Images.Prune != PruneAlways {
-		if use.AirGap, list.Notes, err = c.airgap.names(ctx, p.Images.AirGapDirs); err != nil {
-			return ImageList{}, err
-		}
-	}
-	use.Stuck, use.Hold = c.stuckAt(now), p.hold(now)
+	use.AirGap, use.Stuck, use.Hold = files, c.stuckAt(now), p.hold(now)
 	list.Verdicts = judgeImages(images, use, p.Images, c.ledger, now)
 	list.PinsSeen = c.ledger.pinsSeen()
 	return list, nil
 }
 
 // collectImages removes unused images, one at a time. All is listed and judged
-// afresh before each removal: a container may have come meanwhile, and containerd
-// removes an image in use without a word.
+// afresh for each removal, and what uses images is listed once more right before it: a
+// container may have come meanwhile, and containerd removes an image in use without a
+// word.
 func (j *job) collectImages(ctx context.Context) {
 	tried := map[string]bool{}
 	defer func() {
@@ -66,12 +69,7 @@ func (j *job) collectImages(ctx context.Context) {
 		}
 	}()
 	for {
-		inv, err := j.inventory(ctx)
-		if err != nil {
-			j.failed(Item{}, err)
-			return
-		}
-		list, err := j.judge(ctx, inv, j.plan)
+		list, err := j.judge(ctx, j.plan, j.inventory)
 		if err != nil {
 			j.failed(Item{}, err)
 			return
@@ -84,16 +82,17 @@ func (j *job) collectImages(ctx context.Context) {
 			j.keepImages(list.Verdicts, tried)
 			return
 		}
-		v := list.Verdicts[next]
+		v, went := list.Verdicts[next], true
 		if !j.plan.DryRun {
-			err = j.removeImage(ctx, v)
+			went, err = j.removeImage(ctx, v)
 		}
 		tried[v.ID] = true
-		if err != nil {
+		switch {
+		case err != nil:
 			j.failed(v.Item, err)
-			continue
+		case went:
+			j.removed(ctx, v.Item)
 		}
-		j.removed(ctx, v.Item)
 	}
 }
 
@@ -108,19 +107,23 @@ func (j *job) keepImages(verdicts []Verdict, tried map[string]bool) {
 	}
 }
 
-// removeImage removes one image by its id, and believes the listing alone.
-func (j *job) removeImage(ctx context.Context, v Verdict) error {
+// removeImage removes one image by its id, and believes the listing alone. It reports
+// false for one that is needed after all: to judge and to write the ledger takes time.
+func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error) {
 	j.ledger.noteRemoving(v.ID)
 	j.saveLedger()
+	if needed, err := j.needed(ctx, v.Image); err != nil || needed {
+		return false, err
+	}
 	call, cancel := context.WithTimeout(ctx, removeImageFor)
-	err := unlessGone(j.runtime.RemoveImage(call, v.ID))
+	err = unlessGone(j.runtime.RemoveImage(call, v.ID))
 	cancel()
 	images, listErr := j.runtime.Images(ctx)
 	if listErr != nil {
-		return errors.Join(err, listErr)
+		return false, errors.Join(err, listErr)
 	}
 	if !slices.ContainsFunc(images, func(img cri.Image) bool { return img.ID == v.ID }) {
-		return nil // however it came about
+		return true, nil // however it came about
 	}
 	j.mu.Lock()
 	j.stuck[v.ID] = j.clock().Boot
@@ -128,7 +131,17 @@ func (j *job) removeImage(ctx context.Context, v Verdict) error {
 	if err == nil {
 		err = fmt.Errorf("remove image %s: %w", v.Name, errNothing)
 	}
-	return err
+	return false, err
+}
+
+// needed reports whether an image is in use now.
+func (j *job) needed(ctx context.Context, img cri.Image) (bool, error) {
+	inv, err := j.inventory(ctx)
+	if err != nil {
+		return false, err
+	}
+	use, err := j.usesOf(ctx, inv)
+	return len(use.needed([]cri.Image{img})) > 0, err
 }
 
 func (j *job) saveLedger() {

@@ -148,6 +148,86 @@ func TestCollectImagesListsBeforeEach(t *testing.T) {
 	}
 }
 
+// What comes to need an image while it is judged, and the ledger written, keeps it.
+func TestCollectImagesLooksBeforeEach(t *testing.T) {
+	t.Parallel()
+	for name, comes := range map[string]func(*fakeRuntime, cri.Image) (why string){
+		"a container": func(rt *fakeRuntime, img cri.Image) string {
+			rt.containers = []cri.Container{{ID: "new", State: cri.Created, Image: img.Tags[0]}}
+			return "in use: container new"
+		},
+		"an image volume": func(rt *fakeRuntime, img cri.Image) string {
+			rt.containers = []cri.Container{{ID: "new", State: cri.Created}}
+			rt.details["new"] = cri.ContainerDetail{Mounts: []cri.Mount{{Image: img.Digests[0]}}}
+			return "in use: image volume of container new"
+		},
+		"a sandbox": func(rt *fakeRuntime, img cri.Image) string {
+			rt.sandboxes, rt.pause["new"] = []cri.Sandbox{sandbox("new", "p", true, epoch)}, img.ID
+			return "in use: sandbox image"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(Options{})
+			images := w.withImages(t, 2, 10)
+			var want string
+			w.rt.faults["Images"] = func(context.Context) (bool, error) {
+				w.rt.mu.Lock()
+				defer w.rt.mu.Unlock()
+				if want == "" {
+					want = comes(w.rt, images[0])
+				}
+				return false, nil
+			}
+			r := w.Collect(t.Context(), anyImage)[0]
+			equal(t, "asked", w.rt.called("RemoveImage"), []string{"RemoveImage " + images[1].ID})
+			equal(t, "removed", ids(r.Removed), []string{images[1].ID})
+			if got := why(r.Kept, images[0].ID); got != want || len(r.Errors) > 0 {
+				t.Errorf("kept: %s, want %s; errors: %s", got, want, messages(r))
+			}
+			if w.ledger.history(images[0].ID, w.clock.now().Boot).removing {
+				t.Error("it counts as half removed")
+			}
+		})
+	}
+	t.Run("without that look nothing goes", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withImages(t, 2, 10)
+		w.rt.faults["Images"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.faults["Containers"] = refuse
+			return false, nil
+		}
+		r := w.Collect(t.Context(), anyImage)[0]
+		if len(w.rt.called("RemoveImage")) != 0 || !errors.Is(r.Err(), cri.ErrRefused) {
+			t.Errorf("calls %q, errors: %v", w.rt.called("RemoveImage"), r.Err())
+		}
+	})
+}
+
+// To read air-gap files takes long: nothing is listed before.
+func TestJudgeReadsFilesFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Options{})
+	w.withImages(t, 1, 10)
+	dir := t.TempDir()
+	list := filepath.Join(dir, "list.txt")
+	w.rt.faults["Containers"] = func(context.Context) (bool, error) {
+		writeFile(t, list, w.rt.images[0].Tags[0])
+		return false, nil
+	}
+	p := anyImage
+	p.Images.AirGapDirs = []string{dir}
+	for _, want := range []int{1, 0} {
+		got, err := w.Images(t.Context(), p)
+		if err != nil || len(removable(got.Verdicts)) != want {
+			t.Errorf("want %d that may go: %+v, %v", want, got, err)
+		}
+	}
+}
+
 func TestCollectImagesUses(t *testing.T) {
 	t.Parallel()
 	t.Run("image volumes, asked for once", func(t *testing.T) {

@@ -28,18 +28,17 @@ type useCache struct {
 // volumes, so that it fails; a sandbox that does not answer is left out, since
 // nearly all of a node's sandboxes have the same image.
 func (c *Collector) imageUse(ctx context.Context, inv inventory) ([]cri.Image, imageUse, error) {
-	use := imageUse{Containers: inv.Containers}
 	status, err := c.runtime.Status(ctx)
+	if err != nil {
+		return nil, imageUse{}, err
+	}
+	use, err := c.usesOf(ctx, inv)
 	if err != nil {
 		return nil, imageUse{}, err
 	}
 	if status.SandboxImage != "" {
 		use.SandboxImages = append(use.SandboxImages, status.SandboxImage)
 	}
-	if use.Details, err = c.withVolumes(ctx, inv.Containers); err != nil {
-		return nil, imageUse{}, err
-	}
-	use.SandboxImages = append(use.SandboxImages, c.sandboxImages(ctx, inv.Sandboxes)...)
 	images, err := c.runtime.Images(ctx)
 	if err != nil {
 		return nil, imageUse{}, err
@@ -47,6 +46,15 @@ func (c *Collector) imageUse(ctx context.Context, inv inventory) ([]cri.Image, i
 	needed := use.needed(images)
 	c.ledger.note(images, func(id string) bool { _, ok := needed[id]; return ok }, c.clock().Boot)
 	return images, use, nil
+}
+
+// usesOf lists what the containers and sandboxes of a listing need of images.
+func (c *Collector) usesOf(ctx context.Context, inv inventory) (imageUse, error) {
+	details, err := c.withVolumes(ctx, inv.Containers)
+	if err != nil {
+		return imageUse{}, err
+	}
+	return imageUse{Containers: inv.Containers, Details: details, SandboxImages: c.sandboxImages(ctx, inv.Sandboxes)}, nil
 }
 
 // withVolumes gives the details of the containers that have image volumes.

@@ -76,7 +76,7 @@ func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Du
 		}
 		r.Pinned = r.Pinned || img.Pinned
 		if used(img.ID) {
-			r.Used, r.LastUsed = true, at
+			r.Used, r.LastUsed, r.Removing = true, at, false
 		}
 		l.images[id] = r
 	}
