@@ -74,8 +74,13 @@ func container(d *cri.ContainerDetail, n *nodeFacts) PodContainer {
 	if d.CgroupsPath != "" {
 		c.Cgroup = n.resolve(d.CgroupsPath)
 	}
-	c.Images = []string{d.ImageID, d.ImageRef, d.Image, d.UserImage}
+	c.Images = imageNames(&d.Container)
 	return c
+}
+
+// imageNames is every name of its image that the runtime tells of a container.
+func imageNames(c *cri.Container) []string {
+	return []string{c.ImageID, c.ImageRef, c.Image, c.UserImage}
 }
 
 // ownCgroup tells whether a cgroup is the pod's alone: a runtime used without a

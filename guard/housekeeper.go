@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +52,7 @@ type housekeeper struct {
 	log    *slog.Logger
 	ledger *reclaim.Ledger
 	record func(ReclaimView)
+	stops  chan struct{} // holds one element while stops are noted that the ledger's file does not have
 
 	mu        sync.Mutex
 	cfg       Config
@@ -62,7 +64,7 @@ type housekeeper struct {
 }
 
 func newHousekeeper(n *node, cfg Config, log *slog.Logger, record func(ReclaimView)) *housekeeper {
-	h := &housekeeper{node: n, log: log, cfg: cfg, record: record}
+	h := &housekeeper{node: n, log: log, cfg: cfg, record: record, stops: make(chan struct{}, 1)}
 	h.setPaused(false)
 	var err error
 	h.ledger, err = reclaim.OpenLedger(cfg.ledgerPath(), n.bootID, n.kernel.Now())
@@ -148,10 +150,11 @@ func (h *housekeeper) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			if err := h.ledger.SaveDue(h.node.kernel.Now()); err != nil {
-				h.complain(err)
-			}
+			h.saveLedger()
 			return
+		case <-h.stops:
+			h.saveLedger()
+			continue
 		case <-containers.C:
 			h.tidyContainers(ctx)
 		case <-images.C:
@@ -161,6 +164,13 @@ func (h *housekeeper) Run(ctx context.Context) {
 			continue
 		}
 		debug.FreeOSMemory() // what listing took
+	}
+}
+
+// saveLedger writes the ledger to its file where that is due.
+func (h *housekeeper) saveLedger() {
+	if err := h.ledger.SaveDue(h.node.kernel.Now()); err != nil {
+		h.complain(err)
 	}
 }
 
@@ -267,15 +277,15 @@ func view(s policy.Signal, reports []reclaim.Report, took time.Duration) Reclaim
 }
 
 // stopped keeps the images of a pod that is stopped: an evicted pod must find
-// them when it comes back.
+// them when it comes back. It waits for no disk: Run writes them down.
 func (h *housekeeper) stopped(p Pod) {
-	var refs []string
+	refs := slices.Clone(p.EndedImages)
 	for i := range p.Containers {
-		for _, ref := range p.Containers[i].Images {
-			if ref != "" {
-				refs = append(refs, ref)
-			}
-		}
+		refs = append(refs, p.Containers[i].Images...)
 	}
 	h.ledger.NoteStopped(refs, h.node.kernel.Now())
+	select {
+	case h.stops <- struct{}{}:
+	default:
+	}
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/criguard/criguard/cri"
@@ -118,6 +122,57 @@ func TestHousekeeperKeepsImagesOfTheStopped(t *testing.T) {
 	if _, images := k.removed(); images != 0 {
 		t.Errorf("%d images removed", images)
 	}
+}
+
+// So do those of its init containers, which have ended: as the runtime lists them.
+func TestHousekeeperKeepsImagesOfInitContainers(t *testing.T) {
+	k := newKeeping(t)
+	pod := k.server.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{
+		{Name: "init", State: cri.Exited, Image: "registry.example.com/app:1"}, {Name: "main"},
+	}})
+	k.stopped(*podByID(k.node.lister.List(t.Context()).Pods, pod.ID))
+	k.server.Forget(pod.ID)
+	k.tidy(t.Context())
+	if !slices.ContainsFunc(k.images(t), func(img cri.Image) bool { return slices.Contains(img.Tags, "registry.example.com/app:1") }) {
+		t.Error("the init container's image was removed")
+	}
+}
+
+// images lists what the runtime has.
+func (k *keeping) images(t *testing.T) []cri.Image {
+	t.Helper()
+	client, err := k.node.conn.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := client.Images(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return images
+}
+
+// A stop is in the ledger's file at once, not within the hour: a node under pressure may
+// be restarted, and criguard prune knows what the file says.
+func TestHousekeeperSavesStopsAtOnce(t *testing.T) {
+	cfg := goodConfig(t, effectNode(t, fmt.Sprintf("history.dir = %q", t.TempDir())))
+	n := openEffectNode(t, cfg)
+	synctest.Test(t, func(t *testing.T) {
+		h := newHousekeeper(n, cfg, slog.New(slog.DiscardHandler), func(ReclaimView) {})
+		ctx, end := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { h.Run(ctx) })
+		for _, image := range []string{"registry.example.com/a:1", "registry.example.com/b:1"} {
+			h.stopped(Pod{Containers: []PodContainer{{Images: []string{image}}}})
+			synctest.Wait()
+			saved, err := os.ReadFile(cfg.ledgerPath())
+			if err != nil || !strings.Contains(string(saved), image) {
+				t.Errorf("saved without %s: %s, %v", image, saved, err)
+			}
+		}
+		end()
+		wg.Wait()
+	})
 }
 
 // Pods are measured on a timer only where one has a limit: nothing else needs it.

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,7 +82,7 @@ func (l *lister) list(ctx context.Context) (Inventory, error) {
 		return Inventory{}, err
 	}
 	l.refresh(ctx)
-	alive := l.alive(ctx, src, containers)
+	alive, ended := l.alive(ctx, src, containers), endedImages(containers)
 	inv := Inventory{At: at}
 	created := make(map[string]time.Duration, len(sandboxes))
 	for i := range sandboxes {
@@ -91,7 +92,9 @@ func (l *lister) list(ctx context.Context) (Inventory, error) {
 			continue
 		}
 		created[s.ID] = l.age(s)
-		inv.Pods = append(inv.Pods, l.build(*s, ctrs, created[s.ID]))
+		p := l.build(*s, ctrs, created[s.ID])
+		p.EndedImages = ended[s.ID]
+		inv.Pods = append(inv.Pods, p)
 	}
 	l.created = created
 	return inv, nil
@@ -158,6 +161,23 @@ func (l *lister) alive(ctx context.Context, src podSource, containers []cri.Cont
 	}
 	l.details = details
 	return out
+}
+
+// endedImages names the images of the containers that have ended, each once, by sandbox.
+func endedImages(containers []cri.Container) map[string][]string {
+	ended := map[string][]string{}
+	for i := range containers {
+		c := &containers[i]
+		if c.State == cri.Running || c.State == cri.Created {
+			continue
+		}
+		for _, name := range imageNames(c) {
+			if names := ended[c.SandboxID]; name != "" && !slices.Contains(names, name) {
+				ended[c.SandboxID] = append(names, name)
+			}
+		}
+	}
+	return ended
 }
 
 // Run lists until ctx ends: when pause is over, when kicked, and at once first.

@@ -23,9 +23,12 @@ type Pod struct {
 	PrioritySource string        // where the priority comes from
 	Cgroup         string        // relative to the hierarchy; "" = not known
 	Containers     []PodContainer
+	// EndedImages are the names of the images of containers that have ended: the init
+	// containers, which a pod that comes back needs first.
+	EndedImages []string
 }
 
-// PodContainer is a container of a pod, running or not.
+// PodContainer is a container of a pod that runs or is about to.
 type PodContainer struct {
 	ID      string
 	Name    string

@@ -103,7 +103,7 @@ func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
 
 // Notice lists what there is and takes it into the ledger and the sightings,
 // without removing anything: the more often, the better the ages. It saves the
-// ledger at most once an hour.
+// ledger where that is due.
 func (c *Collector) Notice(ctx context.Context) error {
 	inv, err := c.inventory(ctx)
 	if err != nil {

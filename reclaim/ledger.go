@@ -28,9 +28,10 @@ type Ledger struct {
 	stopped map[string]time.Duration
 	latest  time.Duration // the latest time told: time never goes back
 
-	file  ledgerFile
-	dirty bool
-	saved time.Duration // when, by the ledger's time
+	file   ledgerFile
+	dirty  bool
+	urgent bool          // to be saved at once: a stop, or what could not be saved
+	saved  time.Duration // when, by the ledger's time
 }
 
 // record is what is remembered of one image, in the ledger's time.
@@ -95,15 +96,15 @@ func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Du
 }
 
 // NoteStopped takes in that a sandbox was stopped by us, and by which names (ids,
-// tags, digests) its containers know their images. It asks nobody, so that it can
-// stand beside a kill.
+// tags, digests) its containers know their images. It asks nobody and writes nothing, so
+// that it can stand beside a kill; SaveDue writes it.
 func (l *Ledger) NoteStopped(refs []string, now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.time(now)
 	for _, ref := range refs {
 		if ref != "" {
-			l.stopped[ref], l.dirty = at, true
+			l.stopped[ref], l.dirty, l.urgent = at, true, true
 		}
 	}
 }

@@ -164,10 +164,11 @@ func checksum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// SaveDue saves the ledger when it changed and was not saved for an hour.
+// SaveDue saves the ledger when it changed and was not saved for an hour, or when a stop
+// was noted since: the pod may come back only after a restart.
 func (l *Ledger) SaveDue(now time.Duration) error {
 	l.mu.Lock()
-	due := l.dirty && (l.saved == 0 || l.time(now)-l.saved >= saveEvery)
+	due := l.dirty && (l.urgent || l.saved == 0 || l.time(now)-l.saved >= saveEvery)
 	l.mu.Unlock()
 	if !due {
 		return nil
@@ -191,7 +192,7 @@ func (l *Ledger) Save(now time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.dirty = true
+		l.dirty, l.urgent = true, true
 		told := l.file.failing
 		if l.file.failing = true; told {
 			return nil
@@ -212,7 +213,7 @@ func (l *Ledger) take(now time.Duration) (raw []byte, at time.Duration, err erro
 	}
 	at = l.time(now)
 	raw, err = snapshot{Boot: l.boot, At: now, Time: at, Images: l.images, Stopped: l.stopped}.marshal()
-	l.dirty = false
+	l.dirty, l.urgent = false, false
 	return raw, at, err
 }
 

@@ -190,6 +190,35 @@ func TestLedgerSaving(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a stop at once, and again when that does not work", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "dir", "l")
+		l, _ := OpenLedger(path, "boot", time.Minute)
+		save := func(now time.Duration, want int) {
+			t.Helper()
+			if _ = l.SaveDue(now); written(path) != want {
+				t.Errorf("at %v the file is of minute %d, want %d", now, written(path), want)
+			}
+		}
+		note(l, time.Minute)
+		save(time.Minute, 1)
+		note(l, 2*time.Minute)
+		save(2*time.Minute, 1)
+		l.NoteStopped([]string{"app:1"}, 3*time.Minute)
+		save(3*time.Minute, 3)
+		l.NoteStopped([]string{"app:2"}, 4*time.Minute)
+		if err := os.Mkdir(path+".tmp", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, path+".tmp/x", "in the way")
+		save(4*time.Minute, 3)
+		if err := os.RemoveAll(path + ".tmp"); err != nil {
+			t.Fatal(err)
+		}
+		save(5*time.Minute, 5)
+		note(l, 6*time.Minute)
+		save(6*time.Minute, 5)
+	})
 	t.Run("nothing new is not written", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "l")
