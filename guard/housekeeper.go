@@ -186,8 +186,10 @@ func (h *housekeeper) measureLimited(ctx context.Context) {
 	}
 }
 
-// tidyContainers removes dead containers, sandboxes and orphaned logs by the
-// kubelet's rules, and notes which images are in use.
+// tidyContainers removes dead containers and sandboxes by the kubelet's rules, and notes
+// which images are in use. Logs of pods that the runtime does not list stay until there is
+// pressure: CRI-O forgets all pods at a reboot and leaves their logs, which somebody may
+// still want to read.
 func (h *housekeeper) tidyContainers(ctx context.Context) {
 	c, err := h.collect()
 	if err != nil {
@@ -201,7 +203,7 @@ func (h *housekeeper) tidyContainers(ctx context.Context) {
 		return
 	}
 	p := h.plan(cfg)
-	p.Steps = []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs}
+	p.Steps = []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes}
 	h.run(ctx, c, p, policy.ContainerFSAvailable)
 }
 

@@ -2,7 +2,9 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -68,6 +70,36 @@ func TestHousekeeperRecordsWhatItRemoved(t *testing.T) {
 	k.tidy(t.Context())
 	if containers, images := k.removed(); containers != 2 || images != 1 || len(k.recorded) != 2 {
 		t.Errorf("the second time: %d containers, %d images, %d records", containers, images, len(k.recorded))
+	}
+}
+
+// Logs of pods that the runtime does not list go under pressure, and not before.
+func TestHousekeeperLeavesOrphanedLogs(t *testing.T) {
+	k := newKeeping(t)
+	pod := k.server.AddPod(critest.PodSpec{})
+	orphan := filepath.Join(k.node.podLogs, "default_job_gone")
+	for _, dir := range []string{orphan, filepath.Join(k.node.podLogs, "default_"+pod.Name+"_"+pod.UID)} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		old := time.Now().Add(-time.Hour)
+		if err := os.Chtimes(dir, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.tidy(t.Context())
+	if _, err := os.Stat(orphan); err != nil {
+		t.Errorf("in quiet times: %v", err)
+	}
+	p := k.plan(k.config())
+	p.Steps = k.cfg.steps(policy.NodeFSAvailable, policy.SingleFS)
+	c, err := k.collect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Collect(t.Context(), p)
+	if _, err := os.Stat(orphan); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("under pressure: %v", err)
 	}
 }
 
