@@ -69,7 +69,9 @@ func TestMeasureWithoutTheMemoryController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &nodeKernel{layout: layout, tracker: cgroup.NewTracker(layout), pods: "/kubepods", meter: &diskMeter{}}
+	k := &nodeKernel{layout: layout, tracker: cgroup.NewTracker(layout), meter: &diskMeter{}}
+	kubepods := "/kubepods"
+	k.pods.Store(&kubepods)
 	defer k.tracker.Close()
 	pods := []Pod{
 		{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda", Containers: make([]PodContainer, 1)},

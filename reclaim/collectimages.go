@@ -107,7 +107,7 @@ func (j *job) keepImages(verdicts []Verdict, tried map[string]bool) {
 	}
 }
 
-// removeImage removes one image by its id, and believes the listing alone. It reports
+// removeImage removes one image with all its names, and believes the listing alone. It reports
 // false for one that is needed after all: to judge and to write the ledger takes time.
 func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error) {
 	j.ledger.noteRemoving(v.ID)
@@ -116,7 +116,7 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 		return false, err
 	}
 	call, cancel := context.WithTimeout(ctx, removeImageFor)
-	err = unlessGone(j.runtime.RemoveImage(call, v.ID))
+	err = unlessGone(j.runtime.RemoveImage(call, v.Image.RemovalRef()))
 	cancel()
 	images, listErr := j.runtime.Images(ctx)
 	if listErr != nil {

@@ -37,7 +37,7 @@ type SandboxStore interface {
 // ImageStore lists and removes images, and tells the configured sandbox image.
 type ImageStore interface {
 	Images(ctx context.Context) ([]cri.Image, error)
-	RemoveImage(ctx context.Context, id string) error
+	RemoveImage(ctx context.Context, ref string) error
 	Status(ctx context.Context) (cri.Status, error)
 }
 

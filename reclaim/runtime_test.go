@@ -192,6 +192,32 @@ func TestCollectImagesOverTheSocket(t *testing.T) {
 	})
 }
 
+// Artifacts that CRI-O lists among its images go, too.
+func TestCollectArtifacts(t *testing.T) {
+	t.Parallel()
+	s := critest.New(t, critest.CRIO)
+	c, err := cri.Dial(s.Endpoint(), 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	digest := "registry.local/nameless@sha256:" + strings.Repeat("5", 64)
+	free := []string{
+		s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/model:1"}, Artifact: true}),
+		s.AddImage(critest.ImageSpec{Digests: []string{digest}, Artifact: true}),
+		s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/image:1", "registry.local/image:2"}}),
+	}
+	col, _ := aged(t, c, Options{})
+	p := everything
+	p.Steps = []Step{StepImages}
+	r := col.Collect(t.Context(), p)[0]
+	slices.Sort(free)
+	equal(t, "removed", sortedIDs(r.Removed), free)
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 // request stops a pod of the test server.
 func request(p critest.Pod) StopRequest {
 	req := StopRequest{Victim: Victim{SandboxID: p.ID, Pod: p.Namespace + "/" + p.Name, Cgroup: p.CgroupParent}, Fallback: true}

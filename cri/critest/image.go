@@ -16,6 +16,8 @@ type image struct {
 	digests []string
 	size    int64
 	pinned  bool
+
+	artifact bool
 }
 
 // AddImage adds an image and returns its id.
@@ -27,6 +29,14 @@ func (s *Server) AddImage(spec ImageSpec) string {
 
 func (s *Server) addImage(spec ImageSpec) *image {
 	s.added.images++
+	// CRI-O combines every tag's repository with the image's digest, wherever that is from.
+	if named := !spec.Imported || s.traits.crio; len(spec.Digests) == 0 && len(spec.Tags) > 0 && named {
+		r := cri.ParseReference(spec.Tags[0])
+		spec.Digests = []string{r.Registry + "/" + r.Repository + "@sha256:" + digest("manifest", s.added.images)}
+	}
+	if spec.Artifact {
+		spec.ID = cri.TrimID(cri.ParseReference(spec.Digests[0]).Digest)
+	}
 	if spec.ID == "" {
 		spec.ID = digest("image", s.added.images)
 		if !s.traits.crio {
@@ -34,14 +44,9 @@ func (s *Server) addImage(spec ImageSpec) *image {
 		}
 	}
 	setDefault(&spec.Size, 10<<20)
-	// CRI-O combines every tag's repository with the image's digest, wherever that is from.
-	if named := !spec.Imported || s.traits.crio; len(spec.Digests) == 0 && len(spec.Tags) > 0 && named {
-		r := cri.ParseReference(spec.Tags[0])
-		spec.Digests = []string{r.Registry + "/" + r.Repository + "@sha256:" + digest("manifest", s.added.images)}
-	}
 	img := &image{
 		id: spec.ID, tags: slices.Clone(spec.Tags), digests: slices.Clone(spec.Digests),
-		size: spec.Size, pinned: spec.Pinned,
+		size: spec.Size, pinned: spec.Pinned, artifact: spec.Artifact,
 	}
 	s.images = append(s.images, img)
 	return img

@@ -38,7 +38,8 @@ func (v *imageService) ImageStatus(_ context.Context, req *runtimeapi.ImageStatu
 // RemoveImage differs most between the runtimes. containerd takes any name for the
 // whole image and refuses nothing. CRI-O refuses an image in use when it is named
 // by its id; a tag goes alone while there are others; a digest of an image in use
-// with several names is answered well and nothing happens.
+// with several names is answered well and nothing happens, and so is the id of an
+// artifact, which goes by its names.
 func (v *imageService) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -56,6 +57,9 @@ func (v *imageService) RemoveImage(_ context.Context, req *runtimeapi.RemoveImag
 	}
 	used, names := v.s.used(img), len(img.tags)
 	switch {
+	case img.artifact && isID(ref):
+	case img.artifact:
+		v.s.removeImage(img)
 	case !isID(ref) && slices.Contains(img.digests, ref) && used && names > 1:
 	case !isID(ref) && names > 1:
 		img.tags = slices.DeleteFunc(img.tags, sameName(ref))

@@ -217,6 +217,13 @@ func TestRemoveImage(t *testing.T) {
 		if err := remove(""); err == nil {
 			t.Error("removed nothing in particular")
 		}
+		artifact := s.AddImage(ImageSpec{Tags: []string{"registry.local/model:1"}, Artifact: true})
+		if err := remove(artifact); err != nil || !s.Has(artifact) {
+			t.Errorf("remove an artifact by its id: %v, it is there: %t", err, s.Has(artifact))
+		}
+		if err := remove("registry.local/model@sha256:" + artifact); err != nil || s.Has(artifact) {
+			t.Errorf("remove an artifact by its name: %v, it is there: %t", err, s.Has(artifact))
+		}
 	})
 }
 

@@ -74,6 +74,7 @@ type ImageSpec struct {
 	Imported bool     // as from an archive: no digest, but on CRI-O
 	Size     int64    // 10 MiB
 	Pinned   bool
+	Artifact bool // an OCI artifact, which CRI-O lists among the images; its id is its digest
 }
 
 // Pod is a pod as it was added.
