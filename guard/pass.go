@@ -57,6 +57,11 @@ type Guard struct {
 	derived    derivedFrom
 	pressure   policy.Pressure
 	condSince  map[policy.Condition]time.Duration
+	// started is when this run of the service began. A condition of the run before it may
+	// be in its transition period then.
+	started time.Duration
+	// eased: in the last pass a breaker closed or a hold-down ended.
+	eased bool
 
 	pacer   pacer
 	reliefs [policy.SignalCount]relief
@@ -87,7 +92,7 @@ type derivedFrom struct {
 // the budget of an earlier run of the service.
 func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *policy.Restraint) *Guard {
 	g := &Guard{
-		kernel: k, runtime: rt, reclaimer: rc, stopper: st, restraint: restraint,
+		kernel: k, runtime: rt, reclaimer: rc, stopper: st, restraint: restraint, started: k.Now(),
 		condSince: map[policy.Condition]time.Duration{},
 		skip:      map[string]time.Duration{},
 		drained:   map[string]time.Duration{},
@@ -166,20 +171,21 @@ func (g *Guard) derive() {
 	g.derived = d
 }
 
-// noteConditions remembers since when each condition holds, and closes the
-// breaker of signals that are clear again.
+// noteConditions remembers since when each condition holds, ends the hold-down for those
+// that hold no more, and closes the breaker of signals that are clear. What an earlier run
+// of the service left of either ends in the same way, with no pressure in this one.
 func (g *Guard) noteConditions(now time.Duration) {
-	if g.pressure.Conditions == 0 && len(g.pressure.Met) == 0 && len(g.condSince) == 0 {
-		return
-	}
+	g.eased = false
 	for _, c := range policy.AllConditions() {
-		if !g.pressure.Conditions.Has(c) {
-			if _, held := g.condSince[c]; held {
-				delete(g.condSince, c)
-				g.restraint.Ended(c)
+		_, held := g.condSince[c]
+		switch {
+		case g.pressure.Conditions.Has(c):
+			if !held {
+				g.condSince[c] = now
 			}
-		} else if _, ok := g.condSince[c]; !ok {
-			g.condSince[c] = now
+		case held || now-g.started >= g.settings.TransitionPeriod:
+			delete(g.condSince, c)
+			g.eased = g.restraint.Ended(c) || g.eased
 		}
 	}
 	var met [policy.SignalCount]bool
@@ -188,7 +194,7 @@ func (g *Guard) noteConditions(now time.Duration) {
 	}
 	for s := range policy.SignalCount {
 		if !met[s] && g.obs[s].Status == policy.OK {
-			g.restraint.Cleared(s)
+			g.eased = g.restraint.Cleared(s) || g.eased
 			r := &g.reliefs[s]
 			r.spend()
 			r.told, r.stale = false, s.IsDisk()

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -473,6 +474,65 @@ func TestPassDiscards(t *testing.T) {
 				t.Errorf("%d stops, want one that discards: %v", len(n.stops), c.want)
 			}
 		})
+	}
+}
+
+// restarted is a guard with what an earlier run left of its restraint, over the same node.
+func restarted(t *testing.T, g *Guard, n *fakeNode) *Guard {
+	t.Helper()
+	saved, err := json.Marshal(g.restraint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := policy.LoadRestraint(saved, "boot", n.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(g.cfg, n, n, n, n, r)
+}
+
+// A breaker that an earlier run left open closes as soon as its signal is seen clear, and
+// stays open while that is met.
+func TestPassBreakerOfAnEarlierRun(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		first int64 // available at the first pass
+		held  string
+	}{{"clear", 8 * testGiB, ""}, {"met", testGiB / 2, HeldBreaker}} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newPassGuard(t, softAndHard)
+			for range 3 {
+				g.restraint.Judge(policy.MemoryAvailable, false)
+			}
+			g = restarted(t, g, n)
+			n.set(policy.MemoryAvailable, c.first)
+			n.at(g, 0)
+			if c.held == "" && !g.eased {
+				t.Error("that the breaker closed is not told")
+			}
+			n.set(policy.MemoryAvailable, testGiB/2)
+			if p := n.at(g, time.Second); p.Held != c.held || (p.Stop == nil) != (c.held != "") {
+				t.Errorf("stopped %+v, held by %q, want %q", p.Stop, p.Held, c.held)
+			}
+		})
+	}
+}
+
+// The hold-down of an earlier run goes on for as long as the condition may have, and no
+// longer: then a workload that has come back is ranked as all others are.
+func TestPassHoldDownOfAnEarlierRun(t *testing.T) {
+	for at, want := range map[time.Duration]string{30 * time.Second: "d/back", 61 * time.Second: "d/big"} {
+		g, n := newPassGuard(t, "[eviction]\npressure_transition_period = \"1m\"\n"+softAndHard[len("\n[eviction]\n"):])
+		g.restraint.Take(policy.Hard, policy.MemoryAvailable, "d/back", n.now)
+		g = restarted(t, g, n)
+		back := testPod("back", testGiB)
+		back.Created = n.now + time.Second
+		n.pods = append(n.pods, back)
+		n.at(g, at)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		if p := n.at(g, at+time.Second); p.Stop == nil || p.Stop.Pod != want {
+			t.Errorf("after %s: stopped %+v, want %s", at, p.Stop, want)
+		}
 	}
 }
 

@@ -171,15 +171,15 @@ func (s *Service) after(p *Pass) {
 	s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs)
 	s.told("conditions", s.conditions.write(s.guard.pressure, time.Now()))
 	s.warnAbsent()
+	if s.guard.eased || p.Stop != nil || len(p.Settled) > 0 {
+		s.saveBudget()
+	}
 	if !p.Notable() {
 		return
 	}
 	p.Time = time.Now()
 	if p.Stop != nil {
 		s.samples.Stop(p, s.guard.thresholds)
-	}
-	if p.Stop != nil || len(p.Settled) > 0 {
-		s.saveBudget()
 	}
 	if len(p.Settled) > 0 {
 		s.relist() // not before: what listing takes, the victim needs for its end

@@ -182,18 +182,27 @@ func (r *Restraint) Judge(signal Signal, moved bool) {
 
 const maxFruitless = 1 << 16
 
-// Cleared tells that a signal is met no more: its breaker closes.
-func (r *Restraint) Cleared(signal Signal) { r.fruitless[signal] = 0 }
+// Cleared tells that a signal is met no more: its breaker closes. It reports whether
+// that changed anything.
+func (r *Restraint) Cleared(signal Signal) bool {
+	changed := r.fruitless[signal] > 0
+	r.fruitless[signal] = 0
+	return changed
+}
 
 // Ended tells that a condition is reported no more: the hold-down of what was
-// stopped for it is over. Its back-off goes on.
-func (r *Restraint) Ended(c Condition) {
+// stopped for it is over. Its back-off goes on. It reports whether that changed
+// anything.
+func (r *Restraint) Ended(c Condition) bool {
+	changed := false
 	for name, s := range r.workloads {
-		if s.Condition == c {
+		if s.Condition == c && !s.Over {
 			s.Over = true
 			r.workloads[name] = s
+			changed = true
 		}
 	}
+	return changed
 }
 
 // Returned reports whether a sandbox is a workload's return: it was created,

@@ -223,11 +223,15 @@ func TestBreaker(t *testing.T) {
 	if held := r.Status(minute); !slices.Equal(held.Breakers, []Signal{NodeFSAvailable}) {
 		t.Errorf("shows %v", held.Breakers)
 	}
-	r.Cleared(MemoryAvailable)
+	if r.Cleared(MemoryAvailable) {
+		t.Error("a closed breaker has changed")
+	}
 	if r.Check(Hard, NodeFSAvailable, "", minute).By != HeldBreaker {
 		t.Error("another signal's clearing closes the breaker")
 	}
-	r.Cleared(NodeFSAvailable)
+	if !r.Cleared(NodeFSAvailable) || r.Cleared(NodeFSAvailable) {
+		t.Error("that a breaker closes is not told, or told twice")
+	}
 	if held := judge(false, false); held != "" {
 		t.Errorf("after it was clear: held by %q", held)
 	}
@@ -258,10 +262,14 @@ func TestHoldDown(t *testing.T) {
 	if r.Returned("b", minute+1) || !r.AnyStopped() {
 		t.Error("another workload has returned, or none was stopped")
 	}
-	r.Ended(DiskPressure)
+	if r.Ended(DiskPressure) {
+		t.Error("there is nothing to end for another condition")
+	}
 	check("another condition has ended", minute+1, want{returned: true, memory: true, stall: true})
 	r = restart(t, r, minute+1)
-	r.Ended(MemoryPressure)
+	if !r.Ended(MemoryPressure) || r.Ended(MemoryPressure) {
+		t.Error("that a hold-down ends is not told, or told twice")
+	}
 	check("the condition has ended", minute+1, want{returned: true})
 	r = restart(t, r, minute+1)
 	check("and after a restart", minute+1, want{returned: true})
