@@ -188,17 +188,35 @@ func (g *Guard) noteConditions(now time.Duration) {
 			g.eased = g.restraint.Ended(c) || g.eased
 		}
 	}
-	var met [policy.SignalCount]bool
+	var met, shared [policy.SignalCount]bool
+	layout := g.kernel.Layout()
 	for _, m := range g.pressure.Met {
 		met[m.Signal] = true
+		for s := range policy.SignalCount {
+			shared[s] = shared[s] || layout.Shares(m.Signal, s)
+		}
 	}
 	for s := range policy.SignalCount {
 		if !met[s] && g.obs[s].Status == policy.OK {
-			g.eased = g.restraint.Cleared(s) || g.eased
+			if !shared[s] { // or else the next stop for it would be one more of the same disk
+				g.eased = g.restraint.Cleared(s) || g.eased
+			}
 			r := &g.reliefs[s]
 			r.spend()
 			r.told, r.stale = false, s.IsDisk()
 			g.observed[s] = ""
+		}
+	}
+}
+
+// judgeStop tells the breaker whether a stop moved its signal, and with it those that
+// count the same: a disk that pods do not fill has one breaker, however many signals are
+// about it.
+func (g *Guard) judgeStop(signal policy.Signal, moved bool) {
+	layout := g.kernel.Layout()
+	for s := range policy.SignalCount {
+		if layout.Shares(signal, s) {
+			g.restraint.Judge(s, moved)
 		}
 	}
 }

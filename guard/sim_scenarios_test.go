@@ -166,6 +166,44 @@ func TestSimulateRestraint(t *testing.T) {
 	})
 }
 
+// A disk that no pod fills costs as many pods as the breaker allows, however many signals
+// are about it, and is not given up anew when a further one of them is met.
+func TestSimulateBreakerOfADisk(t *testing.T) {
+	var pods []string
+	for i := range 10 {
+		pods = append(pods, fmt.Sprintf(`{"name":"d/%d","uid":"%d","disk_usage":{"rootfs":"500Mi","logs":"500Mi"}}`, i, i))
+	}
+	line := func(minute int, available string) string {
+		fs := fmt.Sprintf(`{"available":%q,"capacity":"100Gi"}`, available)
+		return fmt.Sprintf(`{"at":"%dm","signals":{"nodefs.available":%s,"imagefs.available":%[2]s,"containerfs.available":%[2]s}}`, minute, fs)
+	}
+	for layout, want := range map[string]int{
+		"single":            3,
+		"dedicated-imagefs": 6, // containerfs is imagefs
+		"split":             3, // containerfs is nodefs, and nobody's stop gives images back
+	} {
+		t.Run(layout, func(t *testing.T) {
+			lines := []string{fmt.Sprintf(`{"at":"0s","layout":%q,"pods":[%s]}`, layout, strings.Join(pods, ","))}
+			for m := 1; m <= 20; m++ {
+				available := "12Gi" // imagefs alone is met
+				if m > 10 {
+					available = "8Gi"
+				}
+				lines = append(lines, line(m, available))
+			}
+			stops := 0
+			for _, p := range simulate(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n", SimulateOptions{}, lines...) {
+				if p.Stop != nil {
+					stops++
+				}
+			}
+			if stops != want {
+				t.Errorf("%d stops, want %d", stops, want)
+			}
+		})
+	}
+}
+
 // A workload that comes back while the pressure goes on is stopped again, further
 // and further apart.
 func TestSimulateHoldDown(t *testing.T) {

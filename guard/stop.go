@@ -328,7 +328,7 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	}
 	view.Result = &res
 	if !out.Nothing && f.judged() {
-		g.restraint.Judge(f.met.Signal, res.Moved)
+		g.judgeStop(f.met.Signal, res.Moved)
 	}
 	return view, true
 }

@@ -26,3 +26,16 @@ func (l *Layout) UnmarshalText(text []byte) (err error) {
 	*l, err = ParseLayout(string(text))
 	return err
 }
+
+// Shares reports whether two signals count the same: they are one, or about the same
+// resource of the same device.
+func (l Layout) Shares(a, b Signal) bool {
+	return a == b || a.IsDisk() && a.Resource() == b.Resource() && l.beside(a) == l.beside(b)
+}
+
+// beside tells whether a disk signal is about another device than that of nodefs.
+func (l Layout) beside(s Signal) bool {
+	image := s == ImageFSAvailable || s == ImageFSInodesFree
+	container := s == ContainerFSAvailable || s == ContainerFSInodesFree
+	return l == DedicatedImageFS && (image || container) || l == SplitFS && image
+}
