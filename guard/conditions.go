@@ -30,25 +30,28 @@ type conditionsWriter struct {
 	dir     RunDir
 	written bool
 	holds   policy.Conditions
-	met     []policy.Threshold
+	met     []policy.Met
 }
 
 // write replaces the file when a condition or a met threshold has come or gone, and
 // the first time.
 func (w *conditionsWriter) write(pr policy.Pressure, now time.Time) error {
-	same := func(m policy.Met, t policy.Threshold) bool { return m.Threshold == t }
+	same := func(a, b policy.Met) bool { return a.Threshold == b.Threshold && a.WarnOnly == b.WarnOnly }
 	if w.written && pr.Conditions == w.holds && slices.EqualFunc(pr.Met, w.met, same) {
 		return nil
 	}
-	w.written, w.holds, w.met = true, pr.Conditions, w.met[:0]
+	w.written, w.holds, w.met = true, pr.Conditions, pr.Met
 	c := Conditions{APIVersion: APIVersion, Time: now, Conditions: map[string]bool{}, Met: []string{}, Reasons: map[string]string{}}
 	for _, cond := range policy.AllConditions() {
 		c.Conditions[cond.String()] = pr.Conditions.Has(cond)
 	}
 	for _, m := range pr.Met {
-		w.met = append(w.met, m.Threshold)
 		name, cond := m.Threshold.String(), m.Signal.Condition().String()
-		if c.Met = append(c.Met, name); c.Reasons[cond] != "" {
+		c.Met = append(c.Met, name)
+		if m.WarnOnly {
+			continue // raises no condition
+		}
+		if c.Reasons[cond] != "" {
 			name = c.Reasons[cond] + ", " + name
 		}
 		c.Reasons[cond] = name

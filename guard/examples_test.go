@@ -57,6 +57,17 @@ func TestConditionsFile(t *testing.T) {
 	if got := writeConditions(t, w, memory); !strings.Contains(got, `"MemoryPressure":true`) || strings.Contains(got, "reasons") {
 		t.Errorf("in its transition period %s", got)
 	}
+	stall := policy.Met{Threshold: policy.Threshold{Signal: policy.MemoryStall}, WarnOnly: true}
+	if err := w.write(policy.Pressure{Conditions: memory, Met: []policy.Met{stall}}, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(w.dir.path(conditionsFile))
+	if want := `"met":["memory.stall:hard"]}`; err != nil || !strings.Contains(string(b), want) {
+		t.Errorf("with a stall that only warns %s, %v", b, err)
+	}
+	if got := writeConditions(t, w, memory, policy.MemoryStall); !strings.Contains(got, `"reasons":{"MemoryPressure":"memory.stall:hard"}`) {
+		t.Errorf("with one that does not: %s", got)
+	}
 	st, err := os.Stat(w.dir.path(conditionsFile))
 	if err != nil || st.Mode().Perm() != 0o644 {
 		t.Errorf("%v, %v", st.Mode(), err)

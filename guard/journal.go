@@ -122,12 +122,12 @@ func (j *Journal) heldBack(p *Pass) {
 	j.log.Warn("stop held back", systemd.EventKey, systemd.EventHeld, "action", "hold", "pass", p.ID, "threshold", p.HeldBy, "reason", p.Held)
 }
 
-// met names the thresholds of a condition that are met.
+// met names the thresholds that raise a condition.
 func (p *Pass) met(c policy.Condition) string { return strings.Join(p.metOf(c), ", ") }
 
 func (p *Pass) metOf(c policy.Condition) (names []string) {
 	for _, m := range p.Met {
-		if m.Signal.Condition() == c {
+		if m.Signal.Condition() == c && !m.WarnOnly {
 			names = append(names, m.Threshold)
 		}
 	}

@@ -238,13 +238,16 @@ func (g *Guard) act(ctx context.Context, now time.Duration, p *Pass) {
 // back; "" when one was begun or none is needed any more.
 func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *Pass) string {
 	if f := g.blocking(m); f != nil {
-		if m.Kind == policy.Hard && m.Due && f.escalate() {
+		if m.Kind == policy.Hard && m.Due && !m.WarnOnly && f.escalate() {
 			p.Escalated = f.view.Pod
 		}
 		return HeldInFlight
 	}
 	if now < g.inherited {
 		return HeldInFlight
+	}
+	if !m.Due && m.WarnOnly {
+		return HeldGrace
 	}
 	if !m.Due {
 		if held := g.stopReturned(ctx, now, m, p); held != "" {

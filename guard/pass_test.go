@@ -522,7 +522,7 @@ func TestPassBreakerOfAnEarlierRun(t *testing.T) {
 // longer: then a workload that has come back is ranked as all others are.
 func TestPassHoldDownOfAnEarlierRun(t *testing.T) {
 	for at, want := range map[time.Duration]string{30 * time.Second: "d/back", 61 * time.Second: "d/big"} {
-		g, n := newPassGuard(t, "[eviction]\npressure_transition_period = \"1m\"\n"+softAndHard[len("\n[eviction]\n"):])
+		g, n := newPassGuard(t, "eviction.pressure_transition_period = '1m'\neviction.hard.'memory.available' = '1Gi'\n")
 		g.restraint.Take(policy.Hard, policy.MemoryAvailable, "d/back", n.now)
 		g = restarted(t, g, n)
 		back := testPod("back", testGiB)
@@ -534,6 +534,63 @@ func TestPassHoldDownOfAnEarlierRun(t *testing.T) {
 			t.Errorf("after %s: stopped %+v, want %s", at, p.Stop, want)
 		}
 	}
+}
+
+// A stall with memory to spare stops nobody: not who comes back, not who is new, and it
+// takes no grace period from a stop under way.
+func TestPassStallWarns(t *testing.T) {
+	stall := policy.Observation{Available: 500_000, Capacity: 1_000_000, Status: policy.OK}
+	const (
+		hardMemory = "eviction.hard.'memory.available' = '1Gi'\n"
+		softMemory = "eviction.soft.'memory.available' = '2Gi'\neviction.soft_grace_period.'memory.available' = '10s'\n"
+		hardStall  = "eviction.hard.'memory.stall' = '80%'\n"
+		softStall  = "eviction.soft.'memory.stall' = '80%'\neviction.soft_grace_period.'memory.stall' = '1m'\n"
+	)
+	setup := func(t *testing.T, config string) (*Guard, *fakeNode) {
+		g, n := newPassGuard(t, config)
+		n.set(policy.MeminfoAvailable, 12*testGiB)
+		return g, n
+	}
+	t.Run("returned", func(t *testing.T) {
+		g, n := setup(t, hardMemory+softStall)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		n.at(g, 0)
+		n.end(n.stops[0])
+		n.set(policy.MemoryAvailable, 12*testGiB)
+		n.at(g, time.Second)
+		back := testPod("big", testGiB)
+		back.ID, back.Created = "again", time.Hour+2*time.Second
+		n.pods = append(n.pods, back)
+		n.obs[policy.MemoryStall] = stall
+		if p := n.at(g, 20*time.Second); p.Stop != nil || p.Held != HeldGrace || !g.pressure.Met[0].WarnOnly {
+			t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+		}
+	})
+	t.Run("new", func(t *testing.T) {
+		g, n := setup(t, "admission.mode = 'stop'\n"+hardStall)
+		n.obs[policy.MemoryStall] = stall
+		n.at(g, 0)
+		late := testPod("late", 1)
+		late.Created = time.Hour + time.Second
+		n.pods = append(n.pods, late)
+		if p := n.at(g, 2*time.Second); p.Stop != nil || p.Held != HeldStallFloor || p.Conditions != 0 {
+			t.Errorf("stopped %+v, held by %q, conditions %q", p.Stop, p.Held, p.Conditions)
+		}
+		n.set(policy.MeminfoAvailable, testGiB)
+		if p := n.at(g, 3*time.Second); p.Stop == nil || p.Conditions != policy.ConditionsOf(policy.MemoryPressure) {
+			t.Errorf("below the floor: stopped %+v, conditions %q", p.Stop, p.Conditions)
+		}
+	})
+	t.Run("under way", func(t *testing.T) {
+		g, n := setup(t, softMemory+hardStall)
+		n.set(policy.MemoryAvailable, testGiB+1)
+		n.at(g, 0)
+		n.at(g, 10*time.Second)
+		n.obs[policy.MemoryStall] = stall
+		if p := n.at(g, 11*time.Second); p.Escalated != "" || n.stops[0].escalated != 0 {
+			t.Errorf("escalated %q", p.Escalated)
+		}
+	})
 }
 
 func TestPassNeverStopsProtected(t *testing.T) {

@@ -66,7 +66,8 @@ type Pressure struct {
 // is due that was not just seen.
 //
 // A condition is reported while one of its thresholds is met, grace period or
-// not, and until TransitionPeriod after it was last seen met.
+// not, and until TransitionPeriod after it was last seen met. A stall that only
+// warns is none: under a condition pods are refused and held down.
 func Evaluate(s State, ts []Threshold, set Settings, obs *Observations, now time.Duration) (State, Pressure) {
 	next := State{seen: s.seen}
 	var p Pressure
@@ -85,12 +86,14 @@ func Evaluate(s State, ts []Threshold, set Settings, obs *Observations, now time
 				m = m.metAt(now, set.SoftForgive)
 				wait := t.wait(m.since, now)
 				m.due = wait <= 0
+				warn := t.Signal.IsStall() && !belowFloor(obs, set.StallFloor)
 				p.Met = append(p.Met, Met{
 					Threshold: *t, Since: m.since, Due: m.due, Wait: max(wait, 0),
-					Available: o.Available, Target: target, Deficit: target - o.Available,
-					WarnOnly: t.Signal.IsStall() && !belowFloor(obs, set.StallFloor),
+					Available: o.Available, Target: target, Deficit: target - o.Available, WarnOnly: warn,
 				})
-				p.Conditions |= ConditionsOf(t.Signal.Condition())
+				if !warn {
+					p.Conditions |= ConditionsOf(t.Signal.Condition())
+				}
 			} else {
 				m = m.notMet(now)
 			}

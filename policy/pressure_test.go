@@ -136,8 +136,10 @@ func TestConditionsBySignal(t *testing.T) {
 	}
 	got := map[Condition][]string{}
 	for _, s := range Signals() {
-		w := watch{ts: []Threshold{{Signal: s, Value: Bytes(10)}}}
-		list := w.at(0, one(s, read(1, 100))).Conditions.List()
+		w := watch{ts: []Threshold{{Signal: s, Value: Bytes(10)}}, settings: Settings{StallFloor: Percent(20)}}
+		obs := one(MeminfoAvailable, read(1, 100))
+		obs[s] = read(1, 100)
+		list := w.at(0, obs).Conditions.List()
 		if len(list) != 1 {
 			t.Fatalf("%s raises %v", s, list)
 		}
@@ -253,6 +255,8 @@ func TestStall(t *testing.T) {
 				p := w.at(0, obs)
 				if want := v.want && s.IsStall(); len(p.Met) != 1 || !p.Met[0].Due || p.Met[0].WarnOnly != want {
 					t.Errorf("%s: %+v, want WarnOnly %v", s, p.Met, want)
+				} else if (p.Conditions == 0) != want {
+					t.Errorf("%s raises %q, and only warns: %v", s, p.Conditions, want)
 				}
 			}
 		})
