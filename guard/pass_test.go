@@ -643,6 +643,31 @@ func TestPassEnforces(t *testing.T) {
 	})
 }
 
+// Who was refused under one condition is no victim of the next one before others, and the
+// reclaim of a disk serves the stop that it was made for.
+func TestPassEnforcesForNoDisk(t *testing.T) {
+	g, n := newPassGuard(t, "admission.mode = 'stop'\neviction.hard.'nodefs.available' = '1Gi'\n"+
+		"eviction.soft.'memory.available' = '2Gi'\neviction.soft_grace_period.'memory.available' = '1m'\n")
+	n.set(policy.MemoryAvailable, testGiB+1)
+	n.at(g, 0)
+	late := testPod("late", 200<<20)
+	late.Created = time.Hour + time.Second
+	n.pods = append(n.pods, late)
+	g.reliefs[policy.NodeFSAvailable].ready = true
+	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Kind != kindAdmission || !g.reliefs[policy.NodeFSAvailable].ready {
+		t.Fatalf("%+v, the disk's reclaim is spent: %v", p.Stop, !g.reliefs[policy.NodeFSAvailable].ready)
+	}
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	n.at(g, 30*time.Second)
+	late.ID, late.Created = "late2", time.Hour+40*time.Second
+	n.pods = append(n.pods, late)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	if p := n.at(g, time.Minute); p.Stop == nil || p.Stop.Pod != "d/big" {
+		t.Errorf("a disk that another one fills: stopped %+v", p.Stop)
+	}
+}
+
 // The same input gives the same record.
 func TestPassIsDeterministic(t *testing.T) {
 	var first string

@@ -225,14 +225,14 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	if m.Kind == policy.Soft {
 		view.Grace = min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)
 	}
+	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
+	g.reliefs[m.Signal].spend()
 	g.launch(ctx, now, m, *pod, view, p)
 	return ""
 }
 
 // launch starts a stop job; in observe mode it only says so.
 func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod Pod, view StopView, p *Pass) {
-	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
-	g.reliefs[m.Signal].spend()
 	view.DryRun = g.cfg.Mode == ModeObserve
 	p.Stop = &view
 	if view.DryRun {

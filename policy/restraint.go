@@ -108,6 +108,17 @@ func (r *Restraint) CheckWorkload(workload string, now time.Duration) string {
 
 // Take counts a stop that begins now.
 func (r *Restraint) Take(kind Kind, signal Signal, workload string, now time.Duration) {
+	r.take(kind, now)
+	r.note(workload, stopped{Last: now, Condition: signal.Condition()})
+}
+
+// TakeBudget is Take for a stop that no signal asks for: no hold-down follows from it.
+func (r *Restraint) TakeBudget(kind Kind, workload string, now time.Duration) {
+	r.take(kind, now)
+	r.note(workload, stopped{Last: now, Over: true})
+}
+
+func (r *Restraint) take(kind Kind, now time.Duration) {
 	r.at(now)
 	bucket, f := r.bucket(kind)
 	r.recent = append(r.recent, recentStop{now, kind, f})
@@ -115,7 +126,6 @@ func (r *Restraint) Take(kind Kind, signal Signal, workload string, now time.Dur
 	if over := len(r.recent) - max(maxRecent, r.budget.PerHour); over > 0 {
 		r.recent = slices.Delete(r.recent, 0, over)
 	}
-	r.note(workload, stopped{Last: now, Condition: signal.Condition()})
 }
 
 // Remember counts a stop of a workload that no signal asked for towards its
@@ -139,7 +149,10 @@ func (r *Restraint) note(workload string, s stopped) {
 	if r.workloads == nil {
 		r.workloads = map[string]stopped{}
 	}
-	past := r.workloads[workload]
+	past, again := r.workloads[workload]
+	if s.Over && again {
+		s.Condition, s.Over = past.Condition, past.Over // no reason to end a hold-down either
+	}
 	s.Previous, s.Count = past.Last, min(past.Count+1, maxInARow)
 	r.workloads[workload] = s
 }

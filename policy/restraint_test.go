@@ -282,6 +282,34 @@ func TestHoldDown(t *testing.T) {
 	}
 }
 
+// A stop that no signal asked for counts towards the back-off, and neither begins a
+// hold-down nor ends one.
+func TestHoldDownIsOfSignals(t *testing.T) {
+	for name, stop := range map[string]func(r *Restraint, now time.Duration){
+		"with budget": func(r *Restraint, now time.Duration) { r.TakeBudget(Soft, "a", now) },
+		"without":     func(r *Restraint, now time.Duration) { r.Remember("a", now) },
+	} {
+		r := restrained()
+		stop(r, 0)
+		for _, s := range Signals() {
+			if r.HoldDown(s, "a", minute) {
+				t.Errorf("%s: held down for %s", name, s)
+			}
+		}
+		if !r.Returned("a", minute) || r.CheckWorkload("a", 1) != HeldBackoff {
+			t.Errorf("%s: the stop does not count", name)
+		}
+		if left := r.Status(0).Soft.Left; (left == 2) != (name == "without") {
+			t.Errorf("%s: %d soft stops left", name, left)
+		}
+		r.Take(Hard, NodeFSAvailable, "a", minute)
+		stop(r, 2*minute)
+		if !r.HoldDown(NodeFSAvailable, "a", 3*minute) {
+			t.Errorf("%s: the hold-down for another stop has ended", name)
+		}
+	}
+}
+
 func TestReturn(t *testing.T) {
 	r := restrained()
 	fresh := r.Status(0)
