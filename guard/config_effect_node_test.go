@@ -403,7 +403,7 @@ func nodeEffects() map[string]keyEffect {
 			in: func(t *testing.T) (a, b string) {
 				base := fmt.Sprintf("[node]\nproc = %q\nsys = %q\npod_log_dir = %q\nroot_dir = ", effectProc(t, 1<<30), effectSysV1(t), t.TempDir())
 				return fmt.Sprintf("%s%q", base, t.TempDir()),
-					fmt.Sprintf("%s%q", base, effectFiles(t, map[string]string{"pods/u/volumes/v/file": strings.Repeat("x", 10_000)}))
+					fmt.Sprintf("%s%q", base, effectFiles(t, map[string]string{"pods/u/volumes/kubernetes.io~empty-dir/v/file": strings.Repeat("x", 10_000)}))
 			},
 		},
 		"node.pod_log_dir": {

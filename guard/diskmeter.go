@@ -159,9 +159,17 @@ func (d *diskMeter) pod(ctx context.Context, p *Pod) diskUse {
 		u.inodes.Rootfs += inodes
 	}
 	u.bytes.Logs, u.inodes.Logs = walk(ctx, filepath.Join(d.logs, p.Namespace+"_"+p.Name+"_"+p.UID))
-	u.bytes.Volumes, u.inodes.Volumes = walk(ctx, filepath.Join(d.root, "pods", p.UID, "volumes"))
+	for _, plugin := range localVolumes {
+		bytes, inodes := walk(ctx, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
+		u.bytes.Volumes += bytes
+		u.inodes.Volumes += inodes
+	}
 	return u
 }
+
+// localVolumes are the plugins whose volumes a kubelet counts as a pod's own, by the name of
+// their directory. Persistent ones may be bound from the same device, and stay when their pod goes.
+var localVolumes = []string{"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"}
 
 func (d *diskMeter) layer(ctx context.Context, id string) (bytes, inodes int64, ok bool) {
 	src, err := d.source()

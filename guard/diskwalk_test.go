@@ -13,18 +13,21 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
+// writeKiB writes a file of that size, with the directories above it.
+func writeKiB(t *testing.T, path string, kib int) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, make([]byte, kib<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A tree counts what it takes, and neither what a link names nor what is elsewhere.
 func TestWalk(t *testing.T) {
 	outside := t.TempDir()
-	write := func(path string, kib int) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, make([]byte, kib<<10), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(path string, kib int) { t.Helper(); writeKiB(t, path, kib) }
 	write(filepath.Join(outside, "large"), 512)
 	root := filepath.Join(t.TempDir(), "volumes")
 	write(filepath.Join(root, "a"), 64)
@@ -51,6 +54,25 @@ func TestWalk(t *testing.T) {
 	cancel()
 	if _, inodes := walk(ended, root); inodes != 0 {
 		t.Errorf("%d inodes after the end", inodes)
+	}
+}
+
+// Of a pod's volumes those count that are its own: what is kept on a persistent one comes
+// back with no stop, on whatever device that is.
+func TestMeterCountsLocalVolumes(t *testing.T) {
+	m := &diskMeter{
+		source: func() (layerSource, error) { return nil, ErrNoRuntime },
+		root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return time.Hour },
+	}
+	volumes := filepath.Join(m.root, "pods/uid/volumes")
+	writeKiB(t, filepath.Join(volumes, "kubernetes.io~empty-dir/scratch/file"), 64)
+	writeKiB(t, filepath.Join(volumes, "kubernetes.io~configmap/settings/file"), 32)
+	writeKiB(t, filepath.Join(volumes, "kubernetes.io~local-volume/pv/file"), 512)
+	writeKiB(t, filepath.Join(volumes, "kubernetes.io~csi/pvc/mount/file"), 512)
+	m.measure(t.Context(), []Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid"}}})
+	u, _ := m.usage("p")
+	if u.inodes.Volumes != 6 || u.bytes.Volumes < 96<<10 || u.bytes.Volumes > 256<<10 {
+		t.Errorf("%d bytes in %d inodes, want 96 KiB and what 4 directories take in 6", u.bytes.Volumes, u.inodes.Volumes)
 	}
 }
 
