@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
 )
@@ -159,6 +160,8 @@ func (d *diskMeter) pod(ctx context.Context, p *Pod) diskUse {
 		u.inodes.Rootfs += inodes
 	}
 	u.bytes.Logs, u.inodes.Logs = walk(ctx, filepath.Join(d.logs, p.Namespace+"_"+p.Name+"_"+p.UID))
+	u.bytes.LogsApart = d.logsApart()
+	u.inodes.LogsApart = u.bytes.LogsApart
 	for _, plugin := range localVolumes {
 		bytes, inodes := walk(ctx, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
 		u.bytes.Volumes += bytes
@@ -170,6 +173,22 @@ func (d *diskMeter) pod(ctx context.Context, p *Pod) diskUse {
 // localVolumes are the plugins whose volumes a kubelet counts as a pod's own, by the name of
 // their directory. Persistent ones may be bound from the same device, and stay when their pod goes.
 var localVolumes = []string{"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"}
+
+// logsApart tells whether the pods' logs are on another device than nodefs.
+func (d *diskMeter) logsApart() bool {
+	node, err := cgroup.StatfsNearest(d.root)
+	if err != nil {
+		return false
+	}
+	logs, err := cgroup.StatfsNearest(d.logs)
+	return err == nil && apart(logs, node)
+}
+
+// apart tells whether two filesystems share no space. A subvolume of btrfs, which counts no
+// inodes, has a device of its own and the size of the whole.
+func apart(a, b cgroup.Space) bool {
+	return a.Device != b.Device && (a.Total != b.Total || a.Inodes > 0)
+}
 
 func (d *diskMeter) layer(ctx context.Context, id string) (bytes, inodes int64, ok bool) {
 	src, err := d.source()

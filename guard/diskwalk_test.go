@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -73,6 +74,38 @@ func TestMeterCountsLocalVolumes(t *testing.T) {
 	u, _ := m.usage("p")
 	if u.inodes.Volumes != 6 || u.bytes.Volumes < 96<<10 || u.bytes.Volumes > 256<<10 {
 		t.Errorf("%d bytes in %d inodes, want 96 KiB and what 4 directories take in 6", u.bytes.Volumes, u.inodes.Volumes)
+	}
+}
+
+// Logs on another device than nodefs are measured and told apart.
+func TestMeterTellsLogsApart(t *testing.T) {
+	for logs, want := range map[string]bool{t.TempDir(): false, "/proc": true} {
+		m := &diskMeter{
+			source: func() (layerSource, error) { return nil, ErrNoRuntime },
+			root:   filepath.Join(t.TempDir(), "not made yet"), logs: logs, now: func() time.Duration { return time.Hour },
+		}
+		m.measure(t.Context(), []Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid"}}})
+		if u, _ := m.usage("p"); u.bytes.LogsApart != want || u.inodes.LogsApart != want {
+			t.Errorf("logs in %s: %+v", logs, u)
+		}
+	}
+}
+
+func TestApart(t *testing.T) {
+	ext4, btrfs := cgroup.Space{Device: 1, Total: 100, Inodes: 10}, cgroup.Space{Device: 1, Total: 100}
+	for _, c := range []struct {
+		name string
+		a, b cgroup.Space
+		want bool
+	}{
+		{"the same", ext4, ext4, false},
+		{"of one size", ext4, cgroup.Space{Device: 2, Total: 100, Inodes: 10}, true},
+		{"a subvolume", btrfs, cgroup.Space{Device: 2, Total: 100}, false},
+		{"another of its kind", btrfs, cgroup.Space{Device: 2, Total: 101}, true},
+	} {
+		if got := apart(c.a, c.b); got != c.want || apart(c.b, c.a) != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }
 

@@ -151,5 +151,5 @@ func quantity(n int64) *TraceQuantity {
 }
 
 func traceDisk(u policy.DiskUsage) *TraceDisk {
-	return &TraceDisk{TraceQuantity(u.Rootfs), TraceQuantity(u.Logs), TraceQuantity(u.Volumes)}
+	return &TraceDisk{TraceQuantity(u.Rootfs), TraceQuantity(u.Logs), TraceQuantity(u.Volumes), u.LogsApart}
 }

@@ -636,6 +636,8 @@ func TestPassEnforces(t *testing.T) {
 		g, n := newPassGuard(t, "[[limit]]\nname = \"*\"\nephemeral_storage = \"2Gi\"\n"+softAndHard)
 		for i := range n.pods {
 			n.pods[i].StorageLimit = 2 * testGiB
+			d := &n.pods[i].Disk // a limit counts logs wherever they are
+			d.Rootfs, d.Logs, d.LogsApart = 0, d.Rootfs, true
 		}
 		if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" || p.Stop.Kind != kindLimit {
 			t.Errorf("stopped %+v, want d/big", p.Stop)

@@ -139,7 +139,7 @@ func (d *TraceDisk) usage() policy.DiskUsage {
 	if d == nil {
 		return policy.DiskUsage{}
 	}
-	return policy.DiskUsage{Rootfs: int64(d.Rootfs), Logs: int64(d.Logs), Volumes: int64(d.Volumes), Known: true}
+	return policy.DiskUsage{Rootfs: int64(d.Rootfs), Logs: int64(d.Logs), Volumes: int64(d.Volumes), Known: true, LogsApart: d.LogsApart}
 }
 
 // Inventory gives the trace's pods, judged by the configuration's rules as the

@@ -61,6 +61,8 @@ type TraceDisk struct {
 	Rootfs  TraceQuantity `json:"rootfs"`
 	Logs    TraceQuantity `json:"logs"`
 	Volumes TraceQuantity `json:"volumes"`
+	// LogsApart: the logs are on a device of their own.
+	LogsApart bool `json:"logs_apart,omitempty"`
 }
 
 // TraceImage is one image; old, re-pullable, not pinned and not in use unless it

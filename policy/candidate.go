@@ -15,8 +15,10 @@ func Known(v int64) Amount { return Amount{Value: v, Known: true} }
 type DiskUsage struct {
 	Rootfs  int64 // the containers' writable layers
 	Logs    int64
-	Volumes int64 // host paths and emptyDirs on disk
+	Volumes int64 // local ones, as emptyDirs on disk
 	Known   bool
+	// LogsApart: the logs are on a device of their own, which no signal is about.
+	LogsApart bool
 }
 
 // Candidate is a pod that runs, as far as ranking needs to know it.
@@ -76,6 +78,9 @@ func (c *Candidate) request(s Signal) int64 {
 func (u DiskUsage) on(s Signal, l Layout) Amount {
 	image := s == ImageFSAvailable || s == ImageFSInodesFree
 	node := s == NodeFSAvailable || s == NodeFSInodesFree
+	if u.LogsApart {
+		u.Logs = 0
+	}
 	var used int64
 	switch {
 	case l == DedicatedImageFS && node:

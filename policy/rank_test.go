@@ -12,7 +12,7 @@ import (
 
 func TestVectorsH(t *testing.T) {
 	disk := func(rootfs, logs, volumes int64) DiskUsage {
-		return DiskUsage{rootfs * mi, logs * mi, volumes * mi, true}
+		return DiskUsage{Rootfs: rootfs * mi, Logs: logs * mi, Volumes: volumes * mi, Known: true}
 	}
 	pod := func(id string, request, usage int64) Candidate {
 		return Candidate{ID: id, MemoryRequest: request * mi, Memory: Known(usage * mi)}
@@ -119,11 +119,15 @@ func TestRankFinishesBySize(t *testing.T) {
 
 // TestStatSets is what counts as usage, by layout: rootfs 1, logs 2, volumes 4.
 func TestStatSets(t *testing.T) {
-	u := DiskUsage{1, 2, 4, true}
-	want := map[Layout][3]int64{ // nodefs, imagefs, containerfs
-		SingleFS: {7, 7, 7}, DedicatedImageFS: {6, 1, 1}, SplitFS: {7, 0, 7},
-	}
-	for layout, amounts := range want {
+	for _, v := range []struct {
+		layout  Layout
+		apart   bool     // the logs
+		amounts [3]int64 // nodefs, imagefs, containerfs
+	}{
+		{SingleFS, false, [3]int64{7, 7, 7}}, {DedicatedImageFS, false, [3]int64{6, 1, 1}}, {SplitFS, false, [3]int64{7, 0, 7}},
+		{SingleFS, true, [3]int64{5, 5, 5}}, {DedicatedImageFS, true, [3]int64{4, 1, 1}}, {SplitFS, true, [3]int64{5, 0, 5}},
+	} {
+		u := DiskUsage{Rootfs: 1, Logs: 2, Volumes: 4, Known: true, LogsApart: v.apart}
 		for i, signals := range [][2]Signal{
 			{NodeFSAvailable, NodeFSInodesFree}, {ImageFSAvailable, ImageFSInodesFree}, {ContainerFSAvailable, ContainerFSInodesFree},
 		} {
@@ -134,9 +138,9 @@ func TestStatSets(t *testing.T) {
 				} else {
 					c.Inodes = u
 				}
-				r := Rank([]Candidate{c}, s, layout, nil, 0)[0]
-				if r.Usage != amounts[i] || !r.Known || (r.Request == 3) != (j == 0) {
-					t.Errorf("%s, %s: usage %d of request %d, want %d", layout, s, r.Usage, r.Request, amounts[i])
+				r := Rank([]Candidate{c}, s, v.layout, nil, 0)[0]
+				if r.Usage != v.amounts[i] || !r.Known || (r.Request == 3) != (j == 0) {
+					t.Errorf("%s, %s, logs apart %v: usage %d of request %d, want %d", v.layout, s, v.apart, r.Usage, r.Request, v.amounts[i])
 				}
 			}
 		}
@@ -193,7 +197,7 @@ func TestRankHostile(t *testing.T) {
 			t.Errorf("place %d is %s, want %s", i, r.ID, want)
 		}
 	}
-	disk := DiskUsage{math.MaxInt64, math.MaxInt64, math.MinInt64, true}
+	disk := DiskUsage{Rootfs: math.MaxInt64, Logs: math.MaxInt64, Volumes: math.MinInt64, Known: true}
 	if r := Rank([]Candidate{{ID: "x", Disk: disk}}, NodeFSAvailable, SingleFS, nil, 1)[0]; r.Usage < 0 {
 		t.Errorf("%+v", r)
 	}
@@ -205,7 +209,9 @@ func TestRankHostile(t *testing.T) {
 // randomPods has many ties and few large numbers.
 func randomPods(r *rand.Rand, n int) []Candidate {
 	amount := func() Amount { return Amount{r.Int64N(4), r.IntN(5) > 0} }
-	usage := func() DiskUsage { return DiskUsage{r.Int64N(3), r.Int64N(2), r.Int64N(2), r.IntN(5) > 0} }
+	usage := func() DiskUsage {
+		return DiskUsage{Rootfs: r.Int64N(3), Logs: r.Int64N(2), Volumes: r.Int64N(2), Known: r.IntN(5) > 0, LogsApart: r.IntN(5) > 3}
+	}
 	cs := make([]Candidate, n)
 	for i := range cs {
 		cs[i] = Candidate{
