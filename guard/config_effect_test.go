@@ -176,9 +176,9 @@ func seeProtection(_ *testing.T, cfg Config) string {
 		resolve:   func(path string) string { return path },
 		memoryMin: func(string) (int64, bool) { return 0, false },
 	}
-	pod := cfg.derivePod(cri.Sandbox{
+	pod := cfg.derivePod(listed{Sandbox: cri.Sandbox{
 		Namespace: "ops", Name: "a", Annotations: map[string]string{annotationProtect: "true"},
-	}, nil, &facts, 0)
+	}}, &facts)
 	return pod.Protection
 }
 

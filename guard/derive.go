@@ -28,12 +28,13 @@ type nodeFacts struct {
 // derivePod puts together what the CRI and the cgroup tree tell of a pod. The
 // CRI carries neither class nor request nor priority: each comes from the best
 // of several sources, and rank says which.
-func (c *Config) derivePod(s cri.Sandbox, ctrs []cri.ContainerDetail, n *nodeFacts, created time.Duration) Pod {
+func (c *Config) derivePod(s listed, n *nodeFacts) Pod {
+	ctrs := s.containers
 	p := Pod{
 		Candidate: policy.Candidate{
 			ID: s.ID, Namespace: s.Namespace, Name: s.Name, UID: s.UID,
 			Workload: policy.Workload(s.Namespace, s.Name, s.Labels),
-			Created:  created,
+			Created:  s.created,
 		},
 		Labels: s.Labels, Annotations: s.Annotations, Attempt: s.Attempt, Grace: defaultPodGrace,
 	}

@@ -18,12 +18,20 @@ type podSource interface {
 	ContainerDetail(ctx context.Context, id string) (cri.ContainerDetail, error)
 }
 
+// listed is what is known of a sandbox: what a pod is judged by.
+type listed struct {
+	cri.Sandbox
+	created    time.Duration         // since boot
+	containers []cri.ContainerDetail // that run or are about to
+	ended      []string              // images of those that have ended
+}
+
 // lister keeps the inventory warm: a slow re-list, a faster one near a threshold,
 // one at once when something hints at a change. What does not change over a
 // container's life is asked for once.
 type lister struct {
 	source  func(context.Context) (podSource, error)
-	build   func(cri.Sandbox, []cri.ContainerDetail, time.Duration) Pod
+	build   func(listed) Pod
 	refresh func(context.Context) // brings what build needs up to date, before each listing
 	publish func(Inventory)
 	now     func() time.Duration
@@ -31,8 +39,10 @@ type lister struct {
 
 	turn    chan struct{} // holds one element while a listing goes on
 	details map[string]cri.ContainerDetail
-	created map[string]time.Duration
 	current atomic.Pointer[Inventory]
+
+	mu   sync.Mutex        // held while pods are judged and become current
+	last map[string]listed // by ID; changed by a listing alone
 }
 
 // detailsAtOnce bounds the calls that a first listing makes at a time.
@@ -57,55 +67,79 @@ func (l *lister) List(ctx context.Context) Inventory {
 	case <-ctx.Done():
 		return l.Current()
 	}
-	inv, err := l.list(ctx)
-	if err != nil {
-		inv = l.Current()
-		inv.Err = err
-	}
-	l.current.Store(&inv)
+	at, sandboxes, err := l.list(ctx)
+	inv := l.judge(at, sandboxes, err)
 	l.publish(inv)
 	return inv
 }
 
-func (l *lister) list(ctx context.Context) (Inventory, error) {
+// judge makes what was listed current, or the error with which nothing was.
+func (l *lister) judge(at time.Duration, sandboxes []listed, err error) Inventory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	inv := Inventory{At: at}
+	if err != nil {
+		inv = l.Current()
+		inv.Err = err
+	} else {
+		l.last = make(map[string]listed, len(sandboxes))
+	}
+	for _, s := range sandboxes {
+		l.last[s.ID] = s
+		inv.Pods = append(inv.Pods, l.build(s))
+	}
+	l.current.Store(&inv)
+	return inv
+}
+
+// Rejudge judges the pods anew as they were listed last, when what they are judged by has
+// changed. A listing that is under way judges its own.
+func (l *lister) Rejudge() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	inv := l.Current()
+	pods := make([]Pod, len(inv.Pods))
+	for i := range inv.Pods {
+		pods[i] = l.build(l.last[inv.Pods[i].ID])
+	}
+	inv.Pods = pods
+	l.current.Store(&inv)
+}
+
+// list asks the runtime for the sandboxes that are ready or hold something alive.
+func (l *lister) list(ctx context.Context) (at time.Duration, ready []listed, err error) {
 	src, err := l.source(ctx)
 	if err != nil {
-		return Inventory{}, err
+		return 0, nil, err
 	}
-	at := l.now()
+	at = l.now()
 	sandboxes, err := src.Sandboxes(ctx)
 	if err != nil {
-		return Inventory{}, err
+		return 0, nil, err
 	}
 	containers, err := src.Containers(ctx)
 	if err != nil {
-		return Inventory{}, err
+		return 0, nil, err
 	}
 	l.refresh(ctx)
 	alive, ended := l.alive(ctx, src, containers), endedImages(containers)
-	inv := Inventory{At: at}
-	created := make(map[string]time.Duration, len(sandboxes))
 	for i := range sandboxes {
 		s := &sandboxes[i]
 		ctrs := alive[s.ID]
 		if !s.Ready && len(ctrs) == 0 {
 			continue
 		}
-		created[s.ID] = l.age(s)
-		p := l.build(*s, ctrs, created[s.ID])
-		p.EndedImages = ended[s.ID]
-		inv.Pods = append(inv.Pods, p)
+		ready = append(ready, listed{Sandbox: *s, created: l.age(s), containers: ctrs, ended: ended[s.ID]})
 	}
-	l.created = created
-	return inv, nil
+	return at, ready, nil
 }
 
 // age places a sandbox's creation on the boot clock, once: a wall clock that
 // jumps later does not make pods older or younger. A creation in the future is
 // taken for now.
 func (l *lister) age(s *cri.Sandbox) time.Duration {
-	if at, ok := l.created[s.ID]; ok {
-		return at
+	if last, ok := l.last[s.ID]; ok {
+		return last.created
 	}
 	if s.CreatedAt.IsZero() {
 		return l.now()

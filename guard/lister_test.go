@@ -23,10 +23,8 @@ func newTestLister(t *testing.T, s *critest.Server, layout cgroup.Layout) *liste
 	cfg := DefaultConfig()
 	facts := &nodeFacts{capacity: 16 << 30, resolve: layout.Resolve, memoryMin: func(string) (int64, bool) { return 0, false }}
 	return &lister{
-		source: func(context.Context) (podSource, error) { return client, nil },
-		build: func(s cri.Sandbox, ctrs []cri.ContainerDetail, created time.Duration) Pod {
-			return cfg.derivePod(s, ctrs, facts, created)
-		},
+		source:  func(context.Context) (podSource, error) { return client, nil },
+		build:   func(s listed) Pod { return cfg.derivePod(s, facts) },
 		refresh: func(context.Context) {}, publish: func(Inventory) {}, turn: make(chan struct{}, 1),
 		now: func() time.Duration { return time.Hour }, clock: time.Now,
 	}
@@ -68,13 +66,13 @@ func TestListerKeepsTheInventoryWarm(t *testing.T) {
 func TestListerAgesInBootTime(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	boot := time.Hour
-	l := &lister{now: func() time.Duration { return boot }, clock: func() time.Time { return now }, created: map[string]time.Duration{}}
+	l := &lister{now: func() time.Duration { return boot }, clock: func() time.Time { return now }, last: map[string]listed{}}
 	sandbox := &cri.Sandbox{ID: "a", CreatedAt: now.Add(-10 * time.Minute)}
 	at := l.age(sandbox)
 	if at != 50*time.Minute {
 		t.Fatalf("created at %s since boot, want 50m", at)
 	}
-	l.created["a"] = at
+	l.last["a"] = listed{created: at}
 	now, boot = now.AddDate(-10, 0, 0), 2*time.Hour
 	if got := l.age(sandbox); got != at {
 		t.Errorf("after the clock was set back: %s, want %s", got, at)
@@ -128,7 +126,7 @@ func TestDerivePod(t *testing.T) {
 			}
 			ctr := cri.ContainerDetail{CgroupsPath: tc.path, Resources: tc.res, Container: cri.Container{ID: "c1", State: cri.Running}}
 			s := cri.Sandbox{ID: "s", Namespace: "default", Name: "p", UID: uid, Ready: true, Annotations: tc.annotations}
-			p := cfg.derivePod(s, []cri.ContainerDetail{ctr}, facts, 0)
+			p := cfg.derivePod(listed{Sandbox: s, containers: []cri.ContainerDetail{ctr}}, facts)
 			if p.QoS != tc.qos || p.Protection != tc.protection || (p.Cgroup != "") != tc.own {
 				t.Errorf("class %s, protection %q, cgroup %q", p.QoS, p.Protection, p.Cgroup)
 			}

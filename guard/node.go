@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
-	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -135,6 +134,7 @@ func (n *node) setConfig(cfg Config) {
 	n.cfg = cfg
 	n.mu.Unlock()
 	n.kernel.window.Store(int64(cfg.Eviction.StallWindow))
+	n.lister.Rejudge() // a pod that is protected now must not wait for the next listing
 }
 
 func (n *node) interval() time.Duration { return n.config().Eviction.Interval }
@@ -201,11 +201,13 @@ func (n *node) refresh(ctx context.Context) {
 }
 
 // build judges one pod.
-func (n *node) build(s cri.Sandbox, ctrs []cri.ContainerDetail, created time.Duration) Pod {
+func (n *node) build(s listed) Pod {
 	n.mu.Lock()
 	cfg, facts := n.cfg, n.facts
 	n.mu.Unlock()
-	return cfg.derivePod(s, ctrs, &facts, created)
+	p := cfg.derivePod(s, &facts)
+	p.EndedImages = s.ended
+	return p
 }
 
 // status fills in what the node knows.

@@ -211,6 +211,30 @@ func TestReloadTellsWhatWaits(t *testing.T) {
 	}
 }
 
+// What rules say of a pod is in force with the configuration, not from the next listing on.
+func TestReloadJudgesPodsAnew(t *testing.T) {
+	s, _ := newOperated(t, "")
+	rules := goodConfig(t, "[[protect]]\nname = 'a'\n[[priority]]\nname = 'a'\nvalue = 7\n[[limit]]\nname = 'a'\nephemeral_storage = '1Gi'\n")
+	for _, rules := range []Config{rules, DefaultConfig()} {
+		cfg := s.opt.Config
+		cfg.Protects, cfg.Priorities, cfg.Limits = rules.Protects, rules.Priorities, rules.Limits
+		before := s.node.Inventory(t.Context(), false)
+		s.reload(cfg, nil)
+		inv := s.node.Inventory(t.Context(), false)
+		if inv.Err != nil || inv.At != before.At || len(inv.Pods) != len(before.Pods) {
+			t.Fatalf("%d pods listed at %s, %v; were %d at %s", len(inv.Pods), inv.At, inv.Err, len(before.Pods), before.At)
+		}
+		for _, p := range inv.Pods {
+			if p.Namespace != "d" {
+				continue
+			}
+			if ruled := len(rules.Protects) > 0; (p.Protection != "") != ruled || (p.Priority == 7) != ruled || (p.StorageLimit > 0) != ruled {
+				t.Errorf("with %d rules: protection %q, priority %d, limit %d", len(rules.Protects), p.Protection, p.Priority, p.StorageLimit)
+			}
+		}
+	}
+}
+
 // A load that takes for ever keeps the loop from nothing.
 func TestReloadThatHangs(t *testing.T) {
 	r := newReloading(t)
