@@ -176,9 +176,10 @@ func seeProtection(_ *testing.T, cfg Config) string {
 		resolve:   func(path string) string { return path },
 		memoryMin: func(string) (int64, bool) { return 0, false },
 	}
-	pod := cfg.derivePod(listed{Sandbox: cri.Sandbox{
-		Namespace: "ops", Name: "a", Annotations: map[string]string{annotationProtect: "true"},
-	}}, &facts)
+	pod := cfg.derivePod(listed{
+		Sandbox:    cri.Sandbox{Namespace: "ops", Name: "a", Annotations: map[string]string{annotationProtect: "true"}},
+		classified: []cri.ContainerDetail{{CgroupsPath: "/c"}},
+	}, &facts)
 	return pod.Protection
 }
 

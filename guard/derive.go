@@ -45,22 +45,23 @@ func (c *Config) derivePod(s listed, n *nodeFacts) Pod {
 		}
 	}
 	parent := ""
-	for i := range p.Containers {
-		if cg := p.Containers[i].Cgroup; cg != "" {
-			parent = path.Dir(cg)
+	for i := range s.classified {
+		if cg := s.classified[i].CgroupsPath; cg != "" {
+			parent = path.Dir(n.resolve(cg))
 			break
 		}
 	}
-	if ownCgroup(parent, s.UID) {
+	// Where nothing runs the cgroup is left open: what starts in it is found as a stranger.
+	if len(p.Containers) > 0 && ownCgroup(parent, s.UID) {
 		p.Cgroup = parent
 	}
 	p.QoS = policy.QoSFromCgroupParent(parent)
 	f := podFacts{
 		Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations,
-		Static: isStatic(s.Annotations), Self: p.holds(n.self),
+		Static: isStatic(s.Annotations), Self: p.holds(n.self), Unclassified: len(s.classified) == 0,
 	}
-	p.QoS, f.Priority, f.PrioritySource = classify(p.QoS, ctrs)
-	c.request(&p, ctrs, n)
+	p.QoS, f.Priority, f.PrioritySource = classify(p.QoS, s.classified)
+	c.request(&p, s.classified, n)
 	c.judge(&p, f)
 	if c.Annotations.trusts(s.Namespace) {
 		if g, err := time.ParseDuration(s.Annotations[annotationGrace]); err == nil && g >= 0 {
@@ -68,6 +69,11 @@ func (c *Config) derivePod(s listed, n *nodeFacts) Pod {
 		}
 	}
 	return p
+}
+
+// classifies tells whether enough is known of a container for the class of its pod.
+func classifies(d cri.ContainerDetail) bool {
+	return d.CgroupsPath != "" || d.Resources.OOMScoreAdj.Known
 }
 
 func container(d *cri.ContainerDetail, n *nodeFacts) PodContainer {

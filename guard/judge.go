@@ -24,6 +24,7 @@ type podFacts struct {
 	Static          bool
 	Protected       bool   // marked in a trace
 	Self            bool   // criguard runs in it
+	Unclassified    bool   // whether it is critical is not known yet
 	Priority        *int64 // from a trace, or implied by the kernel's view of the pod
 	PrioritySource  string
 }
@@ -99,15 +100,19 @@ func (c *Config) protection(f podFacts, priority int64, trusted bool) string {
 	if trusted && f.Annotations[annotationProtect] == "true" {
 		return protectedAnnotation
 	}
+	if f.Unclassified {
+		return protectedUnclassified
+	}
 	return ""
 }
 
 // Sources and reasons that a trace tells apart from what rules decide.
 const (
-	sourceAnnotation    = "annotation"
-	sourceOOMScore      = "oom_score_adj"
-	protectedAnnotation = "annotation"
-	protectedSelf       = "criguard's own pod"
+	sourceAnnotation      = "annotation"
+	sourceOOMScore        = "oom_score_adj"
+	protectedAnnotation   = "annotation"
+	protectedSelf         = "criguard's own pod"
+	protectedUnclassified = "class not known yet"
 )
 
 // splitName splits "namespace/name"; a bare name is in namespace default.

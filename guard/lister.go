@@ -24,6 +24,9 @@ type listed struct {
 	created    time.Duration         // since boot
 	containers []cri.ContainerDetail // that run or are about to
 	ended      []string              // images of those that have ended
+	// classified are the containers that the pod's class is known by: these, or, while nothing
+	// is known of any, those that were there before. None = it is not known.
+	classified []cri.ContainerDetail
 }
 
 // lister keeps the inventory warm: a slow re-list, a faster one near a threshold,
@@ -129,7 +132,13 @@ func (l *lister) list(ctx context.Context) (at time.Duration, ready []listed, er
 		if !s.Ready && len(ctrs) == 0 {
 			continue
 		}
-		ready = append(ready, listed{Sandbox: *s, created: l.age(s), containers: ctrs, ended: ended[s.ID]})
+		pod := listed{
+			Sandbox: *s, created: l.age(s), containers: ctrs, ended: ended[s.ID], classified: l.last[s.ID].classified,
+		}
+		if slices.ContainsFunc(ctrs, classifies) {
+			pod.classified = ctrs
+		}
+		ready = append(ready, pod)
 	}
 	return at, ready, nil
 }

@@ -82,6 +82,43 @@ func TestListerAgesInBootTime(t *testing.T) {
 	}
 }
 
+// Whether a pod is critical is known by its containers: until one is known it is left alone,
+// and it stays what it was while none runs.
+func TestListerKnowsTheClass(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		adj  int64
+		want string // protection, once the class is known
+	}{{"critical", adjGuaranteed, "critical priority"}, {"ordinary", adjBestEffort, ""}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := critest.New(t, critest.Containerd2)
+			pod := s.AddPod(critest.PodSpec{})
+			l := newTestLister(t, s, cgroup.Layout{})
+			look := func(when, want string) {
+				t.Helper()
+				pods := l.List(t.Context()).Pods
+				if len(pods) != 1 || pods[0].Protection != want || pods[0].Critical != (want == "critical priority") {
+					t.Fatalf("%s: %+v, want protection %q", when, pods, want)
+				}
+			}
+			look("without a container", protectedUnclassified)
+			release := s.Inject(critest.Fault{Method: "ContainerStatus", Err: errors.New("runtime is busy")})
+			main := s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: c.adj})
+			look("while its container tells nothing", protectedUnclassified)
+			release()
+			look("once it does", c.want)
+			s.Exit(main.ID, 1)
+			look("between two attempts", c.want)
+			if got := l.Current().Pods[0]; got.QoS != policy.BestEffort || got.Cgroup != "" {
+				t.Errorf("between two attempts: class %s, cgroup %q", got.QoS, got.Cgroup)
+			}
+			defer s.Inject(critest.Fault{Method: "ContainerStatus", Err: errors.New("runtime is busy")})()
+			s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: c.adj, Attempt: 1})
+			look("while its next container tells nothing", c.want)
+		})
+	}
+}
+
 func number(v int64) cri.Number { return cri.Number{Value: v, Known: true} }
 
 // Class, request and priority come from the best source there is, which is named.
@@ -126,7 +163,8 @@ func TestDerivePod(t *testing.T) {
 			}
 			ctr := cri.ContainerDetail{CgroupsPath: tc.path, Resources: tc.res, Container: cri.Container{ID: "c1", State: cri.Running}}
 			s := cri.Sandbox{ID: "s", Namespace: "default", Name: "p", UID: uid, Ready: true, Annotations: tc.annotations}
-			p := cfg.derivePod(listed{Sandbox: s, containers: []cri.ContainerDetail{ctr}}, facts)
+			ctrs := []cri.ContainerDetail{ctr}
+			p := cfg.derivePod(listed{Sandbox: s, containers: ctrs, classified: ctrs}, facts)
 			if p.QoS != tc.qos || p.Protection != tc.protection || (p.Cgroup != "") != tc.own {
 				t.Errorf("class %s, protection %q, cgroup %q", p.QoS, p.Protection, p.Cgroup)
 			}
