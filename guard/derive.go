@@ -8,6 +8,7 @@ import (
 
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // Annotations of the kubelet on a pod's sandbox.
@@ -55,6 +56,12 @@ func (c *Config) derivePod(s listed, n *nodeFacts) Pod {
 	if len(p.Containers) > 0 && ownCgroup(parent, s.UID) {
 		p.Cgroup = parent
 	}
+	for i := range p.Containers {
+		// Nothing bounds where a runtime says that it is: it is not to be charged for others.
+		if c := &p.Containers[i]; p.Cgroup == "" && !reclaim.BearsID(c.Cgroup, c.ID) {
+			c.Cgroup = ""
+		}
+	}
 	p.QoS = policy.QoSFromCgroupParent(parent)
 	f := podFacts{
 		Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations,
@@ -71,9 +78,10 @@ func (c *Config) derivePod(s listed, n *nodeFacts) Pod {
 	return p
 }
 
-// classifies tells whether enough is known of a container for the class of its pod.
+// classifies tells whether a container's details are known, by which its pod is classed. Of
+// one that runs, a runtime that tells nothing else tells since when.
 func classifies(d cri.ContainerDetail) bool {
-	return d.CgroupsPath != "" || d.Resources.OOMScoreAdj.Known
+	return d.CgroupsPath != "" || d.Resources.OOMScoreAdj.Known || !d.StartedAt.IsZero()
 }
 
 func container(d *cri.ContainerDetail, n *nodeFacts) PodContainer {

@@ -119,6 +119,36 @@ func TestListerKnowsTheClass(t *testing.T) {
 	}
 }
 
+// A runtime that says that a container is in a cgroup of many does not make its pod one that
+// uses what all of them use.
+func TestDerivePodOfMany(t *testing.T) {
+	cfg, facts := DefaultConfig(), &nodeFacts{resolve: cgroup.Layout{}.Resolve, memoryMin: func(string) (int64, bool) { return 0, false }}
+	for at, want := range map[string]string{"/kubepods": "", "/user.slice/other": "", "/": "", "/k8s.io/c1": "/k8s.io/c1"} {
+		ctrs := []cri.ContainerDetail{{CgroupsPath: at, Container: cri.Container{ID: "c1", State: cri.Running}}}
+		p := cfg.derivePod(listed{Sandbox: cri.Sandbox{ID: "s", UID: "uid", Ready: true}, containers: ctrs, classified: ctrs}, facts)
+		if got := p.Containers[0].Cgroup; got != want {
+			t.Errorf("told %s: taken for %q, want %q", at, got, want)
+		}
+	}
+}
+
+// A pod is not protected for ever where a runtime tells nothing that it could be classed by.
+func TestClassifies(t *testing.T) {
+	for name, tt := range map[string]struct {
+		detail cri.ContainerDetail
+		want   bool
+	}{
+		"details that could not be had": {cri.ContainerDetail{Container: cri.Container{ID: "c", State: cri.Running}}, false},
+		"a start":                       {cri.ContainerDetail{StartedAt: time.Unix(1, 0)}, true},
+		"a cgroup":                      {cri.ContainerDetail{CgroupsPath: "/kubepods/podx/c"}, true},
+		"an oom_score_adj":              {cri.ContainerDetail{Resources: cri.Resources{OOMScoreAdj: number(1000)}}, true},
+	} {
+		if got := classifies(tt.detail); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func number(v int64) cri.Number { return cri.Number{Value: v, Known: true} }
 
 // Class, request and priority come from the best source there is, which is named.
@@ -167,6 +197,9 @@ func TestDerivePod(t *testing.T) {
 			p := cfg.derivePod(listed{Sandbox: s, containers: ctrs, classified: ctrs}, facts)
 			if p.QoS != tc.qos || p.Protection != tc.protection || (p.Cgroup != "") != tc.own {
 				t.Errorf("class %s, protection %q, cgroup %q", p.QoS, p.Protection, p.Cgroup)
+			}
+			if p.Containers[0].Cgroup == "" {
+				t.Error("its container's cgroup is not known")
 			}
 			if tc.protection != "critical priority" && (p.MemoryRequest != tc.request || p.RequestSource != tc.source) {
 				t.Errorf("request %d from %q, want %d from %q", p.MemoryRequest, p.RequestSource, tc.request, tc.source)

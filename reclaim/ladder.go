@@ -62,7 +62,7 @@ func (s *Stop) findLeaves() []*leaf {
 			continue
 		}
 		dots := slices.Contains(strings.Split(s.req.Containers[i].Cgroup, "/"), "..")
-		leafOnly := !dots && l.path != "/" && (pod == "" && named(l.path, l.id) || pod != "" && strings.HasPrefix(l.path, strings.TrimSuffix(pod, "/")+"/"))
+		leafOnly := !dots && l.path != "/" && (pod == "" && BearsID(l.path, l.id) || pod != "" && strings.HasPrefix(l.path, strings.TrimSuffix(pod, "/")+"/"))
 		for j, other := range s.req.Containers {
 			o := cleanCgroup(other.Cgroup)
 			leafOnly = leafOnly && (i == j || o != l.path && !strings.HasPrefix(o, l.path+"/"))
@@ -76,9 +76,9 @@ func (s *Stop) findLeaves() []*leaf {
 	return leaves
 }
 
-// named tells whether a cgroup bears a container's ID, as runtimes name them: ID,
+// BearsID tells whether a cgroup is named by a container's ID, as runtimes name them: ID,
 // runtime-ID, and with the systemd driver runtime-ID.scope.
-func named(rel, id string) bool {
+func BearsID(rel, id string) bool {
 	name := strings.TrimSuffix(path.Base(rel), ".scope")
 	return id != "" && (name == id || strings.HasSuffix(name, "-"+id))
 }
