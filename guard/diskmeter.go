@@ -69,10 +69,11 @@ func (d *diskMeter) measure(ctx context.Context, pods []Pod) {
 	var wg sync.WaitGroup
 	places := make(chan struct{}, diskAtOnce)
 	measured := make([]diskUse, len(pods))
+	logsApart := d.logsApart()
 	for i := range pods {
 		places <- struct{}{}
 		wg.Go(func() {
-			measured[i] = d.pod(ctx, &pods[i])
+			measured[i] = d.pod(ctx, &pods[i], logsApart)
 			<-places
 		})
 	}
@@ -143,7 +144,7 @@ func (d *diskMeter) awaitSample(ctx context.Context, id string, since time.Time)
 	}
 }
 
-func (d *diskMeter) pod(ctx context.Context, p *Pod) diskUse {
+func (d *diskMeter) pod(ctx context.Context, p *Pod, logsApart bool) diskUse {
 	now := d.now()
 	u := diskUse{at: now, asked: now}
 	for i := range p.Containers {
@@ -159,9 +160,8 @@ func (d *diskMeter) pod(ctx context.Context, p *Pod) diskUse {
 		u.bytes.Rootfs += bytes
 		u.inodes.Rootfs += inodes
 	}
+	u.bytes.LogsApart, u.inodes.LogsApart = logsApart, logsApart
 	u.bytes.Logs, u.inodes.Logs = walk(ctx, filepath.Join(d.logs, p.Namespace+"_"+p.Name+"_"+p.UID))
-	u.bytes.LogsApart = d.logsApart()
-	u.inodes.LogsApart = u.bytes.LogsApart
 	for _, plugin := range localVolumes {
 		bytes, inodes := walk(ctx, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
 		u.bytes.Volumes += bytes

@@ -246,10 +246,10 @@ func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *P
 	if now < g.inherited {
 		return HeldInFlight
 	}
-	if !m.Due && m.WarnOnly {
-		return HeldGrace
-	}
 	if !m.Due {
+		if m.WarnOnly {
+			return HeldGrace
+		}
 		if held := g.stopReturned(ctx, now, m, p); held != "" {
 			return held
 		}

@@ -115,7 +115,7 @@ func (r *Restraint) Take(kind Kind, signal Signal, workload string, now time.Dur
 // TakeBudget is Take for a stop that no signal asks for: no hold-down follows from it.
 func (r *Restraint) TakeBudget(kind Kind, workload string, now time.Duration) {
 	r.take(kind, now)
-	r.note(workload, stopped{Last: now, Over: true})
+	r.Remember(workload, now)
 }
 
 func (r *Restraint) take(kind Kind, now time.Duration) {
