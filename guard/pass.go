@@ -68,8 +68,8 @@ type Guard struct {
 	flights []*flight
 	skip    map[string]time.Duration // sandboxes whose stop killed nothing: until when they are passed over
 	// inherited is until when a stop that an earlier run of the service began may
-	// still show its effect.
-	inherited time.Duration
+	// still show its effect, by signal.
+	inherited [policy.SignalCount]time.Duration
 	// observed is the sandbox that observe mode said it would stop, by signal,
 	// since that was last clear.
 	observed [policy.SignalCount]string
@@ -99,7 +99,9 @@ func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *
 	}
 	g.SetConfig(cfg)
 	if last, ok := restraint.LastStop(); ok {
-		g.inherited = last + policy.ReliefWait
+		for s := range policy.SignalCount {
+			g.inherited[s] = last + policy.ReliefWait(s)
+		}
 	}
 	return g
 }
@@ -243,7 +245,7 @@ func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *P
 		}
 		return HeldInFlight
 	}
-	if now < g.inherited {
+	if now < g.inherited[m.Signal] {
 		return HeldInFlight
 	}
 	if !m.Due {

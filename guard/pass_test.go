@@ -245,15 +245,14 @@ func TestPassWaitsForRelief(t *testing.T) {
 	}
 }
 
-// What a stopped pod left on a disk is waited for while it is being removed, by all that
-// is about disks and by nothing else.
+// What a stopped pod left on a disk is waited for, by all that is about disks and by
+// nothing else.
 func TestPassWaitsForRemoval(t *testing.T) {
 	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
 	n.set(policy.NodeFSAvailable, 0)
 	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" {
 		t.Fatalf("full disk: %+v", p.Stop)
 	}
-	n.stops[0].outcome.Pending = true
 	n.end(n.stops[0])
 	n.at(g, time.Second)
 	n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: 99, Capacity: 1000, Status: policy.OK}
@@ -276,11 +275,39 @@ func TestPassGivesRemovalUp(t *testing.T) {
 	g, n := newPassGuard(t, "[eviction.hard]\n\"nodefs.available\" = \"1Gi\"\n")
 	n.set(policy.NodeFSAvailable, 0)
 	n.at(g, 0)
-	n.stops[0].outcome.Pending = true
 	n.end(n.stops[0])
 	n.at(g, time.Second)
-	if p := n.at(g, time.Second+pendingFor); len(p.Settled) != 1 || p.Settled[0].Result.Moved {
+	if p := n.at(g, time.Second+policy.ReliefWait(policy.NodeFSAvailable)); len(p.Settled) != 1 || p.Settled[0].Result.Moved {
 		t.Errorf("settled %+v", p.Settled)
+	}
+}
+
+// A pod that filled a disk had taken more than was measured of it. While its files are
+// being deleted nobody else goes, though all that was expected is back, nor for another
+// signal of the same disk; and what was measured before it was stopped serves no other stop.
+func TestPassWaitsForAllFilesOfADisk(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"10Gi\"\n\"imagefs.available\" = \"5Gi\"\n")
+	both := func(available int64) {
+		n.set(policy.NodeFSAvailable, available)
+		n.set(policy.ImageFSAvailable, available)
+	}
+	both(0)
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" {
+		t.Fatalf("full disk: %+v", p.Stop)
+	}
+	reclaims := len(n.reclaimed)
+	n.end(n.stops[0])
+	for i := range 9 { // 1 GiB every 2 s, of which 4 GiB were known
+		both(int64(i+1) * testGiB)
+		if p := n.at(g, time.Duration(1+2*i)*time.Second); p.Stop != nil || p.Held != HeldInFlight || len(p.Settled) > 0 {
+			t.Fatalf("%d GiB back: %+v, held by %q, settled %+v", i+1, p.Stop, p.Held, p.Settled)
+		}
+	}
+	if p := n.at(g, 22*time.Second); len(p.Settled) != 1 || p.Stop == nil || p.Stop.Pod != "d/small" {
+		t.Errorf("5 s after the last of it: %+v, settled %+v", p.Stop, p.Settled)
+	}
+	if len(n.reclaimed) == reclaims {
+		t.Error("the second stop came of what was measured before the first")
 	}
 }
 

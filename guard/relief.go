@@ -32,7 +32,7 @@ type relief struct {
 	ready   bool // the result has not served a stop yet, and the signal is met since
 	told    bool // that reclaiming removes nothing, or would remove something, since the signal was clear
 	ended   time.Duration
-	stale   bool // a disk was clear while the job ran: what it measures tells nothing of who fills it later
+	stale   bool // a disk was clear, or a pod stopped for it, while the job ran: what it measures tells nothing of who fills it later
 	again   int  // how many times in a row the job was repeated for pods that it had not measured
 }
 
@@ -43,8 +43,21 @@ const remeasureAtMost = 3
 // spend ends what the last job is good for: it has served a stop, or none is needed.
 func (r *relief) spend() { r.ready, r.again = false, 0 }
 
+// spendReliefs ends what the reclaims for all that counts the same as a signal are good for,
+// of those under way as well: a stop has been begun, and the next is a matter of what is
+// found after it.
+func (g *Guard) spendReliefs(signal policy.Signal) {
+	layout := g.kernel.Layout()
+	for s := range policy.SignalCount {
+		if layout.Shares(signal, s) {
+			g.reliefs[s].spend()
+			g.reliefs[s].stale = s.IsDisk()
+		}
+	}
+}
+
 // relieve starts the signal's reclaim, unless one runs or has just run. It reports
-// true once there is nothing more to wait for.
+// true once there is nothing more to wait for, and what was found serves a stop.
 func (g *Guard) relieve(ctx context.Context, now time.Duration, m policy.Met, p *Pass) bool {
 	r := &g.reliefs[m.Signal]
 	if r.job == nil {
@@ -55,7 +68,7 @@ func (g *Guard) relieve(ctx context.Context, now time.Duration, m policy.Met, p 
 		r.job, r.started, r.stale = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), now, false
 	}
 	g.harvest(now, m.Signal, p)
-	return r.job == nil
+	return r.ready
 }
 
 // remeasure repeats a disk signal's reclaim, and with it the measuring of pods. It reports

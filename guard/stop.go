@@ -44,12 +44,7 @@ type StopOutcome struct {
 	Result   StopResult
 	Nothing  bool // it killed nothing: the sandbox was gone, or could not be reached
 	Returned bool // what the sandbox used is known to be back
-	Pending  bool // what it left on the disk is still being removed
 }
-
-// pendingFor bounds how long the runtime's removal of what a pod left on a pressed disk is
-// waited for, in place of [policy.ReliefWait]: it may have to delete gigabytes.
-const pendingFor = 30 * time.Second
 
 // ineffective is how long a sandbox is passed over whose stop killed nothing.
 const ineffective = time.Minute
@@ -66,6 +61,8 @@ type flight struct {
 	job       StopJob
 	escalated bool
 	ended     time.Duration // when the job was seen done; 0 = not yet
+	highest   int64         // what was available at most since the stop began
+	rose      time.Duration // when that was seen first
 }
 
 // judged reports whether a signal asked for the stop, and says whether it helped.
@@ -226,7 +223,7 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 		view.Grace = min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)
 	}
 	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
-	g.reliefs[m.Signal].spend()
+	g.spendReliefs(m.Signal)
 	g.launch(ctx, now, m, *pod, view, p)
 	return ""
 }
@@ -238,7 +235,7 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 	if view.DryRun {
 		return
 	}
-	f := &flight{view: view, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now}
+	f := &flight{view: view, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now, highest: view.Available}
 	g.fly(ctx, f, pod, StopOrder{
 		EscalateDirect: g.cfg.Eviction.DirectKill == DirectKillHardMemory && m.Signal.Resource() == policy.ResourceMemory,
 		Discard:        f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
@@ -290,12 +287,25 @@ func (g *Guard) conclude() Pass {
 	p := Pass{At: g.kernel.Now(), Wake: "end", Conditions: g.pressure.Conditions}
 	g.kernel.Observe(&g.obs)
 	for _, f := range g.flights {
-		f.ended = p.At - policy.ReliefWait
+		f.ended = p.At - policy.ReliefWait(f.met.Signal)
 	}
 	g.settle(p.At, &p)
 	g.seq++
 	p.ID = g.seq
 	return p
+}
+
+// effect is what is seen now of a stop that has ended.
+func (g *Guard) effect(f *flight, o policy.Observation, now time.Duration) policy.Effect {
+	if o.Available > f.highest {
+		f.highest, f.rose = o.Available, now
+	}
+	layout := g.kernel.Layout()
+	pressed := slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool { return layout.Shares(f.met.Signal, m.Signal) })
+	return policy.Effect{
+		Signal: f.met.Signal, Before: f.before, Available: o.Available, Expected: f.view.Expected,
+		Waited: now - f.ended, Rising: now - f.rose, Pressed: pressed,
+	}
 }
 
 func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
@@ -314,9 +324,7 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	case out.Nothing:
 		g.restraint.Return(f.kind, f.met.Signal, f.workload, f.started)
 		g.skip[f.view.Sandbox] = now + ineffective
-	case out.Pending && now-f.ended < pendingFor && !policy.BytesBack(f.before, o.Available, f.view.Expected):
-		return StopView{}, false
-	case !out.Returned && !policy.Settled(f.before, o.Available, f.view.Expected, now-f.ended):
+	case !out.Returned && !g.effect(f, o, now).Settled():
 		return StopView{}, false
 	}
 	view := f.view

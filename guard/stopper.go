@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/cri"
@@ -38,15 +37,12 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	stop := reclaim.NewStops(runtimeStops{s.node.conn}, s.node.kernel).Stop(s.ctx, req)
 	s.stopped(o.Pod)
 	job := &stopJob{stop: stop}
-	job.pending.Store(o.Discard)
 	s.running.Go(func() {
 		<-stop.Done()
 		s.node.wake("stop")
 		<-stop.Finished()
 		if o.Discard {
 			s.discard(o.Pod)
-			job.pending.Store(false)
-			s.node.wake("stop")
 		}
 	})
 	return job
@@ -91,8 +87,7 @@ func (s *stopper) discarded(ctx context.Context, id string) bool {
 
 // stopJob is a stop under way.
 type stopJob struct {
-	stop    *reclaim.Stop
-	pending atomic.Bool // dead containers are still to be discarded
+	stop *reclaim.Stop
 }
 
 func (j *stopJob) Done() <-chan struct{} { return j.stop.Done() }
@@ -100,7 +95,7 @@ func (j *stopJob) Escalate()             { j.stop.Escalate() }
 
 func (j *stopJob) Outcome() StopOutcome {
 	r := j.stop.Report()
-	out := StopOutcome{Nothing: r.Nothing, Pending: j.pending.Load(), Result: StopResult{
+	out := StopOutcome{Nothing: r.Nothing, Result: StopResult{
 		Emptied: r.Emptied, EmptiedIn: r.EmptiedAfter, Confirmed: r.Confirmed, Method: string(r.Method),
 	}}
 	for _, err := range r.Errors {

@@ -2,9 +2,22 @@ package policy
 
 import "time"
 
-// ReliefWait bounds how long the effect of a stop is waited for before another
-// victim may be chosen.
-const ReliefWait = 5 * time.Second
+// How long the effect of a stop is waited for at most.
+const (
+	reliefWait     = 5 * time.Second
+	diskReliefWait = 30 * time.Second
+)
+
+// ReliefWait bounds how long the effect of a stop for a signal is waited for before
+// another victim may be chosen. What a pod wrote to a disk comes back long after its
+// processes have ended: the runtime has to be asked for it, may delete gigabytes, and
+// containerd says that a container is removed before it begins to delete its files.
+func ReliefWait(s Signal) time.Duration {
+	if s.IsDisk() {
+		return diskReliefWait
+	}
+	return reliefWait
+}
 
 // Relieved reports whether a signal has come back to its threshold plus the
 // minimum reclaim. After reclaiming, this alone decides whether a stop is still
@@ -20,10 +33,28 @@ func BytesBack(before, available, expected int64) bool {
 	return expected <= 0 || available-before >= expected-expected/5
 }
 
-// Settled reports whether a stop that ended waited ago has shown its effect, or
-// has had the time to: its bytes are back, or ReliefWait is over.
-func Settled(before, available, expected int64, waited time.Duration) bool {
-	return waited >= ReliefWait || BytesBack(before, available, expected)
+// Effect is what is seen of a stop that has ended.
+type Effect struct {
+	Signal                      Signal
+	Before, Available, Expected int64         // as the stop began, now, and what it should free
+	Waited                      time.Duration // since the stop ended
+	Rising                      time.Duration // since Available rose above all that it was since the stop began
+	Pressed                     bool          // the signal, or one that counts the same, is still met
+}
+
+// Settled reports whether a stop has shown its effect, or has had the time to: its bytes
+// are back, or ReliefWait is over. A pod that fills a disk goes on while it is measured,
+// so that it may have taken more than it should free: while a pressed disk is still
+// becoming emptier, no effect is final.
+func (e Effect) Settled() bool {
+	switch {
+	case e.Waited >= ReliefWait(e.Signal):
+		return true
+	case e.Signal.IsDisk() && e.Pressed && e.Rising < reliefWait:
+		return false
+	default:
+		return BytesBack(e.Before, e.Available, e.Expected)
+	}
 }
 
 // Moved reports whether a stop did something for the signal, which is what the

@@ -59,7 +59,9 @@ func runtimes() []Scenario {
 	}
 }
 
-// settledRuntime waits until criguard has a runtime.
+// settledRuntime waits until the runtime runs again and criguard has it. Until criguard
+// has asked it once more, its status is that of before.
 func (n *Node) settledRuntime() {
+	n.Until("containerd to be active", func() bool { return n.Shell("systemctl is-active containerd || true") == "active" })
 	n.Until("the runtime to be found", func() bool { s, err := n.guard.Status(n.context()); return err == nil && s.Runtime.Up })
 }
