@@ -143,7 +143,9 @@ func (g *Guard) Pass(ctx context.Context, wake string) Pass {
 		g.seq++
 		p.ID = g.seq
 		p.observe(&g.obs, g.pressure)
-		g.adopt(&p)
+		if p.Stop != nil && !p.Stop.DryRun {
+			p.Stop.Pass = p.ID
+		}
 	}
 	p.Took = g.kernel.Now() - now
 	return p

@@ -51,7 +51,7 @@ const ineffective = time.Minute
 
 // flight is a stop whose effect is not known yet.
 type flight struct {
-	view      StopView
+	view      *StopView // the pass's own
 	kind      policy.Kind
 	met       policy.Met
 	workload  string
@@ -217,7 +217,7 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	}
 	view := StopView{
 		Pod: pod.FullName(), UID: pod.UID, Sandbox: pod.ID, Signal: m.Signal.String(), Kind: m.Kind.String(),
-		Reason: reason(m, v, now), Available: g.obs[m.Signal].Available, Expected: v.Frees,
+		Available: g.obs[m.Signal].Available, Expected: v.Frees,
 	}
 	if m.Kind == policy.Soft {
 		view.Grace = min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)
@@ -225,6 +225,7 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
 	g.spendReliefs(m.Signal)
 	g.launch(ctx, now, m, *pod, view, p)
+	p.Stop.Reason = reason(m, v, now) // words can wait until the kill is done
 	return ""
 }
 
@@ -235,7 +236,7 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 	if view.DryRun {
 		return
 	}
-	f := &flight{view: view, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now, highest: view.Available}
+	f := &flight{view: p.Stop, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now, highest: view.Available}
 	g.fly(ctx, f, pod, StopOrder{
 		EscalateDirect: g.cfg.Eviction.DirectKill == DirectKillHardMemory && m.Signal.Resource() == policy.ResourceMemory,
 		Discard:        f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
@@ -250,15 +251,6 @@ func (g *Guard) fly(ctx context.Context, f *flight, pod Pod, o StopOrder) {
 	f.launched = g.kernel.Now()
 	f.job = g.stopper.Stop(ctx, o)
 	g.flights = append(g.flights, f)
-}
-
-// adopt tells the flights begun in this pass by which record they are known.
-func (g *Guard) adopt(p *Pass) {
-	if p.Stop == nil || p.Stop.DryRun {
-		return
-	}
-	p.Stop.Pass = p.ID
-	g.flights[len(g.flights)-1].view.Pass = p.ID
 }
 
 // settle looks at the stops in flight. One has settled when its cgroups are
@@ -327,7 +319,7 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	case !out.Returned && !g.effect(f, o, now).Settled():
 		return StopView{}, false
 	}
-	view := f.view
+	view := *f.view
 	res := out.Result
 	res.Available, res.SettledIn = o.Available, now-f.started
 	res.Moved = policy.Moved(f.met, f.before, o)

@@ -16,13 +16,18 @@ import (
 // Try is what one hog did to the node under one guard.
 type Try struct {
 	Relief      time.Duration // from MemAvailable below a tenth to above a third of MemTotal
-	Gap         time.Duration // longest time between two runs of a program, one of which is due every 100 ms, until aftermath after the relief
+	Gap         time.Duration // longest time between two runs of a program, one of which is due every 100 ms, until the hog's pod is removed
 	KernelKills int           // processes that the kernel killed
 	Wrong       []string      // pods and daemons, other than the hog, that did not live
 }
 
+func (t Try) String() string {
+	return fmt.Sprintf("relief %s, gap %s, %d killed by the kernel, %d wrong %v", t.Relief.Round(time.Millisecond), t.Gap.Round(time.Millisecond),
+		t.KernelKills, len(t.Wrong), t.Wrong)
+}
+
 const (
-	aftermath       = 2 * time.Second // for which a guard, the kernel and the runtime are busy with what was ended
+	aftermath       = 2 * time.Second // from the relief to the removal of the hog's pod: as long as guard, kernel and runtime are busy with what was ended
 	criguardVersion = "criguard version | head -1 | cut -d' ' -f2"
 	asInstalled     = "criguard-default" // acts at the kubelet's line; the other where earlyoom does: at a tenth of MemAvailable
 	unbudgeted      = "[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n"
@@ -58,10 +63,10 @@ func Rivals() []Scenario {
 				}
 				n.Shell(r.start)
 				n.Sayf("%s", n.Shell(r.version))
+				n.Sayf("untimed: %s", n.try(0))
 				for i := range n.order.Tries {
-					try := n.try(i)
-					n.tell(Event{Kind: Said, Text: fmt.Sprintf("try %d: relief %s, gap %s, %d killed by the kernel, %d wrong %v", i+1,
-						try.Relief.Round(time.Millisecond), try.Gap.Round(time.Millisecond), try.KernelKills, len(try.Wrong), try.Wrong), Try: &try})
+					try := n.try(i + 1)
+					n.tell(Event{Kind: Said, Text: fmt.Sprintf("try %d: %s", i+1, try), Try: &try})
 				}
 			},
 		})
@@ -82,8 +87,6 @@ func (n *Node) try(i int) Try {
 	beat.Go(func() { try.Gap = heartbeat(stop) })
 	try.Relief = n.relief(hog)
 	time.Sleep(aftermath)
-	close(stop)
-	beat.Wait()
 	try.KernelKills = kernelKills() - kills
 	now := n.daemons()
 	for _, d := range daemons {
@@ -96,7 +99,9 @@ func (n *Node) try(i int) Try {
 			try.Wrong = append(try.Wrong, p.ID())
 		}
 	}
-	n.remove(hog)
+	n.remove(hog) // whoever manages the pods does so sooner or later, with whichever guard
+	close(stop)
+	beat.Wait()
 	n.revive()
 	return try
 }
@@ -107,8 +112,9 @@ func (n *Node) relief(hog *Pod) time.Duration {
 	if err != nil {
 		n.Fatalf("%v", err)
 	}
-	var short time.Time
-	for begin := time.Now(); time.Since(begin) < 3*time.Minute; time.Sleep(5 * time.Millisecond) {
+	const every = 5 * time.Millisecond
+	var short, looked time.Time
+	for begin := time.Now(); time.Since(begin) < 3*time.Minute; time.Sleep(every) {
 		m, err := cgroup.ReadMemInfo(layout)
 		switch {
 		case err != nil:
@@ -117,8 +123,10 @@ func (n *Node) relief(hog *Pod) time.Duration {
 			short = time.Now()
 		case !short.IsZero() && m.Available > m.Total/3:
 			return time.Since(short)
-		case short.IsZero() && len(n.processes(hog.Containers[0].Cgroup)) == 0:
-			return 0
+		case short.IsZero() && time.Since(looked) > 20*every:
+			if looked = time.Now(); len(n.processes(hog.Containers[0].Cgroup)) == 0 {
+				return 0
+			}
 		}
 	}
 	n.Fatalf("the hog was not ended within 3 minutes")
