@@ -78,6 +78,9 @@ func (d *diskMeter) measure(ctx context.Context, pods []Pod) {
 		})
 	}
 	wg.Wait()
+	if ctx.Err() != nil {
+		return // who was not asked in earnest is not known
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.last == nil {

@@ -89,6 +89,7 @@ func (g *Guard) enforceOn(ctx context.Context, now time.Duration, pod Pod, view 
 		return
 	}
 	view.Pod, view.UID, view.Sandbox = pod.FullName(), pod.UID, pod.ID
+	view.Available = g.obs[m.Signal].Available
 	g.restraint.TakeBudget(m.Kind, pod.Workload, now)
 	g.launch(ctx, now, m, pod, view, p)
 	p.Held, p.HeldBy = "", ""

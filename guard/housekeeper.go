@@ -93,14 +93,15 @@ func (h *housekeeper) setConfig(cfg Config) {
 }
 
 // setPaused ends every removal that is under way and begins no other, or lets them
-// begin again.
+// begin again. One that is under way goes on when nothing changes.
 func (h *housekeeper) setPaused(paused bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.stopActs != nil {
+	switch {
+	case paused && h.acts != nil:
 		h.stopActs()
-	}
-	if h.acts, h.stopActs = nil, nil; !paused {
+		h.acts, h.stopActs = nil, nil
+	case !paused && h.acts == nil:
 		h.acts, h.stopActs = context.WithCancel(context.Background())
 	}
 }

@@ -132,6 +132,10 @@ func TestHousekeeperPause(t *testing.T) {
 	if !ok || acting.Err() != nil {
 		t.Fatal("it may act")
 	}
+	k.setPaused(false) // as with any command that is none for a pause
+	if acting.Err() != nil {
+		t.Error("what is under way was ended without a pause")
+	}
 	k.setPaused(true)
 	<-acting.Done()
 	end()

@@ -88,6 +88,10 @@ type derivedFrom struct {
 	valid       bool
 }
 
+// inheritedDisk is for how much longer a stop for a disk counts that an earlier run of the
+// service began: what the pod left may have to wait for the next collection of dead containers.
+const inheritedDisk = containersEvery
+
 // New returns a guard that has observed nothing yet. The restraint may carry
 // the budget of an earlier run of the service.
 func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *policy.Restraint) *Guard {
@@ -101,6 +105,9 @@ func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *
 	if last, ok := restraint.LastStop(); ok {
 		for s := range policy.SignalCount {
 			g.inherited[s] = last + policy.ReliefWait(s)
+			if s.IsDisk() {
+				g.inherited[s] += inheritedDisk
+			}
 		}
 	}
 	return g
@@ -271,6 +278,9 @@ func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *P
 	if g.relieved(m) {
 		g.reliefs[m.Signal].ready = false
 		return ""
+	}
+	if m.Signal.IsDisk() && g.obs[m.Signal].At < g.reliefs[m.Signal].ended {
+		return HeldReclaiming // the disk is slow: what was read is of before the reclaim ended
 	}
 	if m.WarnOnly {
 		return HeldStallFloor

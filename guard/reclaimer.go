@@ -81,8 +81,9 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 	plan, started := r.plan(cfg, steps, m, pods), time.Now()
 	go func() {
 		defer func() { close(j.done); r.node.wake("reclaim") }()
-		ctx, end, ok := r.keeper.acting(ctx)
+		acting, end, ok := r.keeper.acting(ctx)
 		defer end()
+		ctx := acting
 		if !disk {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, reliefAtMost)
@@ -93,10 +94,12 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 		}
 		if disk {
 			if room, err := plan.Target(ctx); err == nil && room.Met() {
-				return // nobody will be stopped
+				j.relief.Inconclusive = true // nobody will be stopped
+				return
 			}
 			r.measure(ctx, started)
 		}
+		j.relief.Inconclusive = !ok || acting.Err() != nil
 	}()
 	return j
 }

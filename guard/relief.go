@@ -19,9 +19,12 @@ type ReliefJob interface {
 // Relief is what a reclaim job did. For a disk signal the job has also measured
 // afresh what each pod uses of the disks.
 type Relief struct {
-	Steps   []string // the steps that ran
-	Reports []reclaim.Report
-	Freed   int64 // bytes, by statfs
+	// Inconclusive: no stop may rest on it. It was cut short, or for a disk signal has not
+	// measured the pods.
+	Inconclusive bool
+	Steps        []string // the steps that ran
+	Reports      []reclaim.Report
+	Freed        int64 // bytes, by statfs
 }
 
 // relief is the reclaim of one signal: at most one runs, its result serves one
@@ -43,13 +46,12 @@ const remeasureAtMost = 3
 // spend ends what the last job is good for: it has served a stop, or none is needed.
 func (r *relief) spend() { r.ready, r.again = false, 0 }
 
-// spendReliefs ends what the reclaims for all that counts the same as a signal are good for,
-// of those under way as well: a stop has been begun, and the next is a matter of what is
-// found after it.
+// spendReliefs ends what the reclaims for a signal are good for, and for a disk's those for
+// all disks, of those under way as well: a stop has been begun, what the pod took of any
+// disk comes back, and the next is a matter of what is found after it.
 func (g *Guard) spendReliefs(signal policy.Signal) {
-	layout := g.kernel.Layout()
 	for s := range policy.SignalCount {
-		if layout.Shares(signal, s) {
+		if s == signal || s.IsDisk() && signal.IsDisk() {
 			g.reliefs[s].spend()
 			g.reliefs[s].stale = s.IsDisk()
 		}
@@ -99,7 +101,7 @@ func (g *Guard) harvest(now time.Duration, s policy.Signal, p *Pass) {
 	done := r.job.Relief()
 	// What relieved the signal serves no stop: by the next one, others may use it up.
 	met := slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool { return m.Signal == s })
-	r.job, r.ready, r.ended = nil, met && !r.stale, now
+	r.job, r.ready, r.ended = nil, met && !r.stale && !done.Inconclusive, now
 	v := ReclaimView{Signal: s, Steps: done.Steps, Freed: done.Freed, Took: now - r.started, Reports: done.Reports}
 	if len(v.Steps) > 0 && (v.acted() || !r.told) {
 		p.Reclaimed = append(p.Reclaimed, v)

@@ -94,6 +94,9 @@ func (n *traceNode) Now() time.Duration { return n.now }
 // the trace says they are after it.
 func (n *traceNode) Observe(obs *policy.Observations) {
 	*obs = n.obs
+	for s := range obs {
+		obs[s].At = n.now
+	}
 	for s := range n.reclaim {
 		if o, ok := n.after[s]; ok {
 			obs[s] = o.over(obs[s])

@@ -60,9 +60,9 @@ type flight struct {
 	launched  time.Duration // when the job was started, after ranking
 	job       StopJob
 	escalated bool
-	ended     time.Duration // when the job was seen done; 0 = not yet
-	highest   int64         // what was available at most since the stop began
-	rose      time.Duration // when that was seen first
+	ended     time.Duration            // when the job was seen done; 0 = not yet
+	rises     [policy.SignalCount]rise // since ended
+	unawaited bool                     // the service ends: its effect is not waited for
 }
 
 // judged reports whether a signal asked for the stop, and says whether it helped.
@@ -86,14 +86,17 @@ func (f *flight) escalate() bool {
 }
 
 // blocking returns the stop in flight that m has to wait for: any one, but that a soft
-// stop never delays a hard one of another resource, one for a disk never a hard one of
-// memory or PIDs, which do not wait for files to be deleted, and a drain delays nothing.
+// stop never delays a hard one of another resource, unless what it left is being deleted from
+// the same disk; one for a disk never a hard one of memory or PIDs, which do not wait for
+// files to be deleted; and a drain delays nothing.
 func (g *Guard) blocking(m policy.Met) *flight {
+	layout := g.kernel.Layout()
 	for _, f := range g.flights {
 		if f.view.Kind == kindDrain {
 			continue // nobody waits for what no pressure asked for
 		}
-		slow := f.kind == policy.Soft && f.met.Signal.Resource() != m.Signal.Resource() ||
+		deleting := f.ended != 0 && layout.SameDevice(f.met.Signal, m.Signal)
+		slow := f.kind == policy.Soft && f.met.Signal.Resource() != m.Signal.Resource() && !deleting ||
 			f.met.Signal.IsDisk() && !m.Signal.IsDisk()
 		if slow && m.Kind == policy.Hard {
 			continue
@@ -138,6 +141,8 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 		return held
 	}
 	switch {
+	case m.Signal.IsDisk() && !victim.Known && g.runtime.Inventory(ctx, false).Err != nil:
+		return HeldUnlisted // who fills the disk is not known, and nobody would delete what a stopped pod left
 	case stranger <= victim.Usage:
 	case !m.Signal.IsDisk():
 		return HeldUnlisted
@@ -236,7 +241,7 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 	if view.DryRun {
 		return
 	}
-	f := &flight{view: p.Stop, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now, highest: view.Available}
+	f := &flight{view: p.Stop, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now}
 	g.fly(ctx, f, pod, StopOrder{
 		EscalateDirect: g.cfg.Eviction.DirectKill == DirectKillHardMemory && m.Signal.Resource() == policy.ResourceMemory,
 		Discard:        f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
@@ -279,25 +284,12 @@ func (g *Guard) conclude() Pass {
 	p := Pass{At: g.kernel.Now(), Wake: "end", Conditions: g.pressure.Conditions}
 	g.kernel.Observe(&g.obs)
 	for _, f := range g.flights {
-		f.ended = p.At - policy.ReliefWait(f.met.Signal)
+		f.unawaited = true
 	}
 	g.settle(p.At, &p)
 	g.seq++
 	p.ID = g.seq
 	return p
-}
-
-// effect is what is seen now of a stop that has ended.
-func (g *Guard) effect(f *flight, o policy.Observation, now time.Duration) policy.Effect {
-	if o.Available > f.highest {
-		f.highest, f.rose = o.Available, now
-	}
-	layout := g.kernel.Layout()
-	pressed := slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool { return layout.Shares(f.met.Signal, m.Signal) })
-	return policy.Effect{
-		Signal: f.met.Signal, Before: f.before, Available: o.Available, Expected: f.view.Expected,
-		Waited: now - f.ended, Rising: now - f.rose, Pressed: pressed,
-	}
 }
 
 func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
@@ -307,16 +299,16 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 		return StopView{}, false
 	}
 	if f.ended == 0 {
-		f.ended = now
+		g.end(f, now)
 	}
 	out := f.job.Outcome()
 	o := g.obs[f.met.Signal]
 	switch {
-	case f.view.Kind == kindDrain: // no signal asked for it: there is no effect to wait for
+	case f.unawaited, !f.judged() && f.view.Expected <= 0: // there is no effect to wait for
 	case out.Nothing:
 		g.restraint.Return(f.kind, f.met.Signal, f.workload, f.started)
 		g.skip[f.view.Sandbox] = now + ineffective
-	case !out.Returned && !g.effect(f, o, now).Settled():
+	case !out.Returned && !g.effect(f, now).Settled():
 		return StopView{}, false
 	}
 	view := *f.view
@@ -327,7 +319,7 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 		res.DeadIn = f.launched - f.met.Since + res.EmptiedIn
 	}
 	view.Result = &res
-	if !out.Nothing && f.judged() {
+	if !out.Nothing && f.judged() && (res.Moved || !f.unawaited) {
 		g.judgeStop(f.met.Signal, res.Moved)
 	}
 	return view, true

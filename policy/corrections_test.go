@@ -249,7 +249,7 @@ func TestCorrection8TheNextStopWaitsForTheBytes(t *testing.T) {
 		{"5 s", 100, 50, 1000, 5 * time.Second, true},
 		{"nothing expected", 100, 50, 0, 0, true},
 	} {
-		e := Effect{Signal: MemoryAvailable, Before: v.before, Available: v.available, Expected: v.expected, Waited: v.waited, Pressed: true}
+		e := Effect{Signal: MemoryAvailable, Before: v.before, Available: v.available, Expected: v.expected, Waited: v.waited}
 		if got := e.Settled(); got != v.want {
 			t.Errorf("%s: settled = %v, want %v", v.name, got, v.want)
 		}
@@ -260,19 +260,25 @@ func TestCorrection8TheNextStopWaitsForTheBytes(t *testing.T) {
 func TestDiskIsWaitedFor(t *testing.T) {
 	const back = 900
 	for _, v := range []struct {
-		name           string
-		available      int64
-		waited, rising time.Duration
-		pressed, want  bool
+		name                string
+		available, expected int64
+		waited, rising      time.Duration
+		pressed, want       bool
 	}{
-		{"nothing yet", 100, 29 * time.Second, 29 * time.Second, true, false},
-		{"30 s", 100, 30 * time.Second, 30 * time.Second, true, true},
-		{"80 %, and nothing is missing", back, 0, 0, false, true},
-		{"80 %, and more comes", back, 6 * time.Second, 5*time.Second - 1, true, false},
-		{"80 %, and no more comes", back, 6 * time.Second, 5 * time.Second, true, true},
-		{"more comes for 30 s", back, 30 * time.Second, 0, true, true},
+		{"nothing yet", 100, 1000, 29 * time.Second, 29 * time.Second, true, false},
+		{"30 s", 100, 1000, 30 * time.Second, 30 * time.Second, true, true},
+		{"80 %, and nothing is missing", back, 1000, 0, 0, false, true},
+		{"80 %, and more comes", back, 1000, 6 * time.Second, 5*time.Second - 1, true, false},
+		{"80 %, and no more comes", back, 1000, 6 * time.Second, 5 * time.Second, true, true},
+		{"more comes after 30 s", back, 1000, time.Minute, 0, true, false},
+		{"more comes after ten minutes", back, 1000, 10 * time.Minute, 0, true, true},
+		{"what it used was not known", 100, 0, 29 * time.Second, 29 * time.Second, true, false},
+		{"what it used was not known, and nothing is missing", 100, 0, 0, 0, false, true},
 	} {
-		e := Effect{Signal: ImageFSInodesFree, Before: 100, Available: v.available, Expected: 1000, Waited: v.waited, Rising: v.rising, Pressed: v.pressed}
+		e := Effect{
+			Signal: ImageFSInodesFree, Before: 100, Available: v.available, Expected: v.expected,
+			Waited: v.waited, Rising: v.rising, Pressed: v.pressed,
+		}
 		if got := e.Settled(); got != v.want {
 			t.Errorf("%s: settled = %v, want %v", v.name, got, v.want)
 		}

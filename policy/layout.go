@@ -30,7 +30,12 @@ func (l *Layout) UnmarshalText(text []byte) (err error) {
 // Shares reports whether two signals count the same: they are one, or about the same
 // resource of the same device.
 func (l Layout) Shares(a, b Signal) bool {
-	return a == b || a.IsDisk() && a.Resource() == b.Resource() && l.beside(a) == l.beside(b)
+	return a == b || a.Resource() == b.Resource() && l.SameDevice(a, b)
+}
+
+// SameDevice reports whether two signals are about one device, its bytes or its inodes.
+func (l Layout) SameDevice(a, b Signal) bool {
+	return a.IsDisk() && b.IsDisk() && l.beside(a) == l.beside(b)
 }
 
 // beside tells whether a disk signal is about another device than that of nodefs.

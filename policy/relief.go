@@ -2,16 +2,20 @@ package policy
 
 import "time"
 
-// How long the effect of a stop is waited for at most.
+// How long the effect of a stop is waited for.
 const (
 	reliefWait     = 5 * time.Second
 	diskReliefWait = 30 * time.Second
+	// risingWait bounds it while a disk becomes emptier: to delete millions of files takes
+	// a slow disk minutes.
+	risingWait = 10 * time.Minute
 )
 
 // ReliefWait bounds how long the effect of a stop for a signal is waited for before
-// another victim may be chosen. What a pod wrote to a disk comes back long after its
-// processes have ended: the runtime has to be asked for it, may delete gigabytes, and
-// containerd says that a container is removed before it begins to delete its files.
+// another victim may be chosen, unless a disk is becoming emptier. What a pod wrote to a
+// disk comes back long after its processes have ended: the runtime has to be asked for it,
+// may delete gigabytes, and containerd says that a container is removed before it begins to
+// delete its files.
 func ReliefWait(s Signal) time.Duration {
 	if s.IsDisk() {
 		return diskReliefWait
@@ -38,19 +42,21 @@ type Effect struct {
 	Signal                      Signal
 	Before, Available, Expected int64         // as the stop began, now, and what it should free
 	Waited                      time.Duration // since the stop ended
-	Rising                      time.Duration // since Available rose above all that it was since the stop began
-	Pressed                     bool          // the signal, or one that counts the same, is still met
+	Pressed                     bool          // of a disk: a threshold of it is still met
+	Rising                      time.Duration // of a pressed disk: since it became emptier than it was since the stop ended
 }
 
 // Settled reports whether a stop has shown its effect, or has had the time to: its bytes
 // are back, or ReliefWait is over. A pod that fills a disk goes on while it is measured,
-// so that it may have taken more than it should free: while a pressed disk is still
-// becoming emptier, no effect is final.
+// so that it may have taken more than it should free, which may not be known at all:
+// while a pressed disk is still becoming emptier, no effect is final.
 func (e Effect) Settled() bool {
 	switch {
+	case e.Pressed && e.Rising < reliefWait:
+		return e.Waited >= risingWait
 	case e.Waited >= ReliefWait(e.Signal):
 		return true
-	case e.Signal.IsDisk() && e.Pressed && e.Rising < reliefWait:
+	case e.Pressed && e.Expected <= 0:
 		return false
 	default:
 		return BytesBack(e.Before, e.Available, e.Expected)

@@ -1,0 +1,225 @@
+package guard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+const (
+	disksAlone = "[eviction.hard]\n\"memory.available\" = \"0%\"\n"
+	twoOfADisk = disksAlone + "\"nodefs.available\" = \"10Gi\"\n\"nodefs.inodesFree\" = \"1000\"\n"
+)
+
+// stopsBig makes a pass that stops the pod that uses most, and ends that stop.
+func stopsBig(t *testing.T, g *Guard, n *fakeNode) {
+	t.Helper()
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" {
+		t.Fatalf("full disk: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.end(n.stops[0])
+}
+
+// A pod that filled a disk had taken more than was measured of it. While its files are
+// being deleted nobody else goes, though all that was expected is back, nor for another
+// signal of the same disk; and what was measured before it was stopped serves no other stop.
+func TestPassWaitsForAllFilesOfADisk(t *testing.T) {
+	g, n := newPassGuard(t, disksAlone+"\"nodefs.available\" = \"10Gi\"\n\"imagefs.available\" = \"5Gi\"\n")
+	both := func(available int64) {
+		n.set(policy.NodeFSAvailable, available)
+		n.set(policy.ImageFSAvailable, available)
+	}
+	both(0)
+	stopsBig(t, g, n)
+	reclaims := len(n.reclaimed)
+	for i := range 36 { // a quarter of a GiB every 2 s, of which 4 GiB were known
+		both(int64(i+1) * testGiB / 4)
+		if p := n.at(g, time.Duration(1+2*i)*time.Second); p.Stop != nil || p.Held != HeldInFlight || len(p.Settled) > 0 {
+			t.Fatalf("%d quarters of a GiB back: %+v, held by %q, settled %+v", i+1, p.Stop, p.Held, p.Settled)
+		}
+	}
+	both(9*testGiB + 4096) // such little comes and goes all the time
+	if p := n.at(g, 76*time.Second); len(p.Settled) != 1 || p.Stop == nil || p.Stop.Pod != "d/small" {
+		t.Errorf("5 s after the last of it: %+v, settled %+v", p.Stop, p.Settled)
+	}
+	if len(n.reclaimed) == reclaims {
+		t.Error("the second stop came of what was measured before the first")
+	}
+}
+
+// A pod takes bytes and inodes of a disk, which do not come back together.
+func TestPassWaitsForInodesToo(t *testing.T) {
+	g, n := newPassGuard(t, twoOfADisk)
+	n.set(policy.NodeFSAvailable, 0)
+	n.set(policy.NodeFSInodesFree, 0)
+	stopsBig(t, g, n)
+	n.set(policy.NodeFSAvailable, 12*testGiB)
+	for i := range 20 {
+		n.set(policy.NodeFSInodesFree, int64(10*i))
+		if p := n.at(g, time.Duration(1+2*i)*time.Second); p.Stop != nil || len(p.Settled) > 0 {
+			t.Fatalf("%d inodes back: %+v, settled %+v", 10*i, p.Stop, p.Settled)
+		}
+	}
+	n.set(policy.NodeFSInodesFree, 2000)
+	if p := n.at(g, 41*time.Second); len(p.Settled) != 1 || p.Stop != nil {
+		t.Errorf("all is back: %+v, settled %+v", p.Stop, p.Settled)
+	}
+}
+
+// What was measured before a stop for a disk's bytes serves none for its inodes.
+func TestPassMeasuresAnewForInodes(t *testing.T) {
+	g, n := newPassGuard(t, twoOfADisk)
+	n.slow = true
+	n.set(policy.NodeFSAvailable, 0)
+	n.set(policy.NodeFSInodesFree, 0)
+	n.at(g, 0)
+	if len(n.reliefs) != 2 {
+		t.Fatalf("%d reclaims", len(n.reliefs))
+	}
+	for _, r := range n.reliefs {
+		close(r.done)
+	}
+	stopsBig(t, g, n)
+	n.set(policy.NodeFSAvailable, 12*testGiB)
+	n.at(g, time.Second)
+	if p := n.at(g, 32*time.Second); p.Stop != nil || p.Held != HeldReclaiming || len(n.reliefs) != 3 {
+		t.Errorf("inodes after the stop for bytes: %+v, held by %q, %d reclaims", p.Stop, p.Held, len(n.reliefs))
+	}
+}
+
+// A soft stop delays no hard one of the same disk while the pod runs, and does while its
+// files are being deleted.
+func TestPassSoftDiskStopIsDeleting(t *testing.T) {
+	g, n := newPassGuard(t, `[eviction]
+max_pod_grace_period = "20s"
+[eviction.hard]
+"memory.available" = "0%"
+"nodefs.available" = "0%"
+"nodefs.inodesFree" = "1000"
+[eviction.soft]
+"nodefs.available" = "10Gi"
+[eviction.soft_grace_period]
+"nodefs.available" = "1s"
+`)
+	n.set(policy.NodeFSAvailable, testGiB)
+	n.set(policy.NodeFSInodesFree, 2000)
+	n.at(g, 0)
+	if p := n.at(g, time.Second); p.Stop == nil || p.Stop.Grace == 0 {
+		t.Fatalf("soft: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.end(n.stops[0])
+	n.at(g, 2*time.Second)
+	n.set(policy.NodeFSInodesFree, 0)
+	if p := n.at(g, 3*time.Second); p.Stop != nil || p.Held != HeldInFlight {
+		t.Errorf("inodes while the pod is being deleted: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// Nobody is stopped on the ground of a reclaim that was cut short or has not measured.
+func TestPassInconclusiveReclaim(t *testing.T) {
+	g, n := newPassGuard(t, disksAlone+"\"nodefs.available\" = \"10Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	n.cut = true
+	for i := range 3 {
+		if p := n.at(g, time.Duration(i)*time.Second); p.Stop != nil || p.Held != HeldReclaiming || len(n.reliefs) != i+1 {
+			t.Fatalf("%+v, held by %q, %d reclaims", p.Stop, p.Held, len(n.reliefs))
+		}
+	}
+	n.cut = false
+	stopsBig(t, g, n)
+}
+
+// What a slow disk was before a reclaim ended does not say that the reclaim was in vain.
+func TestPassWaitsForASlowDisk(t *testing.T) {
+	g, n := newPassGuard(t, disksAlone+"\"nodefs.available\" = \"10Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	n.diskLag = time.Second
+	if p := n.at(g, 0); p.Stop != nil || p.Held != HeldReclaiming {
+		t.Errorf("%+v, held by %q", p.Stop, p.Held)
+	}
+	n.diskLag = 0
+	stopsBig(t, g, n)
+}
+
+// Who fills a disk is not known while the runtime does not tell, and nobody would delete
+// what a stopped pod leaves.
+func TestPassDiskWithoutARuntime(t *testing.T) {
+	g, n := newPassGuard(t, disksAlone+"\"nodefs.available\" = \"10Gi\"\n")
+	for i := range n.pods {
+		n.pods[i].Disk, n.pods[i].Inodes = policy.DiskUsage{}, policy.DiskUsage{}
+	}
+	n.set(policy.NodeFSAvailable, 0)
+	n.down = true
+	if p := n.at(g, 0); p.Stop != nil || p.Held != HeldUnlisted {
+		t.Errorf("%+v, held by %q", p.Stop, p.Held)
+	}
+	n.down = false
+	if p := n.at(g, time.Second); p.Stop == nil {
+		t.Errorf("a runtime that tells of nobody what it uses: held by %q", p.Held)
+	}
+}
+
+// A service that restarts goes on waiting for what an earlier run has stopped: longest
+// where files have to be deleted.
+func TestPassInheritsTheWait(t *testing.T) {
+	restraint := policy.NewRestraint("boot")
+	restraint.Take(policy.Hard, policy.NodeFSAvailable, "d/gone", time.Hour)
+	_, n := newPassGuard(t, "")
+	n.now = time.Hour + time.Second
+	cfg := goodConfig(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"10Gi\"\n")
+	g := New(cfg, n, n, n, n, restraint)
+	n.set(policy.NodeFSAvailable, 0)
+	if p := n.at(g, 89*time.Second); p.Stop != nil || p.Held != HeldInFlight {
+		t.Errorf("disk: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.set(policy.MemoryAvailable, 0)
+	if p := n.at(g, 89*time.Second); p.Stop == nil || p.Stop.Signal != "memory.available" {
+		t.Errorf("memory: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	n.end(n.stops[0])
+	if p := n.at(g, 91*time.Second); p.Stop == nil || p.Stop.Signal != "nodefs.available" {
+		t.Errorf("disk after it: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// The end of the service is no time to judge whether a stop for a disk helped.
+func TestConcludeBooksNothingAsFruitless(t *testing.T) {
+	g, n := newPassGuard(t, disksAlone+"\"nodefs.available\" = \"10Gi\"\n[budget]\nbreaker = 1\n")
+	n.set(policy.NodeFSAvailable, 0)
+	stopsBig(t, g, n)
+	p := g.conclude()
+	if len(p.Settled) != 1 || p.Settled[0].Result == nil {
+		t.Fatalf("settled %+v", p.Settled)
+	}
+	if held := g.restraint.Check(policy.Hard, policy.NodeFSAvailable, "", n.now); held.By == HeldBreaker {
+		t.Error("the breaker is open")
+	}
+}
+
+// What is stopped for the configuration's sake frees nothing that anybody waits for.
+func TestAdmissionStopIsNotWaitedFor(t *testing.T) {
+	g, n := newPassGuard(t, `[admission]
+mode = "stop"
+[eviction.hard]
+"memory.available" = "0%"
+"nodefs.available" = "0%"
+[eviction.soft]
+"nodefs.available" = "10Gi"
+[eviction.soft_grace_period]
+"nodefs.available" = "1h"
+`)
+	n.set(policy.NodeFSAvailable, testGiB)
+	n.at(g, 0)
+	late := testPod("late", 0)
+	late.Created = time.Hour + time.Second
+	n.pods = append(n.pods, late)
+	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Kind != kindAdmission {
+		t.Fatalf("%+v, held by %q", p.Stop, p.Held)
+	}
+	n.end(n.stops[0])
+	if p := n.at(g, 3*time.Second); len(p.Settled) != 1 {
+		t.Errorf("settled %+v", p.Settled)
+	}
+}
