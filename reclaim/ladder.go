@@ -101,6 +101,9 @@ func (s *Stop) run(ctx context.Context) {
 		s.converse(ctx)
 	})
 	s.watch(ctx)
+	if r := s.Report(); r.Nothing && !r.Confirmed {
+		cancel() // what was given up kills nobody later, uncounted
+	}
 	close(s.done)
 	talk.Wait()
 }
@@ -257,12 +260,12 @@ func (s *Stop) seen() bool {
 	return slices.ContainsFunc(s.leaves, func(l *leaf) bool { return l.populated })
 }
 
-// isBare tells that all cgroups are empty and always were: there is nothing to settle, but
-// the runtime has not confirmed.
+// isBare tells that all cgroups are empty and always were, the pod's own as well: there is
+// nothing to settle, but the runtime has not confirmed.
 func (s *Stop) isBare() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.seen() && !slices.ContainsFunc(s.leaves, func(l *leaf) bool { return l.path == "" || !l.empty })
+	return !s.seen() && !s.alive && !slices.ContainsFunc(s.leaves, func(l *leaf) bool { return l.path == "" || !l.empty })
 }
 
 func (s *Stop) killed() bool {

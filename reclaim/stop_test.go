@@ -233,6 +233,11 @@ func TestStopFallback(t *testing.T) {
 					t.Error(call)
 				}
 			}
+			n.hang(false)
+			<-s.Finished()
+			if populated, _ := n.Populated("/kubepods/podx/a"); !populated {
+				t.Error("what was given up killed somebody later")
+			}
 		})
 	})
 	t.Run("not for a runtime that is only late with its answer", func(t *testing.T) {
