@@ -22,6 +22,7 @@ const (
 	diskUseFresh   = time.Minute // how long a measurement counts
 	diskAtOnce     = 4           // pods measured at a time
 	diskMaxEntries = 200_000     // files looked at per pod; what has more is unknown beyond
+	diskMeasure    = time.Minute // how long one measurement may take: a device or a mount may hang
 
 	// sampleWait is how long a fresh sample of what a container wrote is waited for:
 	// containerd takes one every 10 s.
@@ -51,8 +52,9 @@ type diskMeter struct {
 	logs   string // of the pods' logs
 	now    func() time.Duration
 
-	mu   sync.Mutex
-	last map[string]diskUse // by sandbox ID
+	mu    sync.Mutex
+	last  map[string]diskUse // by sandbox ID
+	hangs map[string]bool    // sandboxes that could not be measured in time and still are being measured
 }
 
 // usage is what a pod used when it was measured last, if that is recent enough.
@@ -63,21 +65,10 @@ func (d *diskMeter) usage(sandbox string) (diskUse, bool) {
 	return u, ok && d.fresh(u.at)
 }
 
-// measure measures the pods. One that cannot be measured keeps its last
+// measure measures the pods. One that cannot be measured, or not in time, keeps its last
 // measurement for as long as that counts.
 func (d *diskMeter) measure(ctx context.Context, pods []Pod) {
-	var wg sync.WaitGroup
-	places := make(chan struct{}, diskAtOnce)
-	measured := make([]diskUse, len(pods))
-	logsApart := d.logsApart()
-	for i := range pods {
-		places <- struct{}{}
-		wg.Go(func() {
-			measured[i] = d.pod(ctx, &pods[i], logsApart)
-			<-places
-		})
-	}
-	wg.Wait()
+	measured := d.ask(ctx, pods)
 	if ctx.Err() != nil {
 		return // who was not asked in earnest is not known
 	}
@@ -95,6 +86,68 @@ func (d *diskMeter) measure(ctx context.Context, pods []Pod) {
 		}
 		d.last[id] = u
 	}
+}
+
+// ask measures the pods, a few at a time. What it gives of one that does not answer in time
+// is unknown, and it is not asked again before it has answered.
+func (d *diskMeter) ask(ctx context.Context, pods []Pod) []diskUse {
+	ctx, cancel := context.WithTimeout(ctx, diskMeasure)
+	defer cancel()
+	type answer struct {
+		pod int
+		use diskUse
+	}
+	answers := make(chan answer, len(pods))
+	places := make(chan struct{}, diskAtOnce)
+	logsApart := sync.OnceValue(d.logsApart)
+	measured := make([]diskUse, len(pods))
+	asked, open := 0, make(map[string]bool, len(pods)) // open is guarded by d.mu
+	for i := range pods {
+		u := d.unknown(&pods[i])
+		if measured[i] = u; !d.open(pods[i].ID, open) {
+			continue
+		}
+		asked++
+		go func() {
+			select {
+			case places <- struct{}{}:
+				u = d.pod(ctx, &pods[i], logsApart)
+				<-places
+			case <-ctx.Done():
+			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			delete(open, pods[i].ID)
+			delete(d.hangs, pods[i].ID)
+			answers <- answer{i, u}
+		}()
+	}
+	for range asked {
+		select {
+		case a := <-answers:
+			measured[a.pod] = a.use
+			continue
+		case <-ctx.Done():
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.hangs == nil {
+			d.hangs = map[string]bool{}
+		}
+		maps.Copy(d.hangs, open)
+		break
+	}
+	return measured
+}
+
+// open notes that a pod is asked for, unless it hangs.
+func (d *diskMeter) open(id string, open map[string]bool) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.hangs[id] {
+		open[id] = true
+	}
+	return open[id]
 }
 
 // stranger tells whether there is a container of which nobody has asked lately what it
@@ -147,12 +200,18 @@ func (d *diskMeter) awaitSample(ctx context.Context, id string, since time.Time)
 	}
 }
 
-func (d *diskMeter) pod(ctx context.Context, p *Pod, logsApart bool) diskUse {
+// unknown is a pod that was asked for and of which nothing is known yet.
+func (d *diskMeter) unknown(p *Pod) diskUse {
 	now := d.now()
 	u := diskUse{at: now, asked: now}
 	for i := range p.Containers {
 		u.containers = append(u.containers, p.Containers[i].ID)
 	}
+	return u
+}
+
+func (d *diskMeter) pod(ctx context.Context, p *Pod, logsApart func() bool) diskUse {
+	u := d.unknown(p)
 	u.bytes.Known, u.inodes.Known = true, true
 	for i := range p.Containers {
 		bytes, inodes, ok := d.layer(ctx, p.Containers[i].ID)
@@ -163,7 +222,7 @@ func (d *diskMeter) pod(ctx context.Context, p *Pod, logsApart bool) diskUse {
 		u.bytes.Rootfs += bytes
 		u.inodes.Rootfs += inodes
 	}
-	u.bytes.LogsApart, u.inodes.LogsApart = logsApart, logsApart
+	u.bytes.LogsApart, u.inodes.LogsApart = logsApart(), logsApart()
 	u.bytes.Logs, u.inodes.Logs = walk(ctx, filepath.Join(d.logs, p.Namespace+"_"+p.Name+"_"+p.UID))
 	for _, plugin := range localVolumes {
 		bytes, inodes := walk(ctx, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))

@@ -93,3 +93,52 @@ func TestMeterAwaitsNobodyInVain(t *testing.T) {
 		}
 	})
 }
+
+// hangingLayers hangs for one container, whatever the context says.
+type hangingLayers struct {
+	release chan struct{}
+	asked   chan string
+}
+
+func (h *hangingLayers) WritableLayer(_ context.Context, id string) (cri.FsUsage, error) {
+	if h.asked <- id; id == "hangs" {
+		<-h.release
+	}
+	return cri.FsUsage{UsedBytes: 7, Known: true}, nil
+}
+
+// A mount that hangs below one pod keeps nobody from measuring the others, again and again.
+func TestMeterGoesOnWithoutWhatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hangingLayers{release: make(chan struct{}), asked: make(chan string, 10)}
+		start := time.Now()
+		m := &diskMeter{
+			source: func() (layerSource, error) { return h, nil },
+			root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return time.Since(start) },
+		}
+		pod := func(id string) Pod {
+			return Pod{Candidate: policy.Candidate{ID: id}, Containers: []PodContainer{{ID: id}}}
+		}
+		pods := []Pod{pod("hangs"), pod("other")}
+		for round := range 2 {
+			m.measure(t.Context(), pods)
+			if u, ok := m.usage("other"); !ok || u.bytes.Rootfs != 7 {
+				t.Errorf("round %d: other %+v, %v", round, u, ok)
+			}
+			if u, _ := m.usage("hangs"); u.bytes.Known {
+				t.Errorf("round %d: what hangs is known: %+v", round, u)
+			}
+			if _, unasked := m.stranger(pods); unasked {
+				t.Errorf("round %d: all were asked", round)
+			}
+		}
+		if took := time.Since(start); took != diskMeasure || len(h.asked) != 3 {
+			t.Errorf("two rounds took %v and asked %d times: what hangs is asked once", took, len(h.asked))
+		}
+		close(h.release)
+		synctest.Wait()
+		if m.measure(t.Context(), pods); !func() bool { u, _ := m.usage("hangs"); return u.bytes.Known }() {
+			t.Error("it is measured again when it hangs no more")
+		}
+	})
+}
