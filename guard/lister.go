@@ -22,7 +22,7 @@ type podSource interface {
 type listed struct {
 	cri.Sandbox
 	created    time.Duration         // since boot
-	containers []cri.ContainerDetail // that run or are about to
+	containers []cri.ContainerDetail // that have not ended
 	ended      []string              // images of those that have ended
 	// classified are the containers that the pod's class is known by: these, or, while nothing
 	// is known of any, those that were there before. None = it is not known.
@@ -156,8 +156,9 @@ func (l *lister) age(s *cri.Sandbox) time.Duration {
 	return l.now() - max(0, l.clock().Sub(s.CreatedAt))
 }
 
-// alive returns the details of containers that run or are about to, by sandbox.
-// A container that is gone by the time it is asked for is left out; one whose
+// alive returns the details of containers that have not ended, by sandbox. Of one whose
+// state the runtime has lost, as containerd has while a shim does not answer, the processes
+// may well run. A container that is gone by the time it is asked for is left out; one whose
 // details cannot be had now is listed without them and asked for again next time.
 func (l *lister) alive(ctx context.Context, src podSource, containers []cri.Container) map[string][]cri.ContainerDetail {
 	got := make([]cri.ContainerDetail, len(containers))
@@ -166,7 +167,7 @@ func (l *lister) alive(ctx context.Context, src podSource, containers []cri.Cont
 	places := make(chan struct{}, detailsAtOnce)
 	for i := range containers {
 		c := &containers[i]
-		if c.State != cri.Running && c.State != cri.Created {
+		if c.State == cri.Exited {
 			continue
 		}
 		if d, ok := l.details[c.ID]; ok {
@@ -211,7 +212,7 @@ func endedImages(containers []cri.Container) map[string][]string {
 	ended := map[string][]string{}
 	for i := range containers {
 		c := &containers[i]
-		if c.State == cri.Running || c.State == cri.Created {
+		if c.State != cri.Exited {
 			continue
 		}
 		for _, name := range imageNames(c) {

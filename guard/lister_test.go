@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -116,6 +117,43 @@ func TestListerKnowsTheClass(t *testing.T) {
 			s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: c.adj, Attempt: 1})
 			look("while its next container tells nothing", c.want)
 		})
+	}
+}
+
+// fixedSource is a runtime that always tells the same. Each container is in a cgroup of its own.
+type fixedSource struct {
+	sandboxes  []cri.Sandbox
+	containers []cri.Container
+}
+
+func (f fixedSource) Sandboxes(context.Context) ([]cri.Sandbox, error)    { return f.sandboxes, nil }
+func (f fixedSource) Containers(context.Context) ([]cri.Container, error) { return f.containers, nil }
+func (f fixedSource) ContainerDetail(_ context.Context, id string) (cri.ContainerDetail, error) {
+	return cri.ContainerDetail{CgroupsPath: "/kubepods/pod" + id + "/" + id}, nil
+}
+
+// A container whose state the runtime has lost, as containerd has while a shim does not answer,
+// may well run: its pod is listed with it, whatever is said of the sandbox.
+func TestListerKeepsLostContainers(t *testing.T) {
+	src := fixedSource{
+		sandboxes: []cri.Sandbox{{ID: "s1", UID: "c1"}, {ID: "s2", UID: "c2"}},
+		containers: []cri.Container{
+			{ID: "c1", SandboxID: "s1", State: cri.Unknown, Image: "lost"},
+			{ID: "c0", SandboxID: "s1", State: cri.Exited, Image: "init"},
+			{ID: "c2", SandboxID: "s2", State: cri.Exited},
+		},
+	}
+	l := newTestLister(t, critest.New(t, critest.Containerd2), cgroup.Layout{})
+	l.source = func(context.Context) (podSource, error) { return src, nil }
+	pods := l.List(t.Context()).Pods
+	if len(pods) != 1 || len(pods[0].Containers) != 1 {
+		t.Fatalf("listed %+v, want the pod of the lost container alone", pods)
+	}
+	if c := pods[0].Containers[0]; c.ID != "c1" || c.Cgroup != "/kubepods/podc1/c1" || pods[0].Cgroup != "/kubepods/podc1" || pods[0].Protection != "" {
+		t.Errorf("listed %+v", pods[0])
+	}
+	if ended := l.last["s1"].ended; !slices.Equal(ended, []string{"init"}) {
+		t.Errorf("images of what has ended: %q", ended)
 	}
 }
 

@@ -28,7 +28,7 @@ type Pod struct {
 	EndedImages []string
 }
 
-// PodContainer is a container of a pod that runs or is about to.
+// PodContainer is a container of a pod that has not ended.
 type PodContainer struct {
 	ID      string
 	Name    string

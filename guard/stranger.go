@@ -52,6 +52,8 @@ func (k *nodeKernel) isBare(rel string, pods []Pod) bool {
 // current gives a pod with the containers that run in it. One of which a container was
 // started since the listing, perhaps in place of a listed one, is listed afresh: what would
 // be killed is not what runs. It is nil for one that is gone or that may not be stopped.
+// What runs in it and is not listed afresh either shields no pod: the runtime may know nothing
+// of it for ever.
 func (g *Guard) current(ctx context.Context, p Pod) *Pod {
 	if !g.kernel.HasUnlisted(p) {
 		return &p
