@@ -38,7 +38,7 @@ func methods() []method {
 		}},
 		{"ListContainers", func(ctx context.Context, c *cri.Client, _ string) error { _, err := c.Containers(ctx); return err }},
 		{"ContainerStatus", func(ctx context.Context, c *cri.Client, id string) error {
-			_, err := c.ContainerState(ctx, id)
+			_, err := c.ContainerStatus(ctx, id)
 			return err
 		}},
 		{"ContainerStatus", func(ctx context.Context, c *cri.Client, id string) error {

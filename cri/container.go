@@ -68,9 +68,8 @@ func (c Container) GracePeriod() (time.Duration, bool) {
 	return time.Duration(s) * time.Second, true
 }
 
-// ContainerDetail adds what only a verbose status tells. Its Image may be
-// another name of the image than the one the container was made from: containerd
-// gives the image's first tag.
+// ContainerDetail adds what only a status tells. Its Image may be another name of the
+// image than the one the container was made from: containerd gives the image's first tag.
 type ContainerDetail struct {
 	Container
 	StartedAt   time.Time // zero = never started
@@ -110,14 +109,15 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 	return out, nil
 }
 
-// ContainerState looks one container's state up, as a last check before acting
-// on it. ErrGone = no such container.
-func (c *Client) ContainerState(ctx context.Context, id string) (State, error) {
+// ContainerStatus asks for the plain status: without the PID, the cgroup, the sandbox and, of
+// older runtimes, the resources. CRI-O has it, too, of a container of which its storage knows
+// nothing any more. ErrGone = no such container.
+func (c *Client) ContainerStatus(ctx context.Context, id string) (ContainerDetail, error) {
 	resp, err := c.containerStatus(ctx, "look up container ", id, false)
 	if err != nil {
-		return Unknown, err
+		return ContainerDetail{}, err
 	}
-	return stateOf(resp.GetStatus().GetState()), nil
+	return detailOf(resp.GetStatus()), nil
 }
 
 // ContainerDetail asks for the verbose status. No runtime asks a shim for it;
@@ -128,20 +128,22 @@ func (c *Client) ContainerDetail(ctx context.Context, id string) (ContainerDetai
 	if err != nil {
 		return ContainerDetail{}, err
 	}
-	s, info := resp.GetStatus(), decodeContainerInfo(resp.GetInfo()["info"])
-	d := ContainerDetail{
-		Container:   containerOf(s),
-		StartedAt:   unixNano(s.GetStartedAt()),
-		FinishedAt:  unixNano(s.GetFinishedAt()),
-		ExitCode:    s.GetExitCode(),
-		PID:         info.PID.pid(),
-		CgroupsPath: cgroupPath(info.Spec.Linux.CgroupsPath),
-		LogPath:     absolute(s.GetLogPath()),
-		Resources:   resourcesOf(s.GetResources().GetLinux()).or(info.Spec.resources()),
-		Mounts:      mountsOf(s.GetMounts()),
-	}
-	d.SandboxID = info.sandboxID()
+	d, info := detailOf(resp.GetStatus()), decodeContainerInfo(resp.GetInfo()["info"])
+	d.SandboxID, d.PID, d.CgroupsPath = info.sandboxID(), info.PID.pid(), cgroupPath(info.Spec.Linux.CgroupsPath)
+	d.Resources = d.Resources.or(info.Spec.resources())
 	return d, nil
+}
+
+func detailOf(s *runtimeapi.ContainerStatus) ContainerDetail {
+	return ContainerDetail{
+		Container:  containerOf(s),
+		StartedAt:  unixNano(s.GetStartedAt()),
+		FinishedAt: unixNano(s.GetFinishedAt()),
+		ExitCode:   s.GetExitCode(),
+		LogPath:    absolute(s.GetLogPath()),
+		Resources:  resourcesOf(s.GetResources().GetLinux()),
+		Mounts:     mountsOf(s.GetMounts()),
+	}
 }
 
 func (c *Client) containerStatus(ctx context.Context, verb, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {

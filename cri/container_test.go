@@ -30,9 +30,9 @@ func TestContainers(t *testing.T) {
 			t.Errorf("grace period = %s, %t", grace, ok)
 		}
 		for i, want := range []cri.State{cri.Running, cri.Exited, cri.Created} {
-			state, err := c.ContainerState(t.Context(), pod.Containers[i].ID)
-			if err != nil || state != want || list[i].State != want {
-				t.Errorf("state = %s, listed %s, want %s (%v)", state, list[i].State, want, err)
+			got, err := c.ContainerStatus(t.Context(), pod.Containers[i].ID)
+			if err != nil || got.State != want || list[i].State != want {
+				t.Errorf("state = %s, listed %s, want %s (%v)", got.State, list[i].State, want, err)
 			}
 		}
 	})

@@ -60,7 +60,7 @@ func TestStatusWithoutStatus(t *testing.T) {
 	wantOnly(t, err, cri.ErrRefused)
 	_, err = c.SandboxDetail(t.Context(), pod.ID)
 	wantOnly(t, err, cri.ErrRefused)
-	_, err = c.ContainerState(t.Context(), pod.Containers[0].ID)
+	_, err = c.ContainerStatus(t.Context(), pod.Containers[0].ID)
 	wantOnly(t, err, cri.ErrRefused)
 	_, err = c.ContainerDetail(t.Context(), pod.Containers[0].ID)
 	wantOnly(t, err, cri.ErrRefused)
@@ -84,7 +84,7 @@ func TestStatusOfAnother(t *testing.T) {
 	}})
 	_, err := c.SandboxDetail(t.Context(), pod.ID)
 	wantOnly(t, err, cri.ErrRefused)
-	_, err = c.ContainerState(t.Context(), pod.Containers[0].ID)
+	_, err = c.ContainerStatus(t.Context(), pod.Containers[0].ID)
 	wantOnly(t, err, cri.ErrRefused)
 }
 

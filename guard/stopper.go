@@ -78,7 +78,7 @@ func (s *stopper) discarded(ctx context.Context, id string) bool {
 	if err != nil {
 		return false
 	}
-	d, err := client.ContainerDetail(ctx, id)
+	d, err := client.ContainerStatus(ctx, id)
 	if err == nil && d.State == cri.Exited {
 		err = client.RemoveContainer(ctx, id)
 	}

@@ -238,19 +238,19 @@ func TestCollectImagesUses(t *testing.T) {
 		w.rt.details["c"] = cri.ContainerDetail{Mounts: []cri.Mount{{Image: images[0].Tags[0]}}}
 		r := w.Collect(t.Context(), anyImage)[0]
 		equal(t, "removed", ids(r.Removed), []string{images[1].ID})
-		equal(t, "asked", w.rt.called("ContainerDetail"), []string{"ContainerDetail c", "ContainerDetail d"})
+		equal(t, "asked", w.rt.called("ContainerStatus"), []string{"ContainerStatus c", "ContainerStatus d"})
 	})
 	t.Run("without the details nothing goes", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(Options{})
 		w.withImages(t, 2, 10)
 		w.rt.containers = []cri.Container{{ID: "c"}}
-		w.rt.faults["ContainerDetail"] = refuse
+		w.rt.faults["ContainerStatus"] = refuse
 		r := w.Collect(t.Context(), anyImage)[0]
 		if len(r.Removed) != 0 || !errors.Is(r.Err(), cri.ErrRefused) {
 			t.Errorf("report: %+v", r)
 		}
-		w.rt.faults["ContainerDetail"] = gone
+		w.rt.faults["ContainerStatus"] = gone
 		if r = w.Collect(t.Context(), anyImage)[0]; len(r.Removed) != 2 {
 			t.Errorf("a container that is gone holds up: %+v", r)
 		}

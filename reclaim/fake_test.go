@@ -144,8 +144,8 @@ func (f *fakeRuntime) Status(ctx context.Context) (cri.Status, error) {
 	return f.status, err
 }
 
-func (f *fakeRuntime) ContainerDetail(ctx context.Context, id string) (cri.ContainerDetail, error) {
-	if done, err := f.call(ctx, "ContainerDetail", id); done {
+func (f *fakeRuntime) ContainerStatus(ctx context.Context, id string) (cri.ContainerDetail, error) {
+	if done, err := f.call(ctx, "ContainerStatus", id); done {
 		return cri.ContainerDetail{}, err
 	}
 	f.mu.Lock()

@@ -66,7 +66,7 @@ func (c *Collector) withVolumes(ctx context.Context, containers []cri.Container)
 	for _, ctr := range containers {
 		detail, ok := c.uses.volumes[ctr.ID]
 		if !ok {
-			d, err := c.runtime.ContainerDetail(ctx, ctr.ID)
+			d, err := c.runtime.ContainerStatus(ctx, ctr.ID)
 			if errors.Is(err, cri.ErrGone) {
 				continue
 			}

@@ -192,7 +192,7 @@ func (j *job) collectContainers(ctx context.Context) {
 	var detail cri.ContainerDetail
 	check := func(ctx context.Context, it Item) (string, error) {
 		var err error
-		if detail, err = j.runtime.ContainerDetail(ctx, it.ID); errors.Is(err, cri.ErrGone) {
+		if detail, err = j.runtime.ContainerStatus(ctx, it.ID); errors.Is(err, cri.ErrGone) {
 			return "gone already", nil
 		}
 		if err == nil && detail.State == cri.Running {

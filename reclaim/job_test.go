@@ -46,7 +46,7 @@ func TestCollectLooksOnceMore(t *testing.T) {
 		t.Parallel()
 		w := newWorld(Options{})
 		w.withDead(2, 10)
-		w.rt.faults["ContainerDetail a"] = gone
+		w.rt.faults["ContainerStatus a"] = gone
 		r := w.Collect(t.Context(), anyContainer)[0]
 		equal(t, "removed", ids(r.Removed), []string{"b"})
 		if len(r.Errors) != 0 || why(r.Kept, "a") != "gone already" {

@@ -22,7 +22,7 @@ type Stopper interface {
 
 // ContainerStore looks containers up and removes them.
 type ContainerStore interface {
-	ContainerDetail(ctx context.Context, id string) (cri.ContainerDetail, error)
+	ContainerStatus(ctx context.Context, id string) (cri.ContainerDetail, error)
 	RemoveContainer(ctx context.Context, id string) error
 }
 

@@ -192,6 +192,39 @@ func TestCollectImagesOverTheSocket(t *testing.T) {
 	})
 }
 
+// CRI-O lists a container of which its storage knows nothing any more, and refuses the verbose
+// status: it goes as any other does, and holds no image up.
+func TestCollectWithoutVerboseStatus(t *testing.T) {
+	eachDialect(t, func(t *testing.T, s *critest.Server, c *cri.Client) {
+		logs := t.TempDir()
+		log := logs + "/default_live_u/app/0.log"
+		write(t, log, 1, epoch)
+		pod := s.AddPod(critest.PodSpec{Name: "live", Containers: []critest.ContainerSpec{
+			{Name: "app", Attempt: 1},
+			{Name: "app", State: cri.Exited, LogPath: log},
+		}})
+		volume := s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/volume:1"}})
+		s.AddContainer(pod.ID, critest.ContainerSpec{Name: "mounts", Mounts: []cri.Mount{{ContainerPath: "/v", Image: "registry.local/volume:1"}}})
+		free := s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/free:1"}})
+		defer s.Inject(critest.Fault{Method: "ContainerStatus", Verbose: true, Err: errors.New("error getting container metadata: container not known")})()
+		col, _ := aged(t, c, Options{Logs: Logs(logs)})
+		p := everything
+		p.Steps = []Step{StepContainers, StepImages}
+		p.Containers.MaxPerContainer = 0
+		for _, r := range col.Collect(t.Context(), p) {
+			if err := r.Err(); err != nil {
+				t.Errorf("%s: %v", r.Step, err)
+			}
+		}
+		if s.Has(pod.Containers[1].ID) || s.Has(free) || exists(log) {
+			t.Error("the dead container, its log or the unused image is left")
+		}
+		if !s.Has(volume) {
+			t.Error("an image volume in use was removed")
+		}
+	})
+}
+
 // Artifacts that CRI-O lists among its images go, too.
 func TestCollectArtifacts(t *testing.T) {
 	t.Parallel()

@@ -103,9 +103,9 @@ func (c *contract) eventually(what string, holds func() bool) {
 
 func (c *contract) state(id string) cri.State {
 	c.Helper()
-	s, err := c.client.ContainerState(c.Context(), id)
+	s, err := c.client.ContainerStatus(c.Context(), id)
 	c.check(err)
-	return s
+	return s.State
 }
 
 func (c *contract) wantState(id string, want cri.State) {
@@ -217,8 +217,8 @@ func (c *contract) missing() {
 	c.wantGone("Sandbox", err)
 	_, err = c.client.SandboxDetail(c.Context(), id)
 	c.wantGone("SandboxDetail", err)
-	_, err = c.client.ContainerState(c.Context(), id)
-	c.wantGone("ContainerState", err)
+	_, err = c.client.ContainerStatus(c.Context(), id)
+	c.wantGone("ContainerStatus", err)
 	_, err = c.client.ContainerDetail(c.Context(), id)
 	c.wantGone("ContainerDetail", err)
 	for name, err := range map[string]error{

@@ -16,7 +16,9 @@ import (
 type Fault struct {
 	Method string // "StopContainer"; "" = every method
 	ID     string // only calls that name this id; "" = all
-	Times  int    // for how many calls; 0 = until released
+	// Verbose meets only calls that ask for all there is.
+	Verbose bool
+	Times   int // for how many calls; 0 = until released
 
 	Delay  time.Duration // the call waits that long
 	Hang   bool          // the call waits until the fault is released or the client gives up
@@ -71,7 +73,7 @@ func (s *Server) faultsFor(c *Call) []*fault {
 	defer s.mu.Unlock()
 	var met []*fault
 	for _, f := range s.faults {
-		if (f.Method == "" || f.Method == c.Method) && (f.ID == "" || f.ID == c.ID) {
+		if (f.Method == "" || f.Method == c.Method) && (f.ID == "" || f.ID == c.ID) && (c.Verbose || !f.Verbose) {
 			met = append(met, f)
 			f.left--
 		}
