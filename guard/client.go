@@ -20,6 +20,10 @@ import (
 // ErrNoService says that no service answers on the control socket.
 var ErrNoService = errors.New("no criguard service answers")
 
+// ErrNoAnswer says that a service was asked and has not answered: it has ended meanwhile, or
+// is stuck.
+var ErrNoAnswer = errors.New("the criguard service has not answered")
+
 // ErrDenied says that this user may not ask the service.
 var ErrDenied = errors.New("the control socket is closed to this user")
 
@@ -121,9 +125,8 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Close() }()
-	if _, err := io.Copy(w, io.LimitReader(answer, maxAnswer)); err != nil {
-		return fmt.Errorf("read answer of service on %s: %w", c.path, err)
+	if _, err := w.Write(answer); err != nil {
+		return fmt.Errorf("write metrics: %w", err)
 	}
 	return nil
 }
@@ -140,15 +143,14 @@ func (c *Client) ask(ctx context.Context, method string, u url.URL, body io.Read
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Close() }()
-	if err := json.NewDecoder(io.LimitReader(answer, maxAnswer)).Decode(into); err != nil {
+	if err := json.Unmarshal(answer, into); err != nil {
 		return fmt.Errorf("read answer of service on %s: %w", c.path, err)
 	}
 	return nil
 }
 
 // send returns the body of an answer that tells of no error.
-func (c *Client) send(ctx context.Context, method string, u url.URL, body io.Reader) (io.ReadCloser, error) {
+func (c *Client) send(ctx context.Context, method string, u url.URL, body io.Reader) ([]byte, error) {
 	u.Scheme, u.Host = "http", "criguard"
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
@@ -164,14 +166,18 @@ func (c *Client) send(ctx context.Context, method string, u url.URL, body io.Rea
 			}
 			return nil, fmt.Errorf("ask service on %s: %w: %w", c.path, is, op.Err)
 		}
-		return nil, fmt.Errorf("ask service on %s: %w", c.path, err)
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
+		return nil, c.unanswered(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, c.unanswered(ctx, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return data, nil
+	}
 	var e apiError
-	if json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&e) != nil || e.Error == "" {
+	if json.Unmarshal(data, &e) != nil || e.Error == "" {
 		e.Error = resp.Status
 	}
 	answer := remoteError{text: e.Error}
@@ -182,4 +188,12 @@ func (c *Client) send(ctx context.Context, method string, u url.URL, body io.Rea
 		answer.is = ErrRefused
 	}
 	return nil, fmt.Errorf("ask service on %s: %w", c.path, answer)
+}
+
+// unanswered is the error of a service that was reached, unless it is the asker who gave up.
+func (c *Client) unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ask service on %s: %w", c.path, err)
+	}
+	return fmt.Errorf("ask service on %s: %w: %w", c.path, ErrNoAnswer, err)
 }

@@ -123,7 +123,7 @@ func (o *options) drained(ctx context.Context, timeout time.Duration, plan guard
 		switch {
 		case err == nil:
 			plan = next
-		case ctx.Err() == nil && !errors.Is(err, guard.ErrNoService): // a restart is no end
+		case ctx.Err() == nil && !errors.Is(err, guard.ErrNoService) && !errors.Is(err, guard.ErrNoAnswer): // a restart is no end
 			return classify(err)
 		}
 		if err == nil && !plan.Draining {

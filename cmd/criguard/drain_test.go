@@ -1,8 +1,13 @@
 package main
 
 import (
+	"encoding/json"
+	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/criguard/criguard/guard"
 )
@@ -15,6 +20,29 @@ func TestConfirmed(t *testing.T) {
 		if got := confirmed(strings.NewReader(answer), &out, 7); got != want || !strings.Contains(out.String(), "Stop 7 sandboxes") {
 			t.Errorf("%q: %t, after %q", answer, got, out.String())
 		}
+	}
+}
+
+// A service that ends while it is asked how far a drain is does not end the wait.
+func TestDrainedOverARestart(t *testing.T) {
+	dir := runDir(t)
+	l, err := net.Listen("unix", guard.RunDir(dir).Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		_ = json.NewEncoder(w).Encode(guard.DrainPlan{Draining: true})
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	defer func() { _ = server.Close(); <-done }()
+	o := &options{runDir: dir}
+	if err := o.drained(t.Context(), time.Minute, guard.DrainPlan{Draining: true, Left: 1}); err != nil || asked.Load() != 2 {
+		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}
 }
 

@@ -74,6 +74,8 @@ func classify(err error) error {
 		return nil
 	case errors.Is(err, guard.ErrNoService):
 		return &codeError{exitUnreachable, err, "start it with `systemctl start criguard` or `criguard run`; another directory is named with --run-dir"}
+	case errors.Is(err, guard.ErrNoAnswer):
+		return &codeError{exitUnreachable, err, "`journalctl -u criguard` tells what the service does"}
 	case errors.Is(err, guard.ErrDenied):
 		return &codeError{exitUnreachable, err, "ask as root, or as a member of the group criguard"}
 	case errors.Is(err, guard.ErrRefused):
