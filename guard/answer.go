@@ -101,8 +101,8 @@ func (s *Service) statusLine() string {
 	if o := s.orderLine(); o != "" {
 		line = o + "; " + line
 	}
-	if s.lastPass != nil && s.lastPass.Held != "" && len(s.guard.pressure.Met) > 0 {
-		line += ", held back: " + s.lastPass.Held
+	if s.held.reason != "" && len(s.guard.pressure.Met) > 0 {
+		line += ", held back: " + s.held.reason
 	}
 	if s.guard.cfg.Mode == ModeObserve {
 		line += " (observe mode)"

@@ -109,7 +109,7 @@ func (j *Journal) settled(s *StopView) {
 
 // heldBack says once what holds a stop back, and again when that changes.
 func (j *Journal) heldBack(p *Pass) {
-	if p.Held == "" || p.Held == HeldGrace || p.Held == HeldInFlight || p.Held == HeldReclaiming {
+	if p.Held == "" || transient(p.Held) {
 		if len(p.Met) == 0 {
 			clear(j.held)
 		}

@@ -41,12 +41,12 @@ type Metrics struct {
 	hooks                         *prometheus.CounterVec
 	hookTime                      *prometheus.HistogramVec
 
-	signals  [policy.SignalCount]signalGauges
-	wakes    map[string]prometheus.Counter
-	limits   []thresholdGauges // of the thresholds in force
-	listed   atomic.Int64      // when the pods were listed last, since boot
-	counted  time.Duration     // when the budget was looked at last
-	lastHeld string
+	signals [policy.SignalCount]signalGauges
+	wakes   map[string]prometheus.Counter
+	limits  []thresholdGauges // of the thresholds in force
+	listed  atomic.Int64      // when the pods were listed last, since boot
+	counted time.Duration     // when the budget was looked at last
+	hold    hold
 }
 
 // signalGauges are one signal's, found once: every pass sets them.

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -93,11 +92,8 @@ func (m *Metrics) Record(p *Pass) {
 	for i := range p.Settled {
 		m.settled(&p.Settled[i])
 	}
-	if held := strings.TrimSpace(p.Held); held != m.lastHeld {
-		if slices.Contains(heldReasons(), held) {
-			m.held.WithLabelValues(held).Inc()
-		}
-		m.lastHeld = held
+	if m.hold.news(p) && slices.Contains(heldReasons(), p.Held) {
+		m.held.WithLabelValues(p.Held).Inc()
 	}
 }
 

@@ -102,7 +102,8 @@ func TestMetricsRecord(t *testing.T) {
 		{Conditions: policy.ConditionsOf(policy.DiskPressure), Settled: []StopView{stopped, failed}},
 		{Stop: &stop}, // it has not ended
 		{Stop: &observed, Reclaimed: []ReclaimView{{Reports: reports}, {Reports: dry}}},
-		{Held: HeldBudget}, {Held: HeldBudget}, {Held: HeldGrace}, {Held: HeldBudget}, {Held: HeldGrace},
+		{Held: HeldBudget}, {Held: HeldBudget}, {Held: HeldReclaiming}, {Held: HeldBudget},
+		{Held: HeldBreaker}, {Held: HeldBudget}, {Stop: &stop}, {Held: HeldInFlight}, {Held: HeldBudget},
 	} {
 		m.Record(&p)
 	}
@@ -117,8 +118,9 @@ func TestMetricsRecord(t *testing.T) {
 		`reclaimed_bytes_total{step="images"}`:                                 "1000",
 		`reclaimed_bytes_total{step="logs"}`:                                   "0",
 		`reclaim_errors_total{step="images"}`:                                  "1",
-		`held_total{reason="budget"}`:                                          "2",
-		`held_total{reason="grace"}`:                                           "",
+		`held_total{reason="budget"}`:                                          "3",
+		`held_total{reason="breaker"}`:                                         "1",
+		`held_total{reason="reclaiming"}`:                                      "",
 		`condition{condition="DiskPressure"}`:                                  "0",
 	})
 }

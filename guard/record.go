@@ -129,6 +129,32 @@ func (p *Pass) hold(m policy.Met, held string) {
 	}
 }
 
+// transient reports whether what holds a stop back ends by itself: it is a step on the way to
+// the stop, or to what else holds that back.
+func transient(held string) bool {
+	return held == HeldGrace || held == HeldReclaiming || held == HeldInFlight
+}
+
+// hold follows what holds stops back from pass to pass, for those that tell it once.
+type hold struct{ threshold, reason string }
+
+// news tells whether a pass is held back by something else than those before it. A signal
+// that crosses its threshold to and fro has its reclaim, or its grace period, begin anew each
+// time: on the way to what held the same threshold back before, that is no news.
+func (h *hold) news(p *Pass) bool {
+	switch {
+	case p.Held == "":
+		if p.Stop != nil || p.Changed {
+			*h = hold{}
+		}
+		return false
+	case *h == hold{p.HeldBy, p.Held}, transient(p.Held) && p.HeldBy == h.threshold && !transient(h.reason):
+		return false
+	}
+	*h = hold{p.HeldBy, p.Held}
+	return true
+}
+
 // observe copies what was seen into the record.
 func (p *Pass) observe(obs *policy.Observations, pr policy.Pressure) {
 	p.Signals = signalViews(obs)

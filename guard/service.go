@@ -47,6 +47,7 @@ type Service struct {
 	wakes    chan string
 	kick     chan struct{} // re-list now
 	lastPass *Pass
+	held     hold
 	alarms   map[string]string
 	note     string // why a reload was refused
 	lastInv  error  // of the lister
@@ -196,7 +197,7 @@ func (s *Service) after(p *Pass) {
 	if len(p.Met) == 0 {
 		clear(s.alarms)
 	}
-	if repeats(s.lastPass, p) {
+	if s.repeats(p) {
 		s.guard.seq-- // nothing new: no record of its own
 		return
 	}
@@ -206,10 +207,10 @@ func (s *Service) after(p *Pass) {
 	s.notify(s.opt.Notifier.Status(s.statusLine()))
 }
 
-// repeats tells whether a pass only finds again what the last one found.
-func repeats(last, p *Pass) bool {
-	return last != nil && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil &&
-		len(p.Settled) == 0 && len(p.Reclaimed) == 0 && last.Held == p.Held && last.HeldBy == p.HeldBy
+// repeats tells whether a pass only finds again what those before it found.
+func (s *Service) repeats(p *Pass) bool {
+	return !s.held.news(p) && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil &&
+		len(p.Settled) == 0 && len(p.Reclaimed) == 0
 }
 
 // wake asks for a pass. One wake waiting is enough.
