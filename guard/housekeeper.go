@@ -271,8 +271,9 @@ func (h *housekeeper) run(ctx context.Context, c *reclaim.Collector, p reclaim.P
 }
 
 func view(s policy.Signal, reports []reclaim.Report, took time.Duration) ReclaimView {
-	v := ReclaimView{Signal: s, Took: took, Reports: reports}
+	v := ReclaimView{Signal: s, Took: took}
 	for i := range reports {
+		v.Reports = append(v.Reports, reports[i].Digest())
 		v.Steps = append(v.Steps, string(reports[i].Step))
 		v.Freed += reports[i].Freed
 	}

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // keeping is a housekeeper beside a runtime that answers, and what it recorded.
@@ -271,5 +273,35 @@ func TestHousekeeperEnds(t *testing.T) {
 	}
 	if files, err := filepath.Glob(filepath.Join(k.cfg.History.Dir, ledgerFile)); err != nil || len(files) != 1 {
 		t.Errorf("no ledger: %v, %v", files, err)
+	}
+}
+
+// The record of a reclaim is small, whatever was listed for it, and counts everything.
+func TestReclaimRecordIsSmall(t *testing.T) {
+	const items = 1000
+	item := reclaim.Item{Kind: reclaim.KindContainer, ID: strings.Repeat("a", 64), Name: "default/pod/container", Why: "dead"}
+	full := []reclaim.Report{{
+		Step: reclaim.StepContainers, Removed: slices.Repeat([]reclaim.Item{item}, items), Kept: slices.Repeat([]reclaim.Item{item}, items),
+		Errors: slices.Repeat([]reclaim.Failure{{ID: item.ID, Message: "in use"}}, items), Freed: 7,
+	}}
+	for _, v := range []ReclaimView{view(policy.ContainerFSAvailable, full, time.Second), {Reports: relieved(full).Reports}} {
+		b, err := json.Marshal(v)
+		if err != nil || len(b) > 10_000 {
+			t.Errorf("%d bytes, %v", len(b), err)
+		}
+		var read ReclaimView
+		if err := json.Unmarshal(b, &read); err != nil || read.Removed() != items || len(read.Reports[0].Removed) == 0 || len(read.Reports[0].Kept) != 0 {
+			t.Errorf("%d removed as recorded, %d listed; %v", read.Removed(), len(read.Reports[0].Removed), err)
+		}
+		m, p := NewMetrics("test"), Pass{Reclaimed: []ReclaimView{v}}
+		m.Record(&p)
+		wantMetrics(t, m, map[string]string{`reclaimed_total{step="containers"}`: "1000", `reclaim_errors_total{step="containers"}`: "1000"})
+		lines := strings.Join(journalLines(t, []Pass{p}, "removed", "reason"), "\n")
+		if !strings.Contains(lines, "removed=1000\n") || !strings.HasSuffix(lines, `reason="980 more errors"`) {
+			t.Errorf("journal:\n%s", lines)
+		}
+	}
+	if len(full[0].Removed) != items || len(full[0].Kept) != items {
+		t.Error("the report itself was cut")
 	}
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 
@@ -138,7 +139,7 @@ func (p *Pass) metOf(c policy.Condition) (names []string) {
 func (r *ReclaimView) Removed() int {
 	n := 0
 	for i := range r.Reports {
-		n += len(r.Reports[i].Removed)
+		n += len(r.Reports[i].Removed) + r.Reports[i].RemovedMore
 	}
 	return n
 }
@@ -148,6 +149,9 @@ func (r *ReclaimView) errors() []string {
 	for i := range r.Reports {
 		for _, f := range r.Reports[i].Errors {
 			all = append(all, f.Message)
+		}
+		if more := r.Reports[i].ErrorsMore; more > 0 {
+			all = append(all, fmt.Sprintf("%d more errors", more))
 		}
 	}
 	return all

@@ -101,9 +101,9 @@ func (m *Metrics) reclaimed(r *ReclaimView) {
 	for i := range r.Reports {
 		rep := &r.Reports[i]
 		step := string(rep.Step)
-		m.removed.WithLabelValues(step).Add(float64(len(rep.Removed)))
+		m.removed.WithLabelValues(step).Add(float64(len(rep.Removed) + rep.RemovedMore))
 		m.freed.WithLabelValues(step).Add(float64(max(rep.Freed, 0)))
-		m.errors.WithLabelValues(step).Add(float64(len(rep.Errors)))
+		m.errors.WithLabelValues(step).Add(float64(len(rep.Errors) + rep.ErrorsMore))
 	}
 }
 

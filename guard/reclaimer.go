@@ -175,7 +175,7 @@ func (r *reclaimer) memoryTargets(cfg Config, m policy.Met, pods []Pod) []reclai
 
 func relieved(reports []reclaim.Report) Relief {
 	v := view(0, reports, 0)
-	return Relief{Steps: v.Steps, Reports: reports, Freed: v.Freed}
+	return Relief{Steps: v.Steps, Reports: v.Reports, Freed: v.Freed}
 }
 
 // reliefJob is a reclaim under way.

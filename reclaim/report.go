@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -76,6 +77,27 @@ type Report struct {
 	Errors      []Failure     `json:"errors,omitempty"`
 	Notes       []string      `json:"notes,omitempty"` // which air-gap files could not be read
 	Took        time.Duration `json:"took"`
+	// Further items were removed, and went wrong, that a digest leaves out.
+	RemovedMore int `json:"removed_more,omitempty"`
+	ErrorsMore  int `json:"errors_more,omitempty"`
+}
+
+// digestLength is how many items a digest keeps of each list.
+const digestLength = 20
+
+// Digest is the report without what stayed, and with the first of the items that did not:
+// small enough to be remembered for long.
+func (r Report) Digest() Report {
+	r.Kept = nil
+	r.Removed, r.RemovedMore = head(r.Removed)
+	r.Errors, r.ErrorsMore = head(r.Errors)
+	return r
+}
+
+// head copies the first of a list, and counts the rest.
+func head[T any](list []T) (first []T, more int) {
+	n := min(len(list), digestLength)
+	return slices.Clone(list[:n]), len(list) - n
 }
 
 // fail notes what went wrong with an item; with the whole step for the zero item.
