@@ -44,9 +44,6 @@ func (s *Service) Status(ctx context.Context) (st Status, err error) {
 		st.Live, st.PID, st.Uptime = true, os.Getpid(), time.Since(s.started)
 		st.Version, st.Config, st.ConfigNote = s.opt.Version, s.guard.cfg.Source(), s.note
 		st.Resident = resident()
-		for _, a := range s.alarms {
-			st.Alarms = append(st.Alarms, a)
-		}
 		if err := s.history.Broken(); err != nil {
 			st.Warnings = append(st.Warnings, "history stays in memory: "+err.Error())
 		}

@@ -285,7 +285,7 @@ func effectService(t *testing.T, cfg Config) *Service {
 	s := &Service{
 		opt: ServiceOptions{Config: cfg, RunDir: RunDir(dir), Notifier: &systemd.Notifier{}},
 		log: slog.New(slog.DiscardHandler), started: time.Now(), metrics: NewMetrics("test"), endStops: func() {},
-		calls: make(chan func()), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1), alarms: map[string]string{},
+		calls: make(chan func()), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
 	}
 	s.journal = NewJournal(s.log)
 	if err := s.assemble(t.Context(), t.Context()); err != nil {

@@ -58,7 +58,7 @@ func hookEvents(p *Pass, before policy.Conditions, mode Mode) (events []HookEven
 		event(EventStop).Stop = &p.Settled[i]
 	}
 	if p.Alarm != "" {
-		event(EventAlarm).Alarm = &HookAlarm{Threshold: p.HeldBy, Reason: p.Alarm}
+		event(EventAlarm).Alarm = &HookAlarm{Threshold: p.AlarmBy, Reason: p.Alarm}
 	}
 	return events
 }

@@ -33,7 +33,7 @@ func eventsOf(t *testing.T, p *Pass, before policy.Conditions) (events []HookEve
 
 func TestHookEvents(t *testing.T) {
 	p := &Pass{
-		ID: 7, Time: time.Unix(1, 0), Conditions: policy.ConditionsOf(policy.MemoryPressure), HeldBy: "memory.available:hard", Alarm: "stops do not help",
+		ID: 7, Time: time.Unix(1, 0), Conditions: policy.ConditionsOf(policy.MemoryPressure), Alarm: "stops do not help",
 		Met:     []MetView{{Threshold: "memory.available:hard", Signal: policy.MemoryAvailable}},
 		Settled: []StopView{{Pod: "d/a", Result: &StopResult{Emptied: true}}},
 		Stop:    &StopView{Pod: "d/b"}, // begins: no event of its own
@@ -61,6 +61,27 @@ func TestHookEvents(t *testing.T) {
 	p = &Pass{Stop: &StopView{Pod: "d/b", DryRun: true}}
 	if got := eventsOf(t, p, 0); len(got) != 1 || got[0].Stop.Pod != "d/b" || !got[0].Stop.DryRun {
 		t.Errorf("observe mode: %+v", got)
+	}
+}
+
+// An alarm names the threshold that stops did not help, not the one that is held back first.
+func TestHookEventOfAnAlarm(t *testing.T) {
+	g, n := newPassGuard(t, "budget.breaker = 1\n[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	if p := n.at(g, 0); p.Stop == nil {
+		t.Fatalf("not stopped, held by %q", p.Held)
+	}
+	n.end(n.stops[0])
+	n.pods[0].Protection = "test"
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.at(g, time.Second)
+	p := n.at(g, time.Second+policy.ReliefWait(policy.NodeFSAvailable))
+	if p.HeldBy != "memory.available:hard" {
+		t.Fatalf("held back first: %q", p.HeldBy)
+	}
+	events := eventsOf(t, &p, p.Conditions)
+	if e := events[len(events)-1]; e.Event != EventAlarm || e.Alarm.Threshold != "nodefs.available:hard" || !strings.HasPrefix(e.Alarm.Reason, "nodefs.available: ") {
+		t.Errorf("event %+v, alarm %+v", e, e.Alarm)
 	}
 }
 

@@ -238,6 +238,9 @@ func (g *Guard) status(n *node) Status {
 	}
 	for s := range policy.SignalCount {
 		st.Signals = append(st.Signals, g.signalStatus(s, n.kernel))
+		if g.met(s) && slices.Contains(st.Budget.Breakers, s) {
+			st.Alarms = append(st.Alarms, breakerAlarm(s))
+		}
 	}
 	return st
 }

@@ -41,7 +41,8 @@ type Pass struct {
 	Held       string            `json:"held,omitempty"`
 	HeldBy     string            `json:"held_by,omitempty"` // the threshold that was held back
 	Alarm      string            `json:"alarm,omitempty"`
-	Command    *CommandView      `json:"command,omitempty"` // an operator's, or the end of one
+	AlarmBy    string            `json:"alarm_by,omitempty"` // the threshold whose stops do not help
+	Command    *CommandView      `json:"command,omitempty"`  // an operator's, or the end of one
 	Ranked     []RankedView      `json:"ranked,omitempty"`
 	RankedMore int               `json:"ranked_more,omitempty"` // further pods were ranked, and are not kept
 }

@@ -67,7 +67,7 @@ func (g *Guard) relieve(ctx context.Context, now time.Duration, m policy.Met, p 
 			return true
 		}
 		inv := g.runtime.Inventory(ctx, false)
-		r.job, r.started, r.stale = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), now, false
+		r.job, r.started, r.stale, r.ready = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), now, false, false
 	}
 	g.harvest(now, m.Signal, p)
 	return r.ready
@@ -100,11 +100,15 @@ func (g *Guard) harvest(now time.Duration, s policy.Signal, p *Pass) {
 	}
 	done := r.job.Relief()
 	// What relieved the signal serves no stop: by the next one, others may use it up.
-	met := slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool { return m.Signal == s })
-	r.job, r.ready, r.ended = nil, met && !r.stale && !done.Inconclusive, now
+	r.job, r.ready, r.ended = nil, g.met(s) && !r.stale && !done.Inconclusive, now
 	v := ReclaimView{Signal: s, Steps: done.Steps, Freed: done.Freed, Took: now - r.started, Reports: done.Reports}
 	if len(v.Steps) > 0 && (v.acted() || !r.told) {
 		p.Reclaimed = append(p.Reclaimed, v)
 		r.told = !v.acted()
 	}
+}
+
+// met reports whether any threshold of a signal is met.
+func (g *Guard) met(s policy.Signal) bool {
+	return slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool { return m.Signal == s })
 }

@@ -48,7 +48,6 @@ type Service struct {
 	kick     chan struct{} // re-list now
 	lastPass *Pass
 	held     hold
-	alarms   map[string]string
 	note     string // why a reload was refused
 	lastInv  error  // of the lister
 	freed    time.Time
@@ -72,7 +71,6 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 	s := &Service{
 		opt: opt, log: opt.Log, started: time.Now(), journal: NewJournal(opt.Log), metrics: NewMetrics(opt.Version),
 		calls: make(chan func()), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
-		alarms: map[string]string{},
 	}
 	if err := cgroup.LockMemory(); err != nil {
 		s.log.Warn("memory is not locked: a node that swaps may slow the guard down", systemd.EventKey, systemd.EventDegraded,
@@ -191,12 +189,6 @@ func (s *Service) after(p *Pass) {
 	s.metrics.Record(p)
 	s.journal.Record(p)
 	s.hooks.post(p, s.guard.cfg.Mode)
-	if p.Alarm != "" {
-		s.alarms[p.HeldBy] = p.Alarm
-	}
-	if len(p.Met) == 0 {
-		clear(s.alarms)
-	}
 	if s.repeats(p) {
 		s.guard.seq-- // nothing new: no record of its own
 		return

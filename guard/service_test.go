@@ -25,6 +25,29 @@ func TestServiceSavesAClosedBreaker(t *testing.T) {
 	}
 }
 
+// An alarm lasts as long as the breaker is open and the signal met, over a restart, too.
+func TestStatusShowsAnOpenBreaker(t *testing.T) {
+	s := effectService(t, goodConfig(t, effectNode(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
+	for range 3 {
+		s.guard.restraint.Judge(policy.MemoryAvailable, false)
+	}
+	s.saveBudget()
+	g, n := newPassGuard(t, softAndHard)
+	g = New(g.cfg, n, n, n, n, s.loadBudget())
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 0); p.Held != HeldBreaker {
+		t.Fatalf("held by %q", p.Held)
+	}
+	if got := g.status(s.node).Alarms; len(got) != 1 || !strings.HasPrefix(got[0], "memory.available: ") {
+		t.Errorf("alarms %q", got)
+	}
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	n.at(g, time.Second)
+	if got := g.status(s.node).Alarms; len(got) != 0 {
+		t.Errorf("alarms %q without pressure", got)
+	}
+}
+
 // A stop that is held back is told of once by all that tell of it, however often the signal
 // crosses its threshold before the condition ends; and again when something else holds it back.
 func TestServiceTellsOfAHoldOnce(t *testing.T) {

@@ -269,7 +269,7 @@ func (g *Guard) settle(now time.Duration, p *Pass) {
 				continue
 			}
 			if h := g.restraint.Check(f.kind, f.met.Signal, "", now); h.By == HeldBreaker {
-				p.Alarm = fmt.Sprintf("%s: the last stops did not move it; no more pods are stopped for it until it is clear", f.met.Signal)
+				p.Alarm, p.AlarmBy = breakerAlarm(f.met.Signal), f.met.Threshold.String()
 			}
 			continue
 		}
@@ -277,6 +277,11 @@ func (g *Guard) settle(now time.Duration, p *Pass) {
 	}
 	clear(g.flights[len(kept):])
 	g.flights = kept
+}
+
+// breakerAlarm is what is said of a signal whose breaker is open.
+func breakerAlarm(s policy.Signal) string {
+	return fmt.Sprintf("%s: the last stops did not move it; no more pods are stopped for it until it is clear", s)
 }
 
 // conclude settles the stops that are through without waiting for their effect.
