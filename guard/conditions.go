@@ -40,7 +40,6 @@ func (w *conditionsWriter) write(pr policy.Pressure, now time.Time) error {
 	if w.written && pr.Conditions == w.holds && slices.EqualFunc(pr.Met, w.met, same) {
 		return nil
 	}
-	w.written, w.holds, w.met = true, pr.Conditions, pr.Met
 	c := Conditions{APIVersion: APIVersion, Time: now, Conditions: map[string]bool{}, Met: []string{}, Reasons: map[string]string{}}
 	for _, cond := range policy.AllConditions() {
 		c.Conditions[cond.String()] = pr.Conditions.Has(cond)
@@ -60,7 +59,11 @@ func (w *conditionsWriter) write(pr policy.Pressure, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("encode conditions: %w", err)
 	}
-	return w.dir.writeFile(conditionsFile, append(b, '\n'))
+	if err := w.dir.writeFile(conditionsFile, append(b, '\n')); err != nil {
+		return err // the next pass tries again
+	}
+	w.written, w.holds, w.met = true, pr.Conditions, pr.Met
+	return nil
 }
 
 // remove takes the file away: nobody knows the conditions any more.

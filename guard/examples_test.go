@@ -35,6 +35,21 @@ func writeConditions(t *testing.T, w *conditionsWriter, holds policy.Conditions,
 	return string(b)
 }
 
+// What could not be written is written as soon as that works, though nothing has changed.
+func TestConditionsFileIsTriedAgain(t *testing.T) {
+	w := &conditionsWriter{dir: RunDir(filepath.Join(t.TempDir(), "later"))}
+	memory := policy.ConditionsOf(policy.MemoryPressure)
+	if err := w.write(policy.Pressure{Conditions: memory}, time.Unix(1, 0)); err == nil {
+		t.Fatal("written into a directory that is not there")
+	}
+	if err := os.Mkdir(string(w.dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := writeConditions(t, w, memory); !strings.Contains(got, `"MemoryPressure":true`) {
+		t.Errorf("got %s", got)
+	}
+}
+
 // The file is written when something changes, and says no more and no less than its
 // documentation.
 func TestConditionsFile(t *testing.T) {
