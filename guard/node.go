@@ -269,7 +269,8 @@ func (g *Guard) signalStatus(s policy.Signal, k *nodeKernel) SignalStatus {
 	return st
 }
 
-// rankNow ranks the pods for a signal as it is now.
+// rankNow ranks the pods that are listed for a signal as it is now. An answer keeps no
+// decision waiting for the runtime.
 func (g *Guard) rankNow(ctx context.Context, s policy.Signal) Ranking {
 	var deficit int64
 	for _, m := range g.pressure.Met {
@@ -277,10 +278,13 @@ func (g *Guard) rankNow(ctx context.Context, s policy.Signal) Ranking {
 			deficit = max(deficit, m.Deficit)
 		}
 	}
-	ranked, pods, _ := g.ranking(ctx, policy.Met{Threshold: policy.Threshold{Signal: s}, Deficit: deficit})
-	o := g.obs[s]
+	pods := g.runtime.Inventory(ctx, false).Pods
+	cs := candidates(pods)
+	g.kernel.Measure(cs, pods, s)
+	o, keys := g.obs[s], g.cfg.Rank.Keys(s.Resource())
+	ranked := policy.Rank(cs, s, g.kernel.Layout(), keys, deficit)
 	return Ranking{
 		APIVersion: APIVersion, Signal: s, Available: o.Available, Capacity: o.Capacity,
-		Keys: g.cfg.Rank.Keys(s.Resource()), Pods: rankedViews(ranked, pods),
+		Keys: keys, Pods: rankedViews(ranked, pods),
 	}
 }

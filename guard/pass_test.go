@@ -320,6 +320,16 @@ func TestPassStrangers(t *testing.T) {
 	}
 }
 
+// To answer who would be first, nobody asks the runtime.
+func TestRankDoesNotList(t *testing.T) {
+	g, n := newPassGuard(t, softAndHard)
+	n.hidden = []Pod{testPod("new", 6*testGiB)}
+	n.at(g, 0)
+	if r := g.rankNow(t.Context(), policy.MemoryAvailable); n.listed != 0 || len(r.Pods) != 2 || r.Pods[0].Pod != "d/big" || r.Available != 8*testGiB {
+		t.Errorf("%d fresh listings for %+v", n.listed, r)
+	}
+}
+
 // A pod that cannot be listed now may be the cause: no pod that uses less is stopped
 // in its place.
 func TestPassUnlisted(t *testing.T) {
