@@ -223,3 +223,31 @@ mode = "stop"
 		t.Errorf("settled %+v", p.Settled)
 	}
 }
+
+// A reclaim serves one interval: while it is repeated, nobody is stopped on the ground of the
+// one before.
+func TestPassWaitsForTheRepeatedReclaim(t *testing.T) {
+	g, n := newPassGuard(t, disksAlone+"\"nodefs.available\" = \"10Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	protect := func(by string) {
+		for i := range n.pods {
+			n.pods[i].Protection = by
+		}
+	}
+	protect("a rule")
+	if p := n.at(g, 0); p.Stop != nil || p.Held != HeldProtected {
+		t.Fatalf("%+v, held by %q", p.Stop, p.Held)
+	}
+	n.slow = true
+	if p := n.at(g, time.Minute); p.Stop != nil || p.Held != HeldReclaiming {
+		t.Fatalf("%+v, held by %q", p.Stop, p.Held)
+	}
+	protect("")
+	if p := n.at(g, time.Minute+time.Second); p.Stop != nil || p.Held != HeldReclaiming {
+		t.Errorf("while it goes on: %+v, held by %q", p.Stop, p.Held)
+	}
+	close(n.reliefs[len(n.reliefs)-1].done)
+	if p := n.at(g, time.Minute+2*time.Second); p.Stop == nil {
+		t.Errorf("after it: held by %q", p.Held)
+	}
+}
