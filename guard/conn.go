@@ -34,7 +34,8 @@ type Conn struct {
 	client  *cri.Client
 	version cri.Version
 	err     error
-	since   time.Duration // when it began to answer again after it had not; 0 = it always did
+	gone    bool          // it may be another process that answers next
+	since   time.Duration // when it began to answer again after it was gone; 0 = it never was
 }
 
 // awayTime is how long a runtime that went away is waited for before another one is
@@ -152,12 +153,24 @@ func (c *Conn) note(client *cri.Client, v cri.Version, err error) {
 		if c.lost == 0 && errors.Is(err, cri.ErrUnavailable) {
 			c.lost = c.now()
 		}
+		// On a node that is short of memory a runtime is slow without being restarted.
+		known := client != nil && serverPID(client) != 0
+		c.gone = c.gone || errors.Is(err, cri.ErrUnavailable) || errors.Is(err, cri.ErrTimeout) && !known
 		return
 	}
-	if c.version != (cri.Version{}) && (c.err != nil || client != before) {
+	if c.version != (cri.Version{}) && (c.gone || client != before) {
 		c.since = c.now()
 	}
-	c.version, c.err, c.lost = v, nil, 0
+	c.version, c.err, c.lost, c.gone = v, nil, 0, false
+}
+
+// serverPID is the runtime's process; 0 = it cannot be told. Where a socket unit listens
+// for the runtime, the other end is the service manager's.
+func serverPID(client *cri.Client) int {
+	if pid := client.ServerPID(); pid != 1 {
+		return pid
+	}
+	return 0
 }
 
 // Client is the client of the runtime that was found last; ErrNoRuntime when
@@ -190,8 +203,9 @@ func (c *Conn) Version() (endpoint string, v cri.Version) {
 	return endpoint, c.version
 }
 
-// Since is when the runtime began to answer again after a time in which it did
-// not, in boot time; 0 when it has always answered.
+// Since is when the runtime began to answer again after it was gone, in boot time; 0 when
+// it never was. Where its process is known, that is gone only when nobody answers, not
+// when an answer is late.
 func (c *Conn) Since() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

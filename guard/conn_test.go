@@ -1,11 +1,14 @@
 package guard
 
 import (
+	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri/critest"
 )
 
@@ -93,4 +96,50 @@ func TestConnLeavesTheSilentAlone(t *testing.T) {
 	release()
 	*clock += awayTime
 	wantAt(t, c, silent)
+}
+
+// An answer that is late is no restart of the runtime, which would keep the unused images
+// of a node that is short of memory; that nobody answers is one.
+func TestConnSince(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	c, clock := connUnderTest(t, srv)
+	wantAt(t, c, srv)
+	client, err := c.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Version(t.Context()); err != nil || client.ServerPID() == 0 {
+		t.Fatalf("who listens is not known: %v", err)
+	}
+	release := srv.Inject(critest.Fault{Method: "Version", Hang: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := c.Connect(ctx); !errors.Is(err, ErrNoRuntime) {
+		t.Fatalf("no answer came: %v", err)
+	}
+	release()
+	wantAt(t, c, srv)
+	if since := c.Since(); since != 0 {
+		t.Errorf("a late answer: since %v", since)
+	}
+	const never = 1e6 * time.Hour // no process was started then
+	*clock = never
+	srv.Stop()
+	if err := c.Connect(t.Context()); !errors.Is(err, ErrNoRuntime) {
+		t.Fatalf("nobody listens: %v", err)
+	}
+	srv.Start()
+	wantAt(t, c, srv)
+	if since := c.Since(); since != never {
+		t.Errorf("after a restart: since %v", since)
+	}
+	// The process, where it is known, tells by itself: it is this test's.
+	n := &node{conn: c, proc: defaultProc}
+	start, err := cgroup.ProcessStart(defaultProc, os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if since := n.runtimeSince(); since != start {
+		t.Errorf("the process started at %v, the runtime at %v", start, since)
+	}
 }

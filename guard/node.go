@@ -163,16 +163,15 @@ func (n *node) connect(ctx context.Context) (podSource, error) {
 // runtimeSince is since when the runtime answers: since its process was started, or
 // since it came back where that cannot be told. 0 = it always did.
 func (n *node) runtimeSince() time.Duration {
-	since := n.conn.Since()
 	client, err := n.conn.Client()
-	if err != nil || client.ServerPID() == 0 {
-		return since
+	if err == nil {
+		if pid := serverPID(client); pid != 0 {
+			if start, err := cgroup.ProcessStart(n.proc, pid); err == nil {
+				return start
+			}
+		}
 	}
-	start, err := cgroup.ProcessStart(n.proc, client.ServerPID())
-	if err != nil {
-		return since
-	}
-	return max(since, start)
+	return n.conn.Since()
 }
 
 // refresh brings up to date what pods are judged by, before each listing.
