@@ -42,7 +42,7 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 		s.node.wake("stop")
 		<-stop.Finished()
 		if o.Discard {
-			s.discard(o.Pod)
+			s.discard(o.Pod, stop.Report().Emptied)
 		}
 	})
 	return job
@@ -53,13 +53,14 @@ const discardFor = 10 * time.Minute
 
 // discard removes a stopped pod's dead containers. A runtime that cannot do so now, which
 // a full disk alone may keep it from, is asked again: no collection of dead containers
-// takes the newest of a pod, and it is what fills the disk.
-func (s *stopper) discard(p Pod) {
+// takes the newest of a pod, and it is what fills the disk. emptied says that nothing of
+// the pod is alive, whatever the runtime knows of it.
+func (s *stopper) discard(p Pod, emptied bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, discardFor)
 	defer cancel()
 	left := slices.Clone(p.Containers)
 	for {
-		left = slices.DeleteFunc(left, func(c PodContainer) bool { return s.discarded(ctx, c.ID) })
+		left = slices.DeleteFunc(left, func(c PodContainer) bool { return s.discarded(ctx, c.ID, emptied) })
 		if len(left) == 0 {
 			return
 		}
@@ -72,14 +73,17 @@ func (s *stopper) discard(p Pod) {
 }
 
 // discarded removes a container, and reports whether there is nothing more to do: it is
-// gone, or it runs after all.
-func (s *stopper) discarded(ctx context.Context, id string) bool {
+// gone, or it runs after all. While a shim hangs, the runtime says so of a dead one, too.
+func (s *stopper) discarded(ctx context.Context, id string, dead bool) bool {
 	client, err := s.node.conn.Client()
 	if err != nil {
 		return false
 	}
 	d, err := client.ContainerStatus(ctx, id)
-	if err == nil && d.State == cri.Exited {
+	if err == nil && d.State != cri.Exited {
+		return !dead
+	}
+	if err == nil {
 		err = client.RemoveContainer(ctx, id)
 	}
 	return err == nil || errors.Is(err, cri.ErrGone)

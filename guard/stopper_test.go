@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/policy"
@@ -24,12 +26,35 @@ func TestDiscard(t *testing.T) {
 	srv.Forget(gone)
 	srv.Inject(critest.Fault{Method: "RemoveContainer", ID: full, Times: 3, Err: errors.New("no space left on device")})
 	s := &stopper{node: n, ctx: t.Context(), stopped: func(Pod) {}}
-	s.discard(Pod{Containers: []PodContainer{{ID: full}, {ID: back}, {ID: gone}}})
+	s.discard(Pod{Containers: []PodContainer{{ID: full}, {ID: back}, {ID: gone}}}, false)
 	if srv.Has(full) || !srv.Has(back) {
 		t.Errorf("full is there: %t; back is there: %t", srv.Has(full), srv.Has(back))
 	}
 	if got := srv.Calls("RemoveContainer"); len(got) != 4 {
 		t.Errorf("asked %d times: %v", len(got), got)
+	}
+}
+
+// A container whose cgroup is empty is dead, also while the runtime still calls it running.
+func TestDiscardAwaitsTheRuntime(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	n := connectedNode(t, srv)
+	n.cfg.Eviction.Interval = 10 * time.Millisecond
+	pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{{Name: "full", State: cri.Running}}})
+	id := pod.Containers[0].ID
+	srv.Inject(critest.Fault{Method: "ContainerStatus", ID: id, Times: 3, Edit: func(resp any) {
+		resp.(*runtimeapi.ContainerStatusResponse).Status.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+	}})
+	s := &stopper{node: n, ctx: t.Context(), stopped: func(Pod) {}}
+	job := s.Stop(t.Context(), StopOrder{Discard: true, Pod: Pod{
+		Candidate: policy.Candidate{ID: pod.ID}, Containers: []PodContainer{{ID: id}},
+	}})
+	s.wait()
+	if !job.Outcome().Result.Emptied || srv.Has(id) {
+		t.Errorf("emptied: %t; the container is there: %t", job.Outcome().Result.Emptied, srv.Has(id))
+	}
+	if asked, removed := srv.Calls("ContainerStatus"), srv.Calls("RemoveContainer"); len(asked) != 4 || len(removed) != 1 {
+		t.Errorf("%d times asked, %d times removed", len(asked), len(removed))
 	}
 }
 
