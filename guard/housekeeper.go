@@ -151,10 +151,10 @@ func (h *housekeeper) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			h.saveLedger()
+			h.saveLedger(h.ledger.SaveEnd)
 			return
 		case <-h.stops:
-			h.saveLedger()
+			h.saveLedger(h.ledger.SaveDue)
 			continue
 		case <-containers.C:
 			h.tidyContainers(ctx)
@@ -169,8 +169,8 @@ func (h *housekeeper) Run(ctx context.Context) {
 }
 
 // saveLedger writes the ledger to its file where that is due.
-func (h *housekeeper) saveLedger() {
-	if err := h.ledger.SaveDue(h.node.kernel.Now()); err != nil {
+func (h *housekeeper) saveLedger(save func(now time.Duration) error) {
+	if err := save(h.node.kernel.Now()); err != nil {
 		h.complain(err)
 	}
 }

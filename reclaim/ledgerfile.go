@@ -23,6 +23,10 @@ const (
 	// saveEvery spares flash cards: while nothing is removed, what an hour adds may
 	// be lost.
 	saveEvery = time.Hour
+	// saveAtEnd is the same at the end of a service, which may be that of the boot: a node
+	// that is up for less than an hour at a time must not lose all of it. A service that
+	// ends again and again wears no flash card out.
+	saveAtEnd = 5 * time.Minute
 )
 
 // errLedger is a ledger file whose content cannot be believed.
@@ -166,9 +170,15 @@ func checksum(b []byte) string {
 
 // SaveDue saves the ledger when it changed and was not saved for an hour, or when a stop
 // was noted since: the pod may come back only after a restart.
-func (l *Ledger) SaveDue(now time.Duration) error {
+func (l *Ledger) SaveDue(now time.Duration) error { return l.saveAfter(saveEvery, now) }
+
+// SaveEnd saves the ledger as SaveDue does, at the end of the service: when it was not
+// saved for some minutes.
+func (l *Ledger) SaveEnd(now time.Duration) error { return l.saveAfter(saveAtEnd, now) }
+
+func (l *Ledger) saveAfter(pause, now time.Duration) error {
 	l.mu.Lock()
-	due := l.dirty && (l.urgent || l.saved == 0 || l.time(now)-l.saved >= saveEvery)
+	due := l.dirty && (l.urgent || l.saved == 0 || l.time(now)-l.saved >= pause)
 	l.mu.Unlock()
 	if !due {
 		return nil

@@ -175,7 +175,7 @@ func TestLedgerSaving(t *testing.T) {
 		}
 		return int(s.Time / time.Minute)
 	}
-	t.Run("at most once an hour", func(t *testing.T) {
+	t.Run("at most once an hour while it runs", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "l")
 		l, _ := OpenLedger(path, "boot", time.Minute)
@@ -188,6 +188,39 @@ func TestLedgerSaving(t *testing.T) {
 			if got := written(path); got != want {
 				t.Fatalf("at %v the file is of minute %d, want %d", now, got, want)
 			}
+		}
+	})
+	t.Run("at the end, unless it was just saved", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "l")
+		boot := func(id string, up time.Duration) *Ledger {
+			l, err := OpenLedger(path, id, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for now := time.Minute; now <= up; now += time.Minute {
+				note(l, now)
+				if err := l.SaveDue(now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.SaveEnd(up); err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		boot("a", time.Minute) // saved at once: there was none
+		boot("b", 45*time.Minute)
+		if got := written(path); got != 46 {
+			t.Errorf("after 45 minutes the file is of minute %d", got)
+		}
+		boot("c", 4*time.Minute)
+		if got := written(path); got != 46 {
+			t.Errorf("after 4 minutes more the file is of minute %d", got)
+		}
+		l := boot("d", 10*time.Minute)
+		if h := l.history(image(0, 1).ID, 10*time.Minute); h.age != 55*time.Minute {
+			t.Errorf("the image is %v old", h.age)
 		}
 	})
 	t.Run("a stop at once, and again when that does not work", func(t *testing.T) {
