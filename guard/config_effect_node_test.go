@@ -282,6 +282,9 @@ func effectService(t *testing.T, cfg Config) *Service {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	if cfg.History.Dir == string(DefaultRunDir) {
+		cfg.History.Dir = dir // that of the machine is not the test's
+	}
 	s := &Service{
 		opt: ServiceOptions{Config: cfg, RunDir: RunDir(dir), Notifier: &systemd.Notifier{}},
 		log: slog.New(slog.DiscardHandler), started: time.Now(), metrics: NewMetrics("test"), endStops: func() {},
