@@ -56,6 +56,9 @@ func spread(tries []scenario.Try, of func(scenario.Try) time.Duration) string {
 		return ""
 	}
 	sorted := slices.SortedFunc(slices.Values(tries), func(a, b scenario.Try) int { return cmp.Compare(of(a), of(b)) })
+	if of(sorted[len(sorted)-1]) == 0 {
+		return "" // as of a relief where there was no hog
+	}
 	round := func(t scenario.Try) time.Duration { return of(t).Round(10 * time.Millisecond) }
 	return fmt.Sprintf("%s / %s", round(sorted[len(sorted)/2]), round(sorted[len(sorted)-1]))
 }

@@ -29,6 +29,8 @@ func (t Try) String() string {
 const (
 	aftermath       = 2 * time.Second // from the relief to the removal of the hog's pod: as long as guard, kernel and runtime are busy with what was ended
 	criguardVersion = "criguard version | head -1 | cut -d' ' -f2"
+	calmFor         = 3 * time.Second    // from a hog's start to its end, about
+	calm            = "no-hog"           // what the heartbeat is by itself, beside a pod that comes and goes
 	asInstalled     = "criguard-default" // acts at the kubelet's line; the other where earlyoom does: at a tenth of MemAvailable
 	unbudgeted      = "[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n"
 )
@@ -43,6 +45,7 @@ var rivals = []struct{ name, start, version string }{
 		" && systemctl set-property --runtime kubepods.slice ManagedOOMMemoryPressure=kill ManagedOOMMemoryPressureLimit=10%" +
 		" && systemctl start systemd-oomd", "dpkg-query -W -f '${Version}' systemd-oomd"},
 	{"nobody", "true", "uname -r"},
+	{calm, "true", "uname -r"},
 }
 
 // Rivals is a scenario for each guard on the same node with the same hog. They measure, and fail only if they cannot.
@@ -63,9 +66,9 @@ func Rivals() []Scenario {
 				}
 				n.Shell(r.start)
 				n.Sayf("%s", n.Shell(r.version))
-				n.Sayf("untimed: %s", n.try(0))
+				n.Sayf("untimed: %s", n.try(0, r.name))
 				for i := range n.order.Tries {
-					try := n.try(i + 1)
+					try := n.try(i+1, r.name)
 					n.tell(Event{Kind: Said, Text: fmt.Sprintf("try %d: %s", i+1, try), Try: &try})
 				}
 			},
@@ -75,9 +78,12 @@ func Rivals() []Scenario {
 }
 
 // try lets a hog loose and watches the node until it is well again.
-func (n *Node) try(i int) Try {
-	kills, daemons := kernelKills(), n.daemons()
-	hog := n.Run(lab.PodSpec{Name: fmt.Sprintf("hog-%d", i)}, "hog", "-mib", "4096", "-after", "2s")
+func (n *Node) try(i int, guard string) Try {
+	kills, daemons, mib := kernelKills(), n.daemons(), "4096"
+	if guard == calm {
+		mib = "8"
+	}
+	hog := n.Run(lab.PodSpec{Name: fmt.Sprintf("hog-%d", i)}, "hog", "-mib", mib, "-after", "2s")
 	hog.stopped = true
 	var (
 		try  Try
@@ -85,7 +91,11 @@ func (n *Node) try(i int) Try {
 		beat sync.WaitGroup
 	)
 	beat.Go(func() { try.Gap = heartbeat(stop) })
-	try.Relief = n.relief(hog)
+	if guard == calm {
+		time.Sleep(calmFor)
+	} else {
+		try.Relief = n.relief(hog)
+	}
 	time.Sleep(aftermath)
 	try.KernelKills = kernelKills() - kills
 	now := n.daemons()
