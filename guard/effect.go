@@ -24,7 +24,7 @@ func (g *Guard) end(f *flight, now time.Duration) {
 // of its inodes: every signal of the device that is met is looked at.
 func (g *Guard) effect(f *flight, now time.Duration) policy.Effect {
 	e := policy.Effect{
-		Signal: f.met.Signal, Before: f.before, Available: g.obs[f.met.Signal].Available, Expected: f.view.Expected,
+		Signal: f.met.Signal, Before: f.view.Available, Available: g.obs[f.met.Signal].Available, Expected: f.view.Expected,
 		Waited: now - f.ended, Rising: now - f.ended,
 	}
 	layout := g.kernel.Layout()

@@ -12,13 +12,23 @@ const (
 	twoOfADisk = disksAlone + "\"nodefs.available\" = \"10Gi\"\n\"nodefs.inodesFree\" = \"1000\"\n"
 )
 
-// stopsBig makes a pass that stops the pod that uses most, and ends that stop.
-func stopsBig(t *testing.T, g *Guard, n *fakeNode) {
+// stops makes a pass that stops somebody, and ends that stop.
+func stops(t *testing.T, g *Guard, n *fakeNode, d time.Duration) *StopView {
 	t.Helper()
-	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" {
-		t.Fatalf("full disk: %+v, held by %q", p.Stop, p.Held)
+	p := n.at(g, d)
+	if p.Stop == nil {
+		t.Fatalf("nobody was stopped, held by %q", p.Held)
 	}
 	n.end(n.stops[0])
+	return p.Stop
+}
+
+// stopsBig is stops for the pod that uses most.
+func stopsBig(t *testing.T, g *Guard, n *fakeNode) {
+	t.Helper()
+	if s := stops(t, g, n, 0); s.Pod != "d/big" {
+		t.Fatalf("full disk: %+v", s)
+	}
 }
 
 // A pod that filled a disk had taken more than was measured of it. While its files are
@@ -105,10 +115,9 @@ max_pod_grace_period = "20s"
 	n.set(policy.NodeFSAvailable, testGiB)
 	n.set(policy.NodeFSInodesFree, 2000)
 	n.at(g, 0)
-	if p := n.at(g, time.Second); p.Stop == nil || p.Stop.Grace == 0 {
-		t.Fatalf("soft: %+v, held by %q", p.Stop, p.Held)
+	if s := stops(t, g, n, time.Second); s.Grace == 0 {
+		t.Fatalf("soft: %+v", s)
 	}
-	n.end(n.stops[0])
 	n.at(g, 2*time.Second)
 	n.set(policy.NodeFSInodesFree, 0)
 	if p := n.at(g, 3*time.Second); p.Stop != nil || p.Held != HeldInFlight {
@@ -215,10 +224,9 @@ mode = "stop"
 	late := testPod("late", 0)
 	late.Created = time.Hour + time.Second
 	n.pods = append(n.pods, late)
-	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Kind != kindAdmission {
-		t.Fatalf("%+v, held by %q", p.Stop, p.Held)
+	if s := stops(t, g, n, 2*time.Second); s.Kind != kindAdmission {
+		t.Fatalf("%+v", s)
 	}
-	n.end(n.stops[0])
 	if p := n.at(g, 3*time.Second); len(p.Settled) != 1 {
 		t.Errorf("settled %+v", p.Settled)
 	}

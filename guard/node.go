@@ -278,12 +278,10 @@ func (g *Guard) rankNow(ctx context.Context, s policy.Signal) Ranking {
 		}
 	}
 	pods := g.runtime.Inventory(ctx, false).Pods
-	cs := candidates(pods)
-	g.kernel.Measure(cs, pods, s)
-	o, keys := g.obs[s], g.cfg.Rank.Keys(s.Resource())
-	ranked := policy.Rank(cs, s, g.kernel.Layout(), keys, deficit)
+	cs, _, _ := g.measured(pods, s)
+	o := g.obs[s]
 	return Ranking{
 		APIVersion: APIVersion, Signal: s, Available: o.Available, Capacity: o.Capacity,
-		Keys: keys, Pods: rankedViews(ranked, pods),
+		Keys: g.cfg.Rank.Keys(s.Resource()), Pods: rankedViews(g.ranked(cs, s, deficit), pods),
 	}
 }

@@ -55,7 +55,6 @@ type flight struct {
 	kind      policy.Kind
 	met       policy.Met
 	workload  string
-	before    int64
 	started   time.Duration
 	launched  time.Duration // when the job was started, after ranking
 	job       StopJob
@@ -110,19 +109,30 @@ func (g *Guard) blocking(m policy.Met) *flight {
 // pod uses that runs and could not be listed, or not be measured, comes with it; 0 = none.
 func (g *Guard) ranking(ctx context.Context, m policy.Met) (ranked []policy.Ranked, pods []Pod, stranger int64) {
 	inv := g.runtime.Inventory(ctx, false)
-	cs := candidates(inv.Pods)
-	stranger, strangers := g.kernel.Measure(cs, inv.Pods, m.Signal)
+	cs, stranger, strangers := g.measured(inv.Pods, m.Signal)
 	if strangers && !m.Signal.IsDisk() {
 		// Something runs that was not listed. To take a listed pod for it would
 		// be a wrong stop: ask the runtime first.
 		inv = g.runtime.Inventory(ctx, true)
-		cs = candidates(inv.Pods)
-		stranger, _ = g.kernel.Measure(cs, inv.Pods, m.Signal)
+		cs, stranger, _ = g.measured(inv.Pods, m.Signal)
 		// That took time: whether a stop is still needed, and what it frees, is
 		// judged from here.
 		g.kernel.Observe(&g.obs)
 	}
-	return policy.Rank(cs, m.Signal, g.kernel.Layout(), g.cfg.Rank.Keys(m.Signal.Resource()), m.Deficit), inv.Pods, stranger
+	return g.ranked(cs, m.Signal, m.Deficit), inv.Pods, stranger
+}
+
+// measured gives the pods as candidates, with what they use by now, and what the kernel
+// tells of strangers.
+func (g *Guard) measured(pods []Pod, s policy.Signal) (cs []policy.Candidate, stranger int64, strangers bool) {
+	cs = candidates(pods)
+	stranger, strangers = g.kernel.Measure(cs, pods, s)
+	return cs, stranger, strangers
+}
+
+// ranked ranks candidates by the configuration's keys.
+func (g *Guard) ranked(cs []policy.Candidate, s policy.Signal, deficit int64) []policy.Ranked {
+	return policy.Rank(cs, s, g.kernel.Layout(), g.cfg.Rank.Keys(s.Resource()), deficit)
 }
 
 // stopFirst stops the sandbox that ranks first, unless something holds it back.
@@ -241,7 +251,7 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 	if view.DryRun {
 		return
 	}
-	f := &flight{view: p.Stop, kind: m.Kind, met: m, workload: pod.Workload, before: view.Available, started: now}
+	f := &flight{view: p.Stop, kind: m.Kind, met: m, workload: pod.Workload, started: now}
 	g.fly(ctx, f, pod, StopOrder{
 		EscalateDirect: g.cfg.Eviction.DirectKill == DirectKillHardMemory && m.Signal.Resource() == policy.ResourceMemory,
 		Discard:        f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
@@ -319,7 +329,7 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	view := *f.view
 	res := out.Result
 	res.Available, res.SettledIn = o.Available, now-f.started
-	res.Moved = policy.Moved(f.met, f.before, o)
+	res.Moved = policy.Moved(f.met, f.view.Available, o)
 	if f.judged() && res.Emptied {
 		res.DeadIn = f.launched - f.met.Since + res.EmptiedIn
 	}

@@ -36,7 +36,6 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	}
 	stop := reclaim.NewStops(runtimeStops{s.node.conn}, s.node.kernel).Stop(s.ctx, req)
 	s.stopped(o.Pod)
-	job := &stopJob{stop: stop}
 	s.running.Go(func() {
 		<-stop.Done()
 		s.node.wake("stop")
@@ -45,7 +44,7 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 			s.discard(o.Pod, stop.Report().Emptied)
 		}
 	})
-	return job
+	return &stopJob{stop}
 }
 
 // discardFor bounds how long a runtime is asked to remove what a stopped pod left.
