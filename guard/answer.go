@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -44,7 +45,7 @@ func (s *Service) Status(ctx context.Context) (st Status, err error) {
 		st.Live, st.PID, st.Uptime = true, os.Getpid(), time.Since(s.started)
 		st.Version, st.Config, st.ConfigNote = s.opt.Version, s.guard.cfg.Source(), s.note
 		st.Resident = resident()
-		if err := s.history.Broken(); err != nil {
+		if err := cmp.Or(s.saver.stalled(), s.history.Broken()); err != nil {
 			st.Warnings = append(st.Warnings, "history stays in memory: "+err.Error())
 		}
 		st.Orders = s.guard.orders

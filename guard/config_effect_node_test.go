@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -306,10 +307,10 @@ func seeHistory(t *testing.T, cfg Config) string {
 		s.history.Add(Pass{ID: id + 1})
 	}
 	kept := len(s.history.Last(0))
-	if err := s.history.Close(); err != nil {
+	if err := errors.Join(s.history.Save(), s.history.Close()); err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.History.Dir), "*", historyFile))
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.History.Dir), "*", historyName))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,10 +21,10 @@ func TestHistorySurvives(t *testing.T) {
 	for id := range uint64(10) {
 		h.Add(Pass{ID: id + 1, Held: HeldBudget})
 	}
-	if err := errors.Join(h.Broken(), h.Close()); err != nil {
+	if err := errors.Join(h.Save(), h.Close()); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, historyFile), os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(dir, historyName), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +53,76 @@ func TestHistoryWithoutDirectory(t *testing.T) {
 	}
 	h := OpenHistory(filepath.Join(file, "below"), 3)
 	h.Add(Pass{ID: 1})
-	if h.Broken() == nil || len(h.Last(0)) != 1 {
+	if h.Save() == nil || h.Broken() == nil || len(h.Last(0)) != 1 {
 		t.Errorf("broken %v, %d passes", h.Broken(), len(h.Last(0)))
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	h.Add(Pass{ID: 2})
+	if err := errors.Join(h.Save(), h.Broken(), h.Close()); err != nil {
+		t.Errorf("once the directory can be made: %v", err)
+	}
+	again := OpenHistory(filepath.Join(file, "below"), 3)
+	defer again.Close()
+	if last := again.Last(0); len(last) != 2 || last[0].ID != 1 {
+		t.Errorf("in the file: %+v", last)
+	}
+}
+
+// A file that is as it should be is not written at a start; what comes while the disk is
+// busy, more than is kept even, is in the file with the next save, and once.
+func TestHistorySavesWhatIsNew(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, historyName)
+	ids := func() (ids []uint64) {
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		passes, _, _ := readHistory(f, 100)
+		for _, p := range passes {
+			ids = append(ids, p.ID)
+		}
+		return ids
+	}
+	h := OpenHistory(dir, 3)
+	add := func(from, to uint64) {
+		for id := from; id <= to; id++ {
+			h.Add(Pass{ID: id})
+		}
+		if err := h.Save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(1, 2)
+	add(3, 8) // more than are kept
+	add(9, 9)
+	if got, want := ids(), []uint64{1, 2, 6, 7, 8, 9}; !slices.Equal(got, want) {
+		t.Errorf("the file has %v, want %v", got, want)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h = OpenHistory(dir, 3)
+	defer func() { _ = h.Close() }()
+	if err := h.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("a whole file was written at the start: %v", err)
+	}
+	add(10, 10)
+	if got, want := ids(), []uint64{8, 9, 10}; !slices.Equal(got, want) {
+		t.Errorf("with twice as many as are kept the file has %v, want %v", got, want)
+	}
+	if now, err := os.Stat(path); err != nil || now.Size() != h.file.size {
+		t.Errorf("size %d, followed as %d: %v", now.Size(), h.file.size, err)
 	}
 }
 
@@ -198,8 +267,11 @@ func TestHistoryShortensRankings(t *testing.T) {
 			p.Ranked[i] = RankedView{Position: i + 1, Pod: "default/pod", Sandbox: strings.Repeat("0123456789abcdef", 4), UID: "8a6e0b7f-3f1d-4c11-9a6e-6f1c4c8e2d5c"}
 		}
 		h.Add(p)
+		if err := h.Save(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if info, err := os.Stat(filepath.Join(dir, historyFile)); err != nil || info.Size() > maxHistoryFile+1<<20 {
+	if info, err := os.Stat(filepath.Join(dir, historyName)); err != nil || info.Size() > maxHistoryFile+1<<20 {
 		t.Errorf("%v, %v", info.Size(), err)
 	}
 	kept := h.Last(0)

@@ -89,7 +89,7 @@ func (s *Service) ordered(v *CommandView) {
 	s.guard.seq++
 	p := Pass{ID: s.guard.seq, At: s.node.kernel.Now(), Time: time.Now(), Wake: "command", Conditions: s.guard.pressure.Conditions, Command: v}
 	s.journal.Record(&p)
-	s.history.Add(p)
+	s.keep(&p)
 	s.inForce()
 }
 

@@ -58,17 +58,27 @@ func trimLine(b []byte) string {
 	return string(b)
 }
 
-// writeFile replaces a small file so that readers see the old or the new one,
-// never a part. /run is memory: nothing is synced.
+// writeFile replaces a small file. /run is memory: nothing is synced.
 func (d RunDir) writeFile(name string, data []byte) error {
-	f, err := os.CreateTemp(string(d), "."+name+"-*")
+	return replaceFile(string(d), name, data, false)
+}
+
+// synced has replaceFile wait until the disk has what is written.
+const synced = true
+
+// replaceFile replaces a file so that readers see the old or the new one, never a part, and,
+// where it is synced, so do those who come after power has failed.
+func replaceFile(dir, name string, data []byte, sync bool) error {
+	f, err := os.CreateTemp(dir, "."+name+"-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
-	_, err = f.Write(data)
+	if _, err = f.Write(data); err == nil && sync {
+		err = f.Sync()
+	}
 	err = errors.Join(err, f.Chmod(0o644), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), d.path(name))
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())

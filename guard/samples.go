@@ -2,6 +2,7 @@ package guard
 
 import (
 	"cmp"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -60,16 +61,21 @@ type Samples struct {
 	last        time.Duration // the newest calm one
 	capacity    [policy.SignalCount]int64
 	windows     *windows
+
+	saving sync.Mutex
+	dir    string // of windows
 }
 
-// NewSamples keeps samples; those around stops also in dir, as far as it can be
-// written, where an earlier run may have left some.
+// NewSamples keeps samples in memory. Those around stops are in dir, too, as far as it can
+// be written, where an earlier run may have left some; none but Save touches it later.
 func NewSamples(dir string) *Samples {
-	return &Samples{calm: newRing(calmSamples), dense: newRing(denseSamples), last: -calmEvery, windows: openWindows(dir)}
+	dir = filepath.Join(dir, windowDir)
+	return &Samples{calm: newRing(calmSamples), dense: newRing(denseSamples), last: -calmEvery, windows: openWindows(dir), dir: dir}
 }
 
-// Add takes what a pass observed. It allocates nothing but around a stop.
-func (s *Samples) Add(obs *policy.Observations, now time.Duration) {
+// Add takes what a pass observed, and tells whether there is something to save by now. It
+// allocates nothing but around a stop.
+func (s *Samples) Add(obs *policy.Observations, now time.Duration) (unsaved bool) {
 	one := reading{at: now}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +91,7 @@ func (s *Samples) Add(obs *policy.Observations, now time.Duration) {
 	} else {
 		s.dense.add(one)
 	}
-	s.windows.add(one)
+	return s.windows.add(one)
 }
 
 // Stop begins to keep what is around a stop: a minute before it, and the minute that
@@ -121,12 +127,32 @@ func (s *Samples) Windows() []Window {
 	return s.windows.list()
 }
 
-// Close keeps what is open as it is.
-func (s *Samples) Close() error {
+// Close ends the windows that are open as they are.
+func (s *Samples) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.windows.close()
-	return s.windows.broken
+}
+
+// Save puts the windows that are through into files. It takes as long as the disk does. What
+// could not be written is tried again by the next call.
+func (s *Samples) Save() error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.mu.Lock()
+	w, news, gone := s.windows, s.windows.news, s.windows.gone
+	fresh := slices.Clone(w.done[len(w.done)-news.unsaved(len(w.done)):])
+	s.mu.Unlock()
+	if len(fresh)+len(gone) == 0 {
+		return nil
+	}
+	if err := saveWindows(s.dir, fresh, gone); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.news.saved, w.gone = news.added, slices.Clone(w.gone[len(gone):])
+	return nil
 }
 
 // thin keeps the newest n samples, and of the older ones one a second.

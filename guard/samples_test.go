@@ -71,7 +71,11 @@ func TestWindowAroundStop(t *testing.T) {
 	ts := []policy.Threshold{{Signal: policy.MemoryAvailable, Kind: policy.Hard, Value: limit}}
 	const stopAt = 5 * time.Minute
 	for now := time.Duration(0); now < 10*time.Minute; now += 50 * time.Millisecond {
-		s.Add(seen(gib, now), now)
+		if s.Add(seen(gib, now), now) {
+			if err := s.Save(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if now == stopAt {
 			s.Stop(stopPass(7, now), ts)
 			if w := s.Windows(); len(w) != 1 || w[0].At[len(w[0].At)-1] != stopAt {
@@ -117,7 +121,8 @@ func TestWindowsAreBounded(t *testing.T) {
 	p := stopPass(99, now)
 	p.Stop.Signal = "drain"
 	s.Stop(p, nil)
-	if err := s.Close(); err != nil {
+	s.Close()
+	if err := s.Save(); err != nil {
 		t.Fatal(err)
 	}
 	for what, s := range map[string]*Samples{"kept": s, "after a restart": NewSamples(dir)} {
@@ -155,8 +160,15 @@ func TestWindowsLiveWithBadFiles(t *testing.T) {
 	s := NewSamples(filepath.Join(dir, windowDir, "notes.txt", "below"))
 	s.Add(seen(gib, 0), 0)
 	s.Stop(stopPass(1, 0), nil)
-	if err := s.Close(); err == nil || len(s.Windows()) != 1 {
+	s.Close()
+	if err := s.Save(); err == nil || len(s.Windows()) != 1 {
 		t.Errorf("without a directory: %v, %d windows", err, len(s.Windows()))
+	}
+	if err := os.Remove(filepath.Join(dir, windowDir, "notes.txt")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Save(), s.Save()); err != nil || len(files(t, filepath.Join(dir, windowDir, "notes.txt", "below"))) != 1 {
+		t.Errorf("once the directory can be made: %v", err)
 	}
 }
 

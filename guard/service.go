@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
@@ -32,6 +33,7 @@ type Service struct {
 	guard      *Guard
 	history    *History
 	samples    *Samples
+	saver      *saver // of both
 	metrics    *Metrics
 	journal    *Journal
 	keeper     *housekeeper
@@ -51,11 +53,12 @@ type Service struct {
 	note     string // why a reload was refused
 	lastInv  error  // of the lister
 	freed    time.Time
-	warned   sync.Map // complaints made already
+	warned   sync.Map    // complaints made already
+	lost     atomic.Bool // what happens is lost with the service
 }
 
 // shutdownTime bounds how long a service that was told to end waits for stops
-// under way.
+// under way, and then for what else runs.
 const shutdownTime = 3 * time.Second
 
 // Serve guards until ctx ends. It returns ErrRunning when another criguard has
@@ -102,7 +105,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	restraint := s.loadBudget()
 	s.history = OpenHistory(s.opt.Config.History.Dir, s.opt.Config.History.Passes)
 	s.samples = NewSamples(s.opt.Config.History.Dir)
-	s.toldHistory(s.history.Broken())
+	s.saver = newSaver(func() error { return errors.Join(s.history.Save(), s.samples.Save()) }, s.toldHistory)
 	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
 	s.stops = &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}
 	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, s.stops, restraint)
@@ -122,6 +125,8 @@ func (s *Service) serve(ctx context.Context) error {
 		return err
 	}
 	s.hooks.start(background, s.opt.Config.Hooks)
+	wg.Go(s.saver.run)
+	s.saver.wake() // what is torn is mended, and a directory that cannot be written is told
 	wg.Go(func() { s.node.lister.Run(background, s.listPause, s.kick) })
 	wg.Go(func() { s.node.watchEvents(background, s.relist) })
 	wg.Go(func() { s.keeper.Run(background) })
@@ -139,10 +144,28 @@ func (s *Service) serve(ctx context.Context) error {
 	s.awaitStops()
 	s.told("conditions", s.conditions.remove())
 	closeServers()
-	wg.Wait()
-	s.hooks.wait()
-	s.toldHistory(errors.Join(s.samples.Close(), s.history.Close()))
+	s.samples.Close()
+	s.saver.finish()
+	if !within(shutdownTime, func() { wg.Wait(); s.hooks.wait() }) {
+		s.log.Warn("ending without the last of the history", systemd.EventKey, systemd.EventDegraded, "action", "end", "reason", "a disk or a hook does not answer")
+		return nil
+	}
+	if err := s.history.Close(); err != nil {
+		s.toldHistory(err)
+	}
 	return nil
+}
+
+// within tells whether f returns within a time. If not, it is left behind.
+func within(d time.Duration, f func()) bool {
+	done := make(chan struct{})
+	go func() { f(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-time.After(d):
+		return false
+	}
 }
 
 // awaitStops waits, bounded, for the stops that were under way, and records what
@@ -164,7 +187,9 @@ func (s *Service) awaitStops() {
 // after is told of every pass, in the loop's goroutine.
 func (s *Service) after(p *Pass) {
 	s.metrics.Observe(p, s.guard)
-	s.samples.Add(&s.guard.obs, p.At)
+	if s.samples.Add(&s.guard.obs, p.At) {
+		s.saver.wake()
+	}
 	s.hooks.look(s.guard)
 	s.notify(s.opt.Notifier.Watchdog(p.At))
 	s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs)
@@ -194,8 +219,7 @@ func (s *Service) after(p *Pass) {
 		return
 	}
 	s.lastPass = p
-	s.history.Add(*p)
-	s.toldHistory(s.history.Broken())
+	s.keep(p)
 	s.notify(s.opt.Notifier.Status(s.statusLine()))
 }
 
@@ -234,10 +258,20 @@ func (s *Service) told(what string, err error) {
 	}
 }
 
-// toldHistory says once that what happened is lost with the service.
+// keep takes a pass into the history.
+func (s *Service) keep(p *Pass) {
+	s.history.Add(*p)
+	s.saver.wake()
+}
+
+// toldHistory says when what happened begins to be lost with the service, and when it ends.
 func (s *Service) toldHistory(err error) {
-	if err != nil && s.once("history") {
+	switch lost := err != nil; {
+	case lost == s.lost.Swap(lost):
+	case lost:
 		s.log.Warn("history stays in memory", systemd.EventKey, systemd.EventDegraded, "action", "history", "reason", err.Error())
+	default:
+		s.log.Info("history is in its file again", "action", "history")
 	}
 }
 
@@ -251,7 +285,7 @@ func (s *Service) reclaimed(ctx context.Context, v ReclaimView) {
 		s.metrics.Record(&p)
 		s.journal.Record(&p)
 		s.lastPass = &p
-		s.history.Add(p)
+		s.keep(&p)
 	}:
 	case <-ctx.Done():
 	}

@@ -62,27 +62,21 @@ type openWindow struct {
 	after    int // samples taken after the stop
 }
 
-// windows are those of the last stops, oldest first, in memory and, as far as the
-// directory can be written, in a file each. A file is written once, when its
-// window is through.
+// windows are those of the last stops, oldest first, in memory. Those that are through have
+// a file each.
 type windows struct {
-	dir    string
 	done   []Window
 	opened []*openWindow
-	broken error // why no file is written any more
+	news   backlog  // of done
+	gone   []uint64 // whose files are to be removed
 }
 
-// openWindows reads what an earlier run left below dir. What cannot be read is left
-// out.
+// openWindows reads what an earlier run left in dir. What cannot be read is left out.
 func openWindows(dir string) *windows {
-	w := &windows{dir: filepath.Join(dir, windowDir)}
-	if err := os.MkdirAll(w.dir, 0o755); err != nil {
-		w.broken = fmt.Errorf("create directory of windows: %w", err)
-		return w
-	}
-	entries, _ := os.ReadDir(w.dir) // none = nothing was left
+	w := &windows{}
+	entries, _ := os.ReadDir(dir) // none = nothing was left
 	for _, e := range entries {
-		if one, err := readWindow(filepath.Join(w.dir, e.Name())); err == nil && e.Name() == windowFile(one.Pass) {
+		if one, err := readWindow(filepath.Join(dir, e.Name())); err == nil && e.Name() == windowFile(one.Pass) {
 			w.done = append(w.done, one)
 		}
 	}
@@ -133,14 +127,16 @@ func (w *windows) open(p *Pass, before []reading, capacity [policy.SignalCount]i
 	}
 }
 
-// add takes a sample into every window that is open, and ends those whose time is up.
-func (w *windows) add(s reading) {
+// add takes a sample into every window that is open, and ends those whose time is up: true
+// when there were some.
+func (w *windows) add(s reading) (through bool) {
 	if len(w.opened) == 0 {
-		return
+		return false
 	}
 	w.opened = slices.DeleteFunc(w.opened, func(o *openWindow) bool {
 		if s.at > o.StopAt+windowReach {
 			w.finish(o)
+			through = true
 			return true
 		}
 		if o.after < windowDense || s.at-o.samples[len(o.samples)-1].at >= calmEvery {
@@ -149,6 +145,7 @@ func (w *windows) add(s reading) {
 		}
 		return false
 	})
+	return through
 }
 
 // now is the window as it is by now.
@@ -159,31 +156,40 @@ func (o *openWindow) now() Window {
 
 // finish keeps a window whose time is up.
 func (w *windows) finish(o *openWindow) {
-	one := o.now()
-	w.done = append(w.done, one)
-	if w.broken == nil {
-		w.broken = w.write(one)
-	}
+	w.done = append(w.done, o.now())
+	w.news.added++
 	w.bound()
-}
-
-func (w *windows) write(one Window) error {
-	b, err := json.Marshal(one)
-	if err != nil {
-		return fmt.Errorf("encode window: %w", err)
-	}
-	return RunDir(w.dir).writeFile(windowFile(one.Pass), append(b, '\n'))
 }
 
 // bound drops the oldest windows above the number that is kept.
 func (w *windows) bound() {
 	for len(w.done) > maxWindows {
-		err := os.Remove(filepath.Join(w.dir, windowFile(w.done[0].Pass)))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && w.broken == nil {
-			w.broken = fmt.Errorf("remove window: %w", err)
-		}
+		w.gone = append(w.gone, w.done[0].Pass)
 		w.done = append(w.done[:0], w.done[1:]...)
 	}
+}
+
+// saveWindows writes a file for each of the new windows in dir and removes those of windows
+// that are gone.
+func saveWindows(dir string, news []Window, gone []uint64) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("create directory of windows: %w", err)
+	}
+	for i := range news {
+		b, err := json.Marshal(&news[i])
+		if err != nil {
+			return fmt.Errorf("encode window: %w", err)
+		}
+		if err := replaceFile(dir, windowFile(news[i].Pass), append(b, '\n'), synced); err != nil {
+			return err
+		}
+	}
+	for _, pass := range gone {
+		if err := os.Remove(filepath.Join(dir, windowFile(pass))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove window: %w", err)
+		}
+	}
+	return nil
 }
 
 // list copies what there is, those still open as they are.

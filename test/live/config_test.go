@@ -1,6 +1,7 @@
 package live_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -19,6 +20,7 @@ type config struct {
 	grace      thresholds        // of the soft ones
 	reclaim    thresholds        // minimum reclaim
 	eviction   map[string]string // keys of [eviction]
+	history    string            // directory; "" = the node's own
 	more       string            // further tables
 }
 
@@ -36,7 +38,7 @@ func (n *node) configure(c config) {
 	}
 	fmt.Fprintf(&b, "[runtime]\nendpoint = %q\ntimeout = \"1s\"\n", n.endpoint)
 	fmt.Fprintf(&b, "[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n", n.lab.KubeletRoot(), n.lab.PodLogDir(), n.lab.PodsCgroup())
-	fmt.Fprintf(&b, "[history]\ndir = %q\n", n.dir)
+	fmt.Fprintf(&b, "[history]\ndir = %q\n", cmp.Or(c.history, n.dir))
 	b.WriteString("[eviction]\n")
 	for _, key := range slices.Sorted(maps.Keys(c.eviction)) {
 		fmt.Fprintf(&b, "%s = %q\n", key, c.eviction[key])
