@@ -48,7 +48,7 @@ func TestPodsStartWhilePruning(t *testing.T) {
 	before := 0
 	for i := range starts {
 		s := spec(i % 5)
-		if _, err := n.lab.ImportImage(ctx, s); err != nil {
+		if err := n.imported(s); err != nil {
 			before++ // it was removed between its import and its listing
 			continue
 		}
@@ -70,6 +70,14 @@ func TestPodsStartWhilePruning(t *testing.T) {
 	if pruned == 0 || before > starts/2 {
 		t.Error("the race was not run: too little was pruned, or too few pods started")
 	}
+}
+
+// imported imports an image and waits until it is listed, for a while: it may be removed before.
+func (n *node) imported(spec lab.ImageSpec) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	_, err := n.lab.ImportImage(ctx, spec)
+	return err
 }
 
 // imageMissing tells that a container could not be created for want of its image.
