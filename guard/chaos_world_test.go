@@ -371,7 +371,7 @@ type chaosStop struct {
 }
 
 func (s *chaosStop) Done() <-chan struct{} { return s.done }
-func (s *chaosStop) Escalate()             { s.once.Do(func() { close(s.escalate) }) }
+func (s *chaosStop) Escalate(bool)         { s.once.Do(func() { close(s.escalate) }) }
 func (s *chaosStop) Outcome() StopOutcome  { return s.outcome }
 
 // Stop implements Stopper.

@@ -138,8 +138,7 @@ func (g *Guard) launchDrain(ctx context.Context, now time.Duration, d *Drain, po
 	// stop is tried again later.
 	g.drained[pod.ID] = now + p.Stop.Grace + ineffective
 	met := policy.Met{Threshold: policy.Threshold{Kind: policy.Soft}}
-	g.fly(ctx, &flight{view: p.Stop, kind: policy.Soft, met: met, workload: pod.Workload, started: now}, pod,
-		StopOrder{EscalateDirect: g.cfg.Eviction.DirectKill == DirectKillHardMemory})
+	g.fly(ctx, &flight{view: p.Stop, kind: policy.Soft, met: met, workload: pod.Workload, started: now}, pod, StopOrder{})
 }
 
 // flightOf is the stop under way of a sandbox; nil = there is none.

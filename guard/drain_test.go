@@ -44,7 +44,7 @@ func TestDrainOrder(t *testing.T) {
 		t.Fatalf("stopped %v, want %v", got, want)
 	}
 	for _, s := range n.stops {
-		if o := s.order; o.Grace != 10*time.Second || o.Direct || !o.EscalateDirect {
+		if o := s.order; o.Grace != 10*time.Second || o.Direct {
 			t.Errorf("%s: %+v", o.Pod.Name, o)
 		}
 	}

@@ -63,6 +63,11 @@ type Guard struct {
 	// eased: in the last pass a breaker closed or a hold-down ended.
 	eased bool
 
+	// enforced is the restraint of the stops that were made, while observe mode has one of
+	// its own; nil = restraint is.
+	enforced *policy.Restraint
+	waits    [policy.SignalCount]wait
+
 	pacer   pacer
 	reliefs [policy.SignalCount]relief
 	flights []*flight
@@ -116,6 +121,9 @@ func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *
 // SetConfig puts another configuration in force from the next pass on. Grace
 // periods and conditions that run go on.
 func (g *Guard) SetConfig(cfg Config) {
+	if g.cfg.Mode != cfg.Mode {
+		g.changeMode(cfg.Mode)
+	}
 	g.cfg = cfg
 	g.settings = policy.Settings{
 		TransitionPeriod: cfg.Eviction.PressureTransitionPeriod,
@@ -124,6 +132,22 @@ func (g *Guard) SetConfig(cfg Config) {
 	}
 	g.restraint.Configure(cfg.Budget.Policy(), cfg.Backoff.Policy())
 	g.derived.valid = false
+}
+
+// changeMode begins to make stops, or to say them only: what was done in the one way is not
+// done in the other.
+func (g *Guard) changeMode(to Mode) {
+	if g.enforced != nil {
+		g.restraint, g.enforced = g.enforced, nil
+	}
+	if to == ModeObserve {
+		g.restraint, g.enforced = policy.NewRestraint(""), g.restraint
+	}
+	for s := range policy.SignalCount {
+		g.observed[s], g.waits[s] = "", wait{}
+		g.reliefs[s].spend()
+		g.reliefs[s].told, g.reliefs[s].stale = false, true
+	}
 }
 
 // Pass makes one round: observe, decide, relieve, stop. It returns what it saw
@@ -215,7 +239,7 @@ func (g *Guard) noteConditions(now time.Duration) {
 			r := &g.reliefs[s]
 			r.spend()
 			r.told, r.stale = false, s.IsDisk()
-			g.observed[s] = ""
+			g.observed[s], g.waits[s] = "", wait{}
 		}
 	}
 }
@@ -249,7 +273,7 @@ func (g *Guard) act(ctx context.Context, now time.Duration, p *Pass) {
 // back; "" when one was begun or none is needed any more.
 func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *Pass) string {
 	if f := g.blocking(m); f != nil {
-		if m.Kind == policy.Hard && m.Due && !m.WarnOnly && f.escalate() {
+		if m.Kind == policy.Hard && m.Due && !m.WarnOnly && g.escalate(f, m.Signal) {
 			p.Escalated = f.view.Pod
 		}
 		return HeldInFlight

@@ -102,11 +102,12 @@ type fakeStop struct {
 	order     StopOrder
 	done      chan struct{}
 	escalated int
+	direct    bool // by the last escalation
 	outcome   StopOutcome
 }
 
 func (f *fakeStop) Done() <-chan struct{} { return f.done }
-func (f *fakeStop) Escalate()             { f.escalated++ }
+func (f *fakeStop) Escalate(direct bool)  { f.escalated++; f.direct = direct }
 func (f *fakeStop) Outcome() StopOutcome  { return f.outcome }
 
 func (n *fakeNode) Stop(_ context.Context, o StopOrder) StopJob {

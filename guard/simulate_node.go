@@ -269,5 +269,5 @@ func (f finishedRelief) Relief() Relief        { return f.relief }
 type finishedStop struct{ outcome StopOutcome }
 
 func (f finishedStop) Done() <-chan struct{} { return closedChan() }
-func (f finishedStop) Escalate()             {}
+func (f finishedStop) Escalate(bool)         {}
 func (f finishedStop) Outcome() StopOutcome  { return f.outcome }

@@ -23,8 +23,6 @@ type StopOrder struct {
 	// Direct kills the container cgroups at once, without waiting for the
 	// runtime; Fallback does so when the runtime has not confirmed in time.
 	Direct, Fallback bool
-	// EscalateDirect kills directly, too, when a soft stop's grace is ended.
-	EscalateDirect bool
 	// Discard removes the dead containers: on a pressed disk, what they wrote is what
 	// the stop is for.
 	Discard bool
@@ -33,8 +31,9 @@ type StopOrder struct {
 // StopJob is a stop that runs beside the loop.
 type StopJob interface {
 	Done() <-chan struct{}
-	// Escalate ends the grace period of a soft stop now.
-	Escalate()
+	// Escalate ends the grace period of a soft stop now; with direct, the container
+	// cgroups are killed, too.
+	Escalate(direct bool)
 	// Outcome is what became of it; valid once Done is closed.
 	Outcome() StopOutcome
 }
@@ -58,7 +57,8 @@ type flight struct {
 	started   time.Duration
 	launched  time.Duration // when the job was started, after ranking
 	job       StopJob
-	escalated bool
+	escalated bool                     // it has no grace period any more
+	direct    bool                     // its cgroups were killed without waiting for the runtime
 	ended     time.Duration            // when the job was seen done; 0 = not yet
 	rises     [policy.SignalCount]rise // since ended
 	unawaited bool                     // the service ends: its effect is not waited for
@@ -74,14 +74,21 @@ func (f *flight) judged() bool {
 	}
 }
 
-// escalate turns a soft stop into a hard one, once.
-func (f *flight) escalate() bool {
-	if f.escalated || f.kind == policy.Hard || f.ended != 0 {
+// escalate makes of a stop what a hard one for a signal would be. It reports false where it
+// is that already.
+func (g *Guard) escalate(f *flight, s policy.Signal) bool {
+	direct := g.killsDirectly(s)
+	if f.ended != 0 || f.direct || !direct && (f.escalated || f.kind == policy.Hard) {
 		return false
 	}
-	f.escalated = true
-	f.job.Escalate()
+	f.escalated, f.direct = true, direct
+	f.job.Escalate(direct)
 	return true
+}
+
+// killsDirectly tells whether a hard stop for a signal does not wait for the runtime.
+func (g *Guard) killsDirectly(s policy.Signal) bool {
+	return g.cfg.Eviction.DirectKill == DirectKillHardMemory && s.Resource() == policy.ResourceMemory
 }
 
 // blocking returns the stop in flight that m has to wait for: any one, but that a soft
@@ -148,7 +155,7 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 	defer func() { p.Ranked = rankedViews(ranked, pods) }()
 	victim, held := policy.Choose(ranked, m.Deficit, g.restrains(m, now))
 	if victim == nil {
-		return held
+		return g.heldBack(now, m, ranked, held, p)
 	}
 	switch {
 	case m.Signal.IsDisk() && !victim.Known && g.runtime.Inventory(ctx, false).Err != nil:
@@ -160,19 +167,6 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 		return HeldReclaiming
 	}
 	return g.begin(ctx, now, m, *victim, pods, p)
-}
-
-// restrains tells what policy.Choose must know of each candidate.
-func (g *Guard) restrains(m policy.Met, now time.Duration) func(policy.Candidate) policy.Standing {
-	return func(c policy.Candidate) policy.Standing {
-		if until, ok := g.skip[c.ID]; ok && now < until {
-			return policy.Standing{Passed: true}
-		}
-		return policy.Standing{
-			Held:     g.restraint.CheckWorkload(c.Workload, now),
-			Returned: g.restraint.HoldDown(m.Signal, c.Workload, c.Created),
-		}
-	}
 }
 
 // stopReturned stops a workload that was stopped and has come back while the
@@ -191,7 +185,7 @@ func (g *Guard) stopReturned(ctx context.Context, now time.Duration, m policy.Me
 		if ranked[i].Excluded != "" {
 			break
 		}
-		if s := standing(ranked[i].Candidate); !s.Returned || s.Passed || !ranked[i].Known || ranked[i].Frees <= 0 {
+		if s := standing(&ranked[i]); !s.Returned || s.Passed || !ranked[i].Known || ranked[i].Frees <= 0 {
 			continue
 		} else if s.Held != "" {
 			return s.Held
@@ -213,7 +207,7 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	}
 	if f := g.flightOf(v.ID); f != nil {
 		// It is being stopped already, for something else.
-		if m.Kind == policy.Hard && f.escalate() {
+		if m.Kind == policy.Hard && g.escalate(f, m.Signal) {
 			p.Escalated = f.view.Pod
 		}
 		return HeldInFlight
@@ -238,6 +232,7 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 		view.Grace = min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)
 	}
 	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
+	g.waits[m.Signal] = wait{}
 	g.spendReliefs(m.Signal)
 	g.launch(ctx, now, m, *pod, view, p)
 	p.Stop.Reason = reason(m, v, now) // words can wait until the kill is done
@@ -253,17 +248,15 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 	}
 	f := &flight{view: p.Stop, kind: m.Kind, met: m, workload: pod.Workload, started: now}
 	g.fly(ctx, f, pod, StopOrder{
-		EscalateDirect: g.cfg.Eviction.DirectKill == DirectKillHardMemory && m.Signal.Resource() == policy.ResourceMemory,
-		Discard:        f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
+		Direct:  m.Kind == policy.Hard && g.killsDirectly(m.Signal),
+		Discard: f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
 	})
 }
 
-// fly starts the job of a stop. A stop that would kill directly once it is a hard one
-// does so at once where it is one.
+// fly starts the job of a stop.
 func (g *Guard) fly(ctx context.Context, f *flight, pod Pod, o StopOrder) {
 	o.Pod, o.Grace, o.Fallback = pod, f.view.Grace, g.cfg.Eviction.DirectKill != DirectKillNever
-	o.Direct = o.EscalateDirect && f.kind == policy.Hard
-	f.launched = g.kernel.Now()
+	f.direct, f.launched = o.Direct, g.kernel.Now()
 	f.job = g.stopper.Stop(ctx, o)
 	g.flights = append(g.flights, f)
 }
@@ -319,10 +312,10 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	out := f.job.Outcome()
 	o := g.obs[f.met.Signal]
 	switch {
-	case f.unawaited, !f.judged() && f.view.Expected <= 0: // there is no effect to wait for
-	case out.Nothing:
+	case out.Nothing && f.view.Kind != kindDrain: // a drain takes nothing from the budget
 		g.restraint.Return(f.kind, f.met.Signal, f.workload, f.started)
 		g.skip[f.view.Sandbox] = now + ineffective
+	case f.unawaited, !f.judged() && f.view.Expected <= 0: // there is no effect to wait for
 	case !out.Returned && !g.effect(f, now).Settled():
 		return StopView{}, false
 	}

@@ -28,7 +28,7 @@ func (s *stopper) wait() { s.running.Wait() }
 func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	req := reclaim.StopRequest{
 		Victim: reclaim.Victim{SandboxID: o.Pod.ID, Pod: o.Pod.FullName(), Cgroup: o.Pod.Cgroup},
-		Grace:  o.Grace, Direct: o.Direct, Fallback: o.Fallback, EscalateDirect: o.EscalateDirect,
+		Grace:  o.Grace, Direct: o.Direct, Fallback: o.Fallback,
 		StopTimeout: s.node.config().Eviction.StopTimeout,
 	}
 	for _, c := range o.Pod.Containers {
@@ -94,7 +94,7 @@ type stopJob struct {
 }
 
 func (j *stopJob) Done() <-chan struct{} { return j.stop.Done() }
-func (j *stopJob) Escalate()             { j.stop.Escalate() }
+func (j *stopJob) Escalate(direct bool)  { j.stop.Escalate(direct) }
 
 func (j *stopJob) Outcome() StopOutcome {
 	r := j.stop.Report()

@@ -5,6 +5,7 @@ type Standing struct {
 	Passed   bool   // a stop of it killed nothing a moment ago: look at the next
 	Held     string // what holds its stop back, as "back-off"; "" = nothing
 	Returned bool   // it was stopped for this pressure and has come back
+	Cause    bool   // while another was held, it took what the node runs out of
 }
 
 // Why Choose chose nothing, beside what the standing of a candidate says.
@@ -27,7 +28,10 @@ const (
 // be a wrong stop. It is passed over only when its own stop is known not to clear
 // the deficit, because then the next would have to go as well; and then only for
 // a pod whose usage is known.
-func Choose(ranked []Ranked, deficit int64, standing func(Candidate) Standing) (victim *Ranked, held string) {
+//
+// Both are guesses at the cause. Where, while a candidate is held, another one is
+// seen to be it, nothing is waited for until the kernel kills: that one is stopped.
+func Choose(ranked []Ranked, deficit int64, standing func(*Ranked) Standing) (victim *Ranked, held string) {
 	candidates := ranked
 	for i := range ranked {
 		if ranked[i].Excluded != "" {
@@ -37,7 +41,12 @@ func Choose(ranked []Ranked, deficit int64, standing func(Candidate) Standing) (
 	}
 	standings := make([]Standing, len(candidates))
 	for i := range candidates {
-		standings[i] = standing(candidates[i].Candidate)
+		standings[i] = standing(&candidates[i])
+	}
+	for i, st := range standings {
+		if st.Cause && !st.Passed && st.Held == "" {
+			return &candidates[i], ""
+		}
 	}
 	for _, returned := range []bool{true, false} {
 		for i := range candidates {

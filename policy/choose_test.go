@@ -18,7 +18,7 @@ func TestChoose(t *testing.T) {
 	}
 	none := Ranked{Candidate: Candidate{ID: "none"}, Known: true, Excluded: ExcludedUsesNone}
 	held, passed, returned := Standing{Held: HeldBackoff}, Standing{Passed: true}, Standing{Returned: true}
-	back := Standing{Held: HeldBackoff, Returned: true}
+	back, cause := Standing{Held: HeldBackoff, Returned: true}, Standing{Cause: true}
 	for _, v := range []struct {
 		name      string
 		ranked    []Ranked
@@ -47,11 +47,15 @@ func TestChoose(t *testing.T) {
 		{"hold-down of the excluded", []Ranked{pod("a", 900), none}, map[string]Standing{"none": returned}, "a", ""},
 		{"hold-down of the protected", []Ranked{pod("a", 900), protected(5, true)}, map[string]Standing{"protected": returned}, "a", ""},
 		{"back and held, clears it: wait", []Ranked{pod("a", 900), pod("b", 500)}, map[string]Standing{"b": back}, "", HeldBackoff},
+		{"back and held, but another is the cause", []Ranked{pod("a", 900), pod("c", 700), pod("b", 500)}, map[string]Standing{"b": back, "c": cause}, "c", ""},
+		{"the first held, but another is the cause", []Ranked{pod("a", 500), pod("b", 900)}, map[string]Standing{"a": held, "b": cause}, "b", ""},
+		{"the cause is back and held", []Ranked{pod("a", 900), pod("b", 500)}, map[string]Standing{"b": {Held: HeldBackoff, Returned: true, Cause: true}}, "", HeldBackoff},
+		{"the cause was stopped in vain", []Ranked{pod("a", 900), pod("b", 500)}, map[string]Standing{"a": held, "b": {Passed: true, Cause: true}}, "", HeldBackoff},
 		{"back and held, does not clear it", []Ranked{pod("a", 900), pod("b", 499)}, map[string]Standing{"b": back}, "a", ""},
 		{"back, stopped in vain", []Ranked{pod("a", 900), pod("b", 499)}, map[string]Standing{"b": {Returned: true, Passed: true}}, "a", ""},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			victim, reason := Choose(v.ranked, 500, func(c Candidate) Standing { return v.standings[c.ID] })
+			victim, reason := Choose(v.ranked, 500, func(c *Ranked) Standing { return v.standings[c.ID] })
 			got := ""
 			if victim != nil {
 				got = victim.ID
@@ -73,9 +77,9 @@ func TestChooseProperties(t *testing.T) {
 		s, l, deficit := Signal(r.IntN(int(SignalCount))), Layout(r.IntN(3)), r.Int64N(10)
 		standings := map[string]Standing{}
 		for _, c := range cs {
-			standings[c.ID] = Standing{Passed: r.IntN(6) == 0, Held: pick(r, "", "", HeldBackoff), Returned: r.IntN(5) == 0}
+			standings[c.ID] = Standing{Passed: r.IntN(6) == 0, Held: pick(r, "", "", HeldBackoff), Returned: r.IntN(5) == 0, Cause: r.IntN(9) == 0}
 		}
-		standing := func(c Candidate) Standing { return standings[c.ID] }
+		standing := func(c *Ranked) Standing { return standings[c.ID] }
 		ranked := Rank(cs, s, l, nil, deficit)
 		victim, held := Choose(ranked, deficit, standing)
 		if (victim == nil) != (held != "") {
@@ -91,7 +95,7 @@ func TestChooseProperties(t *testing.T) {
 			}
 			for _, before := range ranked[:victim.Position-1] {
 				b := standings[before.ID]
-				if !b.Passed && !(st.Returned && victim.Known) && (b.Held == "" || !before.Known || before.Frees >= deficit) {
+				if !b.Passed && !(st.Returned && victim.Known) && !st.Cause && (b.Held == "" || !before.Known || before.Frees >= deficit) {
 					t.Fatalf("chose %s before %+v, which stands as %+v", victim.ID, before, b)
 				}
 			}
@@ -117,7 +121,7 @@ func TestProtectedNeverChosen(t *testing.T) {
 				cs[i].Protection = ""
 			}
 		}
-		standing := func(Candidate) Standing { return Standing{Returned: r.IntN(2) == 0} }
+		standing := func(*Ranked) Standing { return Standing{Returned: r.IntN(2) == 0} }
 		for _, s := range Signals() {
 			victim, held := Choose(Rank(cs, s, Layout(r.IntN(3)), randomKeys(r), r.Int64N(400)), 1, standing)
 			if victim != nil && (free == len(cs) || victim.ID != cs[free].ID) {

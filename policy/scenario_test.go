@@ -56,7 +56,7 @@ func TestVectorsI1(t *testing.T) {
 			if !m.Due || victim != "" {
 				continue
 			}
-			chosen, _ := Choose(Rank(podsM(), m.Signal, SingleFS, nil, m.Deficit), m.Deficit, func(Candidate) Standing { return Standing{} })
+			chosen, _ := Choose(Rank(podsM(), m.Signal, SingleFS, nil, m.Deficit), m.Deficit, func(*Ranked) Standing { return Standing{} })
 			if victim = chosen.ID; m.Kind == Soft {
 				grace = maxPodGrace
 			}
@@ -88,7 +88,7 @@ func TestHoldDownScenario(t *testing.T) {
 	const deficit = 200
 	var stops []time.Duration
 	for now := time.Duration(0); now <= 2*minute; now += time.Second {
-		standing := func(c Candidate) Standing {
+		standing := func(c *Ranked) Standing {
 			return Standing{Held: r.CheckWorkload(c.Workload, now), Returned: r.HoldDown(MemoryAvailable, c.Workload, c.Created)}
 		}
 		cs := []Candidate{leak, calm}

@@ -84,8 +84,8 @@ func TestStopNeverKillsThePodCgroup(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				s := NewStops(n, n).Stop(ctx, StopRequest{Victim: v, Direct: true, Fallback: true, EscalateDirect: true})
-				s.Escalate()
+				s := NewStops(n, n).Stop(ctx, StopRequest{Victim: v, Direct: true, Fallback: true})
+				s.Escalate(true)
 				<-s.Finished()
 				for _, call := range n.seen() {
 					if strings.Contains(call, "kill") && !strings.HasSuffix(call, "kill /p-0/c-1") {

@@ -31,10 +31,8 @@ type StopRequest struct {
 	Direct bool          // kill the containers' cgroups at once, before the runtime is asked
 	// Fallback kills the cgroups when the runtime has not emptied them StopTimeout
 	// after the grace period.
-	Fallback bool
-	// EscalateDirect makes Escalate kill the cgroups at once, too.
-	EscalateDirect bool
-	StopTimeout    time.Duration // 0 = DefaultStopTimeout
+	Fallback    bool
+	StopTimeout time.Duration // 0 = DefaultStopTimeout
 }
 
 // Method is what emptied the containers, or was to.
@@ -123,19 +121,18 @@ func (s *Stops) Stop(ctx context.Context, req StopRequest) *Stop {
 	return st
 }
 
-// Escalate ends the grace period now; with EscalateDirect, the cgroups were
-// killed when it returns. A second time it does nothing.
-func (s *Stop) Escalate() {
+// Escalate ends the grace period now; with direct, the cgroups were killed when it
+// returns. Either happens once.
+func (s *Stop) Escalate(direct bool) {
 	s.mu.Lock()
 	select {
 	case <-s.escalated:
-		s.mu.Unlock()
-		return
 	default:
+		close(s.escalated)
 	}
-	close(s.escalated)
+	direct = direct && !s.killing
 	s.mu.Unlock()
-	if s.req.EscalateDirect {
+	if direct {
 		s.kill(ByDirect)
 	}
 }

@@ -263,14 +263,14 @@ func TestStopEscalate(t *testing.T) {
 			n.obeys["b"] = time.Second
 			s := NewStops(n, n).Stop(t.Context(), soft)
 			time.Sleep(5 * time.Second)
-			s.Escalate()
-			s.Escalate()
+			s.Escalate(false)
+			s.Escalate(false)
 			r := settled(t, s)
 			if !about(r.EmptiedAfter, 5*time.Second) || r.Method != ByRuntime || r.Nothing {
 				t.Errorf("report: %+v", r)
 			}
 			<-s.Finished()
-			s.Escalate()
+			s.Escalate(false)
 			if !s.Report().Confirmed || !about(s.Report().ConfirmedAfter, 5*time.Second) {
 				t.Errorf("report: %+v", s.Report())
 			}
@@ -286,7 +286,7 @@ func TestStopEscalate(t *testing.T) {
 			n.hang(true)
 			s := NewStops(n, n).Stop(t.Context(), soft)
 			time.Sleep(5 * time.Second)
-			s.Escalate()
+			s.Escalate(false)
 			if r := settled(t, s); !about(r.EmptiedAfter, 5*time.Second+DefaultStopTimeout) || r.Method != ByFallback {
 				t.Errorf("report: %+v", r)
 			}
@@ -297,11 +297,11 @@ func TestStopEscalate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode("a", "b")
 			n.hang(true)
-			req := soft
-			req.EscalateDirect = true
-			s := NewStops(n, n).Stop(t.Context(), req)
-			time.Sleep(5 * time.Second)
-			s.Escalate()
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			time.Sleep(4 * time.Second)
+			s.Escalate(false)
+			time.Sleep(time.Second)
+			s.Escalate(true)
 			if last := n.seen()[len(n.seen())-1]; last != "5s kill /kubepods/podx/b" {
 				t.Errorf("when Escalate returns: %q", n.seen())
 			}
@@ -320,7 +320,7 @@ func TestStopEscalate(t *testing.T) {
 			n.mu.Lock()
 			clear(n.stopErr)
 			n.mu.Unlock()
-			s.Escalate()
+			s.Escalate(false)
 			if r := settled(t, s); !about(r.EmptiedAfter, 20*time.Second) || r.Method != ByRuntime {
 				t.Errorf("report: %+v", r)
 			}

@@ -1,0 +1,76 @@
+package guard
+
+import (
+	"math"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// wait is the time for which the stop for a signal is held back by a back-off: of the pod
+// that ranks first, or of one that was stopped and has come back. The zero value is none.
+type wait struct {
+	enough int64            // how much one pod must have grown to be the cause
+	used   map[string]int64 // what each sandbox used when it began, of the signal's resource
+}
+
+// begin begins to wait; what was begun goes on. Who takes half of what is still available
+// then, and an eighth of the threshold at least, which no pod does by the way, is the cause.
+func (w *wait) begin(m policy.Met, ranked []policy.Ranked) {
+	if w.used != nil {
+		return
+	}
+	w.enough = max(m.Available/2, (m.Available+m.Deficit)/8)
+	w.used = make(map[string]int64, len(ranked))
+	for i := range ranked {
+		w.used[ranked[i].ID] = ranked[i].Usage
+		if !ranked[i].Known {
+			w.used[ranked[i].ID] = math.MaxInt64
+		}
+	}
+}
+
+// caused tells whether a pod has taken since what runs the node out. One that came
+// meanwhile has taken all that it uses.
+func (w *wait) caused(r *policy.Ranked) bool {
+	return w.used != nil && r.Known && r.Usage-w.used[r.ID] >= w.enough
+}
+
+// heldBack notes that nobody is stopped now, and says what it waits for. The pod that ranks
+// first may be in its back-off because it is being stopped, gently, for something else.
+func (g *Guard) heldBack(now time.Duration, m policy.Met, ranked []policy.Ranked, held string, p *Pass) string {
+	standing := g.restrains(m, now)
+	for i := range ranked {
+		if ranked[i].Excluded != "" {
+			break
+		}
+		if standing(&ranked[i]).Passed {
+			continue
+		}
+		if f := g.flightOf(ranked[i].ID); f != nil && m.Kind == policy.Hard {
+			if g.escalate(f, m.Signal) {
+				p.Escalated = f.view.Pod
+			}
+			return HeldInFlight
+		}
+		break
+	}
+	if held == HeldBackoff {
+		g.waits[m.Signal].begin(m, ranked)
+	}
+	return held
+}
+
+// restrains tells what policy.Choose must know of each candidate.
+func (g *Guard) restrains(m policy.Met, now time.Duration) func(*policy.Ranked) policy.Standing {
+	return func(r *policy.Ranked) policy.Standing {
+		if until, ok := g.skip[r.ID]; ok && now < until {
+			return policy.Standing{Passed: true}
+		}
+		return policy.Standing{
+			Held:     g.restraint.CheckWorkload(r.Workload, now),
+			Returned: g.restraint.HoldDown(m.Signal, r.Workload, r.Created),
+			Cause:    g.waits[m.Signal].caused(r),
+		}
+	}
+}

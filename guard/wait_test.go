@@ -1,0 +1,193 @@
+package guard
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+const testMiB = 1 << 20
+
+// returnedGuard has stopped "big", which has come back as a small pod and is in its
+// back-off, and is short of memory once more: 80 of 100 MiB are available.
+func returnedGuard(t *testing.T) (*Guard, *fakeNode) {
+	t.Helper()
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"100Mi\"\n")
+	n.set(policy.MemoryAvailable, 50*testMiB)
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" {
+		t.Fatalf("at first: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	if p := n.at(g, time.Second); len(p.Settled) != 1 {
+		t.Fatalf("settled %+v", p.Settled)
+	}
+	again := testPod("big", 300*testMiB)
+	again.ID, again.Created = "big-again", time.Hour+2*time.Second
+	n.pods = append(n.pods, again)
+	n.set(policy.MemoryAvailable, 80*testMiB)
+	if p := n.at(g, 3*time.Second); p.Stop != nil || p.Held != HeldBackoff {
+		t.Fatalf("once more: %+v, held by %q", p.Stop, p.Held)
+	}
+	return g, n
+}
+
+func (n *fakeNode) grow(id string, by int64) {
+	for i := range n.pods {
+		if n.pods[i].ID == id {
+			n.pods[i].Memory.Value += by
+		}
+	}
+}
+
+// A pod that was stopped and has come back is waited for as long as it may be the cause,
+// and no longer.
+func TestPassWaitsForTheCauseAlone(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		big, small int64 // MiB that each takes in the wait
+		fresh      int64 // MiB of a pod that starts in it
+		stopped    string
+	}{
+		{name: "it grows itself", big: 45, small: 5},
+		{name: "nobody does", small: 12},
+		{name: "another one", small: 40, stopped: "d/small"},
+		{name: "both", big: 60, small: 41, stopped: "d/small"},
+		{name: "one that started meanwhile", fresh: 45, stopped: "d/fresh"},
+		{name: "a small one that started meanwhile", fresh: 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := returnedGuard(t)
+			n.grow("big-again", c.big*testMiB)
+			n.grow("small", c.small*testMiB)
+			if c.fresh > 0 {
+				p := testPod("fresh", c.fresh*testMiB)
+				p.Created = time.Hour + 4*time.Second
+				n.pods = append(n.pods, p)
+			}
+			n.set(policy.MemoryAvailable, max(80-c.big-c.small-c.fresh, 1)*testMiB)
+			p := n.at(g, 5*time.Second)
+			got := ""
+			if p.Stop != nil {
+				got = p.Stop.Pod
+			}
+			if got != c.stopped || got == "" && p.Held != HeldBackoff {
+				t.Errorf("stopped %q, held by %q, want %q", got, p.Held, c.stopped)
+			}
+			if c.stopped == "" {
+				if p := n.at(g, 11*time.Second); p.Stop == nil || p.Stop.Pod != "d/big" {
+					t.Errorf("after the back-off: %+v, held by %q", p.Stop, p.Held)
+				}
+			}
+		})
+	}
+}
+
+// What grew before the wait, or in an earlier one, proves nothing.
+func TestPassForgetsTheWait(t *testing.T) {
+	g, n := returnedGuard(t)
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	n.at(g, 4*time.Second)
+	n.grow("small", testGiB)
+	n.set(policy.MemoryAvailable, 90*testMiB)
+	if p := n.at(g, 5*time.Second); p.Stop != nil || p.Held != HeldBackoff {
+		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// A hard memory threshold ends the grace period of the pod that ranks first also where that
+// is being stopped for something else, and kills it then.
+func TestPassHardMemoryEscalatesAnyStop(t *testing.T) {
+	for name, disk := range map[string]string{
+		"a soft stop": "[eviction.soft]\n\"nodefs.available\" = \"1Gi\"\n[eviction.soft_grace_period]\n\"nodefs.available\" = \"1s\"\n",
+		"a hard stop": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			hard := "\"nodefs.available\" = \"1Gi\"\n"
+			if disk != "" {
+				hard = "\"nodefs.available\" = \"0%\"\n"
+			}
+			g, n := newPassGuard(t, "[eviction]\nmax_pod_grace_period = \"30s\"\n[eviction.hard]\n\"memory.available\" = \"1Gi\"\n"+hard+disk)
+			n.pods[1].Memory = policy.Known(200 * testMiB)
+			n.set(policy.NodeFSAvailable, 0)
+			n.at(g, 0)
+			n.at(g, time.Second)
+			if len(n.stops) != 1 || n.stops[0].order.Pod.Name != "big" || n.stops[0].order.Direct {
+				t.Fatalf("for the disk: %+v", n.stops)
+			}
+			n.set(policy.MemoryAvailable, testGiB/2)
+			if p := n.at(g, 2*time.Second); p.Escalated != "d/big" || p.Held != HeldInFlight || !n.stops[0].direct || len(n.stops) != 1 {
+				t.Errorf("escalated %q, held by %q, direct %v, %d stops", p.Escalated, p.Held, n.stops[0].direct, len(n.stops))
+			}
+			if p := n.at(g, 3*time.Second); p.Escalated != "" || n.stops[0].escalated != 1 {
+				t.Errorf("escalated %d times", n.stops[0].escalated)
+			}
+		})
+	}
+}
+
+// What observe mode said restrains nothing once stops are made, and the stops that were
+// made before it still do.
+func TestPassObserveThenEnforce(t *testing.T) {
+	const thresholds = "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n"
+	mode := func(m string) Config {
+		cfg, err := ParseConfig("test", strings.NewReader("mode = \""+m+"\"\n"+thresholds))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	g, n := newPassGuard(t, thresholds)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.at(g, 0)
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	n.at(g, time.Second)
+	made := g.restraint.Status(n.now).Hard.Left
+	g.SetConfig(mode("observe"))
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 2*time.Second); p.Stop == nil || !p.Stop.DryRun || p.Stop.Pod != "d/small" {
+		t.Fatalf("in observe mode: %+v, held by %q", p.Stop, p.Held)
+	}
+	g.SetConfig(mode("enforce"))
+	if left := g.restraint.Status(n.now).Hard.Left; left != made {
+		t.Errorf("%v hard stops are left, want %v", left, made)
+	}
+	again := testPod("big", 2*testGiB)
+	again.ID, again.Created = "big-again", time.Hour+2*time.Second
+	n.pods = append(n.pods, again)
+	if p := n.at(g, 3*time.Second); p.Stop != nil || p.Held != HeldBackoff {
+		t.Errorf("what was stopped is back: %+v, held by %q", p.Stop, p.Held)
+	}
+	n.pods = n.pods[:1]
+	if p := n.at(g, 4*time.Second); p.Stop == nil || p.Stop.DryRun || p.Stop.Pod != "d/small" {
+		t.Errorf("what was not stopped: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// A pod that had ended before it was stopped for coming under pressure costs nothing.
+func TestPassAdmissionOfNobody(t *testing.T) {
+	g, n := newPassGuard(t, "admission.mode = 'stop'\n[eviction.hard]\n\"memory.available\" = \"1Gi\"\n")
+	n.pods = n.pods[:1]
+	n.pods[0].Protection = "test"
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.at(g, 0)
+	before := g.restraint.Status(n.now).Soft.Left
+	job := testPod("job", 1)
+	job.Created = time.Hour + time.Second
+	n.pods = append(n.pods, job)
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Kind != kindAdmission {
+		t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	n.stops[0].outcome.Nothing = true
+	close(n.stops[0].done)
+	if p := n.at(g, 3*time.Second); len(p.Settled) != 1 || p.Stop != nil {
+		t.Errorf("settled %+v, stopped %+v", p.Settled, p.Stop)
+	}
+	if left := g.restraint.Status(n.now).Soft.Left; left != before {
+		t.Errorf("%v soft stops are left of %v", left, before)
+	}
+}
