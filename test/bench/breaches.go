@@ -109,7 +109,7 @@ func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
 	if err := g.listed(ctx, len(b.pods)); err != nil {
 		return h, err
 	}
-	u, err := settledUse(ctx, g.pid())
+	u, err := b.settledUse(ctx, g.pid())
 	if err != nil {
 		return h, err
 	}
@@ -123,9 +123,9 @@ func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
 
 // settledUse reads what a guard holds once it has settled, and the least memory that it held
 // meanwhile: what is garbage and what is kept, only a collection tells apart.
-func settledUse(ctx context.Context, pid int) (use, error) {
+func (b *bench) settledUse(ctx context.Context, pid int) (use, error) {
 	least, err := readUse(pid)
-	for until := time.Now().Add(settleTime); err == nil && time.Now().Before(until); {
+	for until := time.Now().Add(b.settle); err == nil && time.Now().Before(until); {
 		if err := pause(ctx, time.Second); err != nil {
 			return use{}, err
 		}

@@ -32,8 +32,9 @@ type idleCost struct {
 const idleLevel = 100 * mib
 
 // settleTime is what a guard has after its start, or after the last breach, before it counts
-// as idle. It keeps house once a minute: the first time it asks the runtime for the details of
-// all that runs, and each time it gives back the memory that nobody needs any more.
+// as idle, unless a flag says otherwise. It keeps house once a minute: the first time it asks the
+// runtime for the details of all that runs, and each time it gives back the memory that nobody
+// needs any more.
 const settleTime = 75 * time.Second
 
 // measureIdle watches a guard that has nothing to do.
@@ -49,7 +50,7 @@ func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err := g.set(ctx, idleLevel); err != nil {
 		return err
 	}
-	if err := pause(ctx, settleTime); err != nil {
+	if err := pause(ctx, b.settle); err != nil {
 		return err
 	}
 	b.say("criguard: idle for %s", b.idle)

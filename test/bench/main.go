@@ -26,6 +26,7 @@ type settings struct {
 	breaches   int
 	headroom   int64 // MiB
 	idle       time.Duration
+	settle     time.Duration
 }
 
 func main() {
@@ -39,6 +40,7 @@ func main() {
 	flag.IntVar(&s.breaches, "breaches", 50, "breaches in a row")
 	flag.Int64Var(&s.headroom, "headroom", 64, "MiB from where a hog begins to the threshold")
 	flag.DurationVar(&s.idle, "idle", 5*time.Minute, "how long to watch the idle guard")
+	flag.DurationVar(&s.settle, "settle", settleTime, "how long after its start, or after breaches, a guard counts as idle")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
