@@ -58,6 +58,40 @@ func TestHoldDown(t *testing.T) {
 	n.alive(keeper)
 }
 
+// A pod that was stopped, and is back in its back-off, hides no leak beside it.
+func TestReturnedPodHidesNoLeak(t *testing.T) {
+	n := newNode(t, lab.Containerd1)
+	leaky := n.pod(lab.PodSpec{Name: "leaky", Containers: leak(2048*mib, "200")})
+	free := n.available(policy.AllocatableMemoryAvailable)
+	const limit = 1024 * mib
+	n.configure(config{
+		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(limit)},
+		more: plenty + "[backoff]\nfirst = \"5m\"\n",
+	})
+	s := n.startWith(1)
+	again := func(attempt uint32, size int64) *lab.RunningPod {
+		spec := lab.PodSpec{Name: "again", UID: "11111111-2222-4333-8444-555555555555", Attempt: attempt, Containers: hog(size)}
+		spec.Containers[0].Attempt = attempt
+		return n.pod(spec)
+	}
+	first := again(0, free-limit/2)
+	s.stopped("default/again")
+	n.ended(first)
+	second := again(1, free-limit+100*mib)
+	n.hogs(second)
+	n.until("its stop to be held back", func() bool {
+		last := s.status().LastPass
+		return last != nil && last.Held == guard.HeldBackoff
+	})
+	n.release(leaky)
+	n.until("another stop", func() bool { return len(s.settled()) > 1 })
+	if stops := s.stops(); len(stops) != 2 || stops[1].Stop.Pod != "default/leaky" {
+		t.Errorf("stops %+v, want the second to be of default/leaky", stops)
+	}
+	n.ended(leaky)
+	n.alive(second)
+}
+
 // bootTime is the time since boot, as passes have it.
 func bootTime() time.Duration { return cgroup.BootTime() }
 
