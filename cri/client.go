@@ -31,6 +31,9 @@ const (
 	// of a sandbox that is stopped.
 	stopSandboxTimeout = 5 * time.Second
 	removeTimeout      = 30 * time.Second
+	// lookUpTimeout is above the 4 s for which CRI-O waits, each time it is asked, for the
+	// exit file of a container that ended after its monitor did: nobody writes that any more.
+	lookUpTimeout      = 15 * time.Second
 	removeImageTimeout = 2 * time.Minute
 )
 

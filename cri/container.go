@@ -111,9 +111,10 @@ func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 
 // ContainerStatus asks for the plain status: without the PID, the cgroup, the sandbox and, of
 // older runtimes, the resources. CRI-O has it, too, of a container of which its storage knows
-// nothing any more. ErrGone = no such container.
+// nothing any more, and takes 4 s for it where the container's monitor ended before the
+// container. ErrGone = no such container.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (ContainerDetail, error) {
-	resp, err := c.containerStatus(ctx, "look up container ", id, false)
+	resp, err := c.containerStatus(ctx, max(c.timeout, lookUpTimeout), "look up container ", id, false)
 	if err != nil {
 		return ContainerDetail{}, err
 	}
@@ -124,7 +125,7 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (ContainerDetai
 // all of it but state, times, PID and resources stays the same for the
 // container's life. ErrGone = no such container.
 func (c *Client) ContainerDetail(ctx context.Context, id string) (ContainerDetail, error) {
-	resp, err := c.containerStatus(ctx, "inspect container ", id, true)
+	resp, err := c.containerStatus(ctx, c.timeout, "inspect container ", id, true)
 	if err != nil {
 		return ContainerDetail{}, err
 	}
@@ -146,9 +147,9 @@ func detailOf(s *runtimeapi.ContainerStatus) ContainerDetail {
 	}
 }
 
-func (c *Client) containerStatus(ctx context.Context, verb, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+func (c *Client) containerStatus(ctx context.Context, limit time.Duration, verb, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
 	op := verb + short(id)
-	resp, err := call(ctx, c.timeout, op, c.runtime.ContainerStatus,
+	resp, err := call(ctx, limit, op, c.runtime.ContainerStatus,
 		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
 	if err != nil {
 		return nil, err
