@@ -236,7 +236,7 @@ func (n *Node) podsPids() Pids {
 	if err != nil {
 		return Pids{}
 	}
-	p := Pids{Max: parseLimit(b)}
+	p := Pids{Max: parseLimit(b), OfPods: true}
 	if b, err = n.podsPIDs.readAgain(&n.buf); err != nil {
 		return Pids{}
 	}

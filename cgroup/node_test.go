@@ -32,17 +32,17 @@ func TestNodeReadsCapturedTrees(t *testing.T) {
 		"6.18-hybrid-cgroupfs": {
 			pods: "/kubepods", podsMemory: Memory{700 * mib, 100 * mib, 20000 * mib, 0},
 			// 900 of 4096 is a larger part than some hundred of 32768.
-			pids: Pids{900, 4096}, root: Memory{Limit: -1},
+			pids: Pids{900, 4096, true}, root: Memory{Limit: -1},
 		},
 		"6.1-v2-systemd": {
 			pods: "/kubepods.slice", podsMemory: Memory{700 * mib, 100 * mib, 3865470566, 0},
-			root: Memory{(4028416 - 512000) << 10, 1024 * mib, -1, 0}, pids: Pids{412, 31263},
+			root: Memory{(4028416 - 512000) << 10, 1024 * mib, -1, 0}, pids: Pids{412, 31263, false},
 			memory: Stall{9123456 * time.Microsecond, 7000001 * time.Microsecond}, io: Stall{12 * time.Microsecond, 11 * time.Microsecond},
 		},
 		"5.10-v1-cgroupfs": {
 			pods: "/kubepods", podsMemory: Memory{256 * mib, 64 * mib, -1, 0},
 			// The root's counter leaves out 70 MiB that the kernel uses itself.
-			root: Memory{(1536 + 70) * mib, 512 * mib, -1, 70 * mib}, pids: Pids{131, 15700}, noPSI: true,
+			root: Memory{(1536 + 70) * mib, 512 * mib, -1, 70 * mib}, pids: Pids{131, 15700, false}, noPSI: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestNodeWithoutThings(t *testing.T) {
 		if m, err := n.Memory(); m != (Memory{4096, 1024, -1, 0}) || err != nil {
 			t.Errorf("memory %+v, %v", m, err)
 		}
-		if p, err := n.Pids(); p != (Pids{4, 5}) || err != nil {
+		if p, err := n.Pids(); p != (Pids{4, 5, true}) || err != nil {
 			t.Errorf("tasks %+v, %v", p, err)
 		}
 	})
@@ -185,7 +185,7 @@ func TestNodeWithoutThings(t *testing.T) {
 	})
 	t.Run("no limit of the pods'", func(t *testing.T) {
 		n := open(t, func(f map[string]string) { f["cgroup/pids/p/pids.max"] = "max\n" })
-		if p, err := n.Pids(); p != (Pids{10, 100}) || err != nil {
+		if p, err := n.Pids(); p != (Pids{10, 100, false}) || err != nil {
 			t.Errorf("tasks %+v, %v; want the node's", p, err)
 		}
 	})
@@ -194,7 +194,7 @@ func TestNodeWithoutThings(t *testing.T) {
 			delete(f, "cgroup/pids/p/pids.max")
 			delete(f, "proc/sys/kernel/pid_max")
 		})
-		if p, err := n.Pids(); p != (Pids{10, 200}) || err != nil {
+		if p, err := n.Pids(); p != (Pids{10, 200, false}) || err != nil {
 			t.Errorf("tasks %+v, %v; want the node's", p, err)
 		}
 	})
@@ -236,7 +236,7 @@ func TestNodeWithoutThings(t *testing.T) {
 		if _, err := n.PodsMemory(); !errors.Is(err, ErrGone) || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("pods memory: %v, want ErrGone", err)
 		}
-		if p, err := n.Pids(); p != (Pids{10, 100}) || err != nil {
+		if p, err := n.Pids(); p != (Pids{10, 100, false}) || err != nil {
 			t.Errorf("tasks %+v, %v; want the node's", p, err)
 		}
 	})
@@ -254,14 +254,14 @@ func TestNodeWithoutThings(t *testing.T) {
 
 func TestPidsTighter(t *testing.T) {
 	for name, c := range map[string]struct{ node, pods, want Pids }{
-		"no limit of the pods'": {Pids{100, 1000}, Pids{50, -1}, Pids{100, 1000}},
-		"nothing known":         {Pids{100, 1000}, Pids{}, Pids{100, 1000}},
-		"the node's is nearer":  {Pids{950, 1000}, Pids{50, 100}, Pids{950, 1000}},
-		"the pods' is nearer":   {Pids{100, 1000}, Pids{95, 100}, Pids{95, 100}},
-		"the same part":         {Pids{500, 1000}, Pids{50, 100}, Pids{500, 1000}},
+		"no limit of the pods'": {Pids{100, 1000, false}, Pids{50, -1, true}, Pids{100, 1000, false}},
+		"nothing known":         {Pids{100, 1000, false}, Pids{}, Pids{100, 1000, false}},
+		"the node's is nearer":  {Pids{950, 1000, false}, Pids{50, 100, true}, Pids{950, 1000, false}},
+		"the pods' is nearer":   {Pids{100, 1000, false}, Pids{95, 100, true}, Pids{95, 100, true}},
+		"the same part":         {Pids{500, 1000, false}, Pids{50, 100, true}, Pids{500, 1000, false}},
 		"many tasks of the host's are not the pods'": {
 			// min(limits) − all tasks would leave nothing here, and stop a pod for it.
-			Pids{900, 32768}, Pids{50, 900}, Pids{50, 900},
+			Pids{900, 32768, false}, Pids{50, 900, true}, Pids{50, 900, true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,10 @@ import "bytes"
 
 // Pids is how many tasks there are and how many there may be. Threads count, as
 // they do for the kernel's limits.
-type Pids struct{ Current, Max int64 }
+type Pids struct {
+	Current, Max int64
+	OfPods       bool // those of the pods cgroup, which is nearer to its limit than the node
+}
 
 // parseTasks reads how many tasks there are from the fourth field of
 // /proc/loadavg, "2/95" (proc(5)); −1 where it is not there.

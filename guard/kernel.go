@@ -33,6 +33,7 @@ type nodeKernel struct {
 	last    struct{ root, pods cgroup.Memory } // for the trigger levels
 
 	podsInode uint64 // of the pods cgroup that is watched; the lister's
+	podsPIDs  bool   // pid.available is about the pods cgroup, whose limit is nearer than the node's
 
 	mu    sync.Mutex          // guards what follows
 	wakes []string            // what wakes the loop beside the timer
@@ -101,6 +102,7 @@ func (k *nodeKernel) observePIDs(obs *policy.Observations, now time.Duration) {
 		k.fail(obs, policy.PIDAvailable, err, now)
 		return
 	}
+	k.podsPIDs = p.OfPods
 	obs[policy.PIDAvailable] = policy.ObservePIDs(p.Max, p.Current, now)
 }
 
@@ -167,16 +169,20 @@ func (k *nodeKernel) Track(pods []Pod) {
 }
 
 // Measure reads what each pod uses: memory and tasks from its cgroup, the disks
-// from the last measurement. Strangers are pod cgroups that no candidate has, and, of the
+// from the last measurement, and of what the pods cgroup limits nothing where the pod
+// is not in there. Strangers are pod cgroups that no candidate has, and, of the
 // disks, pods that were not measured: they may use anything.
 func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal) (largest int64, strangers bool) {
-	now := k.Now()
+	now, apart := k.Now(), k.ofPodsCgroup(s)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range cs {
 		c := &cs[i]
 		c.Memory, c.PIDs = k.usage(c.ID)
 		c.Growth = k.grow.rate(c.ID, c.Memory, now)
+		if apart && k.outside(c.ID) {
+			c.Memory, c.PIDs = policy.Known(0), policy.Known(0)
+		}
 		if u, ok := k.meter.usage(c.ID); ok {
 			c.Disk, c.Inodes = u.bytes, u.inodes
 		}

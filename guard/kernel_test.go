@@ -95,3 +95,65 @@ func TestMeasureWithoutTheMemoryController(t *testing.T) {
 		t.Errorf("trace %+v; want its tasks", line)
 	}
 }
+
+// What the pods cgroup lacks, a pod outside of it cannot give back, however large it is: one
+// that crictl made without a cgroup parent, beside a kubelet's.
+func TestMeasureOutsideThePodsCgroup(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"cgroup.controllers":                      "memory pids\n",
+		"kubepods/besteffort/poda/memory.stat":    "inactive_file 0\n",
+		"kubepods/besteffort/poda/memory.current": "100\n",
+		"kubepods/besteffort/poda/pids.current":   "1\n",
+		"kubepods2/c/memory.stat":                 "inactive_file 0\n",
+		"kubepods2/c/memory.current":              "900\n",
+		"kubepods2/c/pids.current":                "9\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	layout, err := cgroup.Detect(cgroup.Root(root), "/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &nodeKernel{layout: layout, tracker: cgroup.NewTracker(layout), meter: &diskMeter{}}
+	kubepods := "/kubepods"
+	k.pods.Store(&kubepods)
+	defer k.tracker.Close()
+	pods := []Pod{
+		{Candidate: policy.Candidate{ID: "inside"}, Cgroup: "/kubepods/besteffort/poda", Containers: make([]PodContainer, 1)},
+		{Candidate: policy.Candidate{ID: "outside"}, Containers: []PodContainer{{ID: "c", Cgroup: "/kubepods2/c"}}},
+	}
+	k.Track(pods)
+	for _, c := range []struct {
+		signal   policy.Signal
+		podsPIDs bool // the pods cgroup's limit of tasks is nearer than the node's
+		outside  int64
+	}{
+		{policy.MemoryAvailable, true, 900},
+		{policy.AllocatableMemoryAvailable, false, 0},
+		{policy.PIDAvailable, false, 9},
+		{policy.PIDAvailable, true, 0},
+	} {
+		k.podsPIDs = c.podsPIDs
+		cs := []policy.Candidate{pods[0].Candidate, pods[1].Candidate}
+		k.Measure(cs, pods, c.signal)
+		used := func(c policy.Candidate, s policy.Signal) policy.Amount {
+			if s == policy.PIDAvailable {
+				return c.PIDs
+			}
+			return c.Memory
+		}
+		if got := used(cs[1], c.signal); got != policy.Known(c.outside) {
+			t.Errorf("%s, of the pods cgroup's tasks %t: the pod outside of it uses %+v, want %d", c.signal, c.podsPIDs, got, c.outside)
+		}
+		if got := used(cs[0], c.signal); !got.Known || got.Value == 0 {
+			t.Errorf("%s, of the pods cgroup's tasks %t: the pod in it uses %+v", c.signal, c.podsPIDs, got)
+		}
+	}
+}

@@ -2,8 +2,10 @@ package guard
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/policy"
 )
 
 // podsCgroup is the cgroup of all pods; "" = not known.
@@ -12,6 +14,20 @@ func (k *nodeKernel) podsCgroup() string {
 		return *rel
 	}
 	return ""
+}
+
+// ofPodsCgroup tells whether a signal is about the pods cgroup alone, not about the node.
+func (k *nodeKernel) ofPodsCgroup(s policy.Signal) bool {
+	return s == policy.AllocatableMemoryAvailable || s == policy.PIDAvailable && k.podsPIDs
+}
+
+// outside tells whether a sandbox has cgroups, and none of them in the pods cgroup, as
+// one that crictl made beside a kubelet's: its stop gives nothing back there. k.mu is held.
+func (k *nodeKernel) outside(sandbox string) bool {
+	pods, rels := k.podsCgroup(), k.known[sandbox]
+	return pods != "" && len(rels) > 0 && !slices.ContainsFunc(rels, func(rel string) bool {
+		return strings.HasPrefix(rel+"/", strings.TrimSuffix(pods, "/")+"/")
+	})
 }
 
 // followPods learns the pods cgroup from the pods in it, where there was none when the
