@@ -90,5 +90,8 @@ func reason(m policy.Met, v policy.Ranked, now time.Duration) string {
 		}
 		b.WriteString(" " + FormatKey(m.Signal, k))
 	}
+	if v.ByMemory {
+		b.WriteString("; " + ByMemory)
+	}
 	return b.String()
 }

@@ -24,6 +24,7 @@ type nodeKernel struct {
 	window  atomic.Int64
 	total   atomic.Int64 // MemTotal, bytes
 	near    atomic.Bool  // a threshold is met or near: list more often
+	noSwap  atomic.Bool  // the kernel does not account what pods have in swap
 
 	disks   *diskReader
 	meter   *diskMeter
@@ -161,14 +162,17 @@ func (k *nodeKernel) Track(pods []Pod) {
 	k.known = known
 	k.tracker.Sync(dirs)
 	k.grow.forget(func(id string) bool { _, ok := known[id]; return ok })
+	unaccounted := false
 	for id := range known {
 		// A sample now, so that the growth of a pod is known when it is asked for.
-		memory, _ := k.usage(id)
-		k.grow.rate(id, memory, k.Now())
+		u := k.usage(id)
+		k.grow.rate(id, u.memory, k.Now())
+		unaccounted = unaccounted || u.memory.Known && !u.swap.Known
 	}
+	k.noSwap.Store(unaccounted)
 }
 
-// Measure reads what each pod uses: memory and tasks from its cgroup, the disks
+// Measure reads what each pod uses: memory, swap and tasks from its cgroup, the disks
 // from the last measurement, and of what the pods cgroup limits nothing where the pod
 // is not in there. Strangers are pod cgroups that no candidate has, and, of the
 // disks, pods that were not measured: they may use anything.
@@ -178,42 +182,51 @@ func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal)
 	defer k.mu.Unlock()
 	for i := range cs {
 		c := &cs[i]
-		c.Memory, c.PIDs = k.usage(c.ID)
+		u := k.usage(c.ID)
+		c.Memory, c.Swap, c.PIDs = u.memory, u.swap, u.pids
 		c.Growth = k.grow.rate(c.ID, c.Memory, now)
 		if apart && k.outside(c.ID) {
 			c.Memory, c.PIDs = policy.Known(0), policy.Known(0)
 		}
-		if u, ok := k.meter.usage(c.ID); ok {
-			c.Disk, c.Inodes = u.bytes, u.inodes
+		if d, ok := k.meter.usage(c.ID); ok {
+			c.Disk, c.Inodes = d.bytes, d.inodes
 		}
 	}
 	if s.IsDisk() {
 		return k.meter.stranger(pods)
 	}
-	return k.strangers(pods, s.Resource())
+	return k.strangers(pods, s)
 }
 
+// podUsage is what the cgroups of a pod use: bytes, bytes and tasks.
+type podUsage struct{ memory, swap, pids policy.Amount }
+
 // usage adds a pod's cgroups up. A cgroup that is gone uses nothing.
-func (k *nodeKernel) usage(sandbox string) (memory, pids policy.Amount) {
+func (k *nodeKernel) usage(sandbox string) podUsage {
 	rels, ok := k.known[sandbox]
 	if !ok {
-		return memory, pids
+		return podUsage{}
 	}
-	memory.Known, pids.Known = true, true
+	sum := podUsage{policy.Known(0), policy.Known(0), policy.Known(0)}
 	for _, rel := range rels {
 		u, err := k.tracker.Usage(rel)
 		switch {
 		case errors.Is(err, cgroup.ErrGone):
 			continue
 		case err != nil:
-			return policy.Amount{}, policy.Amount{}
+			return podUsage{}
 		}
-		memory.Value += u.Memory
-		memory.Known = memory.Known && u.Memory >= 0
-		pids.Value += u.PIDs
-		pids.Known = pids.Known && u.PIDs >= 0
+		add(&sum.memory, u.Memory)
+		add(&sum.swap, u.Swap)
+		add(&sum.pids, u.PIDs)
 	}
-	return memory, pids
+	return sum
+}
+
+// add adds to a sum, which is not known any more when n is not: −1.
+func add(sum *policy.Amount, n int64) {
+	sum.Value += n
+	sum.Known = sum.Known && n >= 0
 }
 
 // Kill and Populated make the kernel what stops need of it.

@@ -47,7 +47,13 @@ func (l *Look) observe() {
 func (l *Look) Close() { l.node.Close() }
 
 // Status is the state of the node.
-func (l *Look) Status() Status { return l.guard.status(l.node) }
+func (l *Look) Status() Status {
+	st := l.guard.status(l.node)
+	if note := l.guard.swapNote(l.node.kernel); note != "" {
+		st.Warnings = append(st.Warnings, note)
+	}
+	return st
+}
 
 // Rank ranks the pods for a signal. ErrNoRuntime when no runtime answers. For
 // disks it measures first what each pod uses.
@@ -132,6 +138,9 @@ func tracePod(p *Pod, c *policy.Candidate, start time.Duration) TracePod {
 	}
 	if c.Memory.Known {
 		t.MemoryUsage = quantity(c.Memory.Value)
+	}
+	if c.Swap.Known {
+		t.SwapUsage = quantity(c.Swap.Value)
 	}
 	if c.PIDs.Known && c.PIDs.Value >= 0 {
 		t.PIDs = &c.PIDs.Value

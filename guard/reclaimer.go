@@ -15,6 +15,9 @@ func (c *Config) steps(s policy.Signal, l policy.Layout) []reclaim.Step {
 	if s.Class() == policy.ClassPID {
 		return c.allowed(reclaim.StepSandboxes)
 	}
+	if s == policy.SwapAvailable {
+		return nil // to reclaim memory fills the swap
+	}
 	if s.Class() == policy.ClassMemory || s.IsStall() {
 		return c.allowed(reclaim.StepMemory)
 	}
@@ -163,10 +166,10 @@ func (r *reclaimer) memoryTargets(cfg Config, m policy.Met, pods []Pod) []reclai
 	missing := m.Deficit
 	for _, v := range policy.Rank(cs, m.Signal, policy.SingleFS, cfg.Rank.Memory, m.Deficit) {
 		p := podByID(pods, v.ID)
-		if v.Excluded != "" || missing <= 0 || p.Cgroup == "" {
+		if v.Excluded != "" || missing <= 0 || p.Cgroup == "" || !v.Memory.Known {
 			continue
 		}
-		want := min(missing, v.Usage)
+		want := min(missing, v.Memory.Value) // what is in swap is no memory to be had
 		targets = append(targets, reclaim.MemoryTarget{Cgroup: p.Cgroup, Name: p.FullName(), Bytes: want})
 		missing -= want
 	}

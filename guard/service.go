@@ -195,6 +195,7 @@ func (s *Service) after(p *Pass) {
 	s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs)
 	s.told("conditions", s.conditions.write(s.guard.pressure, time.Now()))
 	s.warnAbsent()
+	s.warnSwap()
 	if s.guard.eased || p.Stop != nil || len(p.Settled) > 0 {
 		s.saveBudget()
 	}

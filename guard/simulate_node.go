@@ -121,7 +121,7 @@ func (n *traceNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) (in
 		if p.NoStats != nil && *p.NoStats {
 			continue
 		}
-		cs[i].Memory = amount(p.MemoryUsage)
+		cs[i].Memory, cs[i].Swap = amount(p.MemoryUsage), amount(p.SwapUsage)
 		cs[i].Growth = n.grow.rate(cs[i].ID, cs[i].Memory, n.now)
 		cs[i].Disk, cs[i].Inodes = p.DiskUsage.usage(), p.InodesUsage.usage()
 		if p.PIDs != nil {

@@ -15,7 +15,7 @@ import (
 // strangers looks for pod cgroups that the inventory does not have: a pod that
 // has just started, of which the runtime was not asked yet. One that cannot be read
 // may use anything.
-func (k *nodeKernel) strangers(pods []Pod, r policy.Resource) (largest int64, found bool) {
+func (k *nodeKernel) strangers(pods []Pod, s policy.Signal) (largest int64, found bool) {
 	root := k.podsCgroup()
 	if root == "" {
 		return 0, false
@@ -35,7 +35,7 @@ func (k *nodeKernel) strangers(pods []Pod, r policy.Resource) (largest int64, fo
 				continue
 			}
 			if populated, err := k.layout.Populated(rel); err == nil && populated && !k.isBare(rel, pods) {
-				largest, found = max(largest, k.peek(rel, r)), true
+				largest, found = max(largest, k.peek(rel, s)), true
 			}
 		}
 	}
@@ -89,15 +89,21 @@ func (k *nodeKernel) hasUnlisted(rel string, p *Pod) bool {
 	return false
 }
 
-// peek reads what a cgroup uses that is not tracked.
-func (k *nodeKernel) peek(rel string, r policy.Resource) int64 {
+// peek reads what a cgroup that is not tracked uses of what the signal ranks, see
+// policy.Rank.
+func (k *nodeKernel) peek(rel string, s policy.Signal) int64 {
 	u, err := k.tracker.Peek(rel)
+	memory := s.Resource() == policy.ResourceMemory
 	switch {
 	case errors.Is(err, cgroup.ErrGone):
 		return 0
-	case err == nil && r == policy.ResourceMemory && u.Memory >= 0:
+	case err == nil && s == policy.SwapAvailable && u.Swap >= 0:
+		return u.Swap
+	case err == nil && memory && s.IsStall() && u.Memory >= 0:
+		return u.Memory + max(u.Swap, 0)
+	case err == nil && memory && u.Memory >= 0:
 		return u.Memory
-	case err == nil && r != policy.ResourceMemory && u.PIDs >= 0:
+	case err == nil && !memory && u.PIDs >= 0:
 		return u.PIDs
 	default:
 		return math.MaxInt64

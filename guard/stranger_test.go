@@ -42,10 +42,10 @@ func TestStrangersWithoutContainers(t *testing.T) {
 	kubepods := "/kubepods"
 	k.pods.Store(&kubepods)
 	pods := []Pod{{Candidate: policy.Candidate{ID: "5and80c5", UID: "uid-1"}}}
-	if _, found := k.strangers(pods, policy.ResourceMemory); found {
+	if _, found := k.strangers(pods, policy.MemoryAvailable); found {
 		t.Error("a pod whose containers have ended is taken for a stranger")
 	}
-	if _, found := k.strangers(nil, policy.ResourceMemory); !found {
+	if _, found := k.strangers(nil, policy.MemoryAvailable); !found {
 		t.Error("a pod that was not listed is not noticed")
 	}
 	own := Pod{Candidate: policy.Candidate{ID: "5and80c5", UID: "uid-1"}, Cgroup: "/kubepods/besteffort/poduid-1",
@@ -61,7 +61,7 @@ func TestStrangersWithoutContainers(t *testing.T) {
 	if gone := (Pod{Cgroup: "/kubepods/besteffort/podother"}); k.HasUnlisted(gone) || k.HasUnlisted(Pod{}) {
 		t.Error("a pod without a cgroup has a container")
 	}
-	if _, found := k.strangers(pods, policy.ResourceMemory); !found {
+	if _, found := k.strangers(pods, policy.MemoryAvailable); !found {
 		t.Error("a container that was not listed is not noticed")
 	}
 }

@@ -43,6 +43,7 @@ type TracePod struct {
 	Priority       *int64            `json:"priority,omitempty"`
 	MemoryRequest  *TraceQuantity    `json:"memory_request,omitempty"`
 	MemoryUsage    *TraceQuantity    `json:"memory_usage,omitempty"`
+	SwapUsage      *TraceQuantity    `json:"swap_usage,omitempty"` // of the memory, what is in swap; left out = not known
 	StorageRequest *TraceQuantity    `json:"ephemeral_storage_request,omitempty"`
 	DiskUsage      *TraceDisk        `json:"disk_usage,omitempty"`
 	InodesUsage    *TraceDisk        `json:"inodes_usage,omitempty"`
@@ -267,6 +268,7 @@ func (p TracePod) over(old TracePod) TracePod {
 	keep(&p.Priority, old.Priority)
 	keep(&p.MemoryRequest, old.MemoryRequest)
 	keep(&p.MemoryUsage, old.MemoryUsage)
+	keep(&p.SwapUsage, old.SwapUsage)
 	keep(&p.StorageRequest, old.StorageRequest)
 	keep(&p.DiskUsage, old.DiskUsage)
 	keep(&p.InodesUsage, old.InodesUsage)

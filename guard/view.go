@@ -18,12 +18,13 @@ type RankedView struct {
 	Sandbox  string            `json:"sandbox"`
 	QoS      string            `json:"qos"`
 	Priority int64             `json:"priority"`
-	Usage    int64             `json:"usage"` // of the signal's resource: bytes, inodes or tasks
+	Usage    int64             `json:"usage"` // of what the signal ranks: bytes, inodes or tasks
 	Known    bool              `json:"usage_known"`
 	Request  int64             `json:"request"`
 	Keys     []policy.KeyValue `json:"keys"`
 	Frees    int64             `json:"frees"`
-	Excluded string            `json:"excluded,omitempty"` // why it is no candidate
+	ByMemory bool              `json:"by_memory,omitempty"` // for swap: what it has there is not known, usage is its memory
+	Excluded string            `json:"excluded,omitempty"`  // why it is no candidate
 	// Sources say where the request and the priority come from.
 	RequestSource  string `json:"request_source,omitempty"`
 	PrioritySource string `json:"priority_source,omitempty"`
@@ -40,7 +41,7 @@ func rankedViews(ranked []policy.Ranked, pods []Pod) []RankedView {
 		views[i] = RankedView{
 			Position: r.Position, Pod: r.Namespace + "/" + r.Name, UID: r.UID, Sandbox: r.ID,
 			QoS: r.QoS.String(), Priority: r.Priority, Usage: r.Usage, Known: r.Known,
-			Request: r.Request, Keys: r.Keys, Frees: r.Frees, Excluded: r.Excluded,
+			Request: r.Request, Keys: r.Keys, Frees: r.Frees, ByMemory: r.ByMemory, Excluded: r.Excluded,
 		}
 		if p := sources[r.ID]; p != nil {
 			views[i].RequestSource, views[i].PrioritySource = p.RequestSource, p.PrioritySource

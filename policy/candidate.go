@@ -36,6 +36,7 @@ type Candidate struct {
 	StorageRequest int64         // bytes of ephemeral storage
 
 	Memory Amount // working set, bytes
+	Swap   Amount // what of it was moved to swap, bytes; not known where the kernel does not account it
 	PIDs   Amount // tasks
 	Growth Amount // bytes per second, of the memory
 	Disk   DiskUsage
@@ -44,8 +45,11 @@ type Candidate struct {
 	Protection string // why it is never stopped; "" = it may be
 }
 
-// usage is what the candidate uses of the resource that the signal ranks. For
-// disks it is what lies on the pressed device; images belong to no pod.
+// usage is what the candidate uses of what the signal ranks. For disks it is what
+// lies on the pressed device; images belong to no pod. For swap it is what the pod has
+// there, since its resident memory gives no swap back. For stalls it is memory and swap
+// together, as the kernel's OOM killer counts: what is waited for is pages that were
+// pushed out, and who was pushed out is no smaller for it.
 func (c *Candidate) usage(s Signal, l Layout) Amount {
 	switch s.Resource() {
 	case ResourcePIDs:
@@ -55,17 +59,26 @@ func (c *Candidate) usage(s Signal, l Layout) Amount {
 	case ResourceInodes:
 		return c.Inodes.on(s, l)
 	default:
-		return c.Memory
+		switch {
+		case s == SwapAvailable:
+			return c.Swap
+		case s.IsStall() && c.Swap.Known:
+			return Amount{Value: addCapped(max(c.Memory.Value, 0), max(c.Swap.Value, 0)), Known: c.Memory.Known}
+		default:
+			return c.Memory
+		}
 	}
 }
 
-// request is what the candidate asked for of that resource, in the same unit.
-// Of inodes and tasks nothing can be requested.
+// request is what the candidate asked for of that, in the same unit. Of swap, inodes
+// and tasks nothing can be requested: whoever uses any is over it.
 func (c *Candidate) request(s Signal) int64 {
-	switch s.Resource() {
-	case ResourceMemory:
+	switch r := s.Resource(); {
+	case s == SwapAvailable:
+		return 0
+	case r == ResourceMemory:
 		return c.MemoryRequest
-	case ResourceDisk:
+	case r == ResourceDisk:
 		return c.StorageRequest
 	default:
 		return 0

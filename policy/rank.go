@@ -11,10 +11,11 @@ type Ranked struct {
 	Candidate
 	Position int        // 1 = stopped first; 0 = excluded
 	Keys     []KeyValue // in the order they were compared
-	Usage    int64      // of the signal's resource; 0 when not known
+	Usage    int64      // of what the signal ranks; 0 when not known
 	Request  int64      // in the same unit
 	Known    bool       // whether the usage is
 	Frees    int64      // what a stop gives back; 0 when not known
+	ByMemory bool       // for swap: what it has there is not known, and the usage is its memory
 	Excluded string     // why it is no candidate; "" = it is one
 }
 
@@ -34,20 +35,28 @@ const (
 // deficit while another pod, protected or not, has more than that: stopping the
 // small for what a large one does is a wrong stop, also where the large one may
 // not be stopped. Where none has 1 %, whoever uses any is a candidate, but on disks
-// those that have next to nothing are none: what fills it is no pod's, or that of
-// one that was stopped and not removed yet. That last rule needs a deficit above 0
+// and in swap those that have next to nothing are none: what fills it is no pod's, or
+// that of one that was stopped and not removed yet. That last rule needs a deficit above 0
 // in the unit of the usage, so it is not applied to stalls.
+//
+// Pods are ranked for swap by swap alone, which is what a stop gives back of it. Where no
+// pod is known to have any, those of which it is not known rank by memory (ByMemory):
+// what goes to swap is memory.
 func Rank(cs []Candidate, s Signal, l Layout, keys []Key, deficit int64) []Ranked {
 	if len(keys) == 0 {
 		keys = DefaultKeys(s.Resource())
 	}
 	keys = distinct(keys)
-	least := leastHelp(cs, s, l, deficit)
+	byMemory := s == SwapAvailable && !anySwap(cs)
 	places := make([]place, len(cs))
 	order := make([]*place, len(cs))
 	for i := range cs {
-		places[i] = placeOf(&cs[i], s, l, keys, least)
+		places[i] = measure(&cs[i], s, l, byMemory)
 		order[i] = &places[i]
+	}
+	least := leastHelp(places, s, byMemory, deficit)
+	for i := range places {
+		places[i].weigh(keys, least)
 	}
 	slices.SortFunc(order, func(a, b *place) int { return a.compare(b, len(keys)) })
 	ranked := make([]Ranked, len(cs))
@@ -59,7 +68,7 @@ func Rank(cs []Candidate, s Signal, l Layout, keys []Key, deficit int64) []Ranke
 		}
 		ranked[i] = Ranked{
 			Candidate: *p.Candidate, Keys: values[from:len(values):len(values)],
-			Usage: p.usage, Request: max(p.request(s), 0), Known: !p.unknown, Frees: p.usage, Excluded: p.why(),
+			Usage: p.usage, Request: p.request, Known: !p.unknown, Frees: p.usage, ByMemory: p.byMemory, Excluded: p.why(),
 		}
 		if !p.excluded {
 			ranked[i].Position = i + 1
@@ -72,22 +81,40 @@ func Rank(cs []Candidate, s Signal, l Layout, keys []Key, deficit int64) []Ranke
 // first when it is small.
 type place struct {
 	*Candidate
-	excluded, unknown bool
-	keys              [keyCount]int64
-	size              int64
-	usage             int64
+	excluded, unknown, byMemory bool
+	keys                        [keyCount]int64
+	size                        int64
+	usage, request              int64
 }
 
-func placeOf(c *Candidate, s Signal, l Layout, keys []Key, least int64) place {
+// measure is a place without its keys.
+func measure(c *Candidate, s Signal, l Layout, byMemory bool) place {
+	p := place{Candidate: c, byMemory: byMemory && !c.Swap.Known}
+	if p.byMemory {
+		s = MemoryAvailable
+	}
 	used := c.usage(s, l)
-	p := place{Candidate: c, unknown: !used.Known}
-	over, size := int64(Unknown), int64(Unknown)
+	p.unknown, p.request = !used.Known, max(c.request(s), 0)
 	if used.Known {
 		p.usage = max(used.Value, 0)
-		size = p.usage - max(c.request(s), 0)
+	}
+	return p
+}
+
+// anySwap tells whether a pod is known to have something in swap.
+func anySwap(cs []Candidate) bool {
+	return slices.ContainsFunc(cs, func(c Candidate) bool { return c.Swap.Known && c.Swap.Value > 0 })
+}
+
+// weigh fills in what the place is compared by.
+func (p *place) weigh(keys []Key, least int64) {
+	c := p.Candidate
+	over, size := int64(Unknown), int64(Unknown)
+	if !p.unknown {
+		size = p.usage - p.request
 		over = min(max(size, 0), 1)
 	}
-	p.excluded = c.Protection != "" || used.Known && p.usage < least
+	p.excluded = c.Protection != "" || !p.unknown && p.usage < least
 	p.size = ^size
 	for i, k := range keys {
 		switch k {
@@ -103,10 +130,9 @@ func placeOf(c *Candidate, s Signal, l Layout, keys []Key, least int64) place {
 			p.keys[i] = ^int64(c.QoS)
 		}
 	}
-	return p
 }
 
-// value undoes what placeOf did to a key's value to have it rank first when small.
+// value undoes what weigh did to a key's value to have it rank first when small.
 func (k Key) value(order int64) int64 {
 	if k == KeyPriority {
 		return order
@@ -163,26 +189,26 @@ func lastIf(last bool) int {
 
 // leastHelp is the least usage with which a pod is a candidate: 1 % of the deficit if
 // any pod has as much, or else more than what it has without having written anything.
-func leastHelp(cs []Candidate, s Signal, l Layout, deficit int64) int64 {
+func leastHelp(places []place, s Signal, byMemory bool, deficit int64) int64 {
 	if deficit <= 0 || s.IsStall() {
 		return 1
 	}
 	percent := (deficit-1)/100 + 1
-	for i := range cs {
-		if used := cs[i].usage(s, l); used.Known && used.Value >= percent {
+	for i := range places {
+		if places[i].usage >= percent {
 			return percent
 		}
 	}
-	return min(percent, nextToNothing(s.Resource()))
+	return min(percent, nextToNothing(s, byMemory))
 }
 
 // nextToNothing is a usage that tells nothing of a pod: mount points, an empty log and the
-// like are there for each container.
-func nextToNothing(r Resource) int64 {
-	switch r {
-	case ResourceDisk:
+// like are there for each container, and of each that idles a few pages go to swap.
+func nextToNothing(s Signal, byMemory bool) int64 {
+	switch r := s.Resource(); {
+	case r == ResourceDisk, s == SwapAvailable && !byMemory:
 		return 1 << 20
-	case ResourceInodes:
+	case r == ResourceInodes:
 		return 32
 	default:
 		return 1

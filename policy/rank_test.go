@@ -217,7 +217,7 @@ func randomPods(r *rand.Rand, n int) []Candidate {
 		cs[i] = Candidate{
 			ID: strconv.Itoa(i), Priority: r.Int64N(3) - 1, QoS: QoS(r.IntN(4)), Created: time.Duration(r.IntN(3) - 1),
 			MemoryRequest: r.Int64N(3), StorageRequest: r.Int64N(3),
-			Memory: amount(), PIDs: amount(), Growth: amount(), Disk: usage(), Inodes: usage(),
+			Memory: amount(), Swap: amount(), PIDs: amount(), Growth: amount(), Disk: usage(), Inodes: usage(),
 			Protection: pick(r, "", "", "", "static pod"), Workload: "default/w" + strconv.Itoa(r.IntN(4)),
 		}
 	}
@@ -234,7 +234,7 @@ func randomKeys(r *rand.Rand) []Key {
 
 func sameRanked(a, b Ranked) bool {
 	return a.Candidate == b.Candidate && a.Position == b.Position && slices.Equal(a.Keys, b.Keys) && a.Usage == b.Usage &&
-		a.Request == b.Request && a.Known == b.Known && a.Frees == b.Frees && a.Excluded == b.Excluded
+		a.Request == b.Request && a.Known == b.Known && a.Frees == b.Frees && a.ByMemory == b.ByMemory && a.Excluded == b.Excluded
 }
 
 // TestRankProperties: a permutation of the input ranks the same; nobody is lost;

@@ -104,8 +104,9 @@ var resourceNames = []string{"memory", "disk", "inodes", "pid"}
 // String is the resource's name, as in the configuration's [rank] table.
 func (r Resource) String() string { return nameOf(resourceNames, r, "resource") }
 
-// Resource is what the usage of pods is ranked by. Stalls and swap rank memory:
-// what stalls on I/O below the stall floor is the page cache being read again.
+// Resource is whose keys pods are ranked by. Stalls and swap have those of memory:
+// what stalls on I/O below the stall floor is the page cache being read again. What of a
+// pod's memory counts for them differs, see Rank.
 func (s Signal) Resource() Resource {
 	switch s {
 	case PIDAvailable:

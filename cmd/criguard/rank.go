@@ -105,8 +105,10 @@ func printRanking(w io.Writer, r guard.Ranking) {
 }
 
 func printRanked(w io.Writer, s policy.Signal, pods []guard.RankedView) {
+	byMemory := false
 	t := newTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER", "FREES", "NOTE")
 	for _, p := range pods {
+		byMemory = byMemory || p.ByMemory
 		pos, usage, frees, over := "-", "unknown", "-", "-"
 		if p.Position > 0 {
 			pos = strconv.Itoa(p.Position)
@@ -128,4 +130,7 @@ func printRanked(w io.Writer, s policy.Signal, pods []guard.RankedView) {
 		t.row(pos, p.Pod, p.QoS, priority, usage, guard.FormatUsage(s, p.Request), over, frees, note)
 	}
 	t.flush()
+	if byMemory {
+		fmt.Fprintf(w, "Ranked %s.\n", guard.ByMemory)
+	}
 }

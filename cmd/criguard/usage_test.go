@@ -95,6 +95,17 @@ func TestStatusOfAbsentSignals(t *testing.T) {
 	}
 }
 
+// A ranking for swap says when it is by memory.
+func TestRankingByMemory(t *testing.T) {
+	for _, byMemory := range []bool{false, true} {
+		var out strings.Builder
+		printRanking(&out, guard.Ranking{Signal: policy.SwapAvailable, Capacity: 1, Pods: []guard.RankedView{{Pod: "d/a", ByMemory: byMemory}}})
+		if strings.Contains(out.String(), "\nRanked "+guard.ByMemory) != byMemory {
+			t.Errorf("%t: %s", byMemory, out.String())
+		}
+	}
+}
+
 // A ranking for what a node does not have says so.
 func TestRankingOfAbsentSignal(t *testing.T) {
 	for capacity, want := range map[int64]string{0: "swap.available: not there on this node; ranked by", 1 << 30: "swap.available: 0 of 1Gi available; ranked by"} {

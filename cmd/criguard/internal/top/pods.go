@@ -1,6 +1,7 @@
 package top
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/criguard/criguard/guard"
@@ -18,6 +19,9 @@ func (v *view) podTable(rows int) []Line {
 	}
 	if len(keys) > 0 {
 		text += ", ranked by " + strings.Join(keys, ", ")
+	}
+	if slices.ContainsFunc(v.ranking.Pods, func(p guard.RankedView) bool { return p.ByMemory }) {
+		text += ", " + guard.ByMemory
 	}
 	if !v.rankingAt.IsZero() && v.now.Sub(v.rankingAt) > 3*v.options.Interval {
 		text += "; " + age(v.now.Sub(v.rankingAt)) + " old"
