@@ -60,6 +60,9 @@ func (g *Guard) Pause() time.Duration {
 	if g.drainMore {
 		return minPause
 	}
+	if left, waits := g.reliefPause(g.kernel.Now()); waits {
+		d = max(min(d, left), minPause)
+	}
 	for _, f := range g.flights {
 		if f.ended != 0 {
 			return min(d, jobPause) // the bytes are on their way back

@@ -23,7 +23,8 @@ type fakeNode struct {
 	down      bool // the runtime does not answer
 	reliefs   []*fakeRelief
 	stops     []*fakeStop
-	slow      bool           // reclaim jobs wait to be finished
+	slow      bool           // reclaim jobs for disks wait to be finished
+	swapping  bool           // and those for memory
 	renewed   map[string]Pod // pods in which other containers run than were listed
 	unasked   bool           // a pod runs of which it was not measured what it uses of the disks
 	cut       bool           // no reclaim is conclusive
@@ -81,17 +82,18 @@ func (n *fakeNode) Inventory(_ context.Context, fresh bool) Inventory {
 }
 
 type fakeRelief struct {
-	done chan struct{}
-	cut  bool
+	done  chan struct{}
+	cut   bool
+	steps []string
 }
 
 func (f *fakeRelief) Done() <-chan struct{} { return f.done }
-func (f *fakeRelief) Relief() Relief        { return Relief{Inconclusive: f.cut} }
+func (f *fakeRelief) Relief() Relief        { return Relief{Inconclusive: f.cut, Steps: f.steps} }
 
 func (n *fakeNode) Reclaim(_ context.Context, m policy.Met, _ policy.Layout, _ []Pod) ReliefJob {
 	n.reclaimed = append(n.reclaimed, m.Signal)
 	r := &fakeRelief{done: make(chan struct{}), cut: n.cut}
-	if !n.slow || m.Signal.Class() != policy.ClassDisk {
+	if disk := m.Signal.Class() == policy.ClassDisk; !(disk && n.slow || !disk && n.swapping) {
 		close(r.done)
 	}
 	n.reliefs = append(n.reliefs, r)

@@ -35,13 +35,39 @@ type relief struct {
 	ready   bool // the result has not served a stop yet, and the signal is met since
 	told    bool // that reclaiming removes nothing, or would remove something, since the signal was clear
 	ended   time.Duration
-	stale   bool // a disk was clear, or a pod stopped for it, while the job ran: what it measures tells nothing of who fills it later
+	stale   bool // a disk was clear, or a pod stopped for the signal, while the job ran: what it measures tells nothing of who fills it later
 	again   int  // how many times in a row the job was repeated for pods that it had not measured
 }
 
 // remeasureAtMost bounds how many times in a row pods are measured once more because
 // others have come meanwhile: where pods come and go all the time, somebody must go.
 const remeasureAtMost = 3
+
+// hardReliefWait bounds how long a hard stop for memory waits for a reclaim, and how long
+// it can be late by it. Where memory is to be had, the kernel gives a piece of 32 MiB back
+// within milliseconds; where it has to be written to a slow disk first, the writing of one
+// piece cannot be ended and takes seconds, in which a leak takes what is left.
+const hardReliefWait = 150 * time.Millisecond
+
+// waitsFor is what is left at now of the time that a hard stop for memory waits for the
+// reclaim under way; false for one that is waited for to its end.
+func (r *relief) waitsFor(m policy.Met, now time.Duration) (left time.Duration, bounded bool) {
+	if r.job == nil || m.Kind != policy.Hard || m.Signal.Resource() != policy.ResourceMemory {
+		return 0, false
+	}
+	return r.started + hardReliefWait - now, true
+}
+
+// reliefPause is how long the loop may sleep before a hard stop has waited long enough for
+// a reclaim; false where none waits.
+func (g *Guard) reliefPause(now time.Duration) (pause time.Duration, waits bool) {
+	for _, m := range g.pressure.Met {
+		if left, bounded := g.reliefs[m.Signal].waitsFor(m, now); bounded && left > 0 && (!waits || left < pause) {
+			pause, waits = left, true
+		}
+	}
+	return pause, waits
+}
 
 // spend ends what the last job is good for: it has served a stop, or none is needed.
 func (r *relief) spend() { r.ready, r.again = false, 0 }
@@ -53,13 +79,14 @@ func (g *Guard) spendReliefs(signal policy.Signal) {
 	for s := range policy.SignalCount {
 		if s == signal || s.IsDisk() && signal.IsDisk() {
 			g.reliefs[s].spend()
-			g.reliefs[s].stale = s.IsDisk()
+			g.reliefs[s].stale = s.IsDisk() || g.reliefs[s].job != nil
 		}
 	}
 }
 
 // relieve starts the signal's reclaim, unless one runs or has just run. It reports
-// true once there is nothing more to wait for, and what was found serves a stop.
+// true once there is nothing more to wait for, and what was found serves a stop. A hard
+// stop for memory goes on without a reclaim that takes long, which ends by itself.
 func (g *Guard) relieve(ctx context.Context, now time.Duration, m policy.Met, p *Pass) bool {
 	r := &g.reliefs[m.Signal]
 	if r.job == nil {
@@ -70,7 +97,8 @@ func (g *Guard) relieve(ctx context.Context, now time.Duration, m policy.Met, p 
 		r.job, r.started, r.stale, r.ready = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), now, false, false
 	}
 	g.harvest(now, m.Signal, p)
-	return r.ready
+	left, bounded := r.waitsFor(m, now)
+	return r.ready || bounded && left <= 0
 }
 
 // remeasure repeats a disk signal's reclaim, and with it the measuring of pods. It reports

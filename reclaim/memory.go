@@ -20,7 +20,8 @@ type MemoryTarget struct {
 }
 
 // Bounds of reclaiming memory: it goes to swap and to the disk, and a node whose
-// memory runs out cannot wait for that.
+// memory runs out cannot wait for that. They hold between two pieces: one that is being
+// written cannot be ended, so that who cannot wait for it must go on without.
 const (
 	memoryChunk  = 32 << 20
 	memoryAtMost = 500 * time.Millisecond
