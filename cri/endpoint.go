@@ -33,11 +33,9 @@ func Find(ctx context.Context, candidates []string, timeout time.Duration) (stri
 	var tried []any // errors
 	var absent []string
 	for _, endpoint := range candidates {
-		if path, err := socketPath(endpoint); err == nil {
-			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-				absent = append(absent, path)
-				continue
-			}
+		if path, is := absentSocket(endpoint); is {
+			absent = append(absent, path)
+			continue
 		}
 		v, err := probe(ctx, endpoint, timeout)
 		if err == nil {
@@ -55,6 +53,37 @@ func Find(ctx context.Context, candidates []string, timeout time.Duration) (stri
 		return "", Version{}, errors.New("find runtime: no endpoint to try")
 	}
 	return "", Version{}, fmt.Errorf("find runtime: %w"+strings.Repeat("; %w", len(tried)-1), tried...)
+}
+
+// absentSocket names the socket of an endpoint; is = there is none, so that nothing need be
+// dialed.
+func absentSocket(endpoint string) (path string, is bool) {
+	path, err := socketPath(endpoint)
+	if err != nil {
+		return "", false
+	}
+	_, err = os.Stat(path)
+	return path, errors.Is(err, fs.ErrNotExist)
+}
+
+// Probe asks a runtime who it is and whether it has pods (see HasPods), each call within
+// timeout.
+func Probe(ctx context.Context, endpoint string, timeout time.Duration) (v Version, pods bool, err error) {
+	if path, is := absentSocket(endpoint); is {
+		return Version{}, false, fmt.Errorf("probe %s: %w: no socket %s", endpoint, ErrUnavailable, path)
+	}
+	c, err := Dial(endpoint, timeout)
+	if err != nil {
+		return Version{}, false, err
+	}
+	defer func() { _ = c.Close() }()
+	if v, err = c.Version(ctx); err != nil {
+		return Version{}, false, fmt.Errorf("probe %s: %w", endpoint, err)
+	}
+	if pods, err = c.HasPods(ctx); err != nil {
+		return Version{}, false, fmt.Errorf("probe %s: %w", endpoint, err)
+	}
+	return v, pods, nil
 }
 
 func probe(ctx context.Context, endpoint string, timeout time.Duration) (Version, error) {

@@ -65,6 +65,37 @@ func TestFind(t *testing.T) {
 	})
 }
 
+func TestProbe(t *testing.T) {
+	busy, idle := critest.New(t, critest.Containerd2), critest.New(t, critest.CRIO)
+	busy.AddPod(critest.PodSpec{})
+	idle.AddPod(critest.PodSpec{NotReady: true})
+	mute := critest.New(t, critest.Containerd16)
+	mute.Inject(critest.Fault{Method: "ListPodSandbox", Hang: true})
+	for _, c := range []struct {
+		name, endpoint string
+		pods           bool
+		err            error
+	}{
+		{"with a pod", busy.Endpoint(), true, nil},
+		{"with none but a dead one", idle.Endpoint(), false, nil},
+		{"that lists nothing", mute.Endpoint(), false, cri.ErrTimeout},
+		{"without the CRI", critest.ServeWithoutCRI(t), false, cri.ErrUnsupported},
+		{"that is not there", filepath.Join(t.TempDir(), "none.sock"), false, cri.ErrUnavailable},
+	} {
+		timeout := patience
+		if errors.Is(c.err, cri.ErrTimeout) {
+			timeout = 100 * time.Millisecond
+		}
+		v, pods, err := cri.Probe(t.Context(), c.endpoint, timeout)
+		if !errors.Is(err, c.err) || pods != c.pods || (v.RuntimeName == "") != (c.err != nil) {
+			t.Errorf("one %s: %+v, pods %v, %v", c.name, v, pods, err)
+		}
+	}
+	if _, _, err := cri.Probe(t.Context(), "tcp://x", 0); err == nil {
+		t.Error("what is no socket was probed")
+	}
+}
+
 func TestKnownEndpoints(t *testing.T) {
 	known := cri.KnownEndpoints()
 	generic := slices.Index(known, "unix:///run/containerd/containerd.sock")

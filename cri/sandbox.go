@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -59,6 +60,12 @@ func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 		}
 	}
 	return out, nil
+}
+
+// HasPods reports whether any sandbox is ready.
+func (c *Client) HasPods(ctx context.Context) (bool, error) {
+	all, err := c.Sandboxes(ctx)
+	return slices.ContainsFunc(all, func(s Sandbox) bool { return s.Ready }), err
 }
 
 // Sandbox looks one sandbox up without asking its shim. ErrGone = no such sandbox.

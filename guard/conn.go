@@ -17,13 +17,15 @@ var ErrNoRuntime = errors.New("no container runtime answers")
 
 // Conn is the way to the container runtime. The runtime may come late, go away
 // and come back; with an endpoint that was found rather than given, it may even
-// come back elsewhere.
+// come back elsewhere. Of several on a node, the one with the pods is the node's; where
+// none or more than one has pods, the first of the candidates.
 type Conn struct {
 	given   string   // the configured endpoint; "" = find one
 	known   []string // where to find one, in the order to try them
 	crictl  string   // path of crictl's configuration
 	timeout time.Duration
 	now     func() time.Duration
+	pods    func() int // how many the runtime at hand had when it was listed last
 
 	// For Connect alone.
 	found string                   // the client's endpoint, as the candidates name it
@@ -38,89 +40,123 @@ type Conn struct {
 	since   time.Duration // when it began to answer again after it was gone; 0 = it never was
 }
 
-// awayTime is how long a runtime that went away is waited for before another one is
-// taken for the node's: one that restarts comes back where it was, and one that stands
-// beside it knows none of its pods. As long, an endpoint that has no runtime to offer is
-// not asked again.
+// awayTime is how long a runtime that went away is waited for before another one without
+// pods either is taken for the node's: one that restarts comes back where it was. As long, an
+// endpoint that has no runtime to offer is not asked again.
 const awayTime = time.Minute
 
 // NewConn prepares the way; nothing is dialed yet.
 func NewConn(cfg RuntimeConfig) *Conn {
 	return &Conn{
 		given: cfg.Endpoint, known: cri.KnownEndpoints(), crictl: crictlConfig, timeout: cfg.Timeout,
-		now: cgroup.BootTime, mute: map[string]time.Duration{}, err: ErrNoRuntime,
+		now: cgroup.BootTime, pods: func() int { return 0 }, mute: map[string]time.Duration{}, err: ErrNoRuntime,
 	}
 }
 
 const crictlConfig = "/etc/crictl.yaml"
 
-// candidates lists the endpoints to try.
-func (c *Conn) candidates() []string {
+// candidates lists the endpoints to try; named is the one of them that crictl's configuration
+// names, "" = none.
+func (c *Conn) candidates() (named string, all []string) {
 	if c.given != "" {
-		return []string{c.given}
+		return "", []string{c.given}
 	}
 	if e, err := cri.CrictlEndpoint(c.crictl); err == nil && e != "" {
-		return append([]string{e}, c.known...)
+		return e, append([]string{e}, c.known...)
 	}
-	return c.known
+	return "", c.known
 }
 
 // Connect makes sure that a runtime answers, one call at a time. ErrNoRuntime when none
 // does.
 func (c *Conn) Connect(ctx context.Context) error {
-	candidates := c.candidates()
-	client, err := c.Client()
-	if err == nil {
-		if endpoint, v, ok := c.ahead(ctx, candidates); ok {
-			return c.use(endpoint, v)
-		}
-		v, err := client.Version(ctx)
-		if err == nil || !c.mayLeave(err) {
-			c.note(client, v, err)
+	named, candidates := c.candidates()
+	if _, err := c.Client(); err != nil {
+		endpoint, v, err := cri.Find(ctx, candidates, c.timeout)
+		if err != nil {
+			c.note(nil, cri.Version{}, err)
 			return c.Err()
 		}
+		if err := c.use(endpoint, v); err != nil {
+			return err
+		}
 	}
-	endpoint, v, err := cri.Find(ctx, candidates, c.timeout)
+	client, err := c.Client()
 	if err != nil {
-		c.note(client, cri.Version{}, err)
-		return c.Err()
+		return err
 	}
-	return c.use(endpoint, v)
+	v, err := client.Version(ctx)
+	if endpoint, v, ok := c.elsewhere(ctx, named, candidates, err); ok {
+		return c.use(endpoint, v)
+	}
+	c.note(client, v, err)
+	return c.Err()
 }
 
-// ahead looks for a runtime that ranks before the one at hand: of two on a node, the one
-// that is not the node's may be up first. An endpoint that says nothing, or is none of a
-// runtime, is left alone for a while: asking it takes the time that a listing has.
-func (c *Conn) ahead(ctx context.Context, candidates []string) (string, cri.Version, bool) {
-	if at := slices.Index(candidates, c.found); at >= 0 {
-		candidates = candidates[:at]
+// elsewhere looks for a runtime that is the node's rather than the one at hand, which
+// answered with err. Of two on a node, the one that is not the node's may be up first, or rank
+// first. Unless crictl's configuration names it, one without pods is never taken in place of one
+// with pods, however long that one is away: its pods live on, and they are known.
+func (c *Conn) elsewhere(ctx context.Context, named string, candidates []string, err error) (endpoint string, v cri.Version, ok bool) {
+	if c.given != "" {
+		return "", cri.Version{}, false
 	}
-	for _, e := range candidates {
-		if since, muted := c.mute[e]; muted && c.now()-since < awayTime {
+	rank := slices.Index(candidates, c.found)
+	if rank < 0 {
+		rank = len(candidates)
+	}
+	idle, away := c.idle(ctx, err), c.mayLeave(err)
+	for i, e := range candidates {
+		before := i < rank || away
+		if e == c.found || !before && (!idle || c.found == named) {
 			continue
 		}
-		endpoint, v, err := cri.Find(ctx, []string{e}, c.timeout)
+		ev, pods, answers := c.probe(ctx, e)
 		switch {
-		case err == nil:
-			delete(c.mute, e)
-			return endpoint, v, true
-		case errors.Is(err, cri.ErrTimeout) || errors.Is(err, cri.ErrUnsupported):
-			c.mute[e] = c.now()
-		}
-		if ctx.Err() != nil {
-			break
+		case answers && (pods || e == named):
+			return e, ev, true
+		case answers && before && idle && !ok:
+			endpoint, v, ok = e, ev, true
+		case ctx.Err() != nil:
+			return endpoint, v, ok
 		}
 	}
-	return "", cri.Version{}, false
+	return endpoint, v, ok
 }
 
-// mayLeave reports whether another runtime may be taken after the one at hand answered
-// with an error.
-func (c *Conn) mayLeave(err error) bool {
-	if c.given != "" || !errors.Is(err, cri.ErrUnavailable) {
+// idle reports whether the runtime at hand, which answered with err, has no pods.
+func (c *Conn) idle(ctx context.Context, err error) bool {
+	if c.pods() > 0 {
 		return false
 	}
-	return c.lost != 0 && c.now()-c.lost >= awayTime
+	client, none := c.Client()
+	if none != nil || err != nil {
+		return c.mayLeave(err)
+	}
+	pods, err := client.HasPods(ctx) // some may have come since
+	return err == nil && !pods
+}
+
+// probe asks an endpoint. One that says nothing, or is none of a runtime, is left alone for a
+// while: asking it takes the time that a listing has.
+func (c *Conn) probe(ctx context.Context, endpoint string) (v cri.Version, pods, answers bool) {
+	if since, muted := c.mute[endpoint]; muted && c.now()-since < awayTime {
+		return cri.Version{}, false, false
+	}
+	v, pods, err := cri.Probe(ctx, endpoint, c.timeout)
+	switch {
+	case err == nil:
+		delete(c.mute, endpoint)
+	case errors.Is(err, cri.ErrTimeout) || errors.Is(err, cri.ErrUnsupported):
+		c.mute[endpoint] = c.now()
+	}
+	return v, pods, err == nil
+}
+
+// mayLeave reports whether the runtime at hand, which answered with this error, is away for
+// so long that it may not come back.
+func (c *Conn) mayLeave(err error) bool {
+	return errors.Is(err, cri.ErrUnavailable) && c.lost != 0 && c.now()-c.lost >= awayTime
 }
 
 // use takes the runtime that answered at an endpoint.

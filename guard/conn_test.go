@@ -72,6 +72,79 @@ func TestConnKeepsToTheNodesRuntime(t *testing.T) {
 	wantAt(t, c, first)
 }
 
+// Of two runtimes the one with pods is the node's, whichever ranks first, and with pods in
+// both the first one; one without pods is not gone to, however long the one with them is away.
+func TestConnKeepsToThePods(t *testing.T) {
+	first, second := critest.New(t, critest.Containerd2), critest.New(t, critest.Containerd2)
+	c, clock := connUnderTest(t, first, second)
+	listed := 0
+	c.pods = func() int { return listed }
+	pod := func(s *critest.Server) string { return s.AddPod(critest.PodSpec{}).ID }
+	first.AddPod(critest.PodSpec{NotReady: true})
+
+	wantAt(t, c, first)
+	inSecond := pod(second)
+	wantAt(t, c, second)
+	other := NewConn(RuntimeConfig{Timeout: time.Second})
+	other.crictl, other.known = c.crictl, c.known
+	defer other.Close()
+	wantAt(t, other, second) // at once
+
+	listed = 1
+	second.Stop()
+	for range 3 {
+		*clock += awayTime
+		if err := c.Connect(t.Context()); !errors.Is(err, ErrNoRuntime) {
+			t.Fatalf("the runtime with the pods is away: %v", err)
+		}
+	}
+	second.Start()
+	wantAt(t, c, second)
+
+	inFirst := pod(first)
+	wantAt(t, c, first)
+	second.Forget(inSecond)
+	wantAt(t, c, first)
+	first.Stop()
+	if err := c.Connect(t.Context()); !errors.Is(err, ErrNoRuntime) {
+		t.Fatalf("the runtime is away: %v", err)
+	}
+	pod(second)
+	*clock += awayTime
+	wantAt(t, c, second) // whose pods are there for sure
+	first.Start()
+	wantAt(t, c, first)
+
+	// A pod that has come since the listing counts, and one in the other has been there.
+	listed = 0
+	wantAt(t, c, first)
+	first.Forget(inFirst)
+	wantAt(t, c, second)
+}
+
+// The endpoint that crictl's configuration names is somebody's word for it: pods elsewhere do
+// not outweigh it.
+func TestConnKeepsToCrictls(t *testing.T) {
+	named, known := critest.New(t, critest.CRIO), critest.New(t, critest.Containerd2)
+	c, clock := connUnderTest(t, known)
+	c.crictl = filepath.Join(t.TempDir(), "crictl.yaml")
+	if err := os.WriteFile(c.crictl, []byte("runtime-endpoint: "+named.Endpoint()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known.AddPod(critest.PodSpec{})
+	wantAt(t, c, named)
+	wantAt(t, c, named)
+	named.Stop()
+	if err := c.Connect(t.Context()); !errors.Is(err, ErrNoRuntime) {
+		t.Fatalf("the runtime is away: %v", err)
+	}
+	*clock += awayTime
+	wantAt(t, c, known)
+	c.pods = func() int { return 1 }
+	named.Start()
+	wantAt(t, c, named)
+}
+
 // A socket before the runtime's that says nothing takes the time of one listing a minute.
 func TestConnLeavesTheSilentAlone(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -34,6 +35,27 @@ func TestListPause(t *testing.T) {
 		}
 		if got := (&Service{node: n}).listPause(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// The pods of a runtime that is away stay known, whatever runtime without pods stands beside it.
+func TestListingKeepsThePodsOfARuntimeAway(t *testing.T) {
+	first, second := critest.New(t, critest.Containerd2), critest.New(t, critest.Containerd2)
+	first.AddPod(critest.PodSpec{})
+	s := effectService(t, goodConfig(t, effectNode(t, "")))
+	now := time.Hour
+	conn := s.node.conn
+	conn.now = func() time.Duration { return now }
+	conn.crictl, conn.known = filepath.Join(t.TempDir(), "none"), []string{first.Endpoint(), second.Endpoint()}
+	if inv := s.node.lister.List(t.Context()); inv.Err != nil || len(inv.Pods) != 1 {
+		t.Fatalf("%d pods, %v", len(inv.Pods), inv.Err)
+	}
+	first.Stop()
+	for range 3 {
+		now += awayTime
+		if inv := s.node.lister.List(t.Context()); !errors.Is(inv.Err, ErrNoRuntime) || len(inv.Pods) != 1 {
+			t.Errorf("%d pods, %v", len(inv.Pods), inv.Err)
 		}
 	}
 }

@@ -91,6 +91,7 @@ func openNode(cfg Config) (*node, error) {
 		source: n.connect, build: n.build, refresh: n.refresh, publish: func(inv Inventory) { n.kernel.Track(inv.Pods) },
 		now: n.kernel.Now, clock: time.Now, turn: make(chan struct{}, 1),
 	}
+	n.conn.pods = func() int { return len(n.lister.Current().Pods) }
 	return n, nil
 }
 
