@@ -48,9 +48,12 @@ func (s *Service) listed(inv Inventory) {
 	case inv.Err != nil && (s.once("runtime") || was == nil):
 		s.log.Warn("container runtime does not answer; memory, disks and PIDs are watched on", systemd.EventKey, systemd.EventRuntimeDown,
 			"action", "runtime", "reason", inv.Err.Error())
-	case inv.Err == nil && (s.once("runtime") || was != nil):
+	case inv.Err == nil && (s.once("runtime") || was != nil || endpoint != s.lastAt):
 		s.log.Info("container runtime answers", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
 			"runtime", v.String(), "pods", len(inv.Pods))
+	}
+	if inv.Err == nil {
+		s.lastAt = endpoint
 	}
 	// A listing of a hundred pods takes more than all that is kept. To give it back takes
 	// longer than to list, though: not after each of those that pods' starts hint at, nor

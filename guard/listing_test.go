@@ -3,7 +3,9 @@ package guard
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +39,37 @@ func TestListPause(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
+}
+
+// The log tells of the runtime that is listed, and of another one that is listed in its place.
+func TestListedTellsOfAnotherRuntime(t *testing.T) {
+	first, second := critest.New(t, critest.Containerd2), critest.New(t, critest.Containerd2)
+	second.AddPod(critest.PodSpec{})
+	s := effectService(t, goodConfig(t, effectNode(t, "")))
+	var text strings.Builder
+	s.log = slog.New(slog.NewTextHandler(&text, nil))
+	s.node.conn.crictl, s.node.conn.known = filepath.Join(t.TempDir(), "none"), []string{first.Endpoint(), second.Endpoint()}
+	told := func(want ...string) {
+		t.Helper()
+		text.Reset()
+		for range 2 {
+			if inv := s.node.lister.List(t.Context()); inv.Err != nil {
+				t.Fatal(inv.Err)
+			}
+		}
+		if got := strings.Count(text.String(), "\n"); got != len(want) {
+			t.Errorf("%d lines, want %d:\n%s", got, len(want), text.String())
+		}
+		for _, w := range want {
+			if !strings.Contains(text.String(), w) {
+				t.Errorf("told %q, want %s", text.String(), w)
+			}
+		}
+	}
+	told("endpoint=" + second.Endpoint() + " ")
+	told()
+	first.AddPod(critest.PodSpec{})
+	told("endpoint=" + first.Endpoint() + " ")
 }
 
 // The pods of a runtime that is away stay known, whatever runtime without pods stands beside it.

@@ -52,6 +52,7 @@ type Service struct {
 	held     hold
 	note     string // why a reload was refused
 	lastInv  error  // of the lister
+	lastAt   string // endpoint of the runtime that was listed last
 	freed    time.Time
 	warned   sync.Map    // complaints made already
 	lost     atomic.Bool // what happens is lost with the service
