@@ -34,6 +34,9 @@ type node struct {
 	client   *cri.Client
 	endpoint string
 	dir      string // of the configuration, the history and what is in /run otherwise
+	// known are the directories in which criguard sees others of the machine's, such as those of
+	// sockets; nil = it sees the machine as it is.
+	known map[string]string
 }
 
 // newNode is the test binary's lab on a runtime.

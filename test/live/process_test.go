@@ -58,7 +58,7 @@ func (s *service) events(kind systemd.Event) []string {
 func (n *node) start() *service {
 	n.Helper()
 	s := &service{node: n, exited: make(chan struct{})}
-	s.cmd = exec.Command(built.criguard, n.args("run")...)
+	s.cmd = n.command(n.args("run")...)
 	s.cmd.Stderr = s
 	if err := s.cmd.Start(); err != nil {
 		n.Fatal(err)
@@ -203,7 +203,7 @@ type answer struct {
 func (n *node) criguard(args ...string) answer {
 	n.Helper()
 	var out, errs strings.Builder
-	cmd := exec.Command(built.criguard, args...)
+	cmd := n.command(args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
