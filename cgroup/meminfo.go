@@ -11,13 +11,14 @@ type MemInfo struct {
 	Total, Free, Available int64
 	InactiveFile           int64 // page cache that was not used lately
 	SwapTotal, SwapFree    int64 // zram counts as swap
+	Reclaimable            int64 // what the kernel itself uses and gives back under pressure: dentries, inodes; 0 if not said
 	Uncharged              int64 // neither anonymous nor page cache, nor to be had back: what the kernel itself uses, and huge pages; 0 if not said
 }
 
 // parseMemInfo reads lines of "Key:   123 kB" (proc(5)). Lines that are unknown or
 // malformed are skipped.
 func parseMemInfo(b []byte) MemInfo {
-	m := MemInfo{-1, -1, -1, -1, -1, -1, 0}
+	m := MemInfo{-1, -1, -1, -1, -1, -1, 0, 0}
 	for len(b) > 0 {
 		var line []byte
 		line, b = cutLine(b)
@@ -26,7 +27,7 @@ func parseMemInfo(b []byte) MemInfo {
 			continue
 		}
 		var to *int64
-		var part int64
+		var part, back int64
 		switch string(line[:colon]) {
 		case "MemTotal":
 			to = &m.Total
@@ -43,12 +44,15 @@ func parseMemInfo(b []byte) MemInfo {
 		case "SUnreclaim", "KernelStack", "PageTables", "SecPageTables", "Percpu",
 			"Hugetlb": // huge pages of every size, taken or not (linux 4.17)
 			to = &part
+		case "SReclaimable", "KReclaimable": // the second holds the first, and more (linux 4.20)
+			to = &back
 		default:
 			continue
 		}
 		if n := parseNumber(bytes.TrimLeft(line[colon+1:], " \t")); n >= 0 && n <= math.MaxInt64>>10 {
 			*to = n << 10
 			m.Uncharged = max(m.Uncharged, m.Uncharged+part) // a sum beyond all memory cannot be true
+			m.Reclaimable = max(m.Reclaimable, back)
 		}
 	}
 	return m

@@ -137,6 +137,21 @@ func TestNodeWithoutThings(t *testing.T) {
 			}
 		}
 	})
+	t.Run("what the kernel gives back", func(t *testing.T) {
+		for meminfo, want := range map[string]int64{
+			"KReclaimable: 30 kB\nSlab: 32 kB\nSReclaimable: 24 kB\n": 30,
+			"Slab: 32 kB\nSReclaimable: 24 kB\n":                      36, // before linux 4.20
+			"KReclaimable: 61 kB\n":                                   0,
+		} {
+			n := open(t, func(f map[string]string) {
+				f["cgroup/cgroup.controllers"] = "memory\n"
+				f["proc/meminfo"] = "MemTotal: 64 kB\nMemFree: 4 kB\nInactive(file): 6 kB\n" + meminfo
+			})
+			if m, err := n.Memory(); m != (Memory{want << 10, 6 << 10, -1, 0}) || err != nil {
+				t.Errorf("%q: memory %+v, %v; want %d KiB used", meminfo, m, err, want)
+			}
+		}
+	})
 	t.Run("no MemAvailable", func(t *testing.T) {
 		n := open(t, func(map[string]string) {})
 		m, err := n.MemInfo()

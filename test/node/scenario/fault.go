@@ -157,7 +157,7 @@ func (s *storm) memory() int64 {
 	if err != nil {
 		s.Fatalf("%v", err)
 	}
-	return m.Free + m.InactiveFile
+	return m.Free + m.InactiveFile + m.Reclaimable
 }
 
 // renewed waits for another criguard.
