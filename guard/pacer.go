@@ -15,6 +15,12 @@ const (
 	jobPause  = 10 * time.Millisecond  // while a stop's effect is waited for
 )
 
+// unseenAtMost is how much of a time without a pass, or without a reading, counts for a
+// grace period: as much as the kubelet has between two looks, and ten times what lies
+// between two passes on a node that is not too busy to make them. More is a node that was
+// suspended, or a disk that did not answer, and nobody saw the pressure go on.
+const unseenAtMost = 10 * maxPause
+
 // minFill is the fill rate assumed when none was seen: bytes per second.
 const minFill = 1 << 30
 

@@ -128,6 +128,7 @@ func (g *Guard) SetConfig(cfg Config) {
 	g.settings = policy.Settings{
 		TransitionPeriod: cfg.Eviction.PressureTransitionPeriod,
 		SoftForgive:      cfg.Eviction.SoftForgive,
+		UnseenAtMost:     unseenAtMost,
 		StallFloor:       cfg.Eviction.StallFloor,
 	}
 	g.restraint.Configure(cfg.Budget.Policy(), cfg.Backoff.Policy())

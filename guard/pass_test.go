@@ -210,6 +210,25 @@ func TestPassSoftThenEscalated(t *testing.T) {
 	}
 }
 
+// A node that is suspended right after a soft threshold was met stops nobody for the night:
+// the grace period goes on where it was, and what is told of it is what was seen.
+func TestPassSuspendServesNoGrace(t *testing.T) {
+	g, n := newPassGuard(t, strings.Replace(softAndHard, `"10s"`, `"30s"`, 1))
+	n.set(policy.MemoryAvailable, testGiB+1)
+	n.at(g, 0)
+	n.at(g, time.Second)
+	const woken = 8 * time.Hour
+	for d := time.Duration(0); d < 19*time.Second; d += time.Second {
+		p := n.at(g, woken+d)
+		if p.Stop != nil || p.Held != HeldGrace || p.Met[0].For != 11*time.Second+d {
+			t.Fatalf("%s after the suspend: stop %+v, held by %q, %+v", d, p.Stop, p.Held, p.Met)
+		}
+	}
+	if p := n.at(g, woken+19*time.Second); p.Stop == nil || !strings.Contains(p.Stop.Reason, "for 30s") {
+		t.Errorf("after the grace period: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
 // The time from the crossing to the end of the last process counts the grace period
 // that ran before the stop, and nothing after it.
 func TestPassTellsCrossingToDead(t *testing.T) {

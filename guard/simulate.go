@@ -53,6 +53,7 @@ func Simulate(ctx context.Context, cfg Config, trace io.Reader, out io.Writer, o
 	}
 	n := newTraceNode(cfg)
 	g := New(cfg, n, n, n, n, policy.NewRestraint(simulationBoot))
+	g.settings.UnseenAtMost = 0 // between two lines of a trace all is as the first says
 	lines := NewTraceReader(trace)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)

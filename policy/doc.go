@@ -17,7 +17,8 @@
 //  2. The order of acting is fixed: memory before PIDs before disk, hard before
 //     soft ([Threshold.Compare]).
 //  3. A soft grace period is forgiven only after the signal was clear for
-//     [Settings].SoftForgive, not by one good sample ([Evaluate]).
+//     [Settings].SoftForgive, not by one good sample, and is not served while
+//     nobody looked ([Evaluate]).
 //  4. After reclaiming, the chosen signal alone is judged again, at its
 //     threshold plus its minimum reclaim ([Relieved]).
 //  5. Missing usage ranks last, not first ([Rank]).

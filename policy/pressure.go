@@ -9,6 +9,7 @@ import (
 type Settings struct {
 	TransitionPeriod time.Duration // how long a condition outlives its thresholds
 	SoftForgive      time.Duration // how long a signal must be clear for its grace period to start anew
+	UnseenAtMost     time.Duration // how much of a time in which a signal was not read counts for its grace period; 0 = all of it
 	StallFloor       Quantity      // a stall stops pods only while meminfo.available is below this
 }
 
@@ -23,7 +24,8 @@ type State struct {
 // mark is the past of one threshold.
 type mark struct {
 	met      bool          // met at some evaluation
-	since    time.Duration // met: when it was met first
+	since    time.Duration // met: when it was met first, later by what does not count
+	read     time.Duration // met: when its signal was read last
 	due      bool          // met at the last evaluation, and its grace period was over
 	clearing bool          // met, but not at the last evaluation
 	clear    time.Duration // clearing: since when
@@ -38,7 +40,7 @@ type sighting struct {
 // Met is a threshold that is met now.
 type Met struct {
 	Threshold
-	Since     time.Duration // since boot: when it was met first
+	Since     time.Duration // since boot: when it was met first, later by what was not seen
 	Due       bool          // its grace period is over
 	Wait      time.Duration // what is left of the grace period
 	Available int64
@@ -63,7 +65,9 @@ type Pressure struct {
 // signal that became clear keeps the time it was met first until an evaluation
 // finds it clear for SoftForgive; an absent signal counts as clear. A failed
 // reading changes nothing for its own thresholds and lists none of them: nothing
-// is due that was not just seen.
+// is due that was not just seen. Nor is what nobody saw: of a time without a
+// reading, as a suspended node or a failing disk leaves one, a grace period counts
+// UnseenAtMost.
 //
 // A condition is reported while one of its thresholds is met, grace period or
 // not, and until TransitionPeriod after it was last seen met. A stall that only
@@ -83,7 +87,7 @@ func Evaluate(s State, ts []Threshold, set Settings, obs *Observations, now time
 		} else if o.usable() {
 			target := t.Target(o.Capacity)
 			if o.Available < t.Value.Of(o.Capacity) || m.due && o.Available < target {
-				m = m.metAt(now, set.SoftForgive)
+				m = m.metAt(now, set)
 				wait := t.wait(m.since, now)
 				m.due = wait <= 0
 				warn := t.Signal.IsStall() && !belowFloor(obs, set.StallFloor)
@@ -120,12 +124,17 @@ func (t *Threshold) wait(since, now time.Duration) time.Duration {
 }
 
 // metAt remembers since when the threshold is met: anew, when it was clear for
-// the time that forgives.
-func (m mark) metAt(now, forgive time.Duration) mark {
-	if !m.met || m.clearing && now-m.clear >= forgive {
-		return mark{met: true, since: now}
+// the time that forgives, and later by as much as too long a time without a reading
+// exceeds what counts of it.
+func (m mark) metAt(now time.Duration, set Settings) mark {
+	if !m.met || m.clearing && now-m.clear >= set.SoftForgive {
+		return mark{met: true, since: now, read: now}
 	}
-	return mark{met: true, since: m.since}
+	since := m.since
+	if set.UnseenAtMost > 0 {
+		since += max(now-m.read-set.UnseenAtMost, 0)
+	}
+	return mark{met: true, since: since, read: now}
 }
 
 // notMet remembers since when the threshold is clear; whether that is long enough
@@ -134,7 +143,7 @@ func (m mark) notMet(now time.Duration) mark {
 	if m.met && !m.clearing {
 		m.clearing, m.clear = true, now
 	}
-	m.due = false
+	m.due, m.read = false, now
 	return m
 }
 

@@ -182,6 +182,53 @@ func TestFailedReading(t *testing.T) {
 	}
 }
 
+// TestUnseenTime: a grace period is served by what was seen, but for the pauses
+// between two looks.
+func TestUnseenTime(t *testing.T) {
+	const s, unseen = time.Second, 10 * time.Second
+	bad, good, failed := read(5, 100), read(50, 100), Observation{Status: Failed}
+	type look struct {
+		at time.Duration
+		o  Observation
+	}
+	for name, v := range map[string]struct {
+		grace time.Duration
+		looks []look
+		since time.Duration // at the last look
+		due   bool
+	}{
+		"looks as far apart as may be": {30 * s, []look{{0, bad}, {10 * s, bad}, {20 * s, bad}, {30 * s, bad}}, 0, true},
+		"a suspend":                    {30 * s, []look{{0, bad}, {s, bad}, {8 * time.Hour, bad}}, 8*time.Hour - 11*s, false},
+		"what was seen before it counts": {
+			30 * s, []look{{0, bad}, {9 * s, bad}, {18 * s, bad}, {8 * time.Hour, bad}, {8*time.Hour + 2*s, bad}}, 8*time.Hour - 28*s, true,
+		},
+		"and after it": {30 * s, []look{{0, bad}, {8 * time.Hour, bad}, {8*time.Hour + 10*s, bad}, {8*time.Hour + 19*s, bad}}, 8*time.Hour - 10*s, false},
+		"two of them":  {30 * s, []look{{0, bad}, {minute, bad}, {2 * minute, bad}}, 100 * s, false},
+		"one that was over before": {
+			10 * s, []look{{0, bad}, {10 * s, bad}, {8 * time.Hour, bad}}, 8*time.Hour - 20*s, true,
+		},
+		"readings that failed":            {30 * s, []look{{0, bad}, {10 * s, failed}, {20 * s, failed}, {30 * s, bad}}, 20 * s, false},
+		"one that failed":                 {10 * s, []look{{0, bad}, {5 * s, failed}, {10 * s, bad}}, 0, true},
+		"clear for less than forgives":    {10 * s, []look{{0, bad}, {6 * s, good}, {10 * s, bad}}, 0, true},
+		"clear before a suspend":          {30 * s, []look{{0, bad}, {s, good}, {8 * time.Hour, bad}}, 8 * time.Hour, false},
+		"a hard threshold waits for none": {0, []look{{0, bad}, {8 * time.Hour, bad}}, 8*time.Hour - 10*s, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			soft := Threshold{Signal: MemoryAvailable, Kind: Soft, Value: Bytes(10), Grace: v.grace}
+			if v.grace == 0 {
+				soft.Kind = Hard
+			}
+			w := watch{ts: []Threshold{soft}, settings: Settings{SoftForgive: 5 * s, UnseenAtMost: unseen}}
+			for _, l := range v.looks {
+				w.at(l.at, one(MemoryAvailable, l.o))
+			}
+			if m := w.pressure.Met; len(m) != 1 || m[0].Since != v.since || m[0].Due != v.due {
+				t.Errorf("%+v, want since %s, due %v", m, v.since, v.due)
+			}
+		})
+	}
+}
+
 // TestImplausibleReading: what cannot be true stops nothing.
 func TestImplausibleReading(t *testing.T) {
 	for _, o := range []Observation{read(0, 0), read(-1, 100), read(5, -1), {Available: 5, Capacity: 100, Status: 7}} {
