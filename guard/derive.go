@@ -184,7 +184,7 @@ func (c *Config) request(p *Pod, ctrs []cri.ContainerDetail, n *nodeFacts) {
 		}
 	}
 	switch {
-	case known:
+	case known && a.Memory > 0: // none at all may be the pod's own request, which was left out
 		p.MemoryRequest, p.RequestSource = a.Memory, "kubelet state"
 		return
 	case p.QoS == policy.BestEffort:
@@ -206,6 +206,9 @@ func (c *Config) request(p *Pod, ctrs []cri.ContainerDetail, n *nodeFacts) {
 				p.RequestSource = "oom_score_adj"
 			}
 		}
+	}
+	if known && p.RequestSource == "" {
+		p.RequestSource = "kubelet state"
 	}
 }
 

@@ -21,7 +21,7 @@ const maxKubeletState = 8 << 20
 
 // allocated is what a kubelet allocated to one pod, in bytes.
 type allocated struct {
-	Memory, Storage int64 // requests, all containers together
+	Memory, Storage int64 // requests, the pod's own or all containers together
 	StorageLimit    int64 // 0 = at least one container has none
 }
 
@@ -63,7 +63,8 @@ func (k *kubeletState) read() map[string]allocated {
 }
 
 // parseKubeletState reads {"data": "<json>"} with, in it, entries by pod UID and
-// container name.
+// container name. A pod with resources of its own (1.34) may have none in its containers;
+// newer kubelets have the pod's own in its entry, others leave them out.
 func parseKubeletState(r io.Reader) (map[string]allocated, error) {
 	var outer struct {
 		Data string `json:"data"`
@@ -71,13 +72,14 @@ func parseKubeletState(r io.Reader) (map[string]allocated, error) {
 	if err := json.NewDecoder(r).Decode(&outer); err != nil {
 		return nil, fmt.Errorf("read kubelet state: %w", err)
 	}
-	type amounts map[string]string
+	type resources struct {
+		Requests map[string]string `json:"requests"`
+		Limits   map[string]string `json:"limits"`
+	}
 	var inner struct {
 		Entries map[string]struct {
-			ContainerResources map[string]struct {
-				Requests amounts `json:"requests"`
-				Limits   amounts `json:"limits"`
-			}
+			ContainerResources map[string]resources
+			PodLevelResources  resources
 		} `json:"entries"`
 	}
 	if err := json.Unmarshal([]byte(outer.Data), &inner); err != nil {
@@ -93,6 +95,9 @@ func parseKubeletState(r io.Reader) (map[string]allocated, error) {
 			l, limited := parseAmount(c.Limits["ephemeral-storage"])
 			a.Memory, a.Storage, a.StorageLimit = a.Memory+m, a.Storage+s, a.StorageLimit+l
 			unlimited = unlimited || !limited
+		}
+		if m, ok := parseAmount(e.PodLevelResources.Requests["memory"]); ok {
+			a.Memory = m // it holds for all containers, whatever each asks for
 		}
 		if unlimited {
 			a.StorageLimit = 0
