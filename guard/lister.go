@@ -144,16 +144,18 @@ func (l *lister) list(ctx context.Context) (at time.Duration, ready []listed, er
 }
 
 // age places a sandbox's creation on the boot clock, once: a wall clock that
-// jumps later does not make pods older or younger. A creation in the future is
-// taken for now.
+// jumps later does not make pods older or younger. One that is not told, or in the
+// future, as when the clock was set back, is the boot's: nobody is stopped for being
+// young whose age is not known.
 func (l *lister) age(s *cri.Sandbox) time.Duration {
 	if last, ok := l.last[s.ID]; ok {
 		return last.created
 	}
-	if s.CreatedAt.IsZero() {
-		return l.now()
+	age := l.clock().Sub(s.CreatedAt)
+	if s.CreatedAt.IsZero() || age < 0 {
+		return 0
 	}
-	return l.now() - max(0, l.clock().Sub(s.CreatedAt))
+	return l.now() - age
 }
 
 // alive returns the details of containers that have not ended, by sandbox. Of one whose

@@ -78,8 +78,10 @@ func TestListerAgesInBootTime(t *testing.T) {
 	if got := l.age(sandbox); got != at {
 		t.Errorf("after the clock was set back: %s, want %s", got, at)
 	}
-	if got := l.age(&cri.Sandbox{ID: "b", CreatedAt: now.AddDate(5, 0, 0)}); got != boot {
-		t.Errorf("created in the future: %s, want now", got)
+	for _, unknown := range []time.Time{now.AddDate(5, 0, 0), now.Add(time.Nanosecond), {}} {
+		if got := l.age(&cri.Sandbox{ID: "b", CreatedAt: unknown}); got != 0 {
+			t.Errorf("created at %s: %s since boot, want 0, which is not young", unknown, got)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -671,6 +672,22 @@ func TestPassEnforces(t *testing.T) {
 		p := n.at(g, 2*time.Second)
 		if p.Stop == nil || p.Stop.Pod != "d/late" || p.Stop.Kind != kindAdmission {
 			t.Errorf("stopped %+v, want d/late", p.Stop)
+		}
+	})
+	t.Run("admission, of an age that is not known", func(t *testing.T) {
+		g, n := newPassGuard(t, "[admission]\nmode = \"stop\"\n"+softAndHard)
+		n.set(policy.MemoryAvailable, testGiB+1)
+		n.at(g, 0)
+		l := &lister{now: func() time.Duration { return n.now + time.Second }, clock: time.Now, last: map[string]listed{}}
+		old := testPod("old", 1)
+		old.Created = l.age(&cri.Sandbox{ID: old.ID, CreatedAt: time.Now().Add(time.Hour)})
+		n.pods = append(n.pods, old)
+		if p := n.at(g, 2*time.Second); p.Stop != nil || p.Held != HeldGrace {
+			t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+		}
+		g.restraint.Take(policy.Hard, policy.MemoryAvailable, old.Workload, time.Hour)
+		if g.restraint.HoldDown(policy.MemoryAvailable, old.Workload, old.Created) {
+			t.Error("it is taken for one that was stopped and has come back")
 		}
 	})
 	t.Run("limit", func(t *testing.T) {

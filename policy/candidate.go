@@ -31,7 +31,7 @@ type Candidate struct {
 
 	QoS            QoS
 	Priority       int64
-	Created        time.Duration // since boot; negative when older than the boot
+	Created        time.Duration // since boot; negative when older than the boot, 0 when not known
 	MemoryRequest  int64         // bytes
 	StorageRequest int64         // bytes of ephemeral storage
 
