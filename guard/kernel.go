@@ -188,6 +188,8 @@ func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal)
 		if apart && k.outside(c.ID) {
 			c.Memory, c.PIDs = policy.Known(0), policy.Known(0)
 		}
+		r := s.Resource()
+		c.Uncounted = u.read && (r == policy.ResourceMemory && !c.Memory.Known || r == policy.ResourcePIDs && !c.PIDs.Known)
 		if d, ok := k.meter.usage(c.ID); ok {
 			c.Disk, c.Inodes = d.bytes, d.inodes
 		}
@@ -199,7 +201,11 @@ func (k *nodeKernel) Measure(cs []policy.Candidate, pods []Pod, s policy.Signal)
 }
 
 // podUsage is what the cgroups of a pod use: bytes, bytes and tasks.
-type podUsage struct{ memory, swap, pids policy.Amount }
+// What is not known though they could be read is what the kernel does not count.
+type podUsage struct {
+	memory, swap, pids policy.Amount
+	read               bool
+}
 
 // usage adds a pod's cgroups up. A cgroup that is gone uses nothing.
 func (k *nodeKernel) usage(sandbox string) podUsage {
@@ -207,7 +213,7 @@ func (k *nodeKernel) usage(sandbox string) podUsage {
 	if !ok {
 		return podUsage{}
 	}
-	sum := podUsage{policy.Known(0), policy.Known(0), policy.Known(0)}
+	sum := podUsage{policy.Known(0), policy.Known(0), policy.Known(0), true}
 	for _, rel := range rels {
 		u, err := k.tracker.Usage(rel)
 		switch {

@@ -82,6 +82,12 @@ func TestMeasureWithoutTheMemoryController(t *testing.T) {
 	if largest, found := k.Measure(cs, pods, policy.PIDAvailable); largest != 34 || !found {
 		t.Errorf("a pod that was not listed: %d tasks, %t; want 34", largest, found)
 	}
+	if cs[0].Uncounted || cs[1].Uncounted {
+		t.Error("tasks are counted")
+	}
+	if k.Measure(cs, pods, policy.MemoryAvailable); !cs[0].Uncounted || cs[1].Uncounted {
+		t.Errorf("memory is not counted: %v, and %v of a pod that is gone", cs[0].Uncounted, cs[1].Uncounted)
+	}
 	if cs[0].Memory.Known || cs[0].PIDs != policy.Known(12) {
 		t.Errorf("memory %+v, tasks %+v; want memory that is not known, and 12 tasks", cs[0].Memory, cs[0].PIDs)
 	}

@@ -162,7 +162,7 @@ func (m *Metrics) zero() {
 
 // heldReasons are what may hold a stop back for longer than a job takes.
 func heldReasons() []string {
-	return []string{HeldBudget, HeldBackoff, HeldBreaker, HeldProtected, HeldNoCandidate, HeldStallFloor, HeldObserve, HeldPaused, HeldUnlisted}
+	return []string{HeldBudget, HeldBackoff, HeldBreaker, HeldProtected, HeldNoCandidate, HeldStallFloor, HeldObserve, HeldPaused, HeldUnlisted, HeldUncounted}
 }
 
 // Handler serves all metrics.

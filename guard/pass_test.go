@@ -659,6 +659,33 @@ func TestPassObserveMode(t *testing.T) {
 	}
 }
 
+// Where the kernel counts no pod's memory, whoever has the lowest priority is not to blame. What
+// cannot be read for once, or of a few, disarms nothing.
+func TestPassWithoutTheMemoryController(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"pid.available\" = \"100\"\n")
+	n.set(policy.MemoryAvailable, testGiB-1)
+	for i := range n.pods {
+		n.pods[i].Memory, n.pods[i].Uncounted = policy.Amount{}, true
+	}
+	for i := range 3 {
+		if p := n.at(g, time.Duration(i)*time.Second); p.Stop != nil || p.Held != HeldUncounted || len(p.Ranked) != 2 {
+			t.Errorf("stopped %+v, held by %q, %d ranked", p.Stop, p.Held, len(p.Ranked))
+		}
+	}
+	for i := range n.pods {
+		n.pods[i].Uncounted = false
+	}
+	if p := n.at(g, 3*time.Second); p.Stop == nil {
+		t.Errorf("none could be read: held by %q", p.Held)
+	}
+	g, n = newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n")
+	n.set(policy.MemoryAvailable, testGiB-1)
+	n.pods[0].Memory, n.pods[0].Uncounted = policy.Amount{}, true
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/small" {
+		t.Errorf("one is not counted: stopped %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
 // Admission stops what starts during pressure, a limit what is above it.
 func TestPassEnforces(t *testing.T) {
 	t.Run("admission", func(t *testing.T) {

@@ -15,6 +15,7 @@ const (
 	HeldObserve     = "observe mode" // the stop was said, as observe mode has it, and is not said again
 	HeldStallFloor  = "stall floor"  // stalled, but memory is above stall_floor
 	HeldUnlisted    = "unlisted pod" // a pod that uses more runs, and the runtime does not say which
+	HeldUncounted   = policy.HeldUncounted
 	HeldBudget      = policy.HeldBudget
 	HeldBackoff     = policy.HeldBackoff
 	HeldBreaker     = policy.HeldBreaker

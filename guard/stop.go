@@ -158,6 +158,8 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 		return g.heldBack(now, m, ranked, held, p)
 	}
 	switch {
+	case policy.Uncounted(ranked):
+		return HeldUncounted
 	case m.Signal.IsDisk() && !victim.Known && g.runtime.Inventory(ctx, false).Err != nil:
 		return HeldUnlisted // who fills the disk is not known, and nobody would delete what a stopped pod left
 	case stranger <= victim.Usage:

@@ -41,6 +41,8 @@ type Candidate struct {
 	Growth Amount // bytes per second, of the memory
 	Disk   DiskUsage
 	Inodes DiskUsage
+	// Uncounted: what it uses of the resource was looked for, and the kernel does not count it.
+	Uncounted bool
 
 	Protection string // why it is never stopped; "" = it may be
 }

@@ -39,7 +39,7 @@ func TestDocsNameEveryCommand(t *testing.T) {
 func TestTuningExplainsHeld(t *testing.T) {
 	tuning := read(t, "../../docs/tuning.md")
 	for _, held := range []string{
-		guard.HeldGrace, guard.HeldReclaiming, guard.HeldInFlight, guard.HeldObserve, guard.HeldStallFloor, guard.HeldUnlisted, guard.HeldBudget,
+		guard.HeldGrace, guard.HeldReclaiming, guard.HeldInFlight, guard.HeldObserve, guard.HeldStallFloor, guard.HeldUnlisted, guard.HeldUncounted, guard.HeldBudget,
 		guard.HeldBackoff, guard.HeldBreaker, guard.HeldProtected, guard.HeldNoCandidate, guard.HeldPaused,
 	} {
 		if !regexp.MustCompile("(?m)^\\| held back by .*`" + held + "`.* \\| \\S").MatchString(tuning) {
