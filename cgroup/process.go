@@ -30,6 +30,19 @@ func (l Layout) OfPID(pid int) (string, error) {
 	return rel, nil
 }
 
+// Namespaced reports whether this process is in a cgroup or PID namespace of its own, as a
+// container's may be: [Layout.OfPID] does not tell its cgroup then. The lists of processes
+// in the node's cgroups do, with the PID that it has itself. Where procfs does not tell, it
+// is not.
+func Namespaced(proc Proc) bool {
+	for name, first := range map[string]string{"cgroup": "cgroup:[4026531835]", "pid": "pid:[4026531836]"} { // <linux/proc_ns.h>
+		if ns, err := os.Readlink(filepath.Join(string(proc), "self/ns", name)); err == nil && ns != first {
+			return true
+		}
+	}
+	return false
+}
+
 // ProcessStart is when a process was started, in boot time, to 10 ms (proc(5), stat).
 // ErrGone when it has ended.
 func ProcessStart(proc Proc, pid int) (time.Duration, error) {

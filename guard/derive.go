@@ -21,7 +21,7 @@ const (
 type nodeFacts struct {
 	capacity  int64 // MemTotal, bytes
 	allocated map[string]allocated
-	self      string // criguard's own cgroup
+	self      *ownPlace
 	resolve   func(specPath string) string
 	memoryMin func(cgroup string) (int64, bool)
 }
@@ -65,7 +65,7 @@ func (c *Config) derivePod(s listed, n *nodeFacts) Pod {
 	p.QoS = policy.QoSFromCgroupParent(parent)
 	f := podFacts{
 		Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations,
-		Static: isStatic(s.Annotations), Self: p.holds(n.self), Unclassified: len(s.classified) == 0,
+		Static: isStatic(s.Annotations), Self: n.self.in(&p), Unclassified: len(s.classified) == 0,
 	}
 	p.QoS, f.Priority, f.PrioritySource = classify(p.QoS, s.classified)
 	c.request(&p, s.classified, n)

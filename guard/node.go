@@ -38,7 +38,7 @@ type node struct {
 	proc    cgroup.Proc
 	bootID  string
 	wake    func(string) // asks for a pass
-	self    string       // criguard's own cgroup
+	self    *ownPlace
 	// subscribed is since when, on the boot clock, a stream of the runtime's events is
 	// open; 0 = none is.
 	subscribed atomic.Int64
@@ -71,7 +71,7 @@ func openNode(cfg Config) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.self, _ = layout.OfPID(os.Getpid()) // unknown = not in a pod
+	n.self = findSelf(layout, proc)
 	n.kernel = &nodeKernel{
 		layout: layout, node: reader, tracker: cgroup.NewTracker(layout), disks: newDiskReader(root),
 	}
