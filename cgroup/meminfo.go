@@ -11,9 +11,15 @@ type MemInfo struct {
 	Total, Free, Available int64
 	InactiveFile           int64 // page cache that was not used lately
 	SwapTotal, SwapFree    int64 // zram counts as swap
-	Reclaimable            int64 // what the kernel itself uses and gives back under pressure: dentries, inodes; 0 if not said
+	Reclaimable            int64 // what the kernel itself uses and may give back: dentries, inodes; 0 if not said
 	Uncharged              int64 // neither anonymous nor page cache, nor to be had back: what the kernel itself uses, and huge pages; 0 if not said
 }
+
+// Spare is what of Reclaimable the kernel is sure to give back before it kills, in bytes: all
+// but an eighth of MemTotal. Dentries and inodes that a search over all files leaves are
+// gigabytes; those in use by what runs, as by a hundred pods, are called reclaimable, too, and
+// stay.
+func (m MemInfo) Spare() int64 { return max(m.Reclaimable-m.Total/8, 0) }
 
 // parseMemInfo reads lines of "Key:   123 kB" (proc(5)). Lines that are unknown or
 // malformed are skipped.

@@ -11,10 +11,9 @@ import "fmt"
 // itself and cannot give back is added, or a node of 1 GiB would run out of memory
 // with 100 MiB of it seemingly available, and so are huge pages (hugetlbfs), which no
 // one else can use, taken or not. The v2 root has no such file, and the usage is
-// MemTotal − MemFree − KReclaimable, so with huge pages and all that the kernel itself
-// uses but for what it gives back (dentries and inodes, as a search over all files
-// leaves them), which the v1 root leaves out as well; its inactive file pages are
-// meminfo's.
+// MemTotal − MemFree, so with huge pages and all that the kernel itself uses, but for what
+// [MemInfo.Spare] says, as the v1 root leaves out all that the kernel may give back; its
+// inactive file pages are meminfo's.
 type Memory struct {
 	Usage        int64
 	InactiveFile int64 // part of the usage: page cache that was not used lately

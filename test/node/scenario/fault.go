@@ -157,7 +157,7 @@ func (s *storm) memory() int64 {
 	if err != nil {
 		s.Fatalf("%v", err)
 	}
-	return m.Free + m.InactiveFile + m.Reclaimable
+	return m.Free + m.InactiveFile + m.Spare()
 }
 
 // renewed waits for another criguard.
