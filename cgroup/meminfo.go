@@ -12,6 +12,7 @@ type MemInfo struct {
 	InactiveFile           int64 // page cache that was not used lately
 	SwapTotal, SwapFree    int64 // zram counts as swap
 	Reclaimable            int64 // what the kernel itself uses and may give back: dentries, inodes; 0 if not said
+	Uncharged              int64 // neither anonymous nor page cache, nor to be had back: what the kernel itself uses, and huge pages; 0 if not said
 }
 
 // Spare is what of Reclaimable the kernel is sure to give back before it kills, in bytes: all
@@ -20,13 +21,10 @@ type MemInfo struct {
 // stay.
 func (m MemInfo) Spare() int64 { return max(m.Reclaimable-m.Total/8, 0) }
 
-// used is what nobody can have before something is given back, in bytes.
-func (m MemInfo) used() int64 { return max(m.Total-m.Free-m.Spare(), 0) }
-
 // parseMemInfo reads lines of "Key:   123 kB" (proc(5)). Lines that are unknown or
 // malformed are skipped.
 func parseMemInfo(b []byte) MemInfo {
-	m := MemInfo{-1, -1, -1, -1, -1, -1, 0}
+	m := MemInfo{-1, -1, -1, -1, -1, -1, 0, 0}
 	for len(b) > 0 {
 		var line []byte
 		line, b = cutLine(b)
@@ -35,7 +33,7 @@ func parseMemInfo(b []byte) MemInfo {
 			continue
 		}
 		var to *int64
-		var back int64
+		var part, back int64
 		switch string(line[:colon]) {
 		case "MemTotal":
 			to = &m.Total
@@ -49,6 +47,9 @@ func parseMemInfo(b []byte) MemInfo {
 			to = &m.SwapTotal
 		case "SwapFree":
 			to = &m.SwapFree
+		case "SUnreclaim", "KernelStack", "PageTables", "SecPageTables", "Percpu",
+			"Hugetlb": // huge pages of every size, taken or not (linux 4.17)
+			to = &part
 		case "SReclaimable", "KReclaimable": // the second holds the first, and more (linux 4.20)
 			to = &back
 		default:
@@ -56,6 +57,7 @@ func parseMemInfo(b []byte) MemInfo {
 		}
 		if n := parseNumber(bytes.TrimLeft(line[colon+1:], " \t")); n >= 0 && n <= math.MaxInt64>>10 {
 			*to = n << 10
+			m.Uncharged = max(m.Uncharged, m.Uncharged+part) // a sum beyond all memory cannot be true
 			m.Reclaimable = max(m.Reclaimable, back)
 		}
 	}

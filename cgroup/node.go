@@ -114,7 +114,7 @@ func (n *Node) Memory() (Memory, error) {
 		if m.InactiveFile < 0 {
 			return Memory{}, fmt.Errorf("read %s: no Inactive(file)", n.meminfo.path)
 		}
-		return Memory{Usage: m.used(), InactiveFile: m.InactiveFile, Limit: -1}, nil
+		return Memory{Usage: max(m.Total-m.Free-m.Spare(), 0), InactiveFile: m.InactiveFile, Limit: -1}, nil
 	}
 	if n.rootUsage == nil || n.rootStat == nil {
 		return Memory{}, unsupported("read root memory cgroup", "the memory controller (cgroup_enable=memory)")
@@ -124,8 +124,8 @@ func (n *Node) Memory() (Memory, error) {
 		return Memory{}, err
 	}
 	if info, err := n.MemInfo(); err == nil {
-		m.Uncharged = max(info.used()-m.Usage, 0)
-		m.Usage += m.Uncharged
+		m.Uncharged = info.Uncharged
+		m.Usage += info.Uncharged
 	}
 	return m, nil
 }

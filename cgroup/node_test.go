@@ -117,13 +117,13 @@ func TestNodeWithoutThings(t *testing.T) {
 			t.Errorf("tasks %+v, %v", p, err)
 		}
 	})
-	t.Run("what is in no cgroup", func(t *testing.T) { // huge pages, zram, drivers
-		meminfo := "MemTotal: 64 kB\nMemFree: 4 kB\nInactive(file): 1 kB\n"
+	t.Run("huge pages", func(t *testing.T) {
+		meminfo := "MemTotal: 64 kB\nMemFree: 4 kB\nInactive(file): 1 kB\nSUnreclaim: 2 kB\nHugetlb: 40 kB\n"
 		for name, c := range map[string]struct {
 			file string
 			want Memory
 		}{
-			"v1, where the root's counter leaves them out": {"", Memory{60 << 10, 1024, -1, 56 << 10}},
+			"v1, where the root's counter leaves them out": {"", Memory{4096 + 42<<10, 1024, -1, 42 << 10}},
 			"v2, of all that is not free":                  {"cgroup/cgroup.controllers", Memory{60 << 10, 1024, -1, 0}},
 		} {
 			n := open(t, func(f map[string]string) {

@@ -44,7 +44,7 @@ func TestParseLimit(t *testing.T) {
 }
 
 func TestParseMemInfo(t *testing.T) {
-	absent := MemInfo{-1, -1, -1, -1, -1, -1, 0}
+	absent := MemInfo{-1, -1, -1, -1, -1, -1, 0, 0}
 	with := func(set func(*MemInfo)) MemInfo {
 		m := absent
 		set(&m)
@@ -56,7 +56,7 @@ func TestParseMemInfo(t *testing.T) {
 	}{
 		"whole": {
 			"MemTotal:  4028416 kB\nMemFree: 512000 kB\nMemAvailable: 2097152 kB\nActive(file): 1 kB\nInactive(file): 1048576 kB\nSwapTotal: 4 kB\nSwapFree: 0 kB\n",
-			MemInfo{4028416 << 10, 512000 << 10, 2097152 << 10, 1048576 << 10, 4 << 10, 0, 0},
+			MemInfo{4028416 << 10, 512000 << 10, 2097152 << 10, 1048576 << 10, 4 << 10, 0, 0, 0},
 		},
 		"before linux 3.14 there is no MemAvailable": {
 			"MemTotal: 8 kB\nMemFree: 4 kB\n", with(func(m *MemInfo) { m.Total, m.Free = 8<<10, 4<<10 }),
@@ -68,6 +68,10 @@ func TestParseMemInfo(t *testing.T) {
 		"more than can be":        {"MemTotal: 9223372036854775807 kB\n", absent},
 		"unknown lines":           {"Hugepagesize: 2048 kB\nDirectMap4k: 1 kB\ngarbage\n::\nMemFree: 1 kB", with(func(m *MemInfo) { m.Free = 1 << 10 })},
 		"a longer key is another": {"MemTotalX: 8 kB\nXMemTotal: 8 kB\n", absent},
+		"uncharged": {
+			"MemFree: 1 kB\nSReclaimable: 64 kB\nSUnreclaim: 1 kB\nKernelStack: 2 kB\nPageTables: 4 kB\nSecPageTables: 8 kB\nPercpu: 16 kB\nAnonHugePages: 64 kB\nHugePages_Total: 64\nHugePages_Free: 64\nHugetlb: 32 kB\n",
+			with(func(m *MemInfo) { m.Free, m.Reclaimable, m.Uncharged = 1<<10, 64<<10, 63<<10 }),
+		},
 		"reclaimable": {
 			"KReclaimable: 80 kB\nSlab: 96 kB\nSReclaimable: 64 kB\n", with(func(m *MemInfo) { m.Reclaimable = 80 << 10 }),
 		},
