@@ -2,8 +2,6 @@ package guard
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/criguard/criguard/cgroup"
@@ -47,32 +45,29 @@ func TestArmTellsWhatIsNear(t *testing.T) {
 	}
 }
 
-// Without the memory controller (cgroup_disable=memory) a pod's memory is not known, which
-// is not none, and its tasks are, so that a fork bomb is found.
-func TestMeasureWithoutTheMemoryController(t *testing.T) {
-	root := t.TempDir()
-	for name, text := range map[string]string{
-		"cgroup.controllers":            "cpu pids\n",
-		"kubepods/poda/pids.current":    "12\n",
-		"kubepods/podnew/pids.current":  "34\n",
-		"kubepods/podnew/cgroup.events": "populated 1\n",
-	} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	layout, err := cgroup.Detect(cgroup.Root(root), "/nowhere")
+// kernelOn reads cgroups of these files, of which /kubepods is the pods'.
+func kernelOn(t *testing.T, files map[string]string) *nodeKernel {
+	t.Helper()
+	layout, err := cgroup.Detect(cgroup.Root(effectFiles(t, files)), "/nowhere")
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := &nodeKernel{layout: layout, tracker: cgroup.NewTracker(layout), meter: &diskMeter{}}
+	t.Cleanup(k.tracker.Close)
 	kubepods := "/kubepods"
 	k.pods.Store(&kubepods)
-	defer k.tracker.Close()
+	return k
+}
+
+// Without the memory controller (cgroup_disable=memory) a pod's memory is not known, which
+// is not none, and its tasks are, so that a fork bomb is found.
+func TestMeasureWithoutTheMemoryController(t *testing.T) {
+	k := kernelOn(t, map[string]string{
+		"cgroup.controllers":            "cpu pids\n",
+		"kubepods/poda/pids.current":    "12\n",
+		"kubepods/podnew/pids.current":  "34\n",
+		"kubepods/podnew/cgroup.events": "populated 1\n",
+	})
 	pods := []Pod{
 		{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda", Containers: make([]PodContainer, 1)},
 		{Candidate: policy.Candidate{ID: "gone"}, Cgroup: "/kubepods/podgone", Containers: make([]PodContainer, 1)},
@@ -105,8 +100,7 @@ func TestMeasureWithoutTheMemoryController(t *testing.T) {
 // What the pods cgroup lacks, a pod outside of it cannot give back, however large it is: one
 // that crictl made without a cgroup parent, beside a kubelet's.
 func TestMeasureOutsideThePodsCgroup(t *testing.T) {
-	root := t.TempDir()
-	for name, text := range map[string]string{
+	k := kernelOn(t, map[string]string{
 		"cgroup.controllers":                      "memory pids\n",
 		"kubepods/besteffort/poda/memory.stat":    "inactive_file 0\n",
 		"kubepods/besteffort/poda/memory.current": "100\n",
@@ -114,23 +108,7 @@ func TestMeasureOutsideThePodsCgroup(t *testing.T) {
 		"kubepods2/c/memory.stat":                 "inactive_file 0\n",
 		"kubepods2/c/memory.current":              "900\n",
 		"kubepods2/c/pids.current":                "9\n",
-	} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	layout, err := cgroup.Detect(cgroup.Root(root), "/nowhere")
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &nodeKernel{layout: layout, tracker: cgroup.NewTracker(layout), meter: &diskMeter{}}
-	kubepods := "/kubepods"
-	k.pods.Store(&kubepods)
-	defer k.tracker.Close()
+	})
 	pods := []Pod{
 		{Candidate: policy.Candidate{ID: "inside"}, Cgroup: "/kubepods/besteffort/poda", Containers: make([]PodContainer, 1)},
 		{Candidate: policy.Candidate{ID: "outside"}, Containers: []PodContainer{{ID: "c", Cgroup: "/kubepods2/c"}}},

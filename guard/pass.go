@@ -274,8 +274,8 @@ func (g *Guard) act(ctx context.Context, now time.Duration, p *Pass) {
 // back; "" when one was begun or none is needed any more.
 func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *Pass) string {
 	if f := g.blocking(m); f != nil {
-		if m.Kind == policy.Hard && m.Due && !m.WarnOnly && g.escalate(f, m.Signal) {
-			p.Escalated = f.view.Pod
+		if m.Kind == policy.Hard && m.Due && !m.WarnOnly {
+			g.escalate(f, m.Signal, p)
 		}
 		return HeldInFlight
 	}

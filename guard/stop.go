@@ -74,16 +74,15 @@ func (f *flight) judged() bool {
 	}
 }
 
-// escalate makes of a stop what a hard one for a signal would be. It reports false where it
-// is that already.
-func (g *Guard) escalate(f *flight, s policy.Signal) bool {
+// escalate makes of a stop what a hard one for a signal would be, unless it is that already.
+func (g *Guard) escalate(f *flight, s policy.Signal, p *Pass) {
 	direct := g.killsDirectly(s)
 	if f.ended != 0 || f.direct || !direct && (f.escalated || f.kind == policy.Hard) {
-		return false
+		return
 	}
 	f.escalated, f.direct = true, direct
 	f.job.Escalate(direct)
-	return true
+	p.Escalated = f.view.Pod
 }
 
 // killsDirectly tells whether a hard stop for a signal does not wait for the runtime.
@@ -209,8 +208,8 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	}
 	if f := g.flightOf(v.ID); f != nil {
 		// It is being stopped already, for something else.
-		if m.Kind == policy.Hard && g.escalate(f, m.Signal) {
-			p.Escalated = f.view.Pod
+		if m.Kind == policy.Hard {
+			g.escalate(f, m.Signal, p)
 		}
 		return HeldInFlight
 	}

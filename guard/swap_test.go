@@ -2,37 +2,17 @@ package guard
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/policy"
 )
 
 // swapTree is a node with cgroups of these files, of which poda is listed and podnew is not.
 func swapTree(t *testing.T, files map[string]string) (*nodeKernel, []Pod) {
 	t.Helper()
-	root := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	layout, err := cgroup.Detect(cgroup.Root(root), "/nowhere")
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := &nodeKernel{layout: layout, tracker: cgroup.NewTracker(layout), meter: &diskMeter{}}
-	t.Cleanup(k.tracker.Close)
-	kubepods := "/kubepods"
-	k.pods.Store(&kubepods)
+	k := kernelOn(t, files)
 	pods := []Pod{
 		{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda", Containers: make([]PodContainer, 1)},
 		{Candidate: policy.Candidate{ID: "empty"}, Cgroup: "/kubepods/podempty"},

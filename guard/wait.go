@@ -48,9 +48,7 @@ func (g *Guard) heldBack(now time.Duration, m policy.Met, ranked []policy.Ranked
 			continue
 		}
 		if f := g.flightOf(ranked[i].ID); f != nil && m.Kind == policy.Hard {
-			if g.escalate(f, m.Signal) {
-				p.Escalated = f.view.Pod
-			}
+			g.escalate(f, m.Signal, p)
 			return HeldInFlight
 		}
 		break
