@@ -51,7 +51,7 @@ func (f *file) read(buf *[]byte) ([]byte, error) {
 		*buf = make([]byte, firstBuffer)
 	}
 	for {
-		n, err := pread(f.fd, *buf)
+		n, err := pread(f.fd, *buf, 0)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", f.path, gone(err))
 		}
@@ -62,6 +62,29 @@ func (f *file) read(buf *[]byte) ([]byte, error) {
 			return nil, fmt.Errorf("read %s: longer than %d bytes", f.path, maxBuffer)
 		}
 		*buf = make([]byte, 2*len(*buf))
+	}
+}
+
+// readRecords is read for a file that the kernel gives out in records, a few at a time
+// (seq_file with more than one), as /proc/zoneinfo.
+func (f *file) readRecords(buf *[]byte) ([]byte, error) {
+	if len(*buf) == 0 {
+		*buf = make([]byte, firstBuffer)
+	}
+	have := 0
+	for {
+		n, err := pread(f.fd, (*buf)[have:], int64(have))
+		switch have += n; {
+		case err != nil:
+			return nil, fmt.Errorf("read %s: %w", f.path, gone(err))
+		case n == 0:
+			return (*buf)[:have], nil
+		case have < len(*buf):
+		case len(*buf) >= maxBuffer:
+			return nil, fmt.Errorf("read %s: longer than %d bytes", f.path, maxBuffer)
+		default:
+			*buf = append(*buf, make([]byte, len(*buf))...)
+		}
 	}
 }
 
@@ -89,10 +112,11 @@ func (f *file) close() {
 	}
 }
 
-// pread fills buf from the start of a file, and stops short at its end only.
-func pread(fd int, buf []byte) (int, error) {
+// pread reads a file from an offset on: into all of buf, or to the file's end, or to a
+// record's, where the file has records.
+func pread(fd int, buf []byte, from int64) (int, error) {
 	for {
-		n, err := unix.Pread(fd, buf, 0)
+		n, err := unix.Pread(fd, buf, from)
 		if err != unix.EINTR {
 			return n, err
 		}

@@ -12,7 +12,6 @@ type MemInfo struct {
 	InactiveFile           int64 // page cache that was not used lately
 	SwapTotal, SwapFree    int64 // zram counts as swap
 	Reclaimable            int64 // what the kernel itself uses and may give back: dentries, inodes; 0 if not said
-	Uncharged              int64 // neither anonymous nor page cache, nor to be had back: what the kernel itself uses, and huge pages; 0 if not said
 }
 
 // Spare is what of Reclaimable the kernel is sure to give back before it kills, in bytes: all
@@ -24,7 +23,7 @@ func (m MemInfo) Spare() int64 { return max(m.Reclaimable-m.Total/8, 0) }
 // parseMemInfo reads lines of "Key:   123 kB" (proc(5)). Lines that are unknown or
 // malformed are skipped.
 func parseMemInfo(b []byte) MemInfo {
-	m := MemInfo{-1, -1, -1, -1, -1, -1, 0, 0}
+	m := MemInfo{-1, -1, -1, -1, -1, -1, 0}
 	for len(b) > 0 {
 		var line []byte
 		line, b = cutLine(b)
@@ -33,7 +32,7 @@ func parseMemInfo(b []byte) MemInfo {
 			continue
 		}
 		var to *int64
-		var part, back int64
+		var back int64
 		switch string(line[:colon]) {
 		case "MemTotal":
 			to = &m.Total
@@ -47,9 +46,6 @@ func parseMemInfo(b []byte) MemInfo {
 			to = &m.SwapTotal
 		case "SwapFree":
 			to = &m.SwapFree
-		case "SUnreclaim", "KernelStack", "PageTables", "SecPageTables", "Percpu",
-			"Hugetlb": // huge pages of every size, taken or not (linux 4.17)
-			to = &part
 		case "SReclaimable", "KReclaimable": // the second holds the first, and more (linux 4.20)
 			to = &back
 		default:
@@ -57,9 +53,24 @@ func parseMemInfo(b []byte) MemInfo {
 		}
 		if n := parseNumber(bytes.TrimLeft(line[colon+1:], " \t")); n >= 0 && n <= math.MaxInt64>>10 {
 			*to = n << 10
-			m.Uncharged = max(m.Uncharged, m.Uncharged+part) // a sum beyond all memory cannot be true
 			m.Reclaimable = max(m.Reclaimable, back)
 		}
 	}
 	return m
+}
+
+// parsePageLists adds up the pages on the per-CPU lists of all zones, in /proc/zoneinfo's
+// "pagesets" (proc(5)); 0 where there are none.
+func parsePageLists(b []byte) int64 {
+	var pages int64
+	for len(b) > 0 {
+		var line []byte
+		line, b = cutLine(b)
+		if count, ok := bytes.CutPrefix(bytes.TrimLeft(line, " "), []byte("count:")); ok {
+			if n := parseNumber(bytes.TrimLeft(count, " ")); n > 0 && n <= math.MaxInt64>>20-pages {
+				pages += n
+			}
+		}
+	}
+	return pages
 }

@@ -6,14 +6,13 @@ import "fmt"
 //
 // What the usage counts depends on where it comes from. Of a v1 cgroup it is
 // usage_in_bytes, of a v2 one memory.current: anonymous memory, page cache and the
-// kernel memory charged to it. Of the v1 root it is usage_in_bytes, too, but there
-// the kernel adds up the node's page cache and anonymous memory alone; what it uses
-// itself and cannot give back is added, or a node of 1 GiB would run out of memory
-// with 100 MiB of it seemingly available, and so are huge pages (hugetlbfs), which no
-// one else can use, taken or not. The v2 root has no such file, and the usage is
-// MemTotal − MemFree, so with huge pages and all that the kernel itself uses, but for what
-// [MemInfo.Spare] says, as the v1 root leaves out all that the kernel may give back; its
-// inactive file pages are meminfo's.
+// kernel memory charged to it. The v2 root has no such file, and in the v1 root's the
+// kernel adds up page cache and anonymous memory alone. Of either the usage is what is
+// not free, so with huge pages and with all that the kernel itself and its drivers use,
+// or a node of 1 GiB, or of a hundred pods, would run out of memory with 100 MiB of it
+// seemingly available. Free is MemFree and what the processors keep on lists of their
+// own, which MemFree leaves out (since linux 6.7 up to an eighth of all memory), and
+// what [MemInfo.Spare] says. The root's inactive file pages are meminfo's.
 type Memory struct {
 	Usage        int64
 	InactiveFile int64 // part of the usage: page cache that was not used lately

@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -16,8 +17,9 @@ type Node struct {
 	buf    []byte
 
 	// A file that this node does not have is nil.
-	meminfo, loadavg        *file
-	rootUsage, rootStat     *file // v1
+	meminfo, zoneinfo       *file
+	loadavg                 *file
+	rootUsage               *file // v1
 	pidMax, threadsMax      *file
 	memoryStall, ioStall    *file
 	podsRel                 string
@@ -40,11 +42,11 @@ func OpenNode(l Layout, podsCgroup string) (*Node, error) {
 		return nil, fmt.Errorf("open node: %w", err)
 	}
 	n.meminfo = meminfo
+	n.zoneinfo = proc("zoneinfo")
 	n.loadavg, n.pidMax, n.threadsMax = proc("loadavg"), proc("sys/kernel/pid_max"), proc("sys/kernel/threads-max")
 	n.memoryStall, n.ioStall = proc("pressure/memory"), proc("pressure/io")
 	if l.Version != V2 {
 		n.rootUsage = openIf(filepath.Join(l.Dir("memory", "/"), n.names.usage))
-		n.rootStat = openIf(filepath.Join(l.Dir("memory", "/"), "memory.stat"))
 	}
 	n.SetPods(podsCgroup)
 	return n, nil
@@ -72,7 +74,7 @@ func (n *Node) SetPods(rel string) {
 // Close closes every descriptor.
 func (n *Node) Close() {
 	for _, f := range []*file{
-		n.meminfo, n.loadavg, n.rootUsage, n.rootStat, n.pidMax, n.threadsMax, n.memoryStall, n.ioStall,
+		n.meminfo, n.zoneinfo, n.loadavg, n.rootUsage, n.pidMax, n.threadsMax, n.memoryStall, n.ioStall,
 	} {
 		f.close()
 	}
@@ -103,31 +105,43 @@ func ReadMemInfo(l Layout) (MemInfo, error) {
 	return n.MemInfo()
 }
 
-// Memory reads the memory of the root cgroup, without a limit. [Memory] says what
-// each layout counts.
-func (n *Node) Memory() (Memory, error) {
-	if n.layout.Version == V2 {
-		m, err := n.MemInfo()
-		if err != nil {
-			return Memory{}, err
-		}
-		if m.InactiveFile < 0 {
-			return Memory{}, fmt.Errorf("read %s: no Inactive(file)", n.meminfo.path)
-		}
-		return Memory{Usage: max(m.Total-m.Free-m.Spare(), 0), InactiveFile: m.InactiveFile, Limit: -1}, nil
+// Memory reads the memory of the root cgroup, without a limit, of which info is a part.
+// [Memory] says what it counts.
+func (n *Node) Memory(info MemInfo) (Memory, error) {
+	if info.InactiveFile < 0 {
+		return Memory{}, fmt.Errorf("read %s: no Inactive(file)", n.meminfo.path)
 	}
-	if n.rootUsage == nil || n.rootStat == nil {
+	used := max(info.Total-info.Free-n.pageLists()-info.Spare(), 0)
+	m := Memory{Usage: used, InactiveFile: info.InactiveFile, Limit: -1}
+	if n.layout.Version == V2 {
+		return m, nil
+	}
+	if n.rootUsage == nil {
 		return Memory{}, unsupported("read root memory cgroup", "the memory controller (cgroup_enable=memory)")
 	}
-	m, _, err := readMemory(n.rootUsage, n.rootStat, n.names.inactive, &n.buf)
+	b, err := n.rootUsage.read(&n.buf)
 	if err != nil {
 		return Memory{}, err
 	}
-	if info, err := n.MemInfo(); err == nil {
-		m.Uncharged = info.Uncharged
-		m.Usage += info.Uncharged
+	charged := parseNumber(b)
+	if charged < 0 {
+		return Memory{}, fmt.Errorf("read %s: not a number", n.rootUsage.path)
 	}
+	m.Uncharged = max(used-charged, 0)
 	return m, nil
+}
+
+// pageLists reads how much free memory is on the processors' own lists, in bytes. What
+// cannot be read is as good as none: less seems to be free then.
+func (n *Node) pageLists() int64 {
+	if n.zoneinfo == nil {
+		return 0
+	}
+	b, err := n.zoneinfo.readRecords(&n.buf)
+	if err != nil {
+		return 0
+	}
+	return parsePageLists(b) * int64(os.Getpagesize())
 }
 
 // PodsMemory reads the memory of the pods cgroup and its limit. It may come and

@@ -1,7 +1,9 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,6 +20,15 @@ func openNode(t testing.TB, l Layout, pods string) *Node {
 	}
 	t.Cleanup(n.Close)
 	return n
+}
+
+// rootMemory reads the root's memory as the guard does.
+func rootMemory(n *Node) (Memory, error) {
+	info, err := n.MemInfo()
+	if err != nil {
+		return Memory{}, err
+	}
+	return n.Memory(info)
 }
 
 func TestNodeReadsCapturedTrees(t *testing.T) {
@@ -41,13 +52,16 @@ func TestNodeReadsCapturedTrees(t *testing.T) {
 		},
 		"5.10-v1-cgroupfs": {
 			pods: "/kubepods", podsMemory: Memory{256 * mib, 64 * mib, -1, 0},
-			// The root's counter leaves out 70 MiB that the kernel uses itself.
-			root: Memory{(1536 + 70) * mib, 512 * mib, -1, 70 * mib}, pids: Pids{131, 15700, false}, noPSI: true,
+			root: Memory{1536 * mib, 512 * mib, -1, 0}, pids: Pids{131, 15700, false}, noPSI: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := openNode(t, testTree(t, name), c.pods)
-			root, err := n.Memory()
+			info, err := n.MemInfo()
+			if err != nil {
+				t.Fatal(err)
+			}
+			root, err := n.Memory(info)
 			if err != nil || root.Limit != -1 || root.WorkingSet() <= 0 {
 				t.Errorf("root memory %+v, %v", root, err)
 			}
@@ -82,8 +96,7 @@ func TestNodeWithoutThings(t *testing.T) {
 	files := func() map[string]string {
 		return map[string]string{
 			"cgroup/memory/cgroup.procs": "", "cgroup/memory/memory.usage_in_bytes": "4096\n",
-			"cgroup/memory/memory.stat":     "total_inactive_file 1024\n",
-			"proc/meminfo":                  "MemTotal: 8 kB\nMemFree: 4 kB\n",
+			"proc/meminfo":                  "MemTotal: 8 kB\nMemFree: 4 kB\nInactive(file): 1 kB\n",
 			"proc/loadavg":                  "0 0 0 1/10 7\n",
 			"proc/sys/kernel/pid_max":       "100\n",
 			"proc/sys/kernel/threads-max":   "200\n",
@@ -110,20 +123,20 @@ func TestNodeWithoutThings(t *testing.T) {
 	}
 	t.Run("everything there", func(t *testing.T) {
 		n := open(t, func(map[string]string) {})
-		if m, err := n.Memory(); m != (Memory{4096, 1024, -1, 0}) || err != nil {
+		if m, err := rootMemory(n); m != (Memory{4096, 1024, -1, 0}) || err != nil {
 			t.Errorf("memory %+v, %v", m, err)
 		}
 		if p, err := n.Pids(); p != (Pids{4, 5, true}) || err != nil {
 			t.Errorf("tasks %+v, %v", p, err)
 		}
 	})
-	t.Run("huge pages", func(t *testing.T) {
-		meminfo := "MemTotal: 64 kB\nMemFree: 4 kB\nInactive(file): 1 kB\nSUnreclaim: 2 kB\nHugetlb: 40 kB\n"
+	t.Run("what is in no cgroup", func(t *testing.T) { // huge pages, zram, drivers
+		meminfo := "MemTotal: 64 kB\nMemFree: 4 kB\nInactive(file): 1 kB\n"
 		for name, c := range map[string]struct {
 			file string
 			want Memory
 		}{
-			"v1, where the root's counter leaves them out": {"", Memory{4096 + 42<<10, 1024, -1, 42 << 10}},
+			"v1, where the root's counter leaves them out": {"", Memory{60 << 10, 1024, -1, 56 << 10}},
 			"v2, of all that is not free":                  {"cgroup/cgroup.controllers", Memory{60 << 10, 1024, -1, 0}},
 		} {
 			n := open(t, func(f map[string]string) {
@@ -132,8 +145,23 @@ func TestNodeWithoutThings(t *testing.T) {
 					f[c.file] = "memory\n"
 				}
 			})
-			if m, err := n.Memory(); m != c.want || err != nil {
+			if m, err := rootMemory(n); m != c.want || err != nil {
 				t.Errorf("%s: memory %+v, %v; want %+v", name, m, err, c.want)
+			}
+		}
+	})
+	t.Run("free pages on the processors' lists", func(t *testing.T) {
+		for version, controllers := range map[string]string{"v1": "", "v2": "cgroup/cgroup.controllers"} {
+			n := open(t, func(f map[string]string) {
+				size := int64(os.Getpagesize() >> 10)
+				f["proc/meminfo"] = fmt.Sprintf("MemTotal: %d kB\nMemFree: 0 kB\nInactive(file): 0 kB\n", 64*size)
+				f["proc/zoneinfo"] = "Node 0, zone   Normal\n  pagesets\n    cpu: 0\n              count:    4\n    cpu: 1\n              count:    8\n"
+				if controllers != "" {
+					f[controllers] = "memory\n"
+				}
+			})
+			if m, err := rootMemory(n); m.Usage != int64(52*os.Getpagesize()) || err != nil {
+				t.Errorf("%s: memory %+v, %v; want 52 pages used of 64", version, m, err)
 			}
 		}
 	})
@@ -148,7 +176,7 @@ func TestNodeWithoutThings(t *testing.T) {
 				f["cgroup/cgroup.controllers"] = "memory\n"
 				f["proc/meminfo"] = "MemTotal: 64 kB\nMemFree: 4 kB\nInactive(file): 6 kB\n" + meminfo
 			})
-			if m, err := n.Memory(); m != (Memory{want << 10, 6 << 10, -1, 0}) || err != nil {
+			if m, err := rootMemory(n); m != (Memory{want << 10, 6 << 10, -1, 0}) || err != nil {
 				t.Errorf("%q: memory %+v, %v; want %d KiB used", meminfo, m, err, want)
 			}
 		}
@@ -170,14 +198,14 @@ func TestNodeWithoutThings(t *testing.T) {
 		}
 	})
 	t.Run("no inactive pages told", func(t *testing.T) {
-		n := open(t, func(f map[string]string) { f["cgroup/memory/memory.stat"] = "inactive_file 1024\n" })
-		if m, err := n.Memory(); err == nil {
+		n := open(t, func(f map[string]string) { f["proc/meminfo"] = "MemTotal: 8 kB\nMemFree: 4 kB\n" })
+		if m, err := rootMemory(n); err == nil {
 			t.Errorf("memory %+v: page cache would pass for used memory", m)
 		}
 	})
 	t.Run("usage is no number", func(t *testing.T) {
 		n := open(t, func(f map[string]string) { f["cgroup/memory/memory.usage_in_bytes"] = "x\n" })
-		if m, err := n.Memory(); err == nil {
+		if m, err := rootMemory(n); err == nil {
 			t.Errorf("memory %+v", m)
 		}
 	})
@@ -189,7 +217,7 @@ func TestNodeWithoutThings(t *testing.T) {
 				}
 			}
 		})
-		if _, err := n.Memory(); !errors.Is(err, ErrUnsupported) {
+		if _, err := rootMemory(n); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("memory: %v, want ErrUnsupported", err)
 		}
 		if _, err := n.PodsMemory(); !errors.Is(err, ErrGone) {
@@ -370,7 +398,7 @@ func TestNodeReadingAllocatesNothing(t *testing.T) {
 	n := openNode(t, l, ownCgroup(t, l, "pids"))
 	for name, read := range map[string]func() error{
 		"MemInfo":     func() error { _, err := n.MemInfo(); return err },
-		"Memory":      func() error { _, err := n.Memory(); return err },
+		"Memory":      func() error { _, err := rootMemory(n); return err },
 		"PodsMemory":  func() error { _, err := n.PodsMemory(); return err },
 		"Pids":        func() error { _, err := n.Pids(); return err },
 		"MemoryStall": func() error { _, err := n.MemoryStall(); return err },
@@ -412,6 +440,44 @@ func TestReadingNeverCuts(t *testing.T) {
 	}
 }
 
+// The kernel gives out /proc/zoneinfo node by node, and only as much at a time as its own
+// buffer holds.
+func TestReadRecords(t *testing.T) {
+	const path = "/proc/zoneinfo"
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := openFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	lists := func(b []byte) int { return bytes.Count(b, []byte("count:")) }
+	for _, size := range []int{64, len(want) / 2, 2 * len(want)} {
+		buf := make([]byte, size)
+		for range 2 { // with a buffer that has to grow, and with one that has grown
+			b, err := f.readRecords(&buf)
+			if err != nil || lists(b) != lists(want) || !bytes.HasPrefix(b, want[:16]) {
+				t.Errorf("buffer of %d bytes: %d bytes with %d lists, %v; want %d lists", size, len(b), lists(b), err, lists(want))
+			}
+		}
+	}
+	long := filepath.Join(t.TempDir(), "endless")
+	if err := os.WriteFile(long, make([]byte, maxBuffer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	endless, err := openFile(long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endless.close()
+	var buf []byte
+	if _, err := endless.readRecords(&buf); err == nil {
+		t.Error("a file without an end was read")
+	}
+}
+
 func BenchmarkNode(b *testing.B) {
 	l := realV1(b)
 	n := openNode(b, l, "")
@@ -420,7 +486,7 @@ func BenchmarkNode(b *testing.B) {
 		read func() error
 	}{
 		{"MemInfo", func() error { _, err := n.MemInfo(); return err }},
-		{"Memory", func() error { _, err := n.Memory(); return err }},
+		{"Memory", func() error { _, err := rootMemory(n); return err }},
 		{"Pids", func() error { _, err := n.Pids(); return err }},
 		{"MemoryStall", func() error { _, err := n.MemoryStall(); return err }},
 	} {

@@ -44,7 +44,7 @@ func TestParseLimit(t *testing.T) {
 }
 
 func TestParseMemInfo(t *testing.T) {
-	absent := MemInfo{-1, -1, -1, -1, -1, -1, 0, 0}
+	absent := MemInfo{-1, -1, -1, -1, -1, -1, 0}
 	with := func(set func(*MemInfo)) MemInfo {
 		m := absent
 		set(&m)
@@ -56,7 +56,7 @@ func TestParseMemInfo(t *testing.T) {
 	}{
 		"whole": {
 			"MemTotal:  4028416 kB\nMemFree: 512000 kB\nMemAvailable: 2097152 kB\nActive(file): 1 kB\nInactive(file): 1048576 kB\nSwapTotal: 4 kB\nSwapFree: 0 kB\n",
-			MemInfo{4028416 << 10, 512000 << 10, 2097152 << 10, 1048576 << 10, 4 << 10, 0, 0, 0},
+			MemInfo{4028416 << 10, 512000 << 10, 2097152 << 10, 1048576 << 10, 4 << 10, 0, 0},
 		},
 		"before linux 3.14 there is no MemAvailable": {
 			"MemTotal: 8 kB\nMemFree: 4 kB\n", with(func(m *MemInfo) { m.Total, m.Free = 8<<10, 4<<10 }),
@@ -68,10 +68,6 @@ func TestParseMemInfo(t *testing.T) {
 		"more than can be":        {"MemTotal: 9223372036854775807 kB\n", absent},
 		"unknown lines":           {"Hugepagesize: 2048 kB\nDirectMap4k: 1 kB\ngarbage\n::\nMemFree: 1 kB", with(func(m *MemInfo) { m.Free = 1 << 10 })},
 		"a longer key is another": {"MemTotalX: 8 kB\nXMemTotal: 8 kB\n", absent},
-		"uncharged": {
-			"MemFree: 1 kB\nSReclaimable: 64 kB\nSUnreclaim: 1 kB\nKernelStack: 2 kB\nPageTables: 4 kB\nSecPageTables: 8 kB\nPercpu: 16 kB\nAnonHugePages: 64 kB\nHugePages_Total: 64\nHugePages_Free: 64\nHugetlb: 32 kB\n",
-			with(func(m *MemInfo) { m.Free, m.Reclaimable, m.Uncharged = 1<<10, 64<<10, 63<<10 }),
-		},
 		"reclaimable": {
 			"KReclaimable: 80 kB\nSlab: 96 kB\nSReclaimable: 64 kB\n", with(func(m *MemInfo) { m.Reclaimable = 80 << 10 }),
 		},
@@ -79,6 +75,31 @@ func TestParseMemInfo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := parseMemInfo([]byte(c.in)); got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestParsePageLists(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   string
+		want int64 // pages
+	}{
+		"two zones, two processors": {
+			"Node 0, zone    DMA32\n  pages free     772919\n      nr_free_pages 772919\n  pagesets\n    cpu: 0\n              count:    12\n              high:     7615\n" +
+				"    cpu: 1\n              count:    0\n              high:     7615\n  vm stats threshold: 16\n" +
+				"Node 0, zone   Normal\n  pages free     41912\n  pagesets\n    cpu: 0\n              count:    15104\n    cpu: 1\n              count:    3251\n",
+			18367,
+		},
+		"a zone without pages":   {"Node 0, zone  Movable\n  pages free     0\n        managed  0\n", 0},
+		"empty":                  {"", 0},
+		"malformed numbers":      {"count:\ncount: x\ncount: -4\ncount 4\naccount: 4\ncount:   5", 5},
+		"more than can be":       {"count: 9223372036854775807\ncount: 7\n", 7},
+		"a sum that no node has": {"count: 8796093022206\ncount: 2\ncount: 1\n", 8796093022207},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := parsePageLists([]byte(c.in)); got != c.want {
+				t.Errorf("got %d pages, want %d", got, c.want)
 			}
 		})
 	}
@@ -155,6 +176,19 @@ func FuzzMemInfo(f *testing.F) {
 			if v != -1 && (v < 0 || v%1024 != 0) {
 				t.Fatalf("%+v", m)
 			}
+		}
+	})
+}
+
+func FuzzPageLists(f *testing.F) {
+	addFiles(f, "proc/zoneinfo")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		pages := parsePageLists(b)
+		if pages < 0 || pages > math.MaxInt64>>20 {
+			t.Fatal(pages)
+		}
+		if more := parsePageLists(append([]byte("count: 1\n"), b...)); more != pages+1 && pages < math.MaxInt64>>21 {
+			t.Fatalf("%d pages, and one more is %d", pages, more)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func (w *Waker) addEvents(rel, path string) error {
 // cannot be read any more once the cgroup is removed.
 func readEvents(fd int, _ uint32) bool {
 	var buf [512]byte
-	_, err := pread(fd, buf[:])
+	_, err := pread(fd, buf[:], 0)
 	return err == nil
 }
 

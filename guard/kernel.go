@@ -76,7 +76,7 @@ func (k *nodeKernel) observeMemory(obs *policy.Observations, now time.Duration) 
 		return
 	}
 	k.total.Store(info.Total)
-	if m, err := k.node.Memory(); err != nil {
+	if m, err := k.node.Memory(info); err != nil {
 		k.fail(obs, policy.MemoryAvailable, err, now)
 	} else {
 		k.last.root = m

@@ -32,7 +32,7 @@ func memoryAvailable(n *cgroup.Node) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	m, err := n.Memory()
+	m, err := n.Memory(info)
 	if err != nil {
 		return 0, fmt.Errorf("read memory of the node: %w", err)
 	}

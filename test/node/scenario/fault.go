@@ -147,17 +147,26 @@ func (s *storm) known() bool {
 	return now.Runtime.ListedAt >= 0 && now.Pods >= running
 }
 
-// memory is memory.available as cgroup v2 has it.
+// memory is memory.available, in bytes.
 func (s *storm) memory() int64 {
 	layout, err := cgroup.Detect("/sys/fs/cgroup", "/proc")
 	if err != nil {
 		s.Fatalf("%v", err)
 	}
-	m, err := cgroup.ReadMemInfo(layout)
+	node, err := cgroup.OpenNode(layout, "")
 	if err != nil {
 		s.Fatalf("%v", err)
 	}
-	return m.Free + m.InactiveFile + m.Spare()
+	defer node.Close()
+	info, err := node.MemInfo()
+	if err != nil {
+		s.Fatalf("%v", err)
+	}
+	m, err := node.Memory(info)
+	if err != nil {
+		s.Fatalf("%v", err)
+	}
+	return info.Total - m.WorkingSet()
 }
 
 // renewed waits for another criguard.
