@@ -3,11 +3,13 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,7 +54,8 @@ type housekeeper struct {
 	log    *slog.Logger
 	ledger *reclaim.Ledger
 	record func(ReclaimView)
-	stops  chan struct{} // holds one element while stops are noted that the ledger's file does not have
+	stops  chan struct{}            // holds one element while stops are noted that the ledger's file does not have
+	would  map[policy.Signal]string // in observe mode: what was recorded last
 
 	mu        sync.Mutex
 	cfg       Config
@@ -64,7 +67,7 @@ type housekeeper struct {
 }
 
 func newHousekeeper(n *node, cfg Config, log *slog.Logger, record func(ReclaimView)) *housekeeper {
-	h := &housekeeper{node: n, log: log, cfg: cfg, record: record, stops: make(chan struct{}, 1)}
+	h := &housekeeper{node: n, log: log, cfg: cfg, record: record, would: map[policy.Signal]string{}, stops: make(chan struct{}, 1)}
 	h.setPaused(false)
 	var err error
 	h.ledger, err = reclaim.OpenLedger(cfg.ledgerPath(), n.bootID, n.kernel.Now())
@@ -256,7 +259,8 @@ func (h *housekeeper) plan(cfg Config) reclaim.Plan {
 	}
 }
 
-// run collects, and records what that removed.
+// run collects, and records what that removed; in observe mode what it would have removed,
+// when that is something else than before.
 func (h *housekeeper) run(ctx context.Context, c *reclaim.Collector, p reclaim.Plan, s policy.Signal) {
 	ctx, end, ok := h.acting(ctx)
 	defer end()
@@ -265,9 +269,24 @@ func (h *housekeeper) run(ctx context.Context, c *reclaim.Collector, p reclaim.P
 	}
 	started := time.Now()
 	v := view(s, c.Collect(ctx, p), time.Since(started))
-	if v.Removed() > 0 && !p.DryRun {
+	before := h.would[s]
+	if h.would[s] = v.would(); v.Removed() > 0 && (!p.DryRun || h.would[s] != before) {
 		h.record(v)
 	}
+}
+
+// would names what a dry run would remove; "" where it was none.
+func (r *ReclaimView) would() string {
+	var b strings.Builder
+	for i := range r.Reports {
+		if rep := &r.Reports[i]; rep.DryRun {
+			for _, it := range rep.Removed {
+				b.WriteString(it.ID + "\n")
+			}
+			fmt.Fprintln(&b, rep.Step, rep.RemovedMore)
+		}
+	}
+	return b.String()
 }
 
 func view(s policy.Signal, reports []reclaim.Report, took time.Duration) ReclaimView {

@@ -106,14 +106,39 @@ func TestHousekeeperLeavesOrphanedLogs(t *testing.T) {
 	}
 }
 
-// In observe mode, during a pause and without a runtime nothing is removed.
+// In observe mode nothing is removed, and what would be is told once, and again when it is
+// something else.
+func TestHousekeeperObserves(t *testing.T) {
+	k := newKeeping(t)
+	cfg := k.config()
+	mode := cfg.Mode
+	cfg.Mode = ModeObserve
+	k.setConfig(cfg)
+	for range 2 {
+		k.tidy(t.Context())
+	}
+	if containers, images := k.removed(); containers != 0 || images != 0 {
+		t.Errorf("%d containers and %d images removed", containers, images)
+	}
+	if len(k.recorded) != 2 || !k.recorded[0].DryRun() || k.recorded[0].Removed() != 2 || k.recorded[1].Removed() != 1 {
+		t.Fatalf("recorded %+v", k.recorded)
+	}
+	addDeadContainers(k.server)
+	k.tidy(t.Context())
+	if len(k.recorded) != 3 || k.recorded[2].Signal != policy.ContainerFSAvailable || k.recorded[2].Removed() != 4 {
+		t.Fatalf("two containers more: recorded %+v", k.recorded)
+	}
+	cfg.Mode = mode
+	k.setConfig(cfg)
+	k.tidy(t.Context())
+	if containers, images := k.removed(); containers != 4 || images != 1 || len(k.recorded) != 5 || k.recorded[3].DryRun() {
+		t.Errorf("enforced: %d containers and %d images removed, recorded %+v", containers, images, k.recorded)
+	}
+}
+
+// During a pause and without a runtime nothing is removed.
 func TestHousekeeperRemovesNothing(t *testing.T) {
 	for name, setup := range map[string]func(*keeping){
-		"observe mode": func(k *keeping) {
-			cfg := k.config()
-			cfg.Mode = ModeObserve
-			k.setConfig(cfg)
-		},
 		"paused":     func(k *keeping) { k.setPaused(true) },
 		"no runtime": func(k *keeping) { k.node.conn.Close() },
 	} {
