@@ -43,7 +43,7 @@ func (g *Guard) enforceLimits(ctx context.Context, now time.Duration, pods []Pod
 			continue
 		}
 		g.enforceOn(ctx, now, pods[i], StopView{
-			Signal: "ephemeral-storage", Kind: kindLimit, Expected: used,
+			Signal: signalLimit, Kind: kindLimit, Expected: used,
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				FormatBytes(used), FormatBytes(pods[i].StorageLimit)),
 		}, p)

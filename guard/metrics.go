@@ -157,7 +157,20 @@ func (m *Metrics) zero() {
 	for _, k := range []string{policy.Hard.String(), policy.Soft.String(), kindLimit, kindAdmission, kindDrain} {
 		m.emptied.WithLabelValues(k)
 	}
+	m.zeroStops(signalLimit, kindLimit)
+	m.zeroStops(kindDrain, kindDrain)
+	for _, c := range policy.AllConditions() {
+		m.zeroStops(c.String(), kindAdmission)
+	}
 	m.reload(nil)
+}
+
+// zeroStops has the series of stops there before the first one: an increase from nothing is
+// none to Prometheus, and the first failure would raise no alert.
+func (m *Metrics) zeroStops(signal, kind string) {
+	for _, result := range []string{resultStopped, resultFailed} {
+		m.stops.WithLabelValues(signal, kind, result)
+	}
 }
 
 // heldReasons are what may hold a stop back for longer than a job takes.

@@ -55,9 +55,7 @@ func (m *Metrics) observeThresholds(ts []policy.Threshold, pr policy.Pressure, o
 		for i, t := range ts {
 			s, k := t.Signal.String(), t.Kind.String()
 			m.limits[i] = thresholdGauges{t, m.threshold.WithLabelValues(s, k), m.met.WithLabelValues(s, k)}
-			for _, r := range []string{resultStopped, resultFailed} {
-				m.stops.WithLabelValues(s, k, r)
-			}
+			m.zeroStops(s, k)
 		}
 	}
 	for i := range m.limits {

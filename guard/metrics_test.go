@@ -61,7 +61,10 @@ func TestMetricsObserve(t *testing.T) {
 		`stops_in_flight`:            "1",
 		`observe_mode`:               "0",
 		`passes_total{wake="other"}`: "1",
-		`stops_total{kind="hard",result="failed",signal="memory.available"}`: "0",
+		`stops_total{kind="hard",result="failed",signal="memory.available"}`:   "0",
+		`stops_total{kind="limit",result="failed",signal="ephemeral-storage"}`: "0",
+		`stops_total{kind="admission",result="failed",signal="DiskPressure"}`:  "0",
+		`stops_total{kind="drain",result="failed",signal="drain"}`:             "0",
 	})
 	g.obs[policy.MemoryAvailable].Status = policy.Failed
 	m.observeSignals(&g.obs)

@@ -16,6 +16,9 @@ const (
 	kindAdmission = "admission"
 )
 
+// signalLimit is what a stop for a limit of storage is recorded under.
+const signalLimit = "ephemeral-storage"
+
 // StopOrder is one sandbox to stop.
 type StopOrder struct {
 	Pod   Pod
