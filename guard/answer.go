@@ -48,9 +48,6 @@ func (s *Service) Status(ctx context.Context) (st Status, err error) {
 		if err := cmp.Or(s.saver.stalled(), s.history.Broken()); err != nil {
 			st.Warnings = append(st.Warnings, "history stays in memory: "+err.Error())
 		}
-		if note := s.guard.swapNote(s.node.kernel); note != "" {
-			st.Warnings = append(st.Warnings, note)
-		}
 		st.Orders = s.guard.orders
 		if p := st.Orders.Pause; p != nil {
 			st.PausedFor = p.Until - s.node.kernel.Now()

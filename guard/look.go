@@ -48,11 +48,7 @@ func (l *Look) Close() { l.node.Close() }
 
 // Status is the state of the node.
 func (l *Look) Status() Status {
-	st := l.guard.status(l.node)
-	if note := l.guard.swapNote(l.node.kernel); note != "" {
-		st.Warnings = append(st.Warnings, note)
-	}
-	return st
+	return l.guard.status(l.node)
 }
 
 // Rank ranks the pods for a signal. ErrNoRuntime when no runtime answers. For

@@ -242,6 +242,9 @@ func (g *Guard) status(n *node) Status {
 			st.Alarms = append(st.Alarms, breakerAlarm(s))
 		}
 	}
+	if note := g.swapNote(n.kernel); note != "" {
+		st.Warnings = append(st.Warnings, note)
+	}
 	return st
 }
 

@@ -27,8 +27,6 @@ const (
 	EventStopFailed Event = "stop-failed"
 	// EventHeld: a stop is due for "threshold", and "reason" holds it back.
 	EventHeld Event = "held"
-	// EventProtected: "pod" would rank first and may not be stopped, for "reason".
-	EventProtected Event = "protected"
 	// EventAlarm: stops do not move a signal, as "reason" says: the breaker is open.
 	EventAlarm Event = "alarm"
 	// EventRuntimeDown: the container runtime does not answer, for "reason".
@@ -66,7 +64,6 @@ func messageIDs() []messageID {
 		{EventStopDone, "ad003abdc152d97ccb6685fcd99af2ee"},
 		{EventStopFailed, "80f087bd85beeec243aeeb157a3efaef"},
 		{EventHeld, "0337ded2dff94ef0965732110a7eb8ad"},
-		{EventProtected, "e7635368d69232b87dd176addf483826"},
 		{EventAlarm, "8f3717019404ee85c91d227ef12ebb25"},
 		{EventRuntimeDown, "3f149438c170820bf4512d366be3be16"},
 		{EventRuntimeUp, "51a0406eb8ce24a3d905ba952a251b7d"},

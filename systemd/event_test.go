@@ -40,7 +40,6 @@ func TestEventIDsStay(t *testing.T) {
 		EventStopDone:      "ad003abdc152d97ccb6685fcd99af2ee",
 		EventStopFailed:    "80f087bd85beeec243aeeb157a3efaef",
 		EventHeld:          "0337ded2dff94ef0965732110a7eb8ad",
-		EventProtected:     "e7635368d69232b87dd176addf483826",
 		EventAlarm:         "8f3717019404ee85c91d227ef12ebb25",
 		EventRuntimeDown:   "3f149438c170820bf4512d366be3be16",
 		EventRuntimeUp:     "51a0406eb8ce24a3d905ba952a251b7d",
@@ -83,7 +82,7 @@ func TestCatalogExplainsEveryEvent(t *testing.T) {
 	// What every record of a kind carries; another name would stay unreplaced.
 	carries := map[Event][]string{
 		EventCondition: {"CONDITION"}, EventReclaim: {"SIGNAL"}, EventStopBegin: {"POD"}, EventStopDone: {"POD"}, EventStopFailed: {"POD"},
-		EventHeld: {"THRESHOLD", "REASON"}, EventProtected: {"POD", "REASON"}, EventAlarm: {"REASON"}, EventRuntimeDown: {"REASON"},
+		EventHeld: {"THRESHOLD", "REASON"}, EventAlarm: {"REASON"}, EventRuntimeDown: {"REASON"},
 		EventSignalAbsent: {"SIGNAL", "REASON"}, EventConfigRefused: {"REASON"}, EventDegraded: {"REASON"},
 		EventCommand: {"COMMAND"}, EventHook: {"COMMAND", "REASON"},
 	}
@@ -96,7 +95,7 @@ func TestCatalogExplainsEveryEvent(t *testing.T) {
 				t.Fatal("the catalog does not have it")
 			}
 			delete(entries, e.MessageID())
-			for _, want := range []string{"Subject: ", "Defined-By: criguard", "Support: https://", "Documentation: man:criguard(8)"} {
+			for _, want := range []string{"Subject: ", "Defined-By: criguard", "Support: https://", "Documentation: man:criguard(1)"} {
 				if !strings.Contains("\n"+entry.header, "\n"+want) {
 					t.Errorf("header has no %q:\n%s", want, entry.header)
 				}
