@@ -42,7 +42,7 @@ kubelet's drop-ins (*.conf) over it, and prints the TOML that means the same.`,
 			}
 			cfg, err := guard.LoadConfig(path, o.dropIns...)
 			if err != nil {
-				return &codeError{exitUsage, err, "`man criguard.toml` and config.example.toml explain every key"}
+				return &codeError{exitUsage, err, "`man criguard.toml` explains every key, and so does config.example.toml (/usr/share/doc/criguard)"}
 			}
 			for _, note := range cfg.Notes() {
 				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)

@@ -87,7 +87,7 @@ func classify(err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return &codeError{exitUsage, err, "are you root? who guards a node has to be"}
 	case errors.Is(err, guard.ErrConfig):
-		return &codeError{exitUsage, err, "`criguard check FILE` shows every mistake and the configuration in force"}
+		return &codeError{exitUsage, err, "`criguard check` shows every mistake; `man criguard.toml` explains the keys"}
 	}
 	return err
 }

@@ -23,7 +23,8 @@ func newRun(o *options) *cobra.Command {
 		Short: "Guard this node, until told to end",
 		Long: `Guard this node: watch, prune, and stop the pod that ranks first when pressure
 persists. SIGHUP reloads the configuration; a bad one is refused and the old one
-stays. SIGTERM ends within five seconds.`,
+stays. SIGTERM ends it within
+seven seconds, of which stops under way get three.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			load := func() (guard.Config, error) {

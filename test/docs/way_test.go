@@ -70,7 +70,7 @@ func wayOf(command string) way {
 		return onNode
 	case "make", "go", "eval":
 		return inTree
-	case "apt-get", "dpkg", "rpm", "install", "sed", "systemd-sysusers", "systemd-tmpfiles":
+	case "apt-get", "dpkg", "rpm", "install", "sed", "systemd-sysusers", "systemd-tmpfiles", "journalctl":
 		return inRoom
 	}
 	return nobody
