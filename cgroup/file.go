@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,25 +66,31 @@ func (f *file) read(buf *[]byte) ([]byte, error) {
 	}
 }
 
-// readRecords is read for a file that the kernel gives out in records, a few at a time
-// (seq_file with more than one), as /proc/zoneinfo.
-func (f *file) readRecords(buf *[]byte) ([]byte, error) {
-	if len(*buf) == 0 {
-		*buf = make([]byte, firstBuffer)
-	}
-	have := 0
+// eachLine reads a file line by line, through buf, where all of it may be longer than fits:
+// the kernel gives out records (seq_file) a few at a time. What does not fit of a line is skipped.
+func (f *file) eachLine(buf []byte, line func([]byte)) error {
+	var from int64
+	kept := 0 // bytes at the start of buf: a line whose end was not read yet
 	for {
-		n, err := pread(f.fd, (*buf)[have:], int64(have))
-		switch have += n; {
+		n, err := pread(f.fd, buf[kept:], from)
+		switch from += int64(n); {
 		case err != nil:
-			return nil, fmt.Errorf("read %s: %w", f.path, gone(err))
+			return fmt.Errorf("read %s: %w", f.path, gone(err))
 		case n == 0:
-			return (*buf)[:have], nil
-		case have < len(*buf):
-		case len(*buf) >= maxBuffer:
-			return nil, fmt.Errorf("read %s: longer than %d bytes", f.path, maxBuffer)
-		default:
-			*buf = append(*buf, make([]byte, len(*buf))...)
+			line(buf[:kept])
+			return nil
+		}
+		rest := buf[:kept+n]
+		for {
+			end := bytes.IndexByte(rest, '\n')
+			if end < 0 {
+				break
+			}
+			line(rest[:end])
+			rest = rest[end+1:]
+		}
+		if kept = copy(buf, rest); kept == len(buf) {
+			kept = 0
 		}
 	}
 }

@@ -59,18 +59,15 @@ func parseMemInfo(b []byte) MemInfo {
 	return m
 }
 
-// parsePageLists adds up the pages on the per-CPU lists of all zones, in /proc/zoneinfo's
-// "pagesets" (proc(5)); 0 where there are none.
-func parsePageLists(b []byte) int64 {
-	var pages int64
-	for len(b) > 0 {
-		var line []byte
-		line, b = cutLine(b)
-		if count, ok := bytes.CutPrefix(bytes.TrimLeft(line, " "), []byte("count:")); ok {
-			if n := parseNumber(bytes.TrimLeft(count, " ")); n > 0 && n <= math.MaxInt64>>20-pages {
-				pages += n
-			}
-		}
+// parsePageList reads a line of /proc/zoneinfo (proc(5)): how many pages a processor has on
+// its list of a zone ("count:", below "pagesets"); 0 where it is about something else.
+func parsePageList(line []byte) int64 {
+	count, ok := bytes.CutPrefix(bytes.TrimLeft(line, " "), []byte("count:"))
+	if !ok {
+		return 0
 	}
-	return pages
+	if n := parseNumber(bytes.TrimLeft(count, " ")); n <= math.MaxInt32 { // 8 TiB, of one processor
+		return max(n, 0)
+	}
+	return 0
 }

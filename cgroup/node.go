@@ -137,11 +137,11 @@ func (n *Node) pageLists() int64 {
 	if n.zoneinfo == nil {
 		return 0
 	}
-	b, err := n.zoneinfo.readRecords(&n.buf)
-	if err != nil {
+	var pages int64
+	if err := n.zoneinfo.eachLine(n.buf, func(line []byte) { pages += parsePageList(line) }); err != nil {
 		return 0
 	}
-	return parsePageLists(b) * int64(os.Getpagesize())
+	return pages * int64(os.Getpagesize())
 }
 
 // PodsMemory reads the memory of the pods cgroup and its limit. It may come and

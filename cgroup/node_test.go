@@ -442,39 +442,55 @@ func TestReadingNeverCuts(t *testing.T) {
 
 // The kernel gives out /proc/zoneinfo node by node, and only as much at a time as its own
 // buffer holds.
-func TestReadRecords(t *testing.T) {
-	const path = "/proc/zoneinfo"
-	want, err := os.ReadFile(path)
+func TestEachLine(t *testing.T) {
+	real, err := os.ReadFile("/proc/zoneinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := openFile(path)
+	captured := filepath.Join("testdata", "6.18-hybrid-cgroupfs", "proc", "zoneinfo")
+	text, err := os.ReadFile(captured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string][]byte{"/proc/zoneinfo": real, captured: text} {
+		f, err := openFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.close()
+		for _, size := range []int{64, 4096, 2 * len(want)} {
+			lines, lists, longest := 0, 0, 0
+			if err := f.eachLine(make([]byte, size), func(line []byte) {
+				lines, longest = lines+1, max(longest, len(line))
+				if bytes.Contains(line, []byte("count:")) {
+					lists++
+				}
+			}); err != nil {
+				t.Errorf("%s, %d bytes at a time: %v", path, size, err)
+			}
+			if lines != bytes.Count(want, []byte("\n"))+1 || lists != bytes.Count(want, []byte("count:")) || longest > 64 {
+				t.Errorf("%s, %d bytes at a time: %d lines with %d lists, the longest of %d bytes", path, size, lines, lists, longest)
+			}
+		}
+	}
+}
+
+// A line that does not fit is skipped, and what comes after it is read.
+func TestEachLineTooLong(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"lines": "count: 1\n" + strings.Repeat("x", 100) + "\ncount: 2\ncount: 3"})
+	f, err := openFile(dir + "/lines")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
-	lists := func(b []byte) int { return bytes.Count(b, []byte("count:")) }
-	for _, size := range []int{64, len(want) / 2, 2 * len(want)} {
-		buf := make([]byte, size)
-		for range 2 { // with a buffer that has to grow, and with one that has grown
-			b, err := f.readRecords(&buf)
-			if err != nil || lists(b) != lists(want) || !bytes.HasPrefix(b, want[:16]) {
-				t.Errorf("buffer of %d bytes: %d bytes with %d lists, %v; want %d lists", size, len(b), lists(b), err, lists(want))
-			}
-		}
+	var pages int64
+	if err := f.eachLine(make([]byte, 64), func(line []byte) { pages += parsePageList(line) }); err != nil || pages != 6 {
+		t.Errorf("%d pages, %v; want 6", pages, err)
 	}
-	long := filepath.Join(t.TempDir(), "endless")
-	if err := os.WriteFile(long, make([]byte, maxBuffer), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	endless, err := openFile(long)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer endless.close()
-	var buf []byte
-	if _, err := endless.readRecords(&buf); err == nil {
-		t.Error("a file without an end was read")
+	f.close()
+	if err := f.eachLine(make([]byte, 64), func([]byte) {}); err == nil {
+		t.Error("a file that is closed was read")
 	}
 }
 
