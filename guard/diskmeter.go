@@ -269,9 +269,11 @@ func (d *diskMeter) layer(ctx context.Context, id string) (bytes, inodes int64, 
 
 // walk adds up a tree: allocated bytes and inodes. It follows no link and
 // crosses into no other filesystem, so that memory-backed volumes do not count.
-// What is not there uses nothing.
+// What is not there uses nothing. A file of several names counts with each for its part,
+// so that it counts once where all of them are in the tree.
 func walk(ctx context.Context, root string) (bytes, inodes int64) {
 	var dev uint64
+	var linkedBytes, linked float64
 	entries := 0
 	_ = filepath.WalkDir(root, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -300,9 +302,14 @@ func walk(ctx context.Context, root string) (bytes, inodes int64) {
 			}
 			return nil
 		}
+		if names := float64(st.Nlink); names > 1 && !e.IsDir() {
+			linkedBytes += float64(st.Blocks*512) / names
+			linked += 1 / names
+			return nil
+		}
 		bytes += st.Blocks * 512
 		inodes++
 		return nil
 	})
-	return bytes, inodes
+	return bytes + int64(math.Round(linkedBytes)), inodes + int64(math.Round(linked))
 }

@@ -169,9 +169,9 @@ func (d *diskReader) detect() {
 		return
 	}
 	switch {
-	case r.image.Device == r.node.Device:
+	case !apart(r.image, r.node):
 		d.kind = policy.SingleFS
-	case r.container.Device == r.node.Device:
+	case !apart(r.container, r.node):
 		d.kind = policy.SplitFS
 	default:
 		d.kind = policy.DedicatedImageFS

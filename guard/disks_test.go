@@ -75,6 +75,13 @@ func TestDiskLayout(t *testing.T) {
 			t.Errorf("%d: %s, want %s", i, f.layout(), c.want)
 		}
 	}
+	// Subvolumes of one btrfs each have a device of their own.
+	subvolume := func(device uint64) cgroup.Space { return cgroup.Space{Device: device, Total: 1000, Available: 1} }
+	now := time.Minute
+	f.reading <- diskReading{at: now, node: subvolume(1), image: subvolume(2), container: subvolume(2)}
+	if f.look(now); f.layout() != policy.SingleFS {
+		t.Errorf("subvolumes: %s, want %s", f.layout(), policy.SingleFS)
+	}
 }
 
 // One filesystem that cannot be read blinds no other, and one that is not known yet is

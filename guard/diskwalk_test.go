@@ -36,6 +36,11 @@ func TestWalk(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{"b/also a", "b/a again"} {
+		if err := os.Link(filepath.Join(root, "a"), filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var want int64
 	for _, path := range []string{"", "a", "b", "b/c", "link"} {
 		var st syscall.Stat_t
