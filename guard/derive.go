@@ -202,6 +202,11 @@ func (c *Config) request(p *Pod, ctrs []cri.ContainerDetail, n *nodeFacts) {
 	for i := range ctrs {
 		if adj := ctrs[i].Resources.OOMScoreAdj; adj.Known {
 			if v, ok := policy.RequestFromOOMScoreAdj(adj.Value, n.capacity); ok {
+				// A sidecar bears what the smallest container has (the kubelet's
+				// GetContainerOOMScoreAdjust); no request is above its limit.
+				if l := ctrs[i].Resources.MemoryLimit; l.Known && l.Value > 0 {
+					v = min(v, l.Value)
+				}
 				p.MemoryRequest += v
 				p.RequestSource = "oom_score_adj"
 			}
