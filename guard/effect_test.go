@@ -207,6 +207,33 @@ func TestConcludeBooksNothingAsFruitless(t *testing.T) {
 	}
 }
 
+// A stop that the end of the service cut short has told its pod to end: that it killed
+// nothing yet gives nothing back to the budget.
+func TestConcludeReturnsNothing(t *testing.T) {
+	for name, end := range map[string]func(*Guard, *fakeNode) Pass{
+		"the service goes on": func(g *Guard, n *fakeNode) Pass { return n.at(g, time.Second) },
+		"the service ends":    func(g *Guard, _ *fakeNode) Pass { return g.conclude() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n")
+			n.set(policy.MemoryAvailable, testGiB/2)
+			full := g.restraint.Status(n.now).Hard.Left
+			n.at(g, 0)
+			n.stops[0].outcome.Nothing = true
+			close(n.stops[0].done)
+			n.set(policy.MemoryAvailable, 8*testGiB)
+			p := end(g, n)
+			if len(p.Settled) != 1 {
+				t.Fatalf("settled %+v", p.Settled)
+			}
+			left := g.restraint.Status(n.now).Hard.Left
+			if ends := name == "the service ends"; ends != (left < full) {
+				t.Errorf("%v of %v are left", left, full)
+			}
+		})
+	}
+}
+
 // What is stopped for the configuration's sake frees nothing that anybody waits for.
 func TestAdmissionStopIsNotWaitedFor(t *testing.T) {
 	g, n := newPassGuard(t, `[admission]

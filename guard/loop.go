@@ -3,6 +3,8 @@ package guard
 import (
 	"context"
 	"time"
+
+	"github.com/criguard/criguard/policy"
 )
 
 // Loop runs passes: when something wakes it, and when the pacer says so.
@@ -62,6 +64,11 @@ func (g *Guard) Pause() time.Duration {
 	}
 	if left, waits := g.reliefPause(g.kernel.Now()); waits {
 		d = max(min(d, left), minPause)
+	}
+	for s := range g.waits {
+		if g.waits[s].used != nil { // somebody may be seen to be the cause
+			d = min(d, g.pacer.caught(policy.Signal(s), g.obs[s]))
+		}
 	}
 	for _, f := range g.flights {
 		if f.ended != 0 {

@@ -84,7 +84,7 @@ func perSecond(n int64, d time.Duration) int64 {
 // fill could reach them.
 func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Observations, interval time.Duration) time.Duration {
 	d := min(maxPause, interval)
-	rate := max(p.rate, p.older, minFill)
+	rate := p.fastest()
 	for _, t := range ts {
 		o := obs[t.Signal]
 		if o.Status != policy.OK || !paced(t.Signal) || isMet(pr, t) {
@@ -102,6 +102,18 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 	}
 	return max(d, minPause)
 }
+
+// caught returns how long the loop may sleep while a met signal must not run out unseen: half
+// of the time in which the fastest fill takes what is left; no bound for signals that fall slowly.
+func (p *pacer) caught(s policy.Signal, o policy.Observation) time.Duration {
+	if o.Status != policy.OK || !paced(s) {
+		return maxPause
+	}
+	return max(minPause, time.Duration(float64(o.Available)/(2*float64(p.fastest()))*float64(time.Second)))
+}
+
+// fastest is the fill rate that is reckoned with.
+func (p *pacer) fastest() int64 { return max(p.rate, p.older, minFill) }
 
 func isMet(pr policy.Pressure, t policy.Threshold) bool {
 	for i := range pr.Met {

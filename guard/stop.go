@@ -202,7 +202,7 @@ func (g *Guard) stopReturned(ctx context.Context, now time.Duration, m policy.Me
 
 // begin takes a token from the budget and starts the stop.
 func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v policy.Ranked, pods []Pod, p *Pass) string {
-	if held := g.restraint.Check(m.Kind, m.Signal, v.Workload, now); held.By != "" {
+	if held := g.restraint.Check(m.Kind, m.Signal, g.backingOff(&v), now); held.By != "" {
 		return held.By
 	}
 	pod := podByID(pods, v.ID)
@@ -316,12 +316,15 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	out := f.job.Outcome()
 	o := g.obs[f.met.Signal]
 	switch {
-	case out.Nothing && f.view.Kind != kindDrain: // a drain takes nothing from the budget
+	case out.Nothing && !f.unawaited && f.view.Kind != kindDrain: // a drain takes nothing from the budget
 		g.restraint.Return(f.kind, f.met.Signal, f.workload, f.started)
 		g.skip[f.view.Sandbox] = now + ineffective
 	case f.unawaited, !f.judged() && f.view.Expected <= 0: // there is no effect to wait for
 	case !out.Returned && !g.effect(f, now).Settled():
 		return StopView{}, false
+	}
+	if !out.Nothing && !out.Result.Emptied {
+		g.outlived[f.view.Sandbox] = now
 	}
 	view := *f.view
 	res := out.Result

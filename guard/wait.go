@@ -66,9 +66,20 @@ func (g *Guard) restrains(m policy.Met, now time.Duration) func(*policy.Ranked) 
 			return policy.Standing{Passed: true}
 		}
 		return policy.Standing{
-			Held:     g.restraint.CheckWorkload(r.Workload, now),
+			Held:     g.restraint.CheckWorkload(g.backingOff(r), now),
 			Returned: g.restraint.HoldDown(m.Signal, r.Workload, r.Created),
 			Cause:    g.waits[m.Signal].caused(r),
 		}
 	}
+}
+
+// backingOff names the workload whose back-off a sandbox waits for; "" = it waits for none. A
+// back-off is for what was stopped and comes back, or outlives its stop: another replica, which
+// was there all the time, is as good as any pod.
+func (g *Guard) backingOff(r *policy.Ranked) string {
+	_, outlived := g.outlived[r.ID]
+	if outlived || r.Created == 0 || g.restraint.Returned(r.Workload, r.Created) {
+		return r.Workload
+	}
+	return ""
 }

@@ -191,3 +191,59 @@ func TestPassAdmissionOfNobody(t *testing.T) {
 		t.Errorf("%v soft stops are left of %v", left, before)
 	}
 }
+
+// A back-off is for what was stopped and comes back. Another replica of the same workload,
+// which was there all the time, waits for none; nor does the kernel.
+func TestPassReplicaWaitsForNoBackoff(t *testing.T) {
+	for name, c := range map[string]struct {
+		created  time.Duration
+		outlived bool
+		stopped  bool
+	}{
+		"one that was there":             {time.Minute, false, true},
+		"one that came back":             {time.Hour + 2*time.Second, false, false},
+		"one of which nobody knows when": {0, false, false},
+		"one that outlived its stop":     {time.Minute, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n")
+			n.pods[0].Workload, n.pods[0].Created = "d/app", time.Minute
+			n.set(policy.MemoryAvailable, testGiB/2)
+			if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" {
+				t.Fatalf("at first: %+v, held by %q", p.Stop, p.Held)
+			}
+			if c.outlived {
+				close(n.stops[0].done)
+			} else {
+				n.end(n.stops[0])
+				replica := testPod("replica", 4*testGiB)
+				replica.Workload, replica.Created = "d/app", c.created
+				n.pods = append(n.pods, replica)
+			}
+			n.set(policy.MemoryAvailable, 4*testGiB)
+			n.at(g, 3*time.Second)
+			n.set(policy.MemoryAvailable, testGiB/2)
+			p := n.at(g, 9*time.Second)
+			if c.stopped != (p.Stop != nil) || p.Stop == nil && p.Held != HeldBackoff {
+				t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+			}
+			if p := n.at(g, 11*time.Second); !c.stopped && p.Stop == nil {
+				t.Errorf("after the back-off: held by %q", p.Held)
+			}
+		})
+	}
+}
+
+// While a back-off is waited for, the loop looks as often as it takes to see the cause
+// before memory is gone.
+func TestPauseOfAWait(t *testing.T) {
+	g, n := returnedGuard(t)
+	if got, want := g.Pause(), 80*testMiB*time.Second/(2*minFill); got != want {
+		t.Errorf("80 MiB left: %s, want %s", got, want)
+	}
+	n.set(policy.MemoryAvailable, testMiB)
+	n.at(g, 5*time.Second)
+	if got := g.Pause(); got != minPause {
+		t.Errorf("1 MiB left: %s, want %s", got, minPause)
+	}
+}
