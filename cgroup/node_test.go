@@ -443,7 +443,7 @@ func TestReadingNeverCuts(t *testing.T) {
 // The kernel gives out /proc/zoneinfo node by node, and only as much at a time as its own
 // buffer holds.
 func TestEachLine(t *testing.T) {
-	real, err := os.ReadFile("/proc/zoneinfo")
+	now, err := os.ReadFile("/proc/zoneinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +452,7 @@ func TestEachLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string][]byte{"/proc/zoneinfo": real, captured: text} {
+	for path, want := range map[string][]byte{"/proc/zoneinfo": now, captured: text} {
 		f, err := openFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -302,6 +302,19 @@ func (w *chaos) find(id string) *chaosPod {
 	return nil
 }
 
+// alive counts the sandboxes that run.
+func (w *chaos) alive(ids []string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, id := range ids {
+		if p := w.find(id); p != nil && p.dead == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 func (w *chaos) list() []Pod {
 	var pods []Pod
 	for _, p := range w.pods {

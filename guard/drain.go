@@ -137,6 +137,7 @@ func (g *Guard) launchDrain(ctx context.Context, now time.Duration, d *Drain, po
 	// Until it is not listed any more it is not stopped again; one that outlives its
 	// stop is tried again later.
 	g.drained[pod.ID] = now + p.Stop.Grace + ineffective
+	g.order(pod.ID, now)
 	met := policy.Met{Threshold: policy.Threshold{Kind: policy.Soft}}
 	g.fly(ctx, &flight{view: p.Stop, kind: policy.Soft, met: met, workload: pod.Workload, started: now}, pod, StopOrder{})
 }

@@ -286,3 +286,66 @@ func TestPassWaitsForTheRepeatedReclaim(t *testing.T) {
 		t.Errorf("after it: held by %q", p.Held)
 	}
 }
+
+// A pod that ranks first and gives back little is no reason to watch another one take the
+// rest for five seconds: that one is next. Who merely ranks next waits, and so does all else.
+func TestPassStopsTheCauseBesideADeadPod(t *testing.T) {
+	for name, c := range map[string]struct {
+		hog, small int64 // MiB that they take while the stop settles
+		left       int64 // MiB
+		dead       bool
+		stopped    string
+	}{
+		"nobody takes anything":                  {0, 0, 55, true, ""},
+		"somebody takes half of what was left":   {30, 0, 25, true, "d/hog"},
+		"he takes less":                          {24, 0, 31, true, ""},
+		"two take it":                            {20, 20, 15, true, ""},
+		"there is more than when the stop began": {30, 0, 60, true, ""},
+		"the pod is not dead yet":                {30, 0, 25, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"100Mi\"\n")
+			hog := testPod("hog", 6*testGiB)
+			hog.MemoryRequest, hog.QoS = 8*testGiB, policy.Burstable
+			n.pods = []Pod{testPod("first", 60*testMiB), testPod("small", 50*testMiB), hog}
+			n.set(policy.MemoryAvailable, 60*testMiB)
+			if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/first" {
+				t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+			}
+			if c.dead {
+				n.end(n.stops[0])
+			}
+			n.set(policy.MemoryAvailable, 55*testMiB)
+			if p := n.at(g, 10*time.Millisecond); p.Stop != nil || p.Held != HeldInFlight {
+				t.Fatalf("at once: %+v, held by %q", p.Stop, p.Held)
+			}
+			n.grow("hog", c.hog*testMiB)
+			n.grow("small", c.small*testMiB)
+			n.set(policy.MemoryAvailable, c.left*testMiB)
+			p := n.at(g, 100*time.Millisecond)
+			if got := stoppedBy(&p); got != c.stopped || got == "" && p.Held != HeldInFlight {
+				t.Fatalf("stopped %q, held by %q, want %q", got, p.Held, c.stopped)
+			}
+			if c.stopped == "" {
+				return
+			}
+			n.end(n.stops[1])
+			n.grow("small", 200*testMiB)
+			n.set(policy.MemoryAvailable, 5*testMiB)
+			if p := n.at(g, 200*time.Millisecond); p.Stop != nil {
+				t.Errorf("a third one: %+v", p.Stop)
+			}
+			n.set(policy.MemoryAvailable, 6*testGiB)
+			if p := n.at(g, 300*time.Millisecond); len(p.Settled) != 2 {
+				t.Errorf("settled %+v", p.Settled)
+			}
+		})
+	}
+}
+
+func stoppedBy(p *Pass) string {
+	if p.Stop == nil {
+		return ""
+	}
+	return p.Stop.Pod
+}

@@ -72,8 +72,8 @@ type Guard struct {
 	reliefs [policy.SignalCount]relief
 	flights []*flight
 	skip    map[string]time.Duration // sandboxes whose stop killed nothing: until when they are passed over
-	// outlived are the sandboxes that outlived their stop, and when.
-	outlived map[string]time.Duration
+	// ordered are the sandboxes that were to be stopped in the last hour, and when.
+	ordered map[string]time.Duration
 	// inherited is until when a stop that an earlier run of the service began may
 	// still show its effect, by signal.
 	inherited [policy.SignalCount]time.Duration
@@ -106,7 +106,7 @@ func New(cfg Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, restraint *
 		kernel: k, runtime: rt, reclaimer: rc, stopper: st, restraint: restraint, started: k.Now(),
 		condSince: map[policy.Condition]time.Duration{},
 		skip:      map[string]time.Duration{},
-		outlived:  map[string]time.Duration{},
+		ordered:   map[string]time.Duration{},
 		drained:   map[string]time.Duration{},
 	}
 	g.SetConfig(cfg)
@@ -279,6 +279,7 @@ func (g *Guard) actOn(ctx context.Context, now time.Duration, m policy.Met, p *P
 	if f := g.blocking(m); f != nil {
 		if m.Kind == policy.Hard && m.Due && !m.WarnOnly {
 			g.escalate(f, m.Signal, p)
+			return g.stopCause(ctx, now, m, f, p)
 		}
 		return HeldInFlight
 	}

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -247,6 +248,7 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod Pod, view StopView, p *Pass) {
 	view.DryRun = g.cfg.Mode == ModeObserve
 	p.Stop = &view
+	g.order(pod.ID, now)
 	if view.DryRun {
 		return
 	}
@@ -255,6 +257,12 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 		Direct:  m.Kind == policy.Hard && g.killsDirectly(m.Signal),
 		Discard: f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
 	})
+}
+
+// order notes that a sandbox is to be stopped.
+func (g *Guard) order(sandbox string, now time.Duration) {
+	maps.DeleteFunc(g.ordered, func(_ string, at time.Duration) bool { return now-at > time.Hour })
+	g.ordered[sandbox] = now
 }
 
 // fly starts the job of a stop.
@@ -272,6 +280,7 @@ func (g *Guard) settle(now time.Duration, p *Pass) {
 	for _, f := range g.flights {
 		if view, settled := g.settled(f, now); settled {
 			p.Settled = append(p.Settled, view)
+			g.waits[f.met.Signal] = wait{}
 			if view.Result.Moved || !f.judged() {
 				continue
 			}
@@ -322,9 +331,6 @@ func (g *Guard) settled(f *flight, now time.Duration) (StopView, bool) {
 	case f.unawaited, !f.judged() && f.view.Expected <= 0: // there is no effect to wait for
 	case !out.Returned && !g.effect(f, now).Settled():
 		return StopView{}, false
-	}
-	if !out.Nothing && !out.Result.Emptied {
-		g.outlived[f.view.Sandbox] = now
 	}
 	view := *f.view
 	res := out.Result

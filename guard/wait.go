@@ -1,14 +1,17 @@
 package guard
 
 import (
+	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/criguard/criguard/policy"
 )
 
-// wait is the time for which the stop for a signal is held back by a back-off: of the pod
-// that ranks first, or of one that was stopped and has come back. The zero value is none.
+// wait is the time for which the stop for a signal is held back by a back-off, of the pod
+// that ranks first or of one that was stopped and has come back, or by a stop that has ended
+// and gave back less than others take. The zero value is none.
 type wait struct {
 	enough int64            // how much one pod must have grown to be the cause
 	used   map[string]int64 // what each sandbox used when it began, of the signal's resource
@@ -59,6 +62,31 @@ func (g *Guard) heldBack(now time.Duration, m policy.Met, ranked []policy.Ranked
 	return held
 }
 
+// stopCause waits for what a stop gives back, but not until the kernel kills: where the pod is
+// dead, and memory falls nonetheless, the one that is seen to take it is stopped. It is one at a
+// time here, too; who merely ranks next waits for both.
+func (g *Guard) stopCause(ctx context.Context, now time.Duration, m policy.Met, f *flight, p *Pass) string {
+	other := func(o *flight) bool { return o != f && o.met.Signal == m.Signal }
+	if slices.ContainsFunc(g.flights, other) || f.ended == 0 || f.met.Signal != m.Signal || !paced(m.Signal) || g.obs[m.Signal].Available >= f.view.Available {
+		return HeldInFlight
+	}
+	if held := g.restraint.Check(m.Kind, m.Signal, "", now); held.By != "" {
+		return HeldInFlight
+	}
+	ranked, pods, stranger := g.ranking(ctx, m)
+	g.waits[m.Signal].begin(m, ranked)
+	standing := g.restrains(m, now)
+	for i := range ranked {
+		r := &ranked[i]
+		if s := standing(r); r.Excluded != "" || !s.Cause || s.Passed || s.Held != "" || stranger > r.Usage || g.relieved(m) {
+			continue
+		}
+		defer func() { p.Ranked = rankedViews(ranked, pods) }()
+		return g.begin(ctx, now, m, *r, pods, p)
+	}
+	return HeldInFlight
+}
+
 // restrains tells what policy.Choose must know of each candidate.
 func (g *Guard) restrains(m policy.Met, now time.Duration) func(*policy.Ranked) policy.Standing {
 	return func(r *policy.Ranked) policy.Standing {
@@ -74,11 +102,11 @@ func (g *Guard) restrains(m policy.Met, now time.Duration) func(*policy.Ranked) 
 }
 
 // backingOff names the workload whose back-off a sandbox waits for; "" = it waits for none. A
-// back-off is for what was stopped and comes back, or outlives its stop: another replica, which
-// was there all the time, is as good as any pod.
+// back-off is for what was stopped and comes back, or outlives its stop, or is dead and listed
+// still: another replica, which was there all the time, is as good as any pod.
 func (g *Guard) backingOff(r *policy.Ranked) string {
-	_, outlived := g.outlived[r.ID]
-	if outlived || r.Created == 0 || g.restraint.Returned(r.Workload, r.Created) {
+	_, ordered := g.ordered[r.ID]
+	if ordered || r.Created == 0 || g.restraint.Returned(r.Workload, r.Created) {
 		return r.Workload
 	}
 	return ""

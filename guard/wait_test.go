@@ -247,3 +247,20 @@ func TestPauseOfAWait(t *testing.T) {
 		t.Errorf("1 MiB left: %s, want %s", got, minPause)
 	}
 }
+
+// A pod that was stopped is dead before the runtime says so: to stop it again frees nothing.
+func TestPassStopsNobodyTwice(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n")
+	n.pods[0].Created, n.pods[1].Created = time.Minute, time.Minute
+	n.pods[1].MemoryRequest, n.pods[1].QoS = 2*testGiB, policy.Burstable
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.at(g, 0)
+	n.stops[0].outcome.Result.Emptied = true
+	close(n.stops[0].done)
+	n.pods[0].Memory = policy.Known(24 << 10)
+	n.set(policy.MemoryAvailable, testGiB-testMiB)
+	n.at(g, time.Second)
+	if p := n.at(g, 7*time.Second); p.Stop == nil || p.Stop.Pod != "d/small" {
+		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+}

@@ -92,6 +92,36 @@ func TestReturnedPodHidesNoLeak(t *testing.T) {
 	n.alive(second)
 }
 
+// A pod that leaks within its request ranks last. Where the stop of the first gives back little,
+// it is the next one: it is seen to take what is left, and there is no time for the others.
+func TestLeakWithinRequest(t *testing.T) {
+	n := newNode(t, lab.Containerd1)
+	small := n.pod(lab.PodSpec{Name: "small", Containers: hog(8 * mib)})
+	first := n.pod(lab.PodSpec{Name: "first", Containers: hog(16 * mib)})
+	n.hogs(small)
+	n.hogs(first)
+	free := n.available(policy.AllocatableMemoryAvailable)
+	const limit = 1024 * mib
+	leaky := n.pod(lab.PodSpec{Name: "leaky", MemoryRequest: free, Containers: leak(free-200*mib, "800")})
+	n.configure(config{
+		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(limit)},
+		more: plenty,
+	})
+	s := n.startWith(3)
+	n.release(leaky)
+	n.until("two stops", func() bool { return len(s.settled()) > 1 })
+	n.ended(leaky)
+	n.ended(first)
+	n.alive(small)
+	stops := s.stops()
+	if len(stops) != 2 || stops[0].Stop.Pod != "default/first" || stops[1].Stop.Pod != "default/leaky" {
+		t.Fatalf("stops %+v, want default/first and default/leaky", stops)
+	}
+	if after := stops[1].At - stops[0].At; after >= 5*time.Second {
+		t.Errorf("the second came after %s, when the first one's effect was no longer waited for", after)
+	}
+}
+
 // bootTime is the time since boot, as passes have it.
 func bootTime() time.Duration { return cgroup.BootTime() }
 
