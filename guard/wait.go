@@ -67,24 +67,28 @@ func (g *Guard) heldBack(now time.Duration, m policy.Met, ranked []policy.Ranked
 // time here, too; who merely ranks next waits for both.
 func (g *Guard) stopCause(ctx context.Context, now time.Duration, m policy.Met, f *flight, p *Pass) string {
 	other := func(o *flight) bool { return o != f && o.met.Signal == m.Signal }
-	if slices.ContainsFunc(g.flights, other) || f.ended == 0 || f.met.Signal != m.Signal || !paced(m.Signal) || g.obs[m.Signal].Available >= f.view.Available {
+	if f.ended == 0 || f.met.Signal != m.Signal || !paced(m.Signal) || slices.ContainsFunc(g.flights, other) ||
+		g.obs[m.Signal].Available >= f.view.Available {
 		return HeldInFlight
 	}
 	if held := g.restraint.Check(m.Kind, m.Signal, "", now); held.By != "" {
 		return HeldInFlight
 	}
 	ranked, pods, stranger := g.ranking(ctx, m)
+	if g.relieved(m) {
+		return HeldInFlight
+	}
 	g.waits[m.Signal].begin(m, ranked)
 	standing := g.restrains(m, now)
-	for i := range ranked {
-		r := &ranked[i]
-		if s := standing(r); r.Excluded != "" || !s.Cause || s.Passed || s.Held != "" || stranger > r.Usage || g.relieved(m) {
-			continue
-		}
-		defer func() { p.Ranked = rankedViews(ranked, pods) }()
-		return g.begin(ctx, now, m, *r, pods, p)
+	i := slices.IndexFunc(ranked, func(r policy.Ranked) bool {
+		s := standing(&r)
+		return r.Excluded == "" && s.Cause && !s.Passed && s.Held == "" && r.Usage >= stranger
+	})
+	if i < 0 {
+		return HeldInFlight
 	}
-	return HeldInFlight
+	defer func() { p.Ranked = rankedViews(ranked, pods) }()
+	return g.begin(ctx, now, m, ranked[i], pods, p)
 }
 
 // restrains tells what policy.Choose must know of each candidate.

@@ -21,7 +21,7 @@ func packages() []Scenario {
 	return []Scenario{
 		{
 			Name: "package", What: "the package is installed, configured, reloaded, upgraded, purged and installed again while the node works",
-			Profiles: []Profile{V2, V1}, Debs: true, Limit: 7 * time.Minute,
+			Profiles: []Profile{V2}, Debs: true, Limit: 7 * time.Minute,
 			Run: packaged,
 		},
 	}
