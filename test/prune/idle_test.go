@@ -23,6 +23,7 @@ const idle = 65 * time.Second
 // An idle guard writes nothing to any disk, however many images there are: its
 // state is in memory, and nothing changes.
 func TestIdleWritesNothing(t *testing.T) {
+	t.Parallel() // it is a minute of waiting
 	n := newNode(t, lab.Containerd2)
 	var specs []lab.ImageSpec
 	for i := range 100 {

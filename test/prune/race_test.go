@@ -20,6 +20,7 @@ const starts = 100
 // A pod that starts while pruning runs never fails for an image that was removed
 // after its container had been created.
 func TestPodsStartWhilePruning(t *testing.T) {
+	t.Parallel() // what happens on another node is none of TestIdleWritesNothing's
 	n := newNode(t, lab.Containerd2)
 	ctx := context.Background()
 	spec := func(i int) lab.ImageSpec {
