@@ -14,6 +14,7 @@ import (
 // them in all.
 type Space struct {
 	Device             uint64 // the same for two paths on one filesystem
+	Pool               int32  // of a btrfs: the same for all of its subvolumes, each of which has a device of its own
 	Total, Available   int64
 	Inodes, InodesFree int64
 }
@@ -59,8 +60,9 @@ func spaceOf(fs *unix.Statfs_t, device uint64) Space {
 		unit = int64(fs.Bsize) //nolint:unconvert // as above
 	}
 	return Space{
-		Device: device,
-		Total:  product(fs.Blocks, unit), Available: product(fs.Bavail, unit),
+		// Of its 64 bits, btrfs mixes a subvolume's ID into the lower ones (btrfs_statfs).
+		Device: device, Pool: fs.Fsid.Val[0],
+		Total: product(fs.Blocks, unit), Available: product(fs.Bavail, unit),
 		Inodes: product(fs.Files, 1), InodesFree: product(fs.Ffree, 1),
 	}
 }

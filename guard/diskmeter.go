@@ -247,9 +247,9 @@ func (d *diskMeter) logsApart() bool {
 }
 
 // apart tells whether two filesystems share no space. A subvolume of btrfs, which counts no
-// inodes, has a device of its own and the size of the whole.
+// inodes, has a device of its own, the pool of the whole and its size.
 func apart(a, b cgroup.Space) bool {
-	return a.Device != b.Device && (a.Total != b.Total || a.Inodes > 0)
+	return a.Device != b.Device && (a.Total != b.Total || a.Pool != b.Pool || a.Inodes > 0)
 }
 
 func (d *diskMeter) layer(ctx context.Context, id string) (bytes, inodes int64, ok bool) {

@@ -82,6 +82,14 @@ func TestDiskLayout(t *testing.T) {
 	if f.look(now); f.layout() != policy.SingleFS {
 		t.Errorf("subvolumes: %s, want %s", f.layout(), policy.SingleFS)
 	}
+	// And two of the same size are two.
+	image := subvolume(2)
+	image.Pool = 7
+	now += time.Minute
+	f.reading <- diskReading{at: now, node: subvolume(1), image: image, container: image}
+	if f.look(now); f.layout() != policy.DedicatedImageFS {
+		t.Errorf("two disks: %s, want %s", f.layout(), policy.DedicatedImageFS)
+	}
 }
 
 // One filesystem that cannot be read blinds no other, and one that is not known yet is

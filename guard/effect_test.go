@@ -315,6 +315,11 @@ func TestPassStopsTheCauseBesideADeadPod(t *testing.T) {
 			if c.dead {
 				n.end(n.stops[0])
 			}
+			// A drain is another matter, and as long as its grace.
+			n.pods = append(n.pods, testPod("drained", 0))
+			if name == "somebody takes half of what was left" {
+				g.fly(t.Context(), &flight{view: &StopView{Kind: kindDrain, Sandbox: "drained"}, kind: policy.Soft, started: n.now}, n.pods[len(n.pods)-1], StopOrder{})
+			}
 			n.set(policy.MemoryAvailable, 55*testMiB)
 			if p := n.at(g, 10*time.Millisecond); p.Stop != nil || p.Held != HeldInFlight {
 				t.Fatalf("at once: %+v, held by %q", p.Stop, p.Held)
@@ -329,7 +334,7 @@ func TestPassStopsTheCauseBesideADeadPod(t *testing.T) {
 			if c.stopped == "" {
 				return
 			}
-			n.end(n.stops[1])
+			n.end(n.stops[2])
 			n.grow("small", 200*testMiB)
 			n.set(policy.MemoryAvailable, 5*testMiB)
 			if p := n.at(g, 200*time.Millisecond); p.Stop != nil {

@@ -76,14 +76,19 @@ func FormatKey(s policy.Signal, k policy.KeyValue) string {
 	return k.Key.String() + "=" + v
 }
 
-// reason says in one line why this sandbox and why now.
-func reason(m policy.Met, v policy.Ranked, now time.Duration) string {
+// reason says in one line why this sandbox and why now. took is what one that does not rank
+// first has taken while another stop was waited for; 0 = it ranks first.
+func reason(m policy.Met, v policy.Ranked, took int64, now time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s < %s", m.Signal, FormatAmount(m.Signal, m.Available), FormatAmount(m.Signal, m.Target))
 	if d := now - m.Since; m.Kind == policy.Soft && d > 0 {
 		fmt.Fprintf(&b, " for %s", d.Round(time.Millisecond))
 	}
-	fmt.Fprintf(&b, "; ranks first:")
+	if took > 0 {
+		fmt.Fprintf(&b, "; took %s while another stop was waited for:", FormatAmount(m.Signal, took))
+	} else {
+		b.WriteString("; ranks first:")
+	}
 	for i, k := range v.Keys {
 		if i > 0 {
 			b.WriteByte(',')

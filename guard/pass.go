@@ -170,6 +170,7 @@ func (g *Guard) Pass(ctx context.Context, wake string) Pass {
 	}
 	g.drainMore = false
 	if g.paused(now, &p) {
+		g.waits = [policy.SignalCount]wait{}
 		g.holdAll(&p)
 	} else {
 		g.relieveAndStop(ctx, now, &p)

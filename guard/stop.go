@@ -160,6 +160,9 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 	if victim == nil {
 		return g.heldBack(now, m, ranked, held, p)
 	}
+	if _, cause := g.waits[m.Signal].caused(victim); !cause {
+		g.waits[m.Signal] = wait{} // it is over: who may be stopped is not held back
+	}
 	switch {
 	case policy.Uncounted(ranked):
 		return HeldUncounted
@@ -204,6 +207,7 @@ func (g *Guard) stopReturned(ctx context.Context, now time.Duration, m policy.Me
 // begin takes a token from the budget and starts the stop.
 func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v policy.Ranked, pods []Pod, p *Pass) string {
 	if held := g.restraint.Check(m.Kind, m.Signal, g.backingOff(&v), now); held.By != "" {
+		g.waits[m.Signal] = wait{} // who the cause is decides nothing now
 		return held.By
 	}
 	pod := podByID(pods, v.ID)
@@ -237,10 +241,14 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 		view.Grace = min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)
 	}
 	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
+	took, cause := g.waits[m.Signal].caused(&v)
 	g.waits[m.Signal] = wait{}
 	g.spendReliefs(m.Signal)
 	g.launch(ctx, now, m, *pod, view, p)
-	p.Stop.Reason = reason(m, v, now) // words can wait until the kill is done
+	if !cause {
+		took = 0
+	}
+	p.Stop.Reason = reason(m, v, took, now) // words can wait until the kill is done
 	return ""
 }
 
@@ -280,7 +288,9 @@ func (g *Guard) settle(now time.Duration, p *Pass) {
 	for _, f := range g.flights {
 		if view, settled := g.settled(f, now); settled {
 			p.Settled = append(p.Settled, view)
-			g.waits[f.met.Signal] = wait{}
+			if f.judged() {
+				g.waits[f.met.Signal] = wait{}
+			}
 			if view.Result.Moved || !f.judged() {
 				continue
 			}

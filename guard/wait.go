@@ -33,10 +33,14 @@ func (w *wait) begin(m policy.Met, ranked []policy.Ranked) {
 	}
 }
 
-// caused tells whether a pod has taken since what runs the node out. One that came
-// meanwhile has taken all that it uses.
-func (w *wait) caused(r *policy.Ranked) bool {
-	return w.used != nil && r.Known && r.Usage-w.used[r.ID] >= w.enough
+// caused tells whether a pod has taken since what runs the node out, and how much. One that
+// came meanwhile has taken all that it uses.
+func (w *wait) caused(r *policy.Ranked) (took int64, is bool) {
+	if w.used == nil || !r.Known {
+		return 0, false
+	}
+	took = r.Usage - w.used[r.ID]
+	return took, took >= w.enough
 }
 
 // heldBack notes that nobody is stopped now, and says what it waits for. The pod that ranks
@@ -62,11 +66,11 @@ func (g *Guard) heldBack(now time.Duration, m policy.Met, ranked []policy.Ranked
 	return held
 }
 
-// stopCause waits for what a stop gives back, but not until the kernel kills: where the pod is
-// dead, and memory falls nonetheless, the one that is seen to take it is stopped. It is one at a
+// stopCause waits for what a stop gives back, but not until the kernel kills: where that one
+// has ended, and memory falls nonetheless, the one that is seen to take it is stopped. It is one at a
 // time here, too; who merely ranks next waits for both.
 func (g *Guard) stopCause(ctx context.Context, now time.Duration, m policy.Met, f *flight, p *Pass) string {
-	other := func(o *flight) bool { return o != f && o.met.Signal == m.Signal }
+	other := func(o *flight) bool { return o != f && o.judged() && o.met.Signal == m.Signal }
 	if f.ended == 0 || f.met.Signal != m.Signal || !paced(m.Signal) || slices.ContainsFunc(g.flights, other) ||
 		g.obs[m.Signal].Available >= f.view.Available {
 		return HeldInFlight
@@ -97,10 +101,11 @@ func (g *Guard) restrains(m policy.Met, now time.Duration) func(*policy.Ranked) 
 		if until, ok := g.skip[r.ID]; ok && now < until {
 			return policy.Standing{Passed: true}
 		}
+		_, cause := g.waits[m.Signal].caused(r)
 		return policy.Standing{
 			Held:     g.restraint.CheckWorkload(g.backingOff(r), now),
 			Returned: g.restraint.HoldDown(m.Signal, r.Workload, r.Created),
-			Cause:    g.waits[m.Signal].caused(r),
+			Cause:    cause,
 		}
 	}
 }
@@ -110,7 +115,9 @@ func (g *Guard) restrains(m policy.Met, now time.Duration) func(*policy.Ranked) 
 // still: another replica, which was there all the time, is as good as any pod.
 func (g *Guard) backingOff(r *policy.Ranked) string {
 	_, ordered := g.ordered[r.ID]
-	if ordered || r.Created == 0 || g.restraint.Returned(r.Workload, r.Created) {
+	stopped, _ := g.restraint.Stopped(r.Workload)
+	earlier := stopped < g.started // by a run of the service before this one: nobody knows which sandbox
+	if ordered || earlier || r.Created == 0 || g.restraint.Returned(r.Workload, r.Created) {
 		return r.Workload
 	}
 	return ""

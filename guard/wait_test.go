@@ -264,3 +264,84 @@ func TestPassStopsNobodyTwice(t *testing.T) {
 		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
 	}
 }
+
+// However many replicas are stopped, those that come back are held: also one that came
+// before another one was stopped.
+func TestPassReplicasComeBack(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n")
+	replica := func(id string, created time.Duration) Pod {
+		p := testPod(id, 4*testGiB)
+		p.Workload, p.Created = "d/app", created
+		return p
+	}
+	n.pods = []Pod{replica("first", time.Minute), replica("second", time.Minute)}
+	for i := range 2 {
+		n.set(policy.MemoryAvailable, testGiB/2)
+		if p := n.at(g, time.Duration(i)*time.Second); p.Stop == nil {
+			t.Fatalf("stop %d is held by %q", i, p.Held)
+		}
+		n.end(n.stops[i])
+		n.set(policy.MemoryAvailable, 8*testGiB)
+		n.at(g, time.Duration(i)*time.Second)
+	}
+	n.pods = []Pod{replica("first again", time.Hour+500*time.Millisecond)}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	for at := 2 * time.Second; at < 20*time.Second; at += time.Second {
+		if p := n.at(g, at); p.Stop != nil || p.Held != HeldBackoff {
+			t.Fatalf("after %s: stopped %+v, held by %q", at, p.Stop, p.Held)
+		}
+	}
+	if p := n.at(g, 21*time.Second); p.Stop == nil {
+		t.Errorf("after the back-off: held by %q", p.Held)
+	}
+}
+
+// What the cause of a shortage was stopped for is said as it was.
+func TestPassSaysWhatTheCauseTook(t *testing.T) {
+	g, n := returnedGuard(t)
+	n.grow("small", 70*testMiB)
+	n.set(policy.MemoryAvailable, 10*testMiB)
+	p := n.at(g, 5*time.Second)
+	if p.Stop == nil || !strings.Contains(p.Stop.Reason, "took 70Mi while another stop was waited for") {
+		t.Errorf("%+v", p.Stop)
+	}
+}
+
+// A run of the service does not know which sandbox an earlier one has stopped.
+func TestPassBackoffOutlivesTheService(t *testing.T) {
+	restraint := policy.NewRestraint("boot")
+	cfg := goodConfig(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n")
+	_, n := newPassGuard(t, "")
+	restraint.Configure(cfg.Budget.Policy(), cfg.Backoff.Policy())
+	restraint.Take(policy.Hard, policy.PIDAvailable, "d/big", time.Hour-time.Second)
+	g := New(cfg, n, n, n, n, restraint)
+	n.pods[0].Created = time.Minute
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 7*time.Second); p.Stop != nil || p.Held != HeldBackoff {
+		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	if p := n.at(g, 10*time.Second); p.Stop == nil {
+		t.Errorf("held by %q", p.Held)
+	}
+}
+
+// A wait ends with what it is for: nobody is looked for in a hurry, or taken for the cause,
+// when the budget is spent.
+func TestPauseAfterAWait(t *testing.T) {
+	g, n := newPassGuard(t, "[eviction.hard]\n\"memory.available\" = \"100Mi\"\n[budget]\nhard = {burst = 1, every = \"1h\"}\n")
+	n.set(policy.MemoryAvailable, 50*testMiB)
+	n.at(g, 0)
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	n.at(g, time.Second)
+	again := testPod("big", 300*testMiB)
+	again.ID, again.Created = "big-again", time.Hour+2*time.Second
+	n.pods = append(n.pods, again)
+	n.set(policy.MemoryAvailable, 80*testMiB)
+	if p := n.at(g, 3*time.Second); p.Held != HeldBackoff || g.Pause() >= heldPause {
+		t.Fatalf("held by %q, pause %s", p.Held, g.Pause())
+	}
+	if p := n.at(g, 12*time.Second); p.Held != HeldBudget || g.Pause() != heldPause {
+		t.Errorf("held by %q, pause %s", p.Held, g.Pause())
+	}
+}

@@ -13,6 +13,7 @@ type BackoffConfig struct {
 // stopped is what is remembered of a workload that was stopped.
 type stopped struct {
 	Last      time.Duration `json:"last"`               // when, since boot
+	First     time.Duration `json:"first,omitempty"`    // the first one in a row
 	Previous  time.Duration `json:"previous,omitempty"` // the stop before, to undo the last
 	Count     int           `json:"count"`              // stops in a row
 	Condition Condition     `json:"condition"`          // what the last one was for

@@ -1,11 +1,13 @@
 package policy
 
+import "slices"
+
 // Standing is what restrains the stop of one candidate.
 type Standing struct {
 	Passed   bool   // a stop of it killed nothing a moment ago: look at the next
 	Held     string // what holds its stop back, as "back-off"; "" = nothing
 	Returned bool   // it was stopped for this pressure and has come back
-	Cause    bool   // while another was held, it took what the node runs out of
+	Cause    bool   // while another was held, or its stop waited for, it took what the node runs out of
 }
 
 // Why Choose chose nothing, beside what the standing of a candidate says.
@@ -43,8 +45,9 @@ func Choose(ranked []Ranked, deficit int64, standing func(*Ranked) Standing) (vi
 	for i := range candidates {
 		standings[i] = standing(&candidates[i])
 	}
+	waiting := slices.ContainsFunc(standings, func(st Standing) bool { return st.Held != "" })
 	for i, st := range standings {
-		if st.Cause && !st.Passed && st.Held == "" {
+		if waiting && st.Cause && !st.Passed && st.Held == "" {
 			return &candidates[i], ""
 		}
 	}

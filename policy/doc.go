@@ -25,7 +25,7 @@
 //  6. Inode ranking compares inodes with inodes ([Rank]).
 //  7. A pod whose stop cannot help the signal is no candidate ([Rank]).
 //  8. After a stop, the next one waits until the victim's bytes are back
-//     ([Settled]).
+//     ([Effect.Settled]), unless a pod is seen to take them ([Standing]).
 //
 // When values collide: never a wrong stop, before the node's survival, before
 // speed. Whatever is unknown here therefore holds a stop back rather than

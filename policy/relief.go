@@ -12,7 +12,7 @@ const (
 )
 
 // ReliefWait bounds how long the effect of a stop for a signal is waited for before
-// another victim may be chosen, unless a disk is becoming emptier. What a pod wrote to a
+// another victim may be chosen by its rank, unless a disk is becoming emptier. What a pod wrote to a
 // disk comes back long after its processes have ended: the runtime has to be asked for it,
 // may delete gigabytes, and containerd says that a container is removed before it begins to
 // delete its files.

@@ -153,7 +153,10 @@ func (r *Restraint) note(workload string, s stopped) {
 	if s.Over && again {
 		s.Condition, s.Over = past.Condition, past.Over // no reason to end a hold-down either
 	}
-	s.Previous, s.Count = past.Last, min(past.Count+1, maxInARow)
+	s.First, s.Previous, s.Count = now, past.Last, min(past.Count+1, maxInARow)
+	if again {
+		s.First = past.First
+	}
 	r.workloads[workload] = s
 }
 
@@ -219,10 +222,18 @@ func (r *Restraint) Ended(c Condition) bool {
 }
 
 // Returned reports whether a sandbox is a workload's return: it was created,
-// since boot, after we last stopped the workload.
+// since boot, after the first of our stops in a row of the workload. A later one may
+// have been of another replica.
 func (r *Restraint) Returned(workload string, created time.Duration) bool {
 	s, ok := r.past(workload)
-	return ok && created > s.Last
+	return ok && created > s.First
+}
+
+// Stopped tells when we last stopped a workload, since boot; ok is false where that counts
+// no more.
+func (r *Restraint) Stopped(workload string) (at time.Duration, ok bool) {
+	s, ok := r.past(workload)
+	return s.Last, ok
 }
 
 // HoldDown reports whether a sandbox is to be stopped before all others for a
@@ -284,6 +295,7 @@ func (r *Restraint) shift(back time.Duration) {
 	for name, s := range r.workloads {
 		s.Last -= back
 		s.Previous -= back
+		s.First -= back
 		r.workloads[name] = s
 	}
 }

@@ -72,7 +72,7 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		if n.workloads == nil {
 			n.workloads = map[string]stopped{}
 		}
-		w.Last, w.Previous, w.Count = sane(w.Last), sane(w.Previous), min(max(w.Count, 1), maxInARow)
+		w.First, w.Last, w.Previous, w.Count = sane(w.First), sane(w.Last), sane(w.Previous), min(max(w.Count, 1), maxInARow)
 		n.workloads[name] = w
 	}
 	for name, count := range s.Fruitless {

@@ -96,13 +96,13 @@ func TestReturnedPodHidesNoLeak(t *testing.T) {
 // it is the next one: it is seen to take what is left, and there is no time for the others.
 func TestLeakWithinRequest(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
-	small := n.pod(lab.PodSpec{Name: "small", Containers: hog(8 * mib)})
-	first := n.pod(lab.PodSpec{Name: "first", Containers: hog(16 * mib)})
+	small := n.pod(lab.PodSpec{Name: "small", Containers: hog(4 * mib)})
+	first := n.pod(lab.PodSpec{Name: "first", Containers: hog(8 * mib)})
 	n.hogs(small)
 	n.hogs(first)
 	free := n.available(policy.AllocatableMemoryAvailable)
 	const limit = 1024 * mib
-	leaky := n.pod(lab.PodSpec{Name: "leaky", MemoryRequest: free, Containers: leak(free-200*mib, "800")})
+	leaky := n.pod(lab.PodSpec{Name: "leaky", MemoryRequest: free, Containers: leak(free-200*mib, "500")})
 	n.configure(config{
 		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(limit)},
 		more: plenty,

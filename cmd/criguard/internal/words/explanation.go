@@ -58,8 +58,11 @@ func Signal(p *guard.Pass) (policy.Signal, bool) {
 // decided compares the first of a ranking with the second, by the first key in which they
 // differ.
 func decided(p *guard.Pass) string {
-	var first, second *guard.RankedView
+	var first, second, stopped *guard.RankedView
 	for i := range p.Ranked {
+		if p.Stop != nil && p.Ranked[i].Sandbox == p.Stop.Sandbox {
+			stopped = &p.Ranked[i]
+		}
 		switch p.Ranked[i].Position {
 		case 1:
 			first = &p.Ranked[i]
@@ -71,6 +74,8 @@ func decided(p *guard.Pass) string {
 	switch {
 	case first == nil || !ok:
 		return ""
+	case stopped != nil && stopped.Position > 1:
+		return fmt.Sprintf("%s ranks first; %s, which ranks %d, was stopped for its reason", first.Pod, stopped.Pod, stopped.Position)
 	case second == nil:
 		return first.Pod + " was the only candidate"
 	}

@@ -38,7 +38,7 @@ func TestDecided(t *testing.T) {
 	key := func(over, priority int64) []policy.KeyValue {
 		return []policy.KeyValue{{Key: policy.KeyOverRequest, Value: over}, {Key: policy.KeyPriority, Value: priority}}
 	}
-	a := guard.RankedView{Position: 1, Pod: "a", Keys: key(1, 0)}
+	a := guard.RankedView{Position: 1, Pod: "a", Sandbox: "1", Keys: key(1, 0)}
 	for _, c := range []struct {
 		name  string
 		other []guard.RankedView
@@ -46,10 +46,15 @@ func TestDecided(t *testing.T) {
 	}{
 		{"alone", []guard.RankedView{{Pod: "c", Excluded: "static pod"}}, "a was the only candidate"},
 		{"first key", []guard.RankedView{{Position: 2, Pod: "b", Keys: key(0, -5)}}, "a before b, by the first key in which they differ: over_request=yes, not over_request=no"},
+		{"the cause", []guard.RankedView{{Position: 2, Pod: "b", Sandbox: "2", Keys: key(0, 0)}}, "a ranks first; b, which ranks 2, was stopped for its reason"},
 		{"second key", []guard.RankedView{{Position: 2, Pod: "b", Keys: key(1, 5)}}, "a before b, by the first key in which they differ: priority=0, not priority=5"},
 		{"alike", []guard.RankedView{{Position: 2, Pod: "b", Keys: key(1, 0)}}, "a before b, alike in every key: by size, then the younger, then the ID"},
 	} {
-		p := guard.Pass{Stop: &guard.StopView{Signal: "memory.available"}, Ranked: append([]guard.RankedView{a}, c.other...)}
+		stopped := "1"
+		if c.name == "the cause" {
+			stopped = "2"
+		}
+		p := guard.Pass{Stop: &guard.StopView{Signal: "memory.available", Sandbox: stopped}, Ranked: append([]guard.RankedView{a}, c.other...)}
 		if got := decided(&p); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
