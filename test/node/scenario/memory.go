@@ -37,6 +37,14 @@ func memory() []Scenario {
 			Run:      outside,
 		},
 		{
+			Name: "leak-beside-kernel", What: "the kernel holds memory that is in no cgroup: a leak is stopped before its killer nonetheless",
+			Profiles: []Profile{V1, V2},
+			Run: func(n *Node) {
+				n.Shell("modprobe zram && echo 256M >/sys/block/zram0/disksize && dd if=/dev/urandom of=/dev/zram0 bs=1M count=200 oflag=direct status=none")
+				leak(n, lab.PodSpec{Name: "leaky"}, "200")
+			},
+		},
+		{
 			Name: "zram", What: "a pod fills compressed swap: it is stopped for swap.available",
 			Profiles: []Profile{V2},
 			Run:      zram,

@@ -10,9 +10,6 @@ import (
 // Large is a node with room for as many pods as a kubelet allows.
 var Large = Profile{Name: "v2-large", Cgroup: 2, Containerd: 1, MemoryMiB: 4096}
 
-// LargeV1 is it on cgroup v1, where the kernel's own memory is in no counter.
-var LargeV1 = Profile{Name: "v1-large", Cgroup: 1, Containerd: 1, MemoryMiB: 4096}
-
 // nodes is about the node as a whole.
 func nodes() []Scenario {
 	return []Scenario{
@@ -35,7 +32,7 @@ func nodes() []Scenario {
 		},
 		{
 			Name: "pods-110", What: "one of 110 pods leaks: it is stopped, nobody else",
-			Profiles: []Profile{Large, LargeV1}, Limit: 15 * time.Minute,
+			Profiles: []Profile{Large}, Limit: 15 * time.Minute,
 			Run: func(n *Node) {
 				n.crowd(110 - 1)
 				leak(n, lab.PodSpec{Name: "leaky"}, "0")
