@@ -66,6 +66,19 @@ func (f *file) read(buf *[]byte) ([]byte, error) {
 	}
 }
 
+// readNumber is read for a file that holds one number and nothing else.
+func (f *file) readNumber(buf *[]byte) (int64, error) {
+	b, err := f.read(buf)
+	if err != nil {
+		return 0, err
+	}
+	n := parseNumber(b)
+	if n < 0 {
+		return 0, fmt.Errorf("read %s: not a number", f.path)
+	}
+	return n, nil
+}
+
 // eachLine reads a file line by line, through buf, where all of it may be longer than fits:
 // the kernel gives out records (seq_file) a few at a time. What does not fit of a line is skipped.
 func (f *file) eachLine(buf []byte, line func([]byte)) error {

@@ -60,15 +60,12 @@ func (l Layout) memoryNames() memoryNames {
 // limit. A memory.stat that does not tell the inactive file pages is an error:
 // without them cache would pass for used memory, and a pod be stopped for it.
 func readMemory(usage, stat *file, inactive string, buf *[]byte) (Memory, []byte, error) {
-	b, err := usage.read(buf)
+	used, err := usage.readNumber(buf)
 	if err != nil {
 		return Memory{}, nil, err
 	}
-	m := Memory{Usage: parseNumber(b), Limit: -1}
-	if m.Usage < 0 {
-		return Memory{}, nil, fmt.Errorf("read %s: not a number", usage.path)
-	}
-	b, err = stat.read(buf)
+	m := Memory{Usage: used, Limit: -1}
+	b, err := stat.read(buf)
 	if err != nil {
 		return Memory{}, nil, err
 	}

@@ -119,13 +119,9 @@ func (n *Node) Memory(info MemInfo) (Memory, error) {
 	if n.rootUsage == nil {
 		return Memory{}, unsupported("read root memory cgroup", "the memory controller (cgroup_enable=memory)")
 	}
-	b, err := n.rootUsage.read(&n.buf)
+	charged, err := n.rootUsage.readNumber(&n.buf)
 	if err != nil {
 		return Memory{}, err
-	}
-	charged := parseNumber(b)
-	if charged < 0 {
-		return Memory{}, fmt.Errorf("read %s: not a number", n.rootUsage.path)
 	}
 	m.Uncharged = max(used-charged, 0)
 	return m, nil

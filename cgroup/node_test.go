@@ -57,11 +57,7 @@ func TestNodeReadsCapturedTrees(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := openNode(t, testTree(t, name), c.pods)
-			info, err := n.MemInfo()
-			if err != nil {
-				t.Fatal(err)
-			}
-			root, err := n.Memory(info)
+			root, err := rootMemory(n)
 			if err != nil || root.Limit != -1 || root.WorkingSet() <= 0 {
 				t.Errorf("root memory %+v, %v", root, err)
 			}
