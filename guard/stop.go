@@ -159,7 +159,7 @@ func (g *Guard) stopFirst(ctx context.Context, now time.Duration, m policy.Met, 
 	if victim == nil {
 		return g.heldBack(now, m, ranked, held, p)
 	}
-	if _, cause := g.waits[m.Signal].caused(victim); !cause {
+	if g.waits[m.Signal].caused(victim) == 0 {
 		g.waits[m.Signal] = wait{} // it is over: who may be stopped is not held back
 	}
 	switch {
@@ -240,13 +240,10 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 		view.Grace = min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)
 	}
 	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
-	took, cause := g.waits[m.Signal].caused(&v)
+	took := g.waits[m.Signal].caused(&v)
 	g.waits[m.Signal] = wait{}
 	g.spendReliefs(m.Signal)
 	g.launch(ctx, now, m, *pod, view, p)
-	if !cause {
-		took = 0
-	}
 	p.Stop.Reason = reason(m, v, took, now) // words can wait until the kill is done
 	return ""
 }

@@ -33,14 +33,16 @@ func (w *wait) begin(m policy.Met, ranked []policy.Ranked) {
 	}
 }
 
-// caused tells whether a pod has taken since what runs the node out, and how much. One that
-// came meanwhile has taken all that it uses.
-func (w *wait) caused(r *policy.Ranked) (took int64, is bool) {
+// caused is how much a pod has taken since of what runs the node out; 0 = it is not the
+// cause. One that came meanwhile has taken all that it uses.
+func (w *wait) caused(r *policy.Ranked) (took int64) {
 	if w.used == nil || !r.Known {
-		return 0, false
+		return 0
 	}
-	took = r.Usage - w.used[r.ID]
-	return took, took >= w.enough
+	if took = r.Usage - w.used[r.ID]; took < w.enough {
+		return 0
+	}
+	return took
 }
 
 // heldBack notes that nobody is stopped now, and says what it waits for. The pod that ranks
@@ -101,11 +103,10 @@ func (g *Guard) restrains(m policy.Met, now time.Duration) func(*policy.Ranked) 
 		if until, ok := g.skip[r.ID]; ok && now < until {
 			return policy.Standing{Passed: true}
 		}
-		_, cause := g.waits[m.Signal].caused(r)
 		return policy.Standing{
 			Held:     g.restraint.CheckWorkload(g.backingOff(r), now),
 			Returned: g.restraint.HoldDown(m.Signal, r.Workload, r.Created),
-			Cause:    cause,
+			Cause:    g.waits[m.Signal].caused(r) > 0,
 		}
 	}
 }
