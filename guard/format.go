@@ -76,19 +76,29 @@ func FormatKey(s policy.Signal, k policy.KeyValue) string {
 	return k.Key.String() + "=" + v
 }
 
-// reason says in one line why this sandbox and why now. took is what one that does not rank
-// first has taken while another stop was waited for; 0 = it ranks first.
-func reason(m policy.Met, v policy.Ranked, took int64, now time.Duration) string {
+// grounds says what makes a pod the victim. took is what it has taken while another stop was
+// waited for, back how long ago its workload was stopped that came back; 0 = neither.
+func grounds(m policy.Met, v policy.Ranked, took int64, back time.Duration) string {
+	switch {
+	case took > 0:
+		return fmt.Sprintf("took %s while another stop was waited for", FormatAmount(m.Signal, took))
+	case v.Position <= 1:
+		return "ranks first"
+	case back > 0:
+		return fmt.Sprintf("ranks %d, was stopped %s ago and has come back", v.Position, back.Round(time.Second))
+	default:
+		return fmt.Sprintf("ranks %d, those before it cannot be stopped now", v.Position)
+	}
+}
+
+// reason says in one line why this sandbox and why now.
+func reason(m policy.Met, v policy.Ranked, grounds string, now time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s < %s", m.Signal, FormatAmount(m.Signal, m.Available), FormatAmount(m.Signal, m.Target))
 	if d := now - m.Since; m.Kind == policy.Soft && d > 0 {
 		fmt.Fprintf(&b, " for %s", d.Round(time.Millisecond))
 	}
-	if took > 0 {
-		fmt.Fprintf(&b, "; took %s while another stop was waited for:", FormatAmount(m.Signal, took))
-	} else {
-		b.WriteString("; ranks first:")
-	}
+	b.WriteString("; " + grounds + ":")
 	for i, k := range v.Keys {
 		if i > 0 {
 			b.WriteByte(',')

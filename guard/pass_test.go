@@ -16,6 +16,7 @@ import (
 // fakeNode is a node under control: what it observes, what it runs, and what
 // becomes of jobs.
 type fakeNode struct {
+	layout    policy.Layout
 	now       time.Duration
 	obs       policy.Observations
 	pods      []Pod
@@ -35,7 +36,7 @@ type fakeNode struct {
 
 func (n *fakeNode) Now() time.Duration               { return n.now }
 func (n *fakeNode) Observe(obs *policy.Observations) { *obs = n.obs; n.stamp(obs) }
-func (n *fakeNode) Layout() policy.Layout            { return policy.SingleFS }
+func (n *fakeNode) Layout() policy.Layout            { return n.layout }
 func (n *fakeNode) stamp(obs *policy.Observations) {
 	for s := range obs {
 		if obs[s].At = n.now; policy.Signal(s).IsDisk() {
@@ -496,24 +497,31 @@ func TestPassUnmeasured(t *testing.T) {
 	}
 }
 
-// What a stopped pod wrote is freed with its dead containers: on a pressed disk they
-// go at once, unless they are not to be collected.
+// What a stopped pod wrote to the pressed disk is freed with its dead containers and their logs, at
+// once, unless they are not to be collected.
 func TestPassDiscards(t *testing.T) {
 	for _, c := range []struct {
 		name, config string
 		signal       policy.Signal
-		want         bool
+		layout       policy.Layout
+		want, logs   bool
 	}{
-		{"disk", "", policy.NodeFSAvailable, true},
-		{"memory", "", policy.MemoryAvailable, false},
-		{"containers are kept", "[containers]\ngc = false\n", policy.NodeFSAvailable, false},
+		{"disk", "", policy.NodeFSAvailable, policy.SingleFS, true, true},
+		{"the disk of the logs", "", policy.NodeFSAvailable, policy.DedicatedImageFS, false, true},
+		{"the disk of the layers", "", policy.ImageFSAvailable, policy.DedicatedImageFS, true, false},
+		{"memory", "", policy.MemoryAvailable, policy.SingleFS, false, false},
+		{"containers are kept", "[containers]\ngc = false\n", policy.NodeFSAvailable, policy.SingleFS, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, n := newPassGuard(t, c.config+"[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n")
+			g, n := newPassGuard(t, c.config+"[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n")
+			n.layout = c.layout
+			for i := range n.pods {
+				n.pods[i].Disk.Logs = testGiB
+			}
 			n.set(c.signal, testGiB/2)
 			n.at(g, 0)
-			if len(n.stops) != 1 || n.stops[0].order.Discard != c.want {
-				t.Errorf("%d stops, want one that discards: %v", len(n.stops), c.want)
+			if len(n.stops) != 1 || n.stops[0].order.Discard != c.want || n.stops[0].order.DiscardLogs != c.logs {
+				t.Errorf("%d stops, want one that discards containers: %v, logs: %v", len(n.stops), c.want, c.logs)
 			}
 		})
 	}
@@ -563,7 +571,9 @@ func TestPassBreakerOfAnEarlierRun(t *testing.T) {
 // The hold-down of an earlier run goes on for as long as the condition may have, and no
 // longer: then a workload that has come back is ranked as all others are.
 func TestPassHoldDownOfAnEarlierRun(t *testing.T) {
-	for at, want := range map[time.Duration]string{30 * time.Second: "d/back", 61 * time.Second: "d/big"} {
+	for at, want := range map[time.Duration][2]string{
+		30 * time.Second: {"d/back", "ranks 2, was stopped 31s ago and has come back"}, 61 * time.Second: {"d/big", "ranks first"},
+	} {
 		g, n := newPassGuard(t, "eviction.pressure_transition_period = '1m'\neviction.hard.'memory.available' = '1Gi'\n")
 		g.restraint.Take(policy.Hard, policy.MemoryAvailable, "d/back", n.now)
 		g = restarted(t, g, n)
@@ -572,7 +582,7 @@ func TestPassHoldDownOfAnEarlierRun(t *testing.T) {
 		n.pods = append(n.pods, back)
 		n.at(g, at)
 		n.set(policy.MemoryAvailable, testGiB/2)
-		if p := n.at(g, at+time.Second); p.Stop == nil || p.Stop.Pod != want {
+		if p := n.at(g, at+time.Second); p.Stop == nil || p.Stop.Pod != want[0] || !strings.Contains(p.Stop.Reason, want[1]) {
 			t.Errorf("after %s: stopped %+v, want %s", at, p.Stop, want)
 		}
 	}

@@ -26,9 +26,9 @@ type StopOrder struct {
 	// Direct kills the container cgroups at once, without waiting for the
 	// runtime; Fallback does so when the runtime has not confirmed in time.
 	Direct, Fallback bool
-	// Discard removes the dead containers: on a pressed disk, what they wrote is what
-	// the stop is for.
-	Discard bool
+	// Discard removes the dead containers, DiscardLogs their logs: on a pressed disk, what
+	// they wrote is what the stop is for.
+	Discard, DiscardLogs bool
 }
 
 // StopJob is a stop that runs beside the loop.
@@ -239,12 +239,15 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	if m.Kind == policy.Soft {
 		view.Grace = min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)
 	}
+	took, back := g.waits[m.Signal].caused(&v), time.Duration(0)
+	if g.restraint.HoldDown(m.Signal, pod.Workload, v.Created) {
+		back = now - g.restraint.Stopped(pod.Workload)
+	}
 	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
-	took := g.waits[m.Signal].caused(&v)
 	g.waits[m.Signal] = wait{}
 	g.spendReliefs(m.Signal)
 	g.launch(ctx, now, m, *pod, view, p)
-	p.Stop.Reason = reason(m, v, took, now) // words can wait until the kill is done
+	p.Stop.Reason = reason(m, v, grounds(m, v, took, back), now) // words can wait until the kill is done
 	return ""
 }
 
@@ -257,10 +260,12 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 		return
 	}
 	f := &flight{view: p.Stop, kind: m.Kind, met: m, workload: pod.Workload, started: now}
-	g.fly(ctx, f, pod, StopOrder{
-		Direct:  m.Kind == policy.Hard && g.killsDirectly(m.Signal),
-		Discard: f.judged() && slices.Contains(g.cfg.steps(m.Signal, g.kernel.Layout()), reclaim.StepContainers),
-	})
+	order := StopOrder{Direct: m.Kind == policy.Hard && g.killsDirectly(m.Signal)}
+	if f.judged() && m.Signal.IsDisk() {
+		steps := g.cfg.steps(m.Signal, g.kernel.Layout())
+		order.Discard, order.DiscardLogs = slices.Contains(steps, reclaim.StepContainers), slices.Contains(steps, reclaim.StepLogs)
+	}
+	g.fly(ctx, f, pod, order)
 }
 
 // order notes that a sandbox is to be stopped.

@@ -39,51 +39,83 @@ func (s *stopper) Stop(_ context.Context, o StopOrder) StopJob {
 	s.running.Go(func() {
 		<-stop.Done()
 		s.node.wake("stop")
-		<-stop.Finished()
-		if o.Discard {
-			s.discard(o.Pod, stop.Report().Emptied)
+		emptied := stop.Report().Emptied
+		if !emptied {
+			<-stop.Finished()
 		}
+		// What is dead goes at once: a network plugin that fails keeps a runtime from
+		// confirming for a minute, in which the space that the stop is for is not free.
+		if o.Discard || o.DiscardLogs {
+			s.discard(o, emptied)
+		}
+		<-stop.Finished()
 	})
 	return &stopJob{stop}
 }
 
-// discardFor bounds how long a runtime is asked to remove what a stopped pod left.
-const discardFor = 10 * time.Minute
+// How long a runtime is asked to remove what a stopped pod left, and how soon again at first.
+const (
+	discardFor   = 10 * time.Minute
+	discardAgain = 50 * time.Millisecond
+)
 
-// discard removes a stopped pod's dead containers. A runtime that cannot do so now, which
-// a full disk alone may keep it from, is asked again: no collection of dead containers
-// takes the newest of a pod, and it is what fills the disk. emptied says that nothing of
-// the pod is alive, whatever the runtime knows of it.
-func (s *stopper) discard(p Pod, emptied bool) {
+// discard removes a stopped pod's dead containers, those that had ended before, too, or their
+// logs, or both. A runtime that cannot do so now, which a full disk alone may keep it from, is asked again: no
+// collection of dead containers takes the newest of a pod, and it is what fills the disk.
+// emptied says that nothing of the pod is alive, whatever the runtime knows of it.
+func (s *stopper) discard(o StopOrder, emptied bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, discardFor)
 	defer cancel()
-	left := slices.Clone(p.Containers)
-	for {
-		left = slices.DeleteFunc(left, func(c PodContainer) bool { return s.discarded(ctx, c.ID, emptied) })
-		if len(left) == 0 {
-			return
+	var left []string
+	for _, c := range o.Pod.Containers {
+		left = append(left, c.ID)
+	}
+	listed := false
+	for again := discardAgain; ; again = min(2*again, max(s.node.interval(), discardAgain)) {
+		if client, err := s.node.conn.Client(); err == nil {
+			if !listed {
+				left, listed = s.withDead(ctx, client, o.Pod.ID, left)
+			}
+			left = slices.DeleteFunc(left, func(id string) bool { return s.discarded(ctx, client, id, o, emptied) })
+			if listed && len(left) == 0 {
+				return
+			}
 		}
 		select {
-		case <-time.After(s.node.interval()):
+		case <-time.After(again):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// discarded removes a container, and reports whether there is nothing more to do: it is
-// gone, or it runs after all. While a shim hangs, the runtime says so of a dead one, too.
-func (s *stopper) discarded(ctx context.Context, id string, dead bool) bool {
-	client, err := s.node.conn.Client()
+// withDead adds a sandbox's containers that have ended to those that were listed running; false
+// when the runtime does not tell.
+func (s *stopper) withDead(ctx context.Context, client *cri.Client, sandbox string, ids []string) (all []string, ok bool) {
+	containers, err := client.Containers(ctx)
 	if err != nil {
-		return false
+		return ids, false
 	}
+	for i := range containers {
+		if c := &containers[i]; c.SandboxID == sandbox && c.State == cri.Exited && !slices.Contains(ids, c.ID) {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids, true
+}
+
+// discarded removes a container, its log, or both, and reports whether there is nothing more to
+// do: it is gone, or it runs after all. While a shim hangs, the runtime says so of a dead one, too.
+func (s *stopper) discarded(ctx context.Context, client *cri.Client, id string, o StopOrder, dead bool) bool {
 	d, err := client.ContainerStatus(ctx, id)
 	if err == nil && d.State != cri.Exited {
 		return !dead
 	}
-	if err == nil {
+	if err == nil && o.Discard {
 		err = client.RemoveContainer(ctx, id)
+	}
+	if err == nil && o.DiscardLogs {
+		err = reclaim.Logs(s.node.podLogs).RemoveOf(d.LogPath, d.Name, d.Attempt)
 	}
 	return err == nil || errors.Is(err, cri.ErrGone)
 }

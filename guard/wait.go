@@ -116,8 +116,7 @@ func (g *Guard) restrains(m policy.Met, now time.Duration) func(*policy.Ranked) 
 // still: another replica, which was there all the time, is as good as any pod.
 func (g *Guard) backingOff(r *policy.Ranked) string {
 	_, ordered := g.ordered[r.ID]
-	stopped, _ := g.restraint.Stopped(r.Workload)
-	earlier := stopped < g.started // by a run of the service before this one: nobody knows which sandbox
+	earlier := g.restraint.Stopped(r.Workload) < g.started // by a run of the service before this one: nobody knows which sandbox
 	if ordered || earlier || r.Created == 0 || g.restraint.Returned(r.Workload, r.Created) {
 		return r.Workload
 	}

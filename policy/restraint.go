@@ -229,11 +229,10 @@ func (r *Restraint) Returned(workload string, created time.Duration) bool {
 	return ok && created > s.First
 }
 
-// Stopped tells when we last stopped a workload, since boot; ok is false where that counts
-// no more.
-func (r *Restraint) Stopped(workload string) (at time.Duration, ok bool) {
-	s, ok := r.past(workload)
-	return s.Last, ok
+// Stopped tells when we last stopped a workload, since boot; 0 where that counts no more.
+func (r *Restraint) Stopped(workload string) (at time.Duration) {
+	s, _ := r.past(workload)
+	return s.Last
 }
 
 // HoldDown reports whether a sandbox is to be stopped before all others for a

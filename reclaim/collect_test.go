@@ -207,6 +207,40 @@ func TestCollectStopsAtTheTarget(t *testing.T) {
 	})
 }
 
+// A container that has filled a disk ends, and the next attempt of it runs: what it wrote is in no
+// pod's usage. It goes before others are stopped for it, but after all that nobody misses.
+func TestCollectReplacedContainers(t *testing.T) {
+	t.Parallel()
+	attempt := func(id, name string, n uint32, state cri.State) cri.Container {
+		c := container(id, "p", name, epoch)
+		c.Attempt, c.State = n, state
+		return c
+	}
+	for name, c := range map[string]struct {
+		lack     int64
+		finished bool
+		want     []string
+	}{
+		"in quiet times":               {300, false, []string{"a"}},
+		"what nobody misses is enough": {10, true, []string{"a"}},
+		"all is needed":                {300, true, []string{"a", "b"}},
+	} {
+		w := newWorld(Options{})
+		w.rt.containers = []cri.Container{
+			attempt("a", "full", 0, cri.Exited), attempt("b", "full", 1, cri.Exited), attempt("c", "full", 2, cri.Running),
+			attempt("d", "waits", 3, cri.Exited), // a kubelet starts it again, or its owner looks at it
+		}
+		w.rt.sandboxes = []cri.Sandbox{sandbox("sb-p", "p", true, epoch)}
+		w.rt.sizes = map[string]int64{"a": 10, "b": 100, "d": 100}
+		p := Plan{Steps: []Step{StepContainers}, Containers: ContainerPolicy{MinAge: time.Minute, MaxPerContainer: 1, Max: -1, Finished: c.finished}}
+		var removed []string
+		for _, r := range w.Collect(t.Context(), p.until(w.rt.want(c.lack))) {
+			removed = append(removed, ids(r.Removed)...)
+		}
+		equal(t, name, removed, c.want)
+	}
+}
+
 func TestCollectWithoutTheRuntime(t *testing.T) {
 	t.Parallel()
 	logs := filepath.Join(t.TempDir(), "pods")

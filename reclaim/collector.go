@@ -86,14 +86,20 @@ func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
 	first := g.measure(ctx)
 	pretended := map[string]bool{}
 	var reports []Report
-	for _, step := range Steps() {
+	steps := Steps()
+	if p.Containers.Finished && p.Target != nil {
+		steps = append(steps, StepContainers)
+	}
+	for i, step := range steps {
 		expires := step == StepImages && p.Expire && p.Images.MaxAge > 0
 		if !slices.Contains(p.Steps, step) || g.met() && !expires {
 			continue
 		}
-		j := &job{Collector: c, plan: p, gauge: &g, pretended: pretended, report: Report{Step: step, DryRun: p.DryRun}}
-		r := j.run(ctx, first)
-		reports = append(reports, r)
+		last := i == len(Steps())
+		j := &job{Collector: c, plan: p, gauge: &g, pretended: pretended, replaced: last, report: Report{Step: step, DryRun: p.DryRun}}
+		if r := j.run(ctx, first); !last || len(r.Removed)+len(r.Errors) > 0 {
+			reports = append(reports, r)
+		}
 		if ctx.Err() != nil || g.err != nil {
 			break
 		}

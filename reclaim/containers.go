@@ -17,7 +17,9 @@ type ContainerPolicy struct {
 	// Finished takes everything of pods that have finished, too: under pressure. A
 	// runtime alone cannot tell a finished pod from one that a kubelet is about to
 	// start again, or that its owner still wants to look at, so that in quiet times
-	// the newest of each stay.
+	// the newest of each stay. And where a target is missed with all else, it takes dead
+	// containers in whose place a newer attempt runs: what has filled a disk and ended for it is in no
+	// pod's usage, and others would be stopped for it.
 	Finished bool
 }
 
@@ -89,6 +91,29 @@ func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Mom
 		sel.keep(d.item, "among the newest of its container")
 	}
 	slices.SortFunc(sel.Keep, func(a, b Item) int { return strings.Compare(a.ID, b.ID) })
+	return sel
+}
+
+// selectReplaced chooses the dead containers in whose place a newer attempt runs, the oldest first.
+func selectReplaced(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
+	pods, names := inv.podOf(), podNames(inv)
+	running := make(map[unit]uint32)
+	for i, c := range inv.Containers {
+		if u := (unit{pods[i], c.Name}); c.State == cri.Running {
+			running[u] = max(running[u], c.Attempt)
+		}
+	}
+	var sel selection
+	var replaced []dead
+	for i, c := range inv.Containers {
+		d := dead{Container: c, item: Item{
+			Kind: KindContainer, ID: c.ID, Name: names[pods[i]] + "/" + c.Name, Age: seen.age(c.ID, c.CreatedAt, now),
+		}}
+		if newer, ok := running[unit{pods[i], c.Name}]; ok && c.State == cri.Exited && c.Attempt < newer && d.item.Age >= p.MinAge {
+			replaced = append(replaced, d)
+		}
+	}
+	sel.remove(replaced, "dead and a newer attempt runs")
 	return sel
 }
 

@@ -28,6 +28,7 @@ type job struct {
 	*Collector
 	plan     Plan
 	gauge    *gauge
+	replaced bool // of containers, those in whose place a newer attempt runs
 	report   Report
 	timeouts int
 	settled  bool // nothing was removed since the room was last waited for
@@ -187,7 +188,11 @@ func (j *job) collectContainers(ctx context.Context) {
 		j.failed(Item{}, err)
 		return
 	}
-	sel := selectContainers(inv, j.plan.Containers, &j.seen, j.clock())
+	choose := selectContainers
+	if j.replaced {
+		choose = selectReplaced
+	}
+	sel := choose(inv, j.plan.Containers, &j.seen, j.clock())
 	j.report.Kept = sel.Keep
 	var detail cri.ContainerDetail
 	check := func(ctx context.Context, it Item) (string, error) {
@@ -209,7 +214,7 @@ func (j *job) collectContainers(ctx context.Context) {
 		if err := unlessGone(j.runtime.RemoveContainer(ctx, it.ID)); err != nil {
 			return err
 		}
-		if err := j.logs.removeOf(detail.LogPath, detail.Name, detail.Attempt); err != nil {
+		if err := j.logs.RemoveOf(detail.LogPath, detail.Name, detail.Attempt); err != nil {
 			j.report.fail(it, err) // the container is gone all the same
 		}
 		return nil

@@ -18,9 +18,9 @@ const (
 	// is gone within a millisecond, one with gigabytes takes 60 ms for each.
 	pollFirst = time.Millisecond
 	pollLast  = 20 * time.Millisecond
-	// headStart is how long the runtime is told later about what was killed directly,
-	// unless its end is seen before.
-	headStart = 50 * time.Millisecond
+	// headStart is how long the runtime is told later about what was killed directly. Mostly it
+	// has noticed by then.
+	headStart = 250 * time.Millisecond
 	// rekillEvery repeats a kill for what was forked or thawed since.
 	rekillEvery = 200 * time.Millisecond
 	// settleFor bounds how long killed processes are waited for before the stop
@@ -110,13 +110,13 @@ func (s *Stop) run(ctx context.Context) {
 
 // yield leaves the CPU to processes that were killed directly. What the runtime, its shim
 // and its helpers burn on a stop would keep them from their end: those of a BestEffort
-// pod have the smallest share of the CPU there is.
+// pod have the smallest share of the CPU there is. And a runtime that is told of an end before it
+// has noticed starts one more program to kill what is dead.
 func (s *Stop) yield(ctx context.Context) {
 	if !s.killed() {
 		return
 	}
 	select {
-	case <-s.done:
 	case <-time.After(headStart):
 	case <-ctx.Done():
 	}

@@ -175,11 +175,11 @@ func (l Logs) remove(name string) error {
 	return nil
 }
 
-// removeOf removes the log of one container, with what it was rotated into; the
+// RemoveOf removes the log of one container, with what it was rotated into; the
 // runtimes leave it behind. It does so only where the path is the one a kubelet
 // gives, <pod>/<container>/<attempt>.log: any other log may be shared by several
 // attempts.
-func (l Logs) removeOf(path, container string, attempt uint32) error {
+func (l Logs) RemoveOf(path, container string, attempt uint32) error {
 	rel, err := filepath.Rel(string(l), path)
 	base := strconv.FormatUint(uint64(attempt), 10) + ".log"
 	parts := strings.Split(rel, "/")

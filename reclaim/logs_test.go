@@ -231,7 +231,7 @@ func TestLogsRemoveOf(t *testing.T) {
 		case "by a link that stays in":
 			name = "inner"
 		}
-		if err := Logs(base).removeOf(path, name, 1); err != nil {
+		if err := Logs(base).RemoveOf(path, name, 1); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -239,11 +239,11 @@ func TestLogsRemoveOf(t *testing.T) {
 	if !exists(outside + "/1.log") {
 		t.Error("a log outside was removed")
 	}
-	if err := Logs(base).removeOf(base+"/ns_p_u/c/1.log", "c", 1); err != nil {
+	if err := Logs(base).RemoveOf(base+"/ns_p_u/c/1.log", "c", 1); err != nil {
 		t.Error(err)
 	}
 	equal(t, "after removing attempt 1 of c", left(), []string{"ns_p_u/c/10.log", "ns_p_u/c/11.log", "ns_p_u/d/1.log"})
-	if err := Logs("").removeOf(base+"/ns_p_u/c/10.log", "c", 10); err != nil || !slices.Contains(left(), "ns_p_u/c/10.log") {
+	if err := Logs("").RemoveOf(base+"/ns_p_u/c/10.log", "c", 10); err != nil || !slices.Contains(left(), "ns_p_u/c/10.log") {
 		t.Error("removed without a log directory")
 	}
 }
