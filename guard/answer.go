@@ -40,24 +40,31 @@ func (s *Service) do(ctx context.Context, f func()) error {
 
 // Status implements Answerer.
 func (s *Service) Status(ctx context.Context) (st Status, err error) {
-	err = s.do(ctx, func() {
-		st = s.guard.status(s.node)
-		st.Live, st.PID, st.Uptime = true, os.Getpid(), time.Since(s.started)
-		st.Version, st.Config, st.ConfigNote = s.opt.Version, s.guard.cfg.Source(), s.note
-		st.Resident = resident()
-		if err := cmp.Or(s.saver.stalled(), s.history.Broken()); err != nil {
-			st.Warnings = append(st.Warnings, "history stays in memory: "+err.Error())
-		}
-		st.Orders = s.guard.orders
-		if p := st.Orders.Pause; p != nil {
-			st.PausedFor = p.Until - s.node.kernel.Now()
-		}
-		if s.lastPass != nil {
-			p := *s.lastPass
-			st.LastPass = &p
-		}
-	})
+	err = s.do(ctx, func() { st = s.status() })
 	return st, err
+}
+
+// status is Status in the loop's goroutine.
+func (s *Service) status() Status {
+	st := s.guard.status(s.node)
+	st.Live, st.PID, st.Uptime = true, os.Getpid(), time.Since(s.started)
+	st.Version, st.Config, st.ConfigNote = s.opt.Version, s.guard.cfg.Source(), s.note
+	st.Resident = resident()
+	if err := cmp.Or(s.saver.stalled(), s.history.Broken()); err != nil {
+		st.Warnings = append(st.Warnings, "history stays in memory: "+err.Error())
+	}
+	st.Orders = s.guard.orders
+	if p := st.Orders.Pause; p != nil {
+		st.PausedFor = p.Until - s.node.kernel.Now()
+	}
+	if s.isHeld() {
+		st.Held, st.HeldBy = s.held.reason, s.held.threshold
+	}
+	if s.lastPass != nil {
+		p := *s.lastPass
+		st.LastPass = &p
+	}
+	return st
 }
 
 // Rank implements Answerer. ErrNoRuntime while no pods have ever been listed.
@@ -99,7 +106,7 @@ func (s *Service) statusLine() string {
 	if o := s.orderLine(); o != "" {
 		line = o + "; " + line
 	}
-	if s.held.reason != "" && len(s.guard.pressure.Met) > 0 {
+	if s.isHeld() {
 		line += ", held back: " + s.held.reason
 	}
 	if s.guard.cfg.Mode == ModeObserve {
@@ -110,6 +117,9 @@ func (s *Service) statusLine() string {
 	}
 	return line
 }
+
+// isHeld tells whether a stop is held back now.
+func (s *Service) isHeld() bool { return s.held.reason != "" && len(s.guard.pressure.Met) > 0 }
 
 // loadBudget takes up the budget of an earlier run, so that a crash loop does
 // not refill it.

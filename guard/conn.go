@@ -220,6 +220,19 @@ func (c *Conn) Client() (*cri.Client, error) {
 	return c.client, nil
 }
 
+// noRuntime makes of a call that failed what ErrNoRuntime is: the runtime was there a moment ago.
+func noRuntime(err error) error {
+	if err == nil || errors.Is(err, ErrNoRuntime) {
+		return err
+	}
+	return unanswered{err}
+}
+
+// unanswered is an error of a runtime that answers no more, or nothing of use.
+type unanswered struct{ error }
+
+func (u unanswered) Unwrap() []error { return []error{ErrNoRuntime, u.error} }
+
 // Err says why the runtime could not be reached last; nil when it could.
 func (c *Conn) Err() error {
 	c.mu.Lock()

@@ -175,7 +175,7 @@ func classify(q policy.QoS, ctrs []cri.ContainerDetail) (qos policy.QoS, priorit
 func (c *Config) request(p *Pod, ctrs []cri.ContainerDetail, n *nodeFacts) {
 	a, known := n.allocated[p.UID]
 	if known {
-		p.StorageRequest, p.StorageLimit = a.Storage, a.StorageLimit
+		p.StorageRequest = a.Storage
 	}
 	if c.Annotations.trusts(p.Namespace) {
 		if v, ok := parseAmount(p.Annotations[annotationRequest]); ok {

@@ -11,6 +11,8 @@ import (
 
 // PruneOptions say what to remove by hand.
 type PruneOptions struct {
+	// Both: containers as far as the service removes them, too. Containers alone: also
+	// where [containers] gc is off.
 	Containers, Images bool
 	DryRun             bool
 	// Until ends it as soon as the signal's filesystem has so much available; a
@@ -39,7 +41,8 @@ func (l *Look) Images(ctx context.Context) (reclaim.ImageList, error) {
 	if err != nil {
 		return reclaim.ImageList{}, err
 	}
-	return c.Images(ctx, h.plan(h.cfg))
+	list, err := c.Images(ctx, h.plan(h.cfg))
+	return list, noRuntime(err)
 }
 
 // Prune removes what may go, by the same rules as the service, and reports each
@@ -51,7 +54,7 @@ func (l *Look) Prune(ctx context.Context, o PruneOptions) ([]reclaim.Report, err
 	}
 	p := h.plan(h.cfg)
 	p.DryRun, p.Progress = o.DryRun, o.Progress
-	if o.Containers {
+	if o.Containers && (h.cfg.Containers.GC || !o.Images) {
 		p.Steps = append(p.Steps, reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs)
 	}
 	if o.Images {

@@ -22,7 +22,6 @@ const maxKubeletState = 8 << 20
 // allocated is what a kubelet allocated to one pod, in bytes.
 type allocated struct {
 	Memory, Storage int64 // requests, the pod's own or all containers together
-	StorageLimit    int64 // 0 = at least one container has none
 }
 
 // kubeletState caches the file until it changes.
@@ -74,7 +73,6 @@ func parseKubeletState(r io.Reader) (map[string]allocated, error) {
 	}
 	type resources struct {
 		Requests map[string]string `json:"requests"`
-		Limits   map[string]string `json:"limits"`
 	}
 	var inner struct {
 		Entries map[string]struct {
@@ -88,19 +86,13 @@ func parseKubeletState(r io.Reader) (map[string]allocated, error) {
 	pods := make(map[string]allocated, len(inner.Entries))
 	for uid, e := range inner.Entries {
 		var a allocated
-		unlimited := len(e.ContainerResources) == 0
 		for _, c := range e.ContainerResources {
 			m, _ := parseAmount(c.Requests["memory"])
 			s, _ := parseAmount(c.Requests["ephemeral-storage"])
-			l, limited := parseAmount(c.Limits["ephemeral-storage"])
-			a.Memory, a.Storage, a.StorageLimit = a.Memory+m, a.Storage+s, a.StorageLimit+l
-			unlimited = unlimited || !limited
+			a.Memory, a.Storage = a.Memory+m, a.Storage+s
 		}
 		if m, ok := parseAmount(e.PodLevelResources.Requests["memory"]); ok {
 			a.Memory = m // it holds for all containers, whatever each asks for
-		}
-		if unlimited {
-			a.StorageLimit = 0
 		}
 		pods[uid] = a
 	}

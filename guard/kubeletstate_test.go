@@ -23,7 +23,7 @@ func TestParseKubeletState(t *testing.T) {
 		"a field not known":         {containers + `,"EmptyDirVolumeLimits":{"v":"1Gi"}`, allocated{Memory: 96 * mib}},
 		"none":                      {none, allocated{}},
 		"limits of local storage": {
-			`"ContainerResources":{"a":{"requests":{"ephemeral-storage":"1Mi"},"limits":{"ephemeral-storage":"2Mi"}}}`, allocated{Storage: mib, StorageLimit: 2 * mib},
+			`"ContainerResources":{"a":{"requests":{"ephemeral-storage":"1Mi"},"limits":{"ephemeral-storage":"2Mi"}}}`, allocated{Storage: mib},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

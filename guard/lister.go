@@ -83,7 +83,7 @@ func (l *lister) judge(at time.Duration, sandboxes []listed, err error) Inventor
 	inv := Inventory{At: at}
 	if err != nil {
 		inv = l.Current()
-		inv.Err = err
+		inv.Err = noRuntime(err)
 	} else {
 		l.last = make(map[string]listed, len(sandboxes))
 	}

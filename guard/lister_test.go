@@ -55,7 +55,7 @@ func TestListerKeepsTheInventoryWarm(t *testing.T) {
 			}
 			s.Stop()
 			inv = l.List(t.Context())
-			if !errors.Is(inv.Err, cri.ErrUnavailable) || len(inv.Pods) != 1 {
+			if !errors.Is(inv.Err, cri.ErrUnavailable) || !errors.Is(inv.Err, ErrNoRuntime) || len(inv.Pods) != 1 {
 				t.Errorf("without a runtime: %d pods, %v", len(inv.Pods), inv.Err)
 			}
 		})
@@ -82,6 +82,20 @@ func TestListerAgesInBootTime(t *testing.T) {
 		if got := l.age(&cri.Sandbox{ID: "b", CreatedAt: unknown}); got != 0 {
 			t.Errorf("created at %s: %s since boot, want 0, which is not young", unknown, got)
 		}
+	}
+}
+
+// What a rule says of a pod's priority does not take its protection from a critical one.
+func TestRulesLeaveCriticalPodsAlone(t *testing.T) {
+	s := critest.New(t, critest.Containerd2)
+	pod := s.AddPod(critest.PodSpec{Namespace: "monitoring"})
+	s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: adjGuaranteed})
+	l := newTestLister(t, s, cgroup.Layout{})
+	cfg := goodConfig(t, "[[priority]]\nnamespace = 'monitoring'\nvalue = -10\n")
+	l.build = func(pod listed) Pod { return cfg.derivePod(pod, &nodeFacts{resolve: cgroup.Layout{}.Resolve}) }
+	pods := l.List(t.Context()).Pods
+	if len(pods) != 1 || pods[0].Priority != -10 || pods[0].Protection != "critical priority" || !pods[0].Critical {
+		t.Errorf("%+v", pods)
 	}
 }
 

@@ -67,12 +67,20 @@ func (s *Service) listed(inv Inventory) {
 // freeEvery is the least time between two times that memory is given back after listing.
 const freeEvery = 2 * time.Second
 
-// warnAbsent says once of each configured signal that the node does not have it.
+// warnAbsent says once of each configured signal that the node does not have it, and once when
+// it can be observed after all. What only a runtime that is away could tell is no news beside that.
 func (s *Service) warnAbsent() {
 	for _, t := range s.guard.cfg.Eviction.Thresholds {
 		name := t.Signal.String()
-		o := s.guard.obs[t.Signal]
-		if o.Status == policy.OK || time.Since(s.started) < 2*s.guard.cfg.Eviction.StallWindow || !s.once(name) {
+		if s.guard.obs[t.Signal].Status == policy.OK {
+			if _, absent := s.warned.LoadAndDelete(name); absent {
+				s.log.Info("a configured signal can be observed again; its threshold is watched", systemd.EventKey, systemd.EventSignalBack,
+					"action", "observe", "signal", name)
+			}
+			continue
+		}
+		away := errors.Is(s.node.kernel.reasons[t.Signal], errNoPath) && s.node.lister.Current().Err != nil
+		if away || time.Since(s.started) < 2*s.guard.cfg.Eviction.StallWindow || !s.once(name) {
 			continue
 		}
 		s.log.Warn("a configured signal cannot be observed; its threshold is not watched", systemd.EventKey, systemd.EventSignalAbsent,

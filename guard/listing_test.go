@@ -11,6 +11,7 @@ import (
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/policy"
 )
 
 func TestListPause(t *testing.T) {
@@ -89,6 +90,33 @@ func TestListingKeepsThePodsOfARuntimeAway(t *testing.T) {
 		now += awayTime
 		if inv := s.node.lister.List(t.Context()); !errors.Is(inv.Err, ErrNoRuntime) || len(inv.Pods) != 1 {
 			t.Errorf("%d pods, %v", len(inv.Pods), inv.Err)
+		}
+	}
+}
+
+// A threshold that is not watched is told of once, each time that it begins; and when it is watched
+// again. Which disk a runtime's is cannot be known while that is away, and it is told of anyway.
+func TestServiceTellsWhatIsNotWatched(t *testing.T) {
+	s := effectService(t, goodConfig(t, effectNode(t, "[eviction.hard]\n\"imagefs.available\" = \"1Gi\"\n")))
+	var text strings.Builder
+	s.log, s.started = slog.New(slog.NewTextHandler(&text, nil)), time.Now().Add(-time.Hour)
+	for sig := range policy.SignalCount {
+		s.guard.obs[sig].Status = policy.OK
+	}
+	const gone, back = "cannot be observed", "can be observed again"
+	for i, c := range []struct {
+		status policy.Status
+		why    error
+		want   string
+	}{
+		{policy.Absent, errNoPath, ""}, {policy.Failed, errDiskHangs, gone}, {policy.Failed, errDiskHangs, ""}, {policy.OK, nil, back}, {policy.OK, nil, ""},
+		{policy.Failed, errDiskHangs, gone},
+	} {
+		text.Reset()
+		s.guard.obs[policy.ImageFSAvailable].Status, s.node.kernel.reasons[policy.ImageFSAvailable] = c.status, c.why
+		s.warnAbsent()
+		if got := text.String(); c.want == "" && got != "" || !strings.Contains(got, c.want) || c.want == gone && !strings.Contains(got, c.why.Error()) {
+			t.Errorf("%d: told %q, want %q", i, got, c.want)
 		}
 	}
 }

@@ -47,8 +47,12 @@ func (s *Service) carryOut(c Command, by Peer) (CommandAnswer, error) {
 		o.Pause = nil
 		a.Message = "resumed"
 	case CommandDrain:
-		plan := s.guard.planDrain(s.node.lister.Current().Pods, view.Grace)
+		inv := s.node.lister.Current()
+		plan := s.guard.planDrain(inv.Pods, view.Grace)
 		a.Plan = &plan
+		if c.DryRun && inv.At < 0 && inv.Err != nil {
+			return a, inv.Err // nothing was ever listed: the plan is of an empty node
+		}
 		if c.DryRun {
 			a.Message = fmt.Sprintf("would stop %d sandboxes", plan.Left)
 			return a, nil

@@ -138,4 +138,8 @@ func TestDrainIsRefused(t *testing.T) {
 	if _, err := blind.carryOut(c, Peer{}); !errors.Is(err, ErrRefused) {
 		t.Errorf("before the first listing: %v", err)
 	}
+	c.DryRun = true
+	if _, err := blind.carryOut(c, Peer{}); !errors.Is(err, ErrNoRuntime) {
+		t.Errorf("a dry run before the first listing: %v", err)
+	}
 }

@@ -89,6 +89,9 @@ func TestServiceTellsOfAHoldOnce(t *testing.T) {
 	if got := s.statusLine(); !strings.HasSuffix(got, "held back: protected") {
 		t.Errorf("status line %q", got)
 	}
+	if st := s.status(); st.Held != HeldProtected || !strings.HasPrefix(st.HeldBy, "nodefs.available") {
+		t.Errorf("status: %q held back by %q", st.HeldBy, st.Held)
+	}
 	close(n.reliefs[10].done)
 	n.pods = nil
 	pass(HeldNoCandidate)

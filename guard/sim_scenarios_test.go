@@ -116,9 +116,10 @@ func TestSimulateDisk(t *testing.T) {
 func TestSimulateImages(t *testing.T) {
 	for field, relieves := range map[string]bool{
 		``: true, `,"pinned":true`: false, `,"in_use":true`: false, `,"repullable":false`: false, `,"age":"5m"`: false, `,"age":"48h"`: true,
+		`,"name":"registry.example/kept:1"`: false, `,"name":"registry.example.org/other:1"`: true,
 	} {
 		t.Run(field, func(t *testing.T) {
-			p := simulate(t, diskConfig, SimulateOptions{},
+			p := simulate(t, diskConfig+"[images]\nkeep = ['registry.example/*']\n", SimulateOptions{},
 				diskLine("0s", "500Mi", `,"images":[{"id":"sha256:1","size":"2Gi"`+field+`}]`))
 			if got := p[0].Stop == nil; got != relieves {
 				t.Errorf("relieved is %v, want %v (stop %q)", got, relieves, stopOf(p[0]))

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -237,6 +238,9 @@ func (c ImagesConfig) prunable(img TraceImage) bool {
 		return false
 	}
 	if c.Prune == PruneAuto && img.Repullable != nil && !*img.Repullable {
+		return false
+	}
+	if named := (cri.Image{ID: img.ID, Tags: []string{img.Name}}); slices.ContainsFunc(c.Keep, func(p string) bool { return reclaim.MatchesImage(p, named) }) {
 		return false
 	}
 	if img.Age == nil {

@@ -150,7 +150,7 @@ func (j *judge) keeps(img cri.Image, h history) string {
 		return "was pinned before"
 	}
 	for _, pattern := range j.policy.Keep {
-		if matchesPattern(pattern, img) {
+		if MatchesImage(pattern, img) {
 			return fmt.Sprintf("kept by %q", pattern)
 		}
 	}

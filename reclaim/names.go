@@ -39,10 +39,10 @@ func isPause(r cri.Reference) bool {
 	return name == "pause" || strings.HasPrefix(name, "pause-") || strings.HasPrefix(name, "mirrored-pause")
 }
 
-// matchesPattern reports whether a pattern with * (anything) and ? (any one
+// MatchesImage reports whether a pattern with * (anything) and ? (any one
 // byte) matches the image's id, or a name of it: as listed, in full, or without
 // tag and digest.
-func matchesPattern(pattern string, img cri.Image) bool {
+func MatchesImage(pattern string, img cri.Image) bool {
 	for _, name := range names(img) {
 		r := cri.ParseReference(name)
 		if glob(pattern, name) || glob(pattern, r.String()) || glob(pattern, repository(r)) {

@@ -63,7 +63,7 @@ func TestMatchesPattern(t *testing.T) {
 		"ghcr.io/x/*": true, "ghcr.io/x/y": true, "docker.io/my/app": true, "my/app": true, "abcdef": true,
 		"sha256:abc*": true, "*:2*": false, "": false,
 	} {
-		if got := matchesPattern(pattern, img); got != want {
+		if got := MatchesImage(pattern, img); got != want {
 			t.Errorf("%q: %v", pattern, got)
 		}
 	}

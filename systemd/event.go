@@ -35,6 +35,8 @@ const (
 	EventRuntimeUp Event = "runtime-up"
 	// EventSignalAbsent: a threshold is set on "signal", which this node does not have, for "reason".
 	EventSignalAbsent Event = "signal-absent"
+	// EventSignalBack: a signal that could not be observed is there again, and its threshold watched.
+	EventSignalBack Event = "signal-back"
 	// EventConfigReload: a new configuration is in force.
 	EventConfigReload Event = "config-reload"
 	// EventConfigRefused: a new configuration was refused, for "reason": the old one stays.
@@ -68,6 +70,7 @@ func messageIDs() []messageID {
 		{EventRuntimeDown, "3f149438c170820bf4512d366be3be16"},
 		{EventRuntimeUp, "51a0406eb8ce24a3d905ba952a251b7d"},
 		{EventSignalAbsent, "e7f781823a7ca55b63db19d8d2785018"},
+		{EventSignalBack, "cab6bd5618184c0bac1dfa231bfc3537"},
 		{EventConfigReload, "72eedf6b7b89db4fb5333b38005a33e9"},
 		{EventConfigRefused, "9d5907ac193188cbd901c3aeb2dabd80"},
 		{EventCommand, "a1a926cb3a494f5b9bc01b05539999e9"},

@@ -44,6 +44,7 @@ func TestEventIDsStay(t *testing.T) {
 		EventRuntimeDown:   "3f149438c170820bf4512d366be3be16",
 		EventRuntimeUp:     "51a0406eb8ce24a3d905ba952a251b7d",
 		EventSignalAbsent:  "e7f781823a7ca55b63db19d8d2785018",
+		EventSignalBack:    "cab6bd5618184c0bac1dfa231bfc3537",
 		EventConfigReload:  "72eedf6b7b89db4fb5333b38005a33e9",
 		EventConfigRefused: "9d5907ac193188cbd901c3aeb2dabd80",
 		EventCommand:       "a1a926cb3a494f5b9bc01b05539999e9",
@@ -83,7 +84,7 @@ func TestCatalogExplainsEveryEvent(t *testing.T) {
 	carries := map[Event][]string{
 		EventCondition: {"CONDITION"}, EventReclaim: {"SIGNAL"}, EventStopBegin: {"POD"}, EventStopDone: {"POD"}, EventStopFailed: {"POD"},
 		EventHeld: {"THRESHOLD", "REASON"}, EventAlarm: {"REASON"}, EventRuntimeDown: {"REASON"},
-		EventSignalAbsent: {"SIGNAL", "REASON"}, EventConfigRefused: {"REASON"}, EventDegraded: {"REASON"},
+		EventSignalAbsent: {"SIGNAL", "REASON"}, EventSignalBack: {"SIGNAL"}, EventConfigRefused: {"REASON"}, EventDegraded: {"REASON"},
 		EventCommand: {"COMMAND"}, EventHook: {"COMMAND", "REASON"},
 	}
 	used := regexp.MustCompile(`@([A-Z_]+)@`)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -85,6 +86,7 @@ func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 			fmt.Fprintf(w, "    %s was chosen in pass %d: criguard explain %d\n", words.Line(s.Pod), s.Pass, s.Pass)
 		}
 	}
+	printReclaimed(w, p)
 	printSeen(w, p)
 	s, ok := words.Signal(p)
 	if len(p.Ranked) == 0 || !ok {
@@ -105,6 +107,40 @@ func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 			why = append(why, fmt.Sprintf("%d for %s", x.Pods, x.Why))
 		}
 		fmt.Fprintf(w, "No candidates: %s.\n", words.Line(strings.Join(why, ", ")))
+	}
+}
+
+// printReclaimed names what was removed, or would be, and what would not go.
+func printReclaimed(w io.Writer, p *guard.Pass) {
+	t := newTable(w, "WHAT", "NAME", "SIZE", "", "WHY")
+	rows, more := 0, 0
+	for i := range p.Reclaimed {
+		for j := range p.Reclaimed[i].Reports {
+			r := &p.Reclaimed[i].Reports[j]
+			done := "removed"
+			if r.DryRun {
+				done = "would be removed"
+			}
+			for _, it := range r.Removed {
+				size := "-"
+				if it.Size > 0 {
+					size = guard.FormatBytes(it.Size)
+				}
+				t.row(string(it.Kind), words.Line(cmp.Or(it.Name, it.ID)), size, done, words.Line(it.Why))
+			}
+			for _, f := range r.Errors {
+				t.row(string(f.Kind), words.Line(cmp.Or(f.Name, f.ID)), "-", "failed", words.Line(f.Message))
+			}
+			rows, more = rows+len(r.Removed)+len(r.Errors), more+r.RemovedMore+r.ErrorsMore
+		}
+	}
+	if rows == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t.flush()
+	if more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/schollz/progressbar/v3"
@@ -25,7 +26,9 @@ func newPrune(o *options) *cobra.Command {
 		Short: "Remove dead containers and unused images now, by the service's rules",
 		Long: `Remove dead containers, sandboxes, orphaned logs and unused images now, by the
 same rules as the service: nothing that is in use, pinned, kept, too young or that
-could not be pulled again. With --dry-run it names what it would remove.`,
+could not be pulled again. It does what it is told in observe mode and during a pause,
+too. With --dry-run it names what it would remove. Where [containers] gc is off, it
+removes containers with --containers only.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if all || !p.Containers && !p.Images {
@@ -45,9 +48,14 @@ could not be pulled again. With --dry-run it names what it would remove.`,
 				return err
 			}
 			if o.output == "json" {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"apiVersion": guard.APIVersion, "dryRun": p.DryRun, "steps": reports})
+				err = printJSON(cmd.OutOrStdout(), map[string]any{"apiVersion": guard.APIVersion, "dryRun": p.DryRun, "steps": reports})
+			} else {
+				printReports(cmd.OutOrStdout(), reports, p.DryRun, verbose)
 			}
-			return printReports(cmd.OutOrStdout(), reports, p.DryRun, verbose)
+			if err == nil && slices.ContainsFunc(reports, func(r reclaim.Report) bool { return len(r.Errors) > 0 }) {
+				return &codeError{code: exitFinding}
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -120,9 +128,9 @@ func (o *options) look(ctx context.Context, f func(*guard.Look) error) error {
 	return classify(f(l))
 }
 
-func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) error {
+func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
 	t := newTable(w, "WHAT", "NAME", "SIZE", "AGE", "LAST USED", "", "WHY")
-	removed, failed := 0, 0
+	removed := 0
 	var freed int64
 	row := func(it reclaim.Item, what string) {
 		size, used := "-", "never seen"
@@ -151,7 +159,6 @@ func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) erro
 			row(it, done)
 		}
 		for _, f := range r.Errors {
-			failed++
 			t.row(string(f.Kind), f.Name, "-", "-", "-", "failed", f.Message)
 		}
 		if verbose {
@@ -166,8 +173,4 @@ func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) erro
 		fmt.Fprintf(w, ", %s freed", guard.FormatBytes(freed))
 	}
 	fmt.Fprintln(w)
-	if failed > 0 {
-		return &codeError{code: exitFinding}
-	}
-	return nil
 }

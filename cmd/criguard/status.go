@@ -179,6 +179,9 @@ func printSignals(w io.Writer, signals []guard.SignalStatus) {
 		available, capacity := guard.FormatAmount(s.Signal, s.Available), guard.FormatAmount(s.Signal, s.Capacity)
 		if s.Status != "ok" {
 			available, capacity, state = "-", "-", s.Status
+			if s.Error != "" {
+				state += ": " + s.Error
+			}
 		}
 		t.row(s.Signal.String(), available, capacity, hard, soft, state)
 	}

@@ -34,8 +34,11 @@ func Tell(p *guard.Pass) []Event {
 		add("conditions: "+cond, strings.Join(met, ", "))
 	}
 	for _, r := range p.Reclaimed {
-		add(fmt.Sprintf("reclaimed %s: %d removed, %s freed", strings.Join(r.Steps, ", "), r.Removed(), guard.FormatBytes(r.Freed)),
-			r.Signal.String()+" in "+r.Took.Round(time.Millisecond).String())
+		what := fmt.Sprintf("reclaimed %s: %d removed, %s freed", strings.Join(r.Steps, ", "), r.Removed(), guard.FormatBytes(r.Freed))
+		if r.DryRun() {
+			what = fmt.Sprintf("would reclaim %s: %d would be removed", strings.Join(r.Steps, ", "), r.Removed())
+		}
+		add(what, r.Signal.String()+" in "+r.Took.Round(time.Millisecond).String())
 	}
 	if p.Stop != nil {
 		add(stop(p.Stop), p.Stop.Reason)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 func TestAgo(t *testing.T) {
@@ -29,6 +30,19 @@ func TestParseSince(t *testing.T) {
 		got, err := ParseSince(s, now)
 		if !got.Equal(want) || (err == nil) == want.IsZero() {
 			t.Errorf("%q: %s, %v, want %s", s, got, err, want)
+		}
+	}
+}
+
+// What was not removed is not said to be: a guard is installed in observe mode.
+func TestTellReclaimed(t *testing.T) {
+	for dry, want := range map[bool]string{false: "reclaimed images: 1 removed, 10Mi freed", true: "would reclaim images: 1 would be removed"} {
+		p := guard.Pass{Reclaimed: []guard.ReclaimView{{
+			Signal: policy.ImageFSAvailable, Steps: []string{"images"}, Freed: 10 << 20,
+			Reports: []reclaim.Report{{Step: reclaim.StepImages, DryRun: dry, Removed: []reclaim.Item{{Name: "a"}}}},
+		}}}
+		if got := Tell(&p); len(got) != 1 || got[0].What != want {
+			t.Errorf("%+v, want %q", got, want)
 		}
 	}
 }
