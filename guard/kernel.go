@@ -39,6 +39,9 @@ type nodeKernel struct {
 	mu    sync.Mutex          // guards what follows
 	wakes []string            // what wakes the loop beside the timer
 	known map[string][]string // cgroups to add up, by sandbox
+	found []string            // pod cgroups that were strangers when that was last asked
+	// outlived are strangers that the runtime, asked afresh, did not list, and when that was.
+	outlived map[string]time.Duration
 }
 
 // Now is CLOCK_BOOTTIME.

@@ -26,6 +26,7 @@ func (k *loopKernel) Measure([]policy.Candidate, []Pod, policy.Signal) (int64, b
 	return 0, false
 }
 func (k *loopKernel) HasUnlisted(Pod) bool                      { return false }
+func (k *loopKernel) Outlived()                                 {}
 func (k *loopKernel) Inventory(context.Context, bool) Inventory { return Inventory{} }
 
 // runLoop runs a loop for a time in a bubble, while feed does something to it,

@@ -19,8 +19,12 @@ type Kernel interface {
 	// Measure fills in what each candidate uses of the signal's resource, as far
 	// as that can be read without the runtime. It reports strangers, and what the
 	// largest uses: pods that run but are not among the candidates, and for a disk
-	// those that a reclaim has not measured.
+	// those that a reclaim has not measured. Those that have outlived a listing a moment ago, as
+	// Outlived told, count in what the largest uses alone.
 	Measure([]policy.Candidate, []Pod, policy.Signal) (largest int64, strangers bool)
+	// Outlived tells that the strangers that were found last are there although the runtime was
+	// asked since.
+	Outlived()
 	// HasUnlisted reports whether a container of the pod runs that was not listed with it.
 	HasUnlisted(Pod) bool
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,8 @@ type fakeNode struct {
 	obs       policy.Observations
 	pods      []Pod
 	hidden    []Pod // run, but are listed only afresh
+	foreign   int64 // what a pod uses that no listing has; 0 = there is none
+	outlived  bool
 	listed    int
 	down      bool // the runtime does not answer
 	reliefs   []*fakeRelief
@@ -56,8 +59,10 @@ func (n *fakeNode) Measure(_ []policy.Candidate, _ []Pod, s policy.Signal) (int6
 	for i := range n.hidden {
 		largest = max(largest, n.hidden[i].Memory.Value)
 	}
-	return largest, len(n.hidden) > 0
+	return max(largest, n.foreign), len(n.hidden) > 0 || n.foreign > 0 && !n.outlived
 }
+
+func (n *fakeNode) Outlived() { n.outlived = true }
 
 func (n *fakeNode) HasUnlisted(p Pod) bool {
 	_, ok := n.renewed[p.ID]
@@ -341,6 +346,32 @@ func TestPassStrangers(t *testing.T) {
 	n.set(policy.MemoryAvailable, testGiB/2)
 	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/new" || n.listed != 1 {
 		t.Errorf("stopped %+v after %d fresh listings, want d/new after one", p.Stop, n.listed)
+	}
+}
+
+// A pod that no listing has, as another runtime's, is asked for once, not before each stop: that
+// takes the time in which a leak takes the rest. Where it may be the cause, it is.
+func TestPassOutlivedStranger(t *testing.T) {
+	for usage, want := range map[int64]int{testMiB: 1, 100 * testGiB: 2} {
+		g, n := newPassGuard(t, softAndHard)
+		n.foreign, n.pods = usage, []Pod{testPod("a", 4*testGiB), testPod("b", 4*testGiB)}
+		for i := range 2 {
+			n.set(policy.MemoryAvailable, testGiB/2)
+			p := n.at(g, time.Duration(i)*time.Second)
+			if (p.Stop != nil) != (usage == testMiB) {
+				t.Errorf("beside one of %d: stopped %+v, held by %q", usage, p.Stop, p.Held)
+			}
+			if p.Stop == nil {
+				continue
+			}
+			n.end(n.stops[i])
+			n.pods = slices.DeleteFunc(n.pods, func(pod Pod) bool { return pod.ID == p.Stop.Sandbox })
+			n.set(policy.MemoryAvailable, 8*testGiB)
+			n.at(g, time.Duration(i)*time.Second)
+		}
+		if n.listed != want {
+			t.Errorf("beside one of %d: listed %d times afresh, want %d", usage, n.listed, want)
+		}
 	}
 }
 

@@ -111,6 +111,9 @@ func (n *traceNode) Layout() policy.Layout { return n.layout }
 // HasUnlisted is false: a trace lists all that runs.
 func (n *traceNode) HasUnlisted(Pod) bool { return false }
 
+// Outlived has nothing to note: there are no strangers.
+func (n *traceNode) Outlived() {}
+
 // Measure gives the usage of the trace's pods; none of them is a stranger.
 func (n *traceNode) Measure(cs []policy.Candidate, _ []Pod, _ policy.Signal) (int64, bool) {
 	for i := range cs {

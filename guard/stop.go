@@ -119,15 +119,19 @@ func (g *Guard) blocking(m policy.Met) *flight {
 func (g *Guard) ranking(ctx context.Context, m policy.Met) (ranked []policy.Ranked, pods []Pod, stranger int64) {
 	inv := g.runtime.Inventory(ctx, false)
 	cs, stranger, strangers := g.measured(inv.Pods, m.Signal)
-	if strangers && !m.Signal.IsDisk() {
-		// Something runs that was not listed. To take a listed pod for it would
-		// be a wrong stop: ask the runtime first.
-		inv = g.runtime.Inventory(ctx, true)
-		cs, stranger, _ = g.measured(inv.Pods, m.Signal)
-		// That took time: whether a stop is still needed, and what it frees, is
-		// judged from here.
-		g.kernel.Observe(&g.obs)
+	ranked = g.ranked(cs, m.Signal, m.Deficit)
+	if m.Signal.IsDisk() || !strangers && (len(ranked) == 0 || stranger <= ranked[0].Usage) {
+		return ranked, inv.Pods, stranger
 	}
+	// Something runs that was not listed. To take a listed pod for it would
+	// be a wrong stop: ask the runtime first.
+	inv = g.runtime.Inventory(ctx, true)
+	if cs, stranger, strangers = g.measured(inv.Pods, m.Signal); strangers && inv.Err == nil {
+		g.kernel.Outlived()
+	}
+	// That took time: whether a stop is still needed, and what it frees, is
+	// judged from here.
+	g.kernel.Observe(&g.obs)
 	return g.ranked(cs, m.Signal, m.Deficit), inv.Pods, stranger
 }
 

@@ -3,10 +3,12 @@ package guard
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/policy"
@@ -14,12 +16,16 @@ import (
 
 // strangers looks for pod cgroups that the inventory does not have: a pod that
 // has just started, of which the runtime was not asked yet. One that cannot be read
-// may use anything.
+// may use anything. Those that have outlived a listing a moment ago are not found again: one that
+// stays, as another runtime's, would have the runtime asked before each kill. k.mu is held.
 func (k *nodeKernel) strangers(pods []Pod, s policy.Signal) (largest int64, found bool) {
 	root := k.podsCgroup()
 	if root == "" {
 		return 0, false
 	}
+	now := k.Now()
+	maps.DeleteFunc(k.outlived, func(_ string, at time.Duration) bool { return now-at > outlivedFor })
+	k.found = k.found[:0]
 	known := make(map[string]bool, len(pods))
 	for i := range pods {
 		known[pods[i].Cgroup] = true
@@ -35,11 +41,30 @@ func (k *nodeKernel) strangers(pods []Pod, s policy.Signal) (largest int64, foun
 				continue
 			}
 			if populated, err := k.layout.Populated(rel); err == nil && populated && !k.isBare(rel, pods) {
-				largest, found = max(largest, k.peek(rel, s)), true
+				_, outlived := k.outlived[rel]
+				largest, found = max(largest, k.peek(rel, s)), found || !outlived
+				k.found = append(k.found, rel)
 			}
 		}
 	}
 	return largest, found
+}
+
+// outlivedFor is how long a stranger is not asked for that was not listed afresh.
+const outlivedFor = 10 * time.Second
+
+// Outlived notes that the strangers that were found last were not listed afresh.
+func (k *nodeKernel) Outlived() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.outlived == nil {
+		k.outlived = map[string]time.Duration{}
+	}
+	for _, rel := range k.found {
+		if _, ok := k.outlived[rel]; !ok {
+			k.outlived[rel] = k.Now()
+		}
+	}
 }
 
 // isBare tells whether a cgroup is that of a listed pod of which no container runs, as

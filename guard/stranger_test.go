@@ -48,6 +48,19 @@ func TestStrangersWithoutContainers(t *testing.T) {
 	if _, found := k.strangers(nil, policy.MemoryAvailable); !found {
 		t.Error("a pod that was not listed is not noticed")
 	}
+	k.Outlived()
+	if largest, found := k.strangers(nil, policy.MemoryAvailable); found || largest == 0 {
+		t.Errorf("one that no listing had: %d bytes, asked for again: %t", largest, found)
+	}
+	populate("kubepods/besteffort/poduid-2", "1")
+	if _, found := k.strangers(nil, policy.MemoryAvailable); !found {
+		t.Error("another one beside it is not noticed")
+	}
+	k.outlived["/kubepods/besteffort/poduid-1"] -= outlivedFor
+	k.outlived["/kubepods/besteffort/poduid-2"] = k.Now()
+	if _, found := k.strangers(nil, policy.MemoryAvailable); !found {
+		t.Error("after a while it is not asked for again")
+	}
 	own := Pod{Candidate: policy.Candidate{ID: "5and80c5", UID: "uid-1"}, Cgroup: "/kubepods/besteffort/poduid-1",
 		Containers: []PodContainer{{ID: "dead"}, {ID: "c1"}}}
 	populate("kubepods/besteffort/poduid-1/crio-conmon-c1", "1")
