@@ -28,6 +28,7 @@ type Conn struct {
 	pods    func() int // how many the runtime at hand had when it was listed last
 
 	// For Connect alone.
+	named aside[string]            // what crictl's configuration names
 	found string                   // the client's endpoint, as the candidates name it
 	mute  map[string]time.Duration // endpoints that are not worth asking, and since when
 	lost  time.Duration            // since when the runtime at hand is not reachable; 0 = it is
@@ -56,13 +57,19 @@ func NewConn(cfg RuntimeConfig) *Conn {
 const crictlConfig = "/etc/crictl.yaml"
 
 // candidates lists the endpoints to try; named is the one of them that crictl's configuration
-// names, "" = none.
-func (c *Conn) candidates() (named string, all []string) {
+// names, "" = none. A file that does not answer names what it named last.
+func (c *Conn) candidates(ctx context.Context) (named string, all []string) {
 	if c.given != "" {
 		return "", []string{c.given}
 	}
-	if e, err := cri.CrictlEndpoint(c.crictl); err == nil && e != "" {
-		return e, append([]string{e}, c.known...)
+	ctx, cancel := context.WithTimeout(ctx, fileWait)
+	defer cancel()
+	named = c.named.get(ctx, func() string {
+		e, _ := cri.CrictlEndpoint(c.crictl) // one that cannot be read names none
+		return e
+	})
+	if named != "" {
+		return named, append([]string{named}, c.known...)
 	}
 	return "", c.known
 }
@@ -70,7 +77,7 @@ func (c *Conn) candidates() (named string, all []string) {
 // Connect makes sure that a runtime answers, one call at a time. ErrNoRuntime when none
 // does.
 func (c *Conn) Connect(ctx context.Context) error {
-	named, candidates := c.candidates()
+	named, candidates := c.candidates(ctx)
 	if _, err := c.Client(); err != nil {
 		endpoint, v, err := cri.Find(ctx, candidates, c.timeout)
 		if err != nil {

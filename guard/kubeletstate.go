@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,7 +27,10 @@ type allocated struct {
 
 // kubeletState caches the file until it changes.
 type kubeletState struct {
-	path  string
+	path    string
+	reading aside[map[string]allocated]
+
+	// For load alone.
 	mtime time.Time
 	pods  map[string]allocated
 }
@@ -35,8 +39,15 @@ func newKubeletState(rootDir string) *kubeletState {
 	return &kubeletState{path: filepath.Join(rootDir, kubeletStateFile)}
 }
 
-// read returns what is allocated to each pod by its UID; nil without a kubelet.
-func (k *kubeletState) read() map[string]allocated {
+// read returns what is allocated to each pod by its UID; nil without a kubelet. The file is on
+// the disk that may be what stalls: what it said last will do then.
+func (k *kubeletState) read(ctx context.Context) map[string]allocated {
+	ctx, cancel := context.WithTimeout(ctx, fileWait)
+	defer cancel()
+	return k.reading.get(ctx, k.load)
+}
+
+func (k *kubeletState) load() map[string]allocated {
 	st, err := os.Stat(k.path)
 	if err != nil {
 		k.pods, k.mtime = nil, time.Time{}

@@ -42,6 +42,7 @@ type node struct {
 	// subscribed is since when, on the boot clock, a stream of the runtime's events is
 	// open; 0 = none is.
 	subscribed atomic.Int64
+	fresh      aside[Inventory] // a listing that the loop asked for
 
 	mu    sync.Mutex
 	cfg   Config
@@ -140,17 +141,19 @@ func (n *node) setConfig(cfg Config) {
 
 func (n *node) interval() time.Duration { return n.config().Eviction.Interval }
 
-// Inventory gives the pods that run: as listed last, or listed now.
+// Inventory gives the pods that run: as listed last, or listed now, as far as that does not keep
+// the loop waiting for long.
 func (n *node) Inventory(ctx context.Context, fresh bool) Inventory {
 	if !fresh {
 		return n.lister.Current()
 	}
 	ctx, cancel := context.WithTimeout(ctx, freshWait)
 	defer cancel()
-	return n.lister.List(ctx)
+	n.fresh.get(ctx, func() Inventory { return n.lister.List(ctx) })
+	return n.lister.Current() // by now it may be another listing's
 }
 
-// freshWait bounds what a listing may take when a stop waits for it.
+// freshWait bounds what a listing may take when a stop waits for it, whatever it hangs in.
 const freshWait = 250 * time.Millisecond
 
 // connect makes sure that a runtime answers and learns what it says of itself.
@@ -178,7 +181,7 @@ func (n *node) runtimeSince() time.Duration {
 // refresh brings up to date what pods are judged by, before each listing.
 func (n *node) refresh(ctx context.Context) {
 	facts := nodeFacts{
-		capacity: n.kernel.total.Load(), allocated: n.kubelet.read(), self: n.self,
+		capacity: n.kernel.total.Load(), allocated: n.kubelet.read(ctx), self: n.self,
 		resolve: n.kernel.layout.Resolve, memoryMin: n.kernel.layout.MemoryMin,
 	}
 	n.mu.Lock()
