@@ -265,7 +265,7 @@ func (w *chaos) Observe(obs *policy.Observations) {
 }
 
 func (w *chaos) HasUnlisted(Pod) bool { return false }
-func (w *chaos) Outlived() {}
+func (w *chaos) Outlived()            {}
 
 // Measure implements Kernel.
 func (w *chaos) Measure(cs []policy.Candidate, _ []Pod, s policy.Signal) (largest int64, strangers bool) {

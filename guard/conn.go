@@ -75,14 +75,13 @@ func (c *Conn) candidates(ctx context.Context) (named string, all []string) {
 }
 
 // Connect makes sure that a runtime answers, one call at a time. ErrNoRuntime when none
-// does.
+// does, or none did before ctx ended, which is not held against it.
 func (c *Conn) Connect(ctx context.Context) error {
 	named, candidates := c.candidates(ctx)
 	if _, err := c.Client(); err != nil {
 		endpoint, v, err := cri.Find(ctx, candidates, c.timeout)
 		if err != nil {
-			c.note(nil, cri.Version{}, err)
-			return c.Err()
+			return c.fail(ctx, nil, err)
 		}
 		if err := c.use(endpoint, v); err != nil {
 			return err
@@ -96,7 +95,20 @@ func (c *Conn) Connect(ctx context.Context) error {
 	if endpoint, v, ok := c.elsewhere(ctx, named, candidates, err); ok {
 		return c.use(endpoint, v)
 	}
-	c.note(client, v, err)
+	if err != nil {
+		return c.fail(ctx, client, err)
+	}
+	c.note(client, v, nil)
+	return nil
+}
+
+// fail notes why no runtime answered, unless it was the caller who did not wait for it: the
+// runtime's own time goes with the client's calls.
+func (c *Conn) fail(ctx context.Context, client *cri.Client, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrNoRuntime, err)
+	}
+	c.note(client, cri.Version{}, err)
 	return c.Err()
 }
 
@@ -154,6 +166,7 @@ func (c *Conn) probe(ctx context.Context, endpoint string) (v cri.Version, pods,
 	switch {
 	case err == nil:
 		delete(c.mute, endpoint)
+	case ctx.Err() != nil: // there was not the time to tell
 	case errors.Is(err, cri.ErrTimeout) || errors.Is(err, cri.ErrUnsupported):
 		c.mute[endpoint] = c.now()
 	}

@@ -171,11 +171,45 @@ func TestConnLeavesTheSilentAlone(t *testing.T) {
 	wantAt(t, c, silent)
 }
 
+// Who does not wait for an answer cannot tell that none would have come: neither of the runtime
+// at hand, nor of one that may be the node's.
+func TestConnLeftByItsCaller(t *testing.T) {
+	srv, other := critest.New(t, critest.Containerd2), critest.New(t, critest.Containerd2)
+	c, _ := connUnderTest(t, other, srv)
+	other.Stop()
+	wantAt(t, c, srv)
+	other.Start()
+	for name, hang := range map[string]func() (release func()){"of the one at hand": srv.Hang, "of another one": other.Hang} {
+		release := hang()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		err := c.Connect(ctx)
+		if ctx.Err() == nil {
+			t.Errorf("%s: the call ended before its caller left", name)
+		}
+		cancel()
+		if name == "of the one at hand" && !errors.Is(err, ErrNoRuntime) {
+			t.Errorf("%s: told %v", name, err)
+		}
+		if c.Err() != nil || c.lost != 0 || c.gone || len(c.mute) != 0 {
+			t.Errorf("%s: held against it: %v, lost at %s, gone %t, mute %v", name, c.Err(), c.lost, c.gone, c.mute)
+		}
+		release()
+	}
+	unknown := NewConn(RuntimeConfig{Endpoint: srv.Endpoint(), Timeout: time.Second})
+	defer unknown.Close()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := unknown.Connect(ended); !errors.Is(err, ErrNoRuntime) || !errors.Is(unknown.Err(), ErrNoRuntime) || errors.Is(unknown.Err(), context.Canceled) {
+		t.Errorf("before any answered: %v, noted %v", err, unknown.Err())
+	}
+}
+
 // An answer that is late is no restart of the runtime, which would keep the unused images
 // of a node that is short of memory; that nobody answers is one.
 func TestConnSince(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
 	c, clock := connUnderTest(t, srv)
+	c.timeout = 200 * time.Millisecond
 	wantAt(t, c, srv)
 	client, err := c.Client()
 	if err != nil {
@@ -185,9 +219,7 @@ func TestConnSince(t *testing.T) {
 		t.Fatalf("who listens is not known: %v", err)
 	}
 	release := srv.Inject(critest.Fault{Method: "Version", Hang: true})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := c.Connect(ctx); !errors.Is(err, ErrNoRuntime) {
+	if err := c.Connect(t.Context()); !errors.Is(err, ErrNoRuntime) || c.Err() == nil {
 		t.Fatalf("no answer came: %v", err)
 	}
 	release()

@@ -60,9 +60,9 @@ func (l *lister) Current() Inventory {
 	return Inventory{At: -1, Err: ErrNoRuntime}
 }
 
-// List asks the runtime. When it does not answer the last good pods stay, with
-// the error beside them; so they do when ctx ends before an earlier listing, which
-// may hang, is through.
+// List asks the runtime. When it does not answer the last good pods stay, with the
+// error beside them. When ctx ends before it has answered, or before an earlier listing
+// is through, all stays as it was: who waits for 250 ms cannot tell that nobody answers.
 func (l *lister) List(ctx context.Context) Inventory {
 	select {
 	case l.turn <- struct{}{}:
@@ -71,6 +71,9 @@ func (l *lister) List(ctx context.Context) Inventory {
 		return l.Current()
 	}
 	at, sandboxes, err := l.list(ctx)
+	if ctx.Err() != nil {
+		return l.Current() // nor are details that were not waited for missing
+	}
 	inv := l.judge(at, sandboxes, err)
 	l.publish(inv)
 	return inv

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
@@ -97,6 +98,41 @@ func TestRulesLeaveCriticalPodsAlone(t *testing.T) {
 	if len(pods) != 1 || pods[0].Priority != -10 || pods[0].Protection != "critical priority" || !pods[0].Critical {
 		t.Errorf("%+v", pods)
 	}
+}
+
+// hangingSource is a runtime that answers nothing; whoever asks gives up after two seconds.
+type hangingSource struct{ fixedSource }
+
+func (hangingSource) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	<-ctx.Done()
+	return nil, cri.ErrTimeout
+}
+
+// A runtime that hangs is one that does not answer when its own time is over, not when the time
+// of a stop that waits for a listing is.
+func TestListerLeftByItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []error
+		l := &lister{
+			source: func(context.Context) (podSource, error) { return hangingSource{}, nil },
+			now:    func() time.Duration { return time.Hour }, clock: time.Now, turn: make(chan struct{}, 1),
+			publish: func(inv Inventory) { told = append(told, inv.Err) },
+		}
+		l.current.Store(&Inventory{At: time.Minute, Pods: make([]Pod, 1)})
+		n := &node{lister: l}
+		if inv := n.Inventory(t.Context(), true); inv.Err != nil || len(inv.Pods) != 1 {
+			t.Errorf("%d pods, %v", len(inv.Pods), inv.Err)
+		}
+		synctest.Wait()
+		if len(told) != 0 {
+			t.Errorf("after %s: told %v", freshWait, told)
+		}
+		if inv := l.List(t.Context()); !errors.Is(inv.Err, cri.ErrTimeout) || len(inv.Pods) != 1 || len(told) != 1 {
+			t.Errorf("the lister's own listing: %d pods, %v, told %v", len(inv.Pods), inv.Err, told)
+		}
+	})
 }
 
 // Whether a pod is critical is known by its containers: until one is known it is left alone,

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"context"
 	"errors"
 	"runtime/debug"
 	"time"
@@ -36,9 +35,6 @@ func (s *Service) listPause() time.Duration {
 
 // listed hears of every listing, in the lister's goroutine.
 func (s *Service) listed(inv Inventory) {
-	if errors.Is(inv.Err, context.Canceled) {
-		return // the service ends
-	}
 	s.node.kernel.Track(inv.Pods)
 	s.metrics.Inventory(inv)
 	endpoint, v := s.node.conn.Version()
