@@ -249,8 +249,8 @@ func (k *nodeKernel) Populated(rel string) (bool, error) { return k.layout.Popul
 // Arm moves the kernel's memory thresholds (cgroup v1) to where the configured
 // ones lie now, and notes whether one is near that leaves no time to list pods. A disk
 // does: the stop for it begins with asking the runtime what each pod uses. Far from any
-// threshold, disks are not read with every look.
-func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
+// threshold, disks are not read with every look. It reports whether one has come near.
+func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) (cameNear bool) {
 	var root, pods []int64
 	near, calm := false, true
 	for _, t := range ts {
@@ -276,16 +276,17 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) {
 			}
 		}
 	}
-	k.near.Store(near)
+	cameNear = !k.near.Swap(near) && near
 	k.disks.calm = calm
 	if k.waker == nil || k.layout.Version == cgroup.V2 {
-		return
+		return cameNear
 	}
 	// What cannot be armed is covered by the timer.
 	_ = k.waker.SetMemoryThresholds("/", root)
 	if rel := k.podsCgroup(); rel != "" {
 		_ = k.waker.SetMemoryThresholds(rel, pods)
 	}
+	return cameNear
 }
 
 // Cgroup names the hierarchy's kind.

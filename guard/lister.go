@@ -229,18 +229,25 @@ func endedImages(containers []cri.Container) map[string][]string {
 	return ended
 }
 
-// Run lists until ctx ends: when pause is over, when kicked, and at once first.
-func (l *lister) Run(ctx context.Context, pause func() time.Duration, kick <-chan struct{}) {
+// Run lists until ctx ends: when pause is over, when kicked, and at once first. What pause goes
+// by may change while it lasts: repaced, it counts anew from the last listing, so that a signal
+// that comes near a threshold and goes again, over and over, is no listing each time.
+func (l *lister) Run(ctx context.Context, pause func() time.Duration, kick, repace <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-repace:
+			timer.Reset(pause() - time.Since(last))
+			continue
 		case <-timer.C:
 		case <-kick:
 		}
 		l.List(ctx)
+		last = time.Now()
 		timer.Reset(pause())
 		// A node where much is mounted or many pods come and go hints all the time;
 		// who cannot wait asks for a fresh inventory.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,6 +133,52 @@ func TestListerLeftByItsCaller(t *testing.T) {
 		if inv := l.List(t.Context()); !errors.Is(inv.Err, cri.ErrTimeout) || len(inv.Pods) != 1 || len(told) != 1 {
 			t.Errorf("the lister's own listing: %d pods, %v, told %v", len(inv.Pods), inv.Err, told)
 		}
+	})
+}
+
+// A pause that has become shorter while it lasts is over sooner, and a signal that comes near a
+// threshold and goes, over and over, is no listing each time.
+func TestListerRepaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var listings atomic.Int32
+		l := &lister{
+			source:  func(context.Context) (podSource, error) { return fixedSource{}, nil },
+			refresh: func(context.Context) {}, publish: func(Inventory) { listings.Add(1) },
+			now: func() time.Duration { return time.Hour }, clock: time.Now, turn: make(chan struct{}, 1),
+		}
+		var pause atomic.Int64
+		repace := make(chan struct{})
+		setPause := func(d time.Duration) {
+			pause.Store(int64(d))
+			repace <- struct{}{}
+			synctest.Wait()
+		}
+		want := func(n int32, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := listings.Load(); got != n {
+				t.Fatalf("%d listings %s, want %d", got, when, n)
+			}
+		}
+		pause.Store(int64(time.Minute))
+		go l.Run(t.Context(), func() time.Duration { return time.Duration(pause.Load()) }, nil, repace)
+		time.Sleep(30 * time.Second)
+		want(1, "in half a minute")
+		setPause(nearPause)
+		want(2, "near a threshold")
+		time.Sleep(time.Second)
+		for range 10 {
+			setPause(time.Minute)
+			setPause(nearPause)
+		}
+		want(2, "before the pause there is over")
+		time.Sleep(time.Second)
+		want(3, "when it is over")
+		setPause(time.Minute)
+		time.Sleep(time.Minute - time.Second)
+		want(3, "within a minute, far from any threshold")
+		time.Sleep(time.Second)
+		want(4, "after it")
 	})
 }
 

@@ -127,25 +127,53 @@ func TestWatchEvents(t *testing.T) {
 	n := connectedNode(t, srv)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	hints := make(chan struct{}, 100)
+	hints := make(chan bool, 100) // whether a stream was open
 	go func() {
 		defer close(ended)
-		n.watchEvents(ctx, func() { hints <- struct{}{} })
+		n.watchEvents(ctx, func() { hints <- n.subscribed.Load() != 0 })
 	}()
 	defer func() {
 		cancel()
 		<-ended
 	}()
 	srv.WaitCalls(t, "GetContainerEvents", 1)
+	if open := <-hints; !open || len(hints) != 0 {
+		t.Errorf("a stream that is open: counted on %t, and %d hints more", open, len(hints))
+	}
 	srv.AddPod(critest.PodSpec{Name: "new"})
-	<-hints
-	if n.subscribed.Load() == 0 {
+	if open := <-hints; !open {
 		t.Error("a stream that is open is not counted on")
 	}
 	srv.Stop()
-	for begin := time.Now(); n.subscribed.Load() != 0; time.Sleep(time.Millisecond) {
-		if time.Since(begin) > 10*time.Second {
-			t.Fatal("a stream that has ended is counted on")
+	for open := true; open; {
+		select {
+		case open = <-hints: // of the pod there may be more than one
+		case <-time.After(10 * time.Second):
+			t.Fatal("that a stream has ended is no hint")
 		}
+	}
+}
+
+// The pause between two listings is that of the signals as they are by now, also of those that
+// come near a threshold while it lasts, and that of the configuration.
+func TestRepace(t *testing.T) {
+	s := effectService(t, goodConfig(t, effectNode(t, "")))
+	s.repace = make(chan struct{}, 1)
+	for _, c := range []struct {
+		available int64
+		want      int
+	}{{900, 0}, {100, 1}, {90, 0}, {900, 0}, {100, 1}} {
+		s.guard.obs[policy.PIDAvailable] = policy.Observation{Available: c.available, Capacity: 1000, Status: policy.OK}
+		s.guard.thresholds = []policy.Threshold{{Signal: policy.PIDAvailable, Value: policy.Bytes(100)}}
+		s.after(&Pass{})
+		if len(s.repace) != c.want {
+			t.Errorf("%d available: %d hints, want %d", c.available, len(s.repace), c.want)
+		}
+		for range len(s.repace) {
+			<-s.repace
+		}
+	}
+	if s.reload(s.opt.Config, nil); len(s.repace) != 1 {
+		t.Error("another interval is not in force with the reload")
 	}
 }

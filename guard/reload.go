@@ -49,6 +49,7 @@ func (s *Service) reload(cfg Config, err error) {
 	s.note = ""
 	s.guard.SetConfig(cfg)
 	s.node.setConfig(cfg)
+	hint(s.repace)
 	s.keeper.setConfig(cfg)
 	s.hooks.configure(cfg.Hooks)
 	s.history.Resize(cfg.History.Passes)

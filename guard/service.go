@@ -48,6 +48,7 @@ type Service struct {
 	turn     chan struct{} // holds one element while somebody calls
 	wakes    chan string
 	kick     chan struct{} // re-list now
+	repace   chan struct{} // what the pause until the next listing goes by has changed
 	lastPass *Pass
 	held     hold
 	note     string // why a reload was refused
@@ -75,6 +76,7 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 	s := &Service{
 		opt: opt, log: opt.Log, started: time.Now(), journal: NewJournal(opt.Log), metrics: NewMetrics(opt.Version),
 		calls: make(chan func()), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
+		repace: make(chan struct{}, 1),
 	}
 	if err := cgroup.LockMemory(); err != nil {
 		s.log.Warn("memory is not locked: a node that swaps may slow the guard down", systemd.EventKey, systemd.EventDegraded,
@@ -128,7 +130,7 @@ func (s *Service) serve(ctx context.Context) error {
 	s.hooks.start(background, s.opt.Config.Hooks)
 	wg.Go(s.saver.run)
 	s.saver.wake() // what is torn is mended, and a directory that cannot be written is told
-	wg.Go(func() { s.node.lister.Run(background, s.listPause, s.kick) })
+	wg.Go(func() { s.node.lister.Run(background, s.listPause, s.kick, s.repace) })
 	wg.Go(func() { s.node.watchEvents(background, s.relist) })
 	wg.Go(func() { s.keeper.Run(background) })
 	wg.Go(func() { s.node.forwardWakes(background, s.wake, s.relist) })
@@ -193,7 +195,9 @@ func (s *Service) after(p *Pass) {
 	}
 	s.hooks.look(s.guard)
 	s.notify(s.opt.Notifier.Watchdog(p.At))
-	s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs)
+	if s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs) {
+		hint(s.repace) // the pause under way may be as long as those of an idle node
+	}
 	s.told("conditions", s.conditions.write(s.guard.pressure, time.Now()))
 	s.warnAbsent()
 	s.warnSwap()
@@ -239,10 +243,13 @@ func (s *Service) wake(why string) {
 	}
 }
 
-// relist asks for a listing. One waiting is enough.
-func (s *Service) relist() {
+// relist asks for a listing.
+func (s *Service) relist() { hint(s.kick) }
+
+// hint passes a hint on. One waiting is enough.
+func hint(to chan<- struct{}) {
 	select {
-	case s.kick <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }

@@ -69,7 +69,8 @@ func (n *node) forwardWakes(ctx context.Context, wake func(string), relist func(
 const eventsPause = 10 * time.Second
 
 // watchEvents takes the runtime's events as hints to list, until ctx ends, where
-// listening takes them away from nobody.
+// listening takes them away from nobody. That a stream begins or ends is a hint, too:
+// nobody told what happened between two of them, and without one the pause is short.
 func (n *node) watchEvents(ctx context.Context, relist func()) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -85,6 +86,7 @@ func (n *node) watchEvents(ctx context.Context, relist func()) {
 			continue
 		}
 		n.subscribed.Store(int64(cgroup.BootTime()))
+		relist()
 		for _, err := range client.Events(ctx) {
 			if errors.Is(err, cri.ErrUnsupported) {
 				pause.Reset(time.Hour) // switched off, as by default on CRI-O
@@ -95,6 +97,7 @@ func (n *node) watchEvents(ctx context.Context, relist func()) {
 			relist()
 		}
 		n.subscribed.Store(0)
+		relist()
 	}
 }
 
