@@ -260,10 +260,10 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) (cameN
 			continue
 		}
 		value := t.Value.Of(o.Capacity)
-		if closeBy := o.Available < 2*t.Target(o.Capacity); t.Signal.IsDisk() {
-			calm = calm && !closeBy
+		if closeTo := isNear(t, o); t.Signal.IsDisk() {
+			calm = calm && !closeTo
 		} else {
-			near = near || closeBy
+			near = near || closeTo
 		}
 		switch t.Signal {
 		case policy.MemoryAvailable:
@@ -287,6 +287,17 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) (cameN
 		_ = k.waker.SetMemoryThresholds(rel, pods)
 	}
 	return cameNear
+}
+
+// isNear tells whether a signal is within reach of a threshold, or meets it: within as much
+// again as the threshold wants, and within a tenth of the capacity, as one that wants half of
+// it would always be near. A stall comes up from nothing, so that it is near from half way on.
+func isNear(t policy.Threshold, o policy.Observation) bool {
+	target := t.Target(o.Capacity)
+	if t.Signal.IsStall() {
+		return 2*(o.Capacity-o.Available) > o.Capacity-target
+	}
+	return o.Available-target < min(target, o.Capacity/10)
 }
 
 // Cgroup names the hierarchy's kind.

@@ -45,6 +45,44 @@ func TestArmTellsWhatIsNear(t *testing.T) {
 	}
 }
 
+// No threshold is near for good, however much it wants; one that is met always is.
+func TestIsNear(t *testing.T) {
+	for _, c := range []struct {
+		signal    policy.Signal
+		value     string
+		capacity  int64
+		available int64 // the least that is not near
+	}{
+		{policy.MemoryAvailable, "100", 10_000, 200},
+		{policy.MemoryAvailable, "10%", 1000, 200},
+		{policy.MemoryAvailable, "30%", 1000, 400},
+		{policy.SwapAvailable, "50%", 1000, 600},
+		{policy.SwapAvailable, "90%", 1000, 1000},
+		{policy.PIDAvailable, "20%", 1000, 300},
+		{policy.NodeFSAvailable, "5%", 1000, 100},
+		{policy.ImageFSAvailable, "15%", 1000, 250},
+		{policy.MemoryStall, "80%", policy.StallCapacity, 900_000},
+		{policy.MemoryStall, "40%", policy.StallCapacity, 700_000},
+		{policy.IOStall, "99%", policy.StallCapacity, 995_000},
+		{policy.IOStall, "100%", policy.StallCapacity, policy.StallCapacity},
+	} {
+		value, err := policy.ParseQuantity(c.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		threshold := policy.Threshold{Signal: c.signal, Value: value}
+		near := func(available int64) bool {
+			return isNear(threshold, policy.Observation{Available: available, Capacity: c.capacity, Status: policy.OK})
+		}
+		if near(c.available) || !near(c.available-1) {
+			t.Errorf("%s %s of %d: %d is near: %t, one less: %t", c.signal, c.value, c.capacity, c.available, near(c.available), near(c.available-1))
+		}
+		if met := value.Of(c.capacity) - 1; !near(met) || !near(0) {
+			t.Errorf("%s %s of %d: %d meets it and is not near", c.signal, c.value, c.capacity, met)
+		}
+	}
+}
+
 // kernelOn reads cgroups of these files, of which /kubepods is the pods'.
 func kernelOn(t *testing.T, files map[string]string) *nodeKernel {
 	t.Helper()
