@@ -1,6 +1,7 @@
 package systemd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -18,7 +19,7 @@ import (
 // says. The zero value, and a Notifier made where no service manager asked to be
 // told, sends nothing and returns no error. It may be used by several goroutines.
 type Notifier struct {
-	mu       sync.Mutex
+	mu       sync.Mutex // never held while a busy service manager is waited for
 	socket   *datagrams // nil: nobody asked to be told
 	status   string     // the last one that arrived
 	interval time.Duration
@@ -96,7 +97,7 @@ func (n *Notifier) Status(line string) error {
 	if n.socket == nil || line == n.status {
 		return nil
 	}
-	if err := n.send("STATUS="+line, 0); err != nil {
+	if err := n.send("STATUS=" + line); err != nil {
 		return err
 	}
 	n.status = line
@@ -112,7 +113,7 @@ func (n *Notifier) Watchdog(now time.Duration) error {
 	if n.socket == nil || n.interval == 0 || (n.everFed && now-n.fed < n.interval/feeds) {
 		return nil
 	}
-	if err := n.send(daemon.SdNotifyWatchdog, 0); err != nil {
+	if err := n.send(daemon.SdNotifyWatchdog); err != nil {
 		return err
 	}
 	n.fed, n.everFed = now, true
@@ -131,27 +132,38 @@ func (n *Notifier) Close() error {
 	return err
 }
 
+// state tells a change of state, again and again while the service manager is busy.
 func (n *Notifier) state(state, status string) error {
+	status = statusLine(status)
+	for waited := time.Duration(0); ; waited += retryPause {
+		err := n.tell(state, status)
+		if !errors.Is(err, syscall.EAGAIN) || waited >= statePatience {
+			return err
+		}
+		time.Sleep(retryPause)
+	}
+}
+
+// tell tells a state once.
+func (n *Notifier) tell(state, status string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.socket == nil {
 		return nil
 	}
-	status = statusLine(status)
-	if status != "" {
-		state += "\nSTATUS=" + status
+	if status == "" {
+		return n.send(state)
 	}
-	if err := n.send(state, statePatience); err != nil {
+	if err := n.send(state + "\nSTATUS=" + status); err != nil {
 		return err
 	}
-	if status != "" {
-		n.status = status
-	}
+	n.status = status
 	return nil
 }
 
-func (n *Notifier) send(state string, patience time.Duration) error {
-	if err := n.socket.send([]byte(state), patience); err != nil {
+// send sends without waiting.
+func (n *Notifier) send(state string) error {
+	if err := n.socket.send([]byte(state), 0); err != nil {
 		return fmt.Errorf("notify service manager: %w", err)
 	}
 	return nil

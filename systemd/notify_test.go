@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 )
@@ -237,6 +238,50 @@ func TestNotifierWithWrongEnvironment(t *testing.T) {
 		}
 		if got := r.next(); got != "READY=1" {
 			t.Errorf("received %q", got)
+		}
+	})
+}
+
+// While a change of state waits for a busy service manager, nobody waits for that.
+func TestNotifierWaitsAlone(t *testing.T) {
+	n, r := service(t, "8000000")
+	queued := r.fill()
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan error, 1)
+		began := time.Now()
+		go func() { told <- n.Ready("late") }()
+		time.Sleep(statePatience / 4)
+		synctest.Wait()
+		if !n.mu.TryLock() {
+			<-told // the clock of the test stands still for who waits for a lock
+			t.Fatal("it is waited for with the lock")
+		}
+		n.mu.Unlock()
+		before := time.Now()
+		for name, err := range map[string]error{"watchdog": n.Watchdog(1), "status": n.Status("x")} {
+			if !errors.Is(err, syscall.EAGAIN) {
+				t.Errorf("%s: %v, want EAGAIN", name, err)
+			}
+		}
+		if took := time.Since(before); took != 0 {
+			t.Errorf("watchdog and status waited for %s", took)
+		}
+		for range queued {
+			r.next()
+		}
+		if err := <-told; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < statePatience/4 || took >= statePatience {
+			t.Errorf("told after %s", took)
+		}
+		if got := r.next(); got != "READY=1\nSTATUS=late" {
+			t.Errorf("received %q", got)
+		}
+		r.fill()
+		began = time.Now()
+		if err := n.Stopping(""); !errors.Is(err, syscall.EAGAIN) || time.Since(began) != statePatience {
+			t.Errorf("a manager that stays busy: %v after %s", err, time.Since(began))
 		}
 	})
 }
