@@ -21,12 +21,16 @@ func TestHandlerChild(t *testing.T) {
 		// The other half of TestHandlerChoosesItsWay: alone, it shows that the
 		// handler of an ordinary process is text.
 		t.Setenv("JOURNAL_STREAM", "")
-		if h, ok := NewHandler(slog.LevelInfo).(*slog.TextHandler); !ok {
+		h, flush := NewHandler(slog.LevelInfo)
+		flush()
+		if _, ok := h.(*slog.TextHandler); !ok {
 			t.Errorf("handler is a %T", h)
 		}
 		return
 	}
-	slog.New(newHandler(socket, slog.LevelInfo)).Info("from the child", EventKey, EventStart, "pod", "default/a")
+	h, flush := newHandler(socket, slog.LevelInfo)
+	defer flush()
+	slog.New(h).Info("from the child", EventKey, EventStart, "pod", "default/a")
 }
 
 func TestHandlerChoosesItsWay(t *testing.T) {

@@ -39,7 +39,9 @@ seven seconds, of which stops under way get three.`,
 				return err
 			}
 			stayAlive()
-			log := slog.New(systemd.NewHandler(slog.LevelInfo))
+			handler, flush := systemd.NewHandler(slog.LevelInfo)
+			defer flush()
+			log := slog.New(handler)
 			notifier, err := systemd.NewNotifier()
 			if err != nil {
 				log.Warn("service manager cannot be told", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
