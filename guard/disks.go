@@ -9,19 +9,20 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// diskReader reads the filesystems in a goroutine of its own, so that a device
-// that hangs never holds the loop up: its signals turn failed, the others go on.
+// diskReader reads each filesystem in a goroutine of its own, so that a device that
+// hangs never holds the loop up: its signals turn failed, the others go on.
 type diskReader struct {
-	ask     chan struct{}
-	answers chan diskReading
+	read    func(dir string) (cgroup.Space, error)
+	answers chan fsReading
 	closed  chan struct{}
 
 	mu    sync.Mutex
 	paths fsPaths
 
-	last  diskReading
-	asked time.Duration // when the reading under way was asked for; 0 = none is
-	kind  policy.Layout
+	// readers are by path. One that hangs stays until it answers, though its path be
+	// watched no more: so a path that comes and goes costs one goroutine at most.
+	readers map[string]*fsReader
+	kind    policy.Layout
 	// calm: no filesystem is near a threshold. What was read a moment ago will do then:
 	// near one of memory there is a pass every 5 ms.
 	calm bool
@@ -30,16 +31,39 @@ type diskReader struct {
 // fsPaths are directories on the filesystems to watch; "" = not known yet.
 type fsPaths struct{ node, image, container string }
 
-// diskReading is one reading of all of them.
-type diskReading struct {
-	at                     time.Duration
-	node, image, container cgroup.Space
-	nodeErr, imageErr      error
-	containerErr           error
+// layers is where the writable layers are: with the images, unless the runtime names another.
+func (p fsPaths) layers() string { return defaultString(p.container, p.image) }
+
+// of is the directory that a disk signal is about; "" where that is not known.
+func (p fsPaths) of(s policy.Signal) string {
+	switch s {
+	case policy.NodeFSAvailable, policy.NodeFSInodesFree:
+		return p.node
+	case policy.ImageFSAvailable, policy.ImageFSInodesFree:
+		return p.image
+	default:
+		return p.layers()
+	}
+}
+
+// fsReader reads the filesystem of one path.
+type fsReader struct {
+	path  string
+	ask   chan time.Duration // never full: one that is asked is not asked again
+	last  fsReading
+	asked time.Duration // when the reading under way was asked for; 0 = none is
+}
+
+// fsReading is what was read of one filesystem, no earlier than when it was asked for.
+type fsReading struct {
+	of    *fsReader
+	at    time.Duration // 0 = nothing was read yet
+	space cgroup.Space
+	err   error
 }
 
 const (
-	diskWait    = 50 * time.Millisecond  // how long a pass waits for one
+	diskWait    = 50 * time.Millisecond  // how long a pass waits for all of them
 	diskTooLate = 2 * time.Second        // when one that hangs counts as failed
 	diskCalm    = 100 * time.Millisecond // how long a reading serves while no disk is near a threshold
 )
@@ -48,32 +72,31 @@ var errDiskHangs = errors.New("the filesystem does not answer")
 var errNoPath = errors.New("the runtime has not told its filesystem yet")
 
 func newDiskReader(nodeRoot string) *diskReader {
-	d := &diskReader{
-		ask: make(chan struct{}), answers: make(chan diskReading, 1), closed: make(chan struct{}),
-		paths: fsPaths{node: nodeRoot},
+	return &diskReader{
+		read: space, answers: make(chan fsReading), closed: make(chan struct{}),
+		paths: fsPaths{node: nodeRoot}, readers: map[string]*fsReader{},
 	}
-	go d.run()
-	return d
 }
 
-func (d *diskReader) run() {
+// run answers for one filesystem until nobody asks any more.
+func (d *diskReader) run(f *fsReader) {
 	for {
+		r := fsReading{of: f}
+		var more bool
 		select {
 		case <-d.closed:
 			return
-		case <-d.ask:
+		case r.at, more = <-f.ask:
+			if !more {
+				return
+			}
 		}
-		d.mu.Lock()
-		p := d.paths
-		d.mu.Unlock()
-		r := diskReading{at: cgroup.BootTime()}
-		r.node, r.nodeErr = space(p.node)
-		r.image, r.imageErr = space(p.image)
-		r.container, r.containerErr = r.image, r.imageErr
-		if p.container != "" && p.container != p.image {
-			r.container, r.containerErr = space(p.container)
+		r.space, r.err = d.read(f.path)
+		select {
+		case <-d.closed:
+			return
+		case d.answers <- r:
 		}
-		d.answers <- r
 	}
 }
 
@@ -98,80 +121,121 @@ func (d *diskReader) getPaths() fsPaths {
 	return d.paths
 }
 
-// refresh gets a fresh reading, waiting a little for it.
-func (d *diskReader) refresh(now time.Duration) {
-	if d.asked == 0 {
-		if d.calm && d.last.at != 0 && now-d.last.at < diskCalm {
-			return
+// follow has a reader for each path that is watched, and no other but those that hang.
+func (d *diskReader) follow(p fsPaths) {
+	for _, path := range []string{p.node, p.image, p.container} {
+		if path == "" || d.readers[path] != nil {
+			continue
 		}
+		f := &fsReader{path: path, ask: make(chan time.Duration, 1)}
+		d.readers[path] = f
+		go d.run(f)
+	}
+	for path, f := range d.readers {
+		if path != p.node && path != p.image && path != p.container && f.asked == 0 {
+			close(f.ask)
+			delete(d.readers, path)
+		}
+	}
+}
+
+// refresh gets fresh readings, waiting a little for them.
+func (d *diskReader) refresh(p fsPaths, now time.Duration) {
+	d.follow(p)
+	for _, f := range d.readers {
 		// Or else always afresh: what was read before a reclaim ended would let a pod be
 		// stopped for space that is free again.
+		serves := d.calm && f.last.at != 0 && now-f.last.at < diskCalm
+		if f.asked == 0 && !serves {
+			f.asked = now
+			f.ask <- now
+		}
+	}
+	d.takeAll()
+	if !d.awaited(now) {
+		return
+	}
+	wait := time.NewTimer(diskWait)
+	defer wait.Stop()
+	for d.awaited(now) {
 		select {
-		case d.ask <- struct{}{}:
-			d.asked = now
+		case r := <-d.answers:
+			take(r)
+		case <-wait.C:
+			return
 		case <-d.closed:
 			return
 		}
 	}
-	take := func(r diskReading) {
-		d.last, d.asked = r, 0
-		d.detect()
+}
+
+// takeAll takes in what has come, also of those that were given up on.
+func (d *diskReader) takeAll() {
+	for {
+		select {
+		case r := <-d.answers:
+			take(r)
+		default:
+			return
+		}
 	}
-	select {
-	case r := <-d.answers:
-		take(r)
-		return
-	default:
+}
+
+func take(r fsReading) { r.of.last, r.of.asked = r, 0 }
+
+// awaited reports whether an answer is worth to wait for: one that hangs is not waited for
+// again and again.
+func (d *diskReader) awaited(now time.Duration) bool {
+	for _, f := range d.readers {
+		if f.asked != 0 && now-f.asked <= diskWait {
+			return true
+		}
 	}
-	if now-d.asked > diskWait {
-		return // it hangs: it is not waited for again and again
-	}
-	wait := time.NewTimer(diskWait)
-	defer wait.Stop()
-	select {
-	case r := <-d.answers:
-		take(r)
-	case <-wait.C:
-	}
+	return false
 }
 
 // observe fills the disk signals in.
 func (d *diskReader) observe(obs *policy.Observations, reasons *[policy.SignalCount]error, now time.Duration) {
-	d.refresh(now)
-	hangs := d.asked != 0 && now-d.asked > diskTooLate
-	set := func(bytes, inodes policy.Signal, s cgroup.Space, err error) {
-		if hangs {
-			err = errDiskHangs
+	p := d.getPaths()
+	d.refresh(p, now)
+	set := func(bytes, inodes policy.Signal) (r fsReading) {
+		o, in := policy.Observation{At: now}, policy.Observation{At: now} // absent
+		r.err = errNoPath
+		if f := d.readers[p.of(bytes)]; f != nil {
+			r = f.last
+			if f.asked != 0 && now-f.asked > diskTooLate {
+				r.err = errDiskHangs
+			}
+			switch {
+			case r.err != nil:
+				o.Status, in.Status = policy.Failed, policy.Failed
+			case r.at != 0:
+				o = policy.ObserveSpace(r.space.Available, r.space.Total, r.at)
+				in = policy.ObserveSpace(r.space.InodesFree, r.space.Inodes, r.at)
+			}
 		}
-		reasons[bytes], reasons[inodes] = err, err
-		switch {
-		case d.last.at == 0 && !hangs, errors.Is(err, errNoPath):
-			obs[bytes], obs[inodes] = policy.Observation{At: now}, policy.Observation{At: now}
-		case err != nil:
-			failed := policy.Observation{At: now, Status: policy.Failed}
-			obs[bytes], obs[inodes] = failed, failed
-		default:
-			obs[bytes] = policy.ObserveSpace(s.Available, s.Total, d.last.at)
-			obs[inodes] = policy.ObserveSpace(s.InodesFree, s.Inodes, d.last.at)
-		}
+		obs[bytes], obs[inodes] = o, in
+		reasons[bytes], reasons[inodes] = r.err, r.err
+		return r
 	}
-	r := &d.last
-	set(policy.NodeFSAvailable, policy.NodeFSInodesFree, r.node, r.nodeErr)
-	set(policy.ImageFSAvailable, policy.ImageFSInodesFree, r.image, r.imageErr)
-	set(policy.ContainerFSAvailable, policy.ContainerFSInodesFree, r.container, r.containerErr)
+	node := set(policy.NodeFSAvailable, policy.NodeFSInodesFree)
+	image := set(policy.ImageFSAvailable, policy.ImageFSInodesFree)
+	container := set(policy.ContainerFSAvailable, policy.ContainerFSInodesFree)
+	d.detect(node, image, container)
 }
 
-// detect finds the layout from the devices, again with every reading: a mount
-// that comes late is noticed.
-func (d *diskReader) detect() {
-	r := &d.last
-	if r.nodeErr != nil || r.imageErr != nil || r.containerErr != nil {
-		return
+// detect finds the layout from the devices, again with every look: a mount that comes late
+// is noticed. Before each has answered, and while one cannot be read, it is as it was.
+func (d *diskReader) detect(node, image, container fsReading) {
+	for _, r := range []fsReading{node, image, container} {
+		if r.err != nil || r.at == 0 {
+			return
+		}
 	}
 	switch {
-	case !apart(r.image, r.node):
+	case !apart(image.space, node.space):
 		d.kind = policy.SingleFS
-	case !apart(r.container, r.node):
+	case !apart(container.space, node.space):
 		d.kind = policy.SplitFS
 	default:
 		d.kind = policy.DedicatedImageFS
