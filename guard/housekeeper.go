@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
@@ -230,7 +229,7 @@ func (h *housekeeper) tidyImages(ctx context.Context) {
 func (h *housekeeper) watermark(c ImagesConfig) reclaim.Target {
 	above := false
 	return func(context.Context) (reclaim.Room, error) {
-		s, err := cgroup.StatfsNearest(h.node.kernel.disks.getPaths().image)
+		s, err := space(h.node.kernel.disks.getPaths().image)
 		if err != nil {
 			return reclaim.Room{}, err
 		}

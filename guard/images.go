@@ -61,9 +61,7 @@ func (l *Look) Prune(ctx context.Context, o PruneOptions) ([]reclaim.Report, err
 		p.Steps = append(p.Steps, reclaim.StepImages)
 	}
 	if !o.Until.IsZero() {
-		r := reclaimer{node: l.node, keeper: h}
-		capacity := l.guard.obs[o.Signal].Capacity
-		p.Target = r.target(policy.Met{Threshold: policy.Threshold{Signal: o.Signal}, Target: o.Until.Of(capacity)})
+		p.Target = l.node.until(o.Signal, o.Until.Of)
 	}
 	return c.Collect(ctx, p), nil
 }

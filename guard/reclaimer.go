@@ -2,9 +2,10 @@ package guard
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
-	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -126,33 +127,35 @@ func (r *reclaimer) plan(cfg Config, steps []reclaim.Step, m policy.Met, pods []
 	return p
 }
 
+var errNoTotal = errors.New("the filesystem tells no total of it")
+
 // target measures the pressed filesystem against the threshold and its minimum
 // reclaim. Other resources have no target: what may go goes.
 func (r *reclaimer) target(m policy.Met) reclaim.Target {
-	paths := r.node.kernel.disks.getPaths()
-	var dir string
-	switch m.Signal {
-	case policy.NodeFSAvailable, policy.NodeFSInodesFree:
-		dir = paths.node
-	case policy.ImageFSAvailable, policy.ImageFSInodesFree:
-		dir = paths.image
-	case policy.ContainerFSAvailable, policy.ContainerFSInodesFree:
-		if dir = paths.container; dir == "" {
-			dir = paths.image
-		}
-	default:
+	if !m.Signal.IsDisk() {
 		return nil
 	}
+	return r.node.until(m.Signal, func(int64) int64 { return m.Target })
+}
+
+// until measures the filesystem of a disk signal against what is to be available of its
+// total. One that is not known, or has nothing of the kind, is an error: as one of size 0 it
+// would have any share available.
+func (n *node) until(s policy.Signal, available func(total int64) int64) reclaim.Target {
 	return func(context.Context) (reclaim.Room, error) {
-		s, err := cgroup.StatfsNearest(dir)
+		fs, err := space(n.kernel.disks.getPaths().of(s))
 		if err != nil {
-			return reclaim.Room{}, err
+			return reclaim.Room{}, fmt.Errorf("%s: %w", s, err)
 		}
-		room := reclaim.Room{Bytes: s.Available, Inodes: s.InodesFree}
-		if m.Signal.Resource() == policy.ResourceInodes {
-			room.LackInodes = m.Target - s.InodesFree
+		room := reclaim.Room{Bytes: fs.Available, Inodes: fs.InodesFree}
+		var total int64
+		if s.Resource() == policy.ResourceInodes {
+			total, room.LackInodes = fs.Inodes, available(fs.Inodes)-fs.InodesFree
 		} else {
-			room.LackBytes = m.Target - s.Available
+			total, room.LackBytes = fs.Total, available(fs.Total)-fs.Available
+		}
+		if total == 0 {
+			return reclaim.Room{}, fmt.Errorf("%s: %w", s, errNoTotal)
 		}
 		return room, nil
 	}
