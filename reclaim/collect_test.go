@@ -318,6 +318,53 @@ func TestCollectHoldsAfterRuntimeStart(t *testing.T) {
 	}
 }
 
+// Under pressure the hold keeps what was in use before the runtime went, however long it was
+// away: nobody is stopped for images that nobody needs.
+func TestCollectHoldsLessUnderPressure(t *testing.T) {
+	t.Parallel()
+	logs := filepath.Join(t.TempDir(), "pods")
+	write(t, logs+"/n_q_q/c/0.log", 1, epoch)
+	w := newWorld(Options{Logs: Logs(logs)})
+	images := w.withImages(t, 4, 1)
+	note := func(in ...cri.Image) {
+		w.rt.containers = nil
+		for _, img := range in {
+			w.rt.containers = append(w.rt.containers, cri.Container{ID: "c-" + img.ID, Image: img.Tags[0], State: cri.Running})
+		}
+		if err := w.Notice(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	never, before, held, last := images[0], images[1], images[2], images[3]
+	note(before)
+	w.clock.add(1)
+	note(held)
+	w.clock.add(heldBefore)
+	note(last)
+	w.clock.add(10 * time.Hour) // the runtime is away, and lists no container yet when it is back
+	started := w.clock.now().Boot
+	p := Plan{Steps: []Step{StepLogs, StepImages}, Images: ImagePolicy{Prune: PruneAuto, Hold: 5 * time.Minute}}
+	p.RuntimeSince = func() time.Duration { return started }
+	note()
+	w.clock.add(time.Minute)
+	for _, r := range w.Collect(t.Context(), p) {
+		if len(r.Removed) != 0 {
+			t.Errorf("in quiet times: %+v", r)
+		}
+	}
+	p.Containers.Finished = true
+	reports := w.Collect(t.Context(), p)
+	if len(reports[0].Removed) != 0 || !exists(logs+"/n_q_q") {
+		t.Errorf("logs under pressure: %+v", reports[0])
+	}
+	equal(t, "removed", ids(reports[1].Removed), []string{never.ID, before.ID})
+	for _, img := range []cri.Image{held, last} {
+		if got := why(reports[1].Kept, img.ID); !strings.Contains(got, "runtime started") {
+			t.Errorf("%s: %s", displayName(img), got)
+		}
+	}
+}
+
 func TestCollectRemovesLogsOfContainers(t *testing.T) {
 	t.Parallel()
 	logs := filepath.Join(t.TempDir(), "pods")

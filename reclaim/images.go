@@ -3,6 +3,7 @@ package reclaim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,11 @@ type ImagePolicy struct {
 	Hold       time.Duration // after a start of the runtime, while it may not list all yet
 }
 
+// heldBefore is how long before the runtime went an image may have been used last for the hold to
+// keep it: after a power cut the ledger is as it was up to an hour before, and a pod may
+// have been between two starts.
+const heldBefore = 2 * time.Hour
+
 // stoppedGrace is how long the images of a sandbox that we stopped stay.
 const stoppedGrace = 24 * time.Hour
 
@@ -46,11 +52,33 @@ type imageUse struct {
 	AirGap        []string              // names that files on this node carry
 	Stuck         map[string]bool       // ids whose last removal did not work
 	Hold          string                // why none may go; "" = nothing holds them
+	// RuntimeFor: under pressure the hold keeps those alone that were used shortly before the
+	// runtime began to answer, so long ago, or since then; 0 = it keeps all.
+	RuntimeFor time.Duration
 }
 
 // needed tells which images are in use, by id, and by what.
 func (u imageUse) needed(images []cri.Image) map[string]cri.ImageNeed {
 	return cri.InUse(images, cri.ImageNeeds(u.Containers, u.Details, u.SandboxImages))
+}
+
+// held is how long ago an image that the hold keeps may have been used, or have come, at most.
+// What was in use when the runtime was last listed before its start is about to be used
+// again: how long it was away does not count.
+func (u imageUse) held(histories []history) time.Duration {
+	if u.RuntimeFor <= 0 {
+		return math.MaxInt64
+	}
+	away, listed := u.RuntimeFor, time.Duration(math.MaxInt64)
+	for _, h := range histories {
+		if h.used && h.unused >= u.RuntimeFor {
+			listed = min(listed, h.unused)
+		}
+	}
+	if listed != math.MaxInt64 {
+		away = listed
+	}
+	return away + heldBefore
 }
 
 // Verdict is what is decided of one image. Item.Why says why it may go or stays.
@@ -66,10 +94,15 @@ type Verdict struct {
 // recently used one first (never used ones before, then the longest known, then by
 // id), as the kubelet orders them; then those that stay, by id.
 func judgeImages(images []cri.Image, use imageUse, p ImagePolicy, l *Ledger, now time.Duration) []Verdict {
+	histories := make([]history, len(images))
+	for i, img := range images {
+		histories[i] = l.history(img.ID, now)
+	}
 	j := newJudge(images, use, p, l)
+	j.held = use.held(histories)
 	vs := make([]Verdict, len(images))
 	for i, img := range images {
-		vs[i] = j.verdict(img, l.history(img.ID, now))
+		vs[i] = j.verdict(img, histories[i])
 	}
 	slices.SortFunc(vs, func(a, b Verdict) int {
 		if !a.Removable && !b.Removable {
@@ -103,6 +136,7 @@ type judge struct {
 	needed       map[string]cri.ImageNeed
 	fromFiles    map[string]cri.ImageNeed
 	sandboxKnown bool
+	held         time.Duration // how long ago the last use may be of what the hold keeps
 }
 
 func newJudge(images []cri.Image, use imageUse, p ImagePolicy, l *Ledger) judge {
@@ -169,7 +203,7 @@ func (j *judge) keeps(img cri.Image, h history) string {
 		return "used by a sandbox that was stopped under pressure in the last 24h"
 	case j.policy.Prune != PruneAuto && j.policy.Prune != PruneAlways:
 		return "pruning is switched off"
-	case j.use.Hold != "":
+	case j.use.Hold != "" && h.inactive <= j.held:
 		return j.use.Hold
 	case !j.sandboxKnown:
 		return "which image the sandboxes use is not known"

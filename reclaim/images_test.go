@@ -150,6 +150,13 @@ func TestJudgeImagesReasons(t *testing.T) {
 			l.note([]cri.Image{i}, usedOnly(), now-time.Hour)
 		}},
 		{name: "the runtime has just started", use: func(u *imageUse) { u.Hold = "held" }, why: "held"},
+		{name: "the runtime is back for a minute: what was used before it went", use: func(u *imageUse) { u.Hold, u.RuntimeFor = "held", time.Minute }, why: "held"},
+		{name: "what came two hours before it", use: func(u *imageUse) { u.Hold, u.RuntimeFor = "held", time.Minute },
+			pol:  func(p *ImagePolicy) { p.UnusedGrace = 0 },
+			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-heldBefore-time.Minute) }, why: "held"},
+		{name: "what came earlier", use: func(u *imageUse) { u.Hold, u.RuntimeFor = "held", time.Minute },
+			pol:  func(p *ImagePolicy) { p.UnusedGrace = 0 },
+			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-heldBefore-time.Minute-1) }},
 		{name: "the sandbox image is not known", use: func(u *imageUse) { u.SandboxImages = nil }, why: "which image the sandboxes use is not known"},
 		{name: "it would not go", use: func(u *imageUse) { u.Stuck = map[string]bool{image(0, 1).ID: true} }, why: "its last removal did not work"},
 		{name: "remains of a removal", image: func(i *cri.Image) { i.Tags, i.Digests = nil, nil }, prep: func(l *Ledger, i cri.Image) {

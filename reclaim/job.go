@@ -300,14 +300,18 @@ func (j *job) collectLogs(ctx context.Context) {
 
 // hold says why a listing is not to be trusted to be whole; "" = it is.
 func (p *Plan) hold(now time.Duration) string {
-	var since time.Duration
-	if p.RuntimeSince != nil {
-		since = p.RuntimeSince()
-	}
-	if now-since < p.Images.Hold {
+	if p.runtimeFor(now) < p.Images.Hold {
 		return "the runtime started less than hold_after_runtime_restart ago"
 	}
 	return ""
+}
+
+// runtimeFor is how long the runtime has been answering.
+func (p *Plan) runtimeFor(now time.Duration) time.Duration {
+	if p.RuntimeSince == nil {
+		return now
+	}
+	return now - p.RuntimeSince()
 }
 
 // unlessGone makes the removal of what is gone a success.
