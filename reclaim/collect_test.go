@@ -288,6 +288,44 @@ func TestCollectWithoutTheRuntime(t *testing.T) {
 	})
 }
 
+// Those that hang have their turn last for a while, so that the oldest ones do not keep all
+// others from theirs for ever.
+func TestCollectTriesTheStuckLast(t *testing.T) {
+	t.Parallel()
+	late := func(context.Context) (bool, error) { return true, cri.ErrTimeout }
+	for name, call := range map[string]string{"removals": "RemoveContainer", "looks": "ContainerStatus"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(Options{})
+				w.withDead(6, 1)
+				for _, id := range []string{"a", "b", "d"} {
+					w.rt.faults[call+" "+id] = late
+				}
+				run := func() (asked []string, removed []Item) {
+					before := len(w.rt.called(call))
+					removed = w.Collect(t.Context(), anyContainer)[0].Removed
+					for _, c := range w.rt.called(call)[before:] {
+						asked = append(asked, strings.TrimPrefix(c, call+" "))
+					}
+					return asked, removed
+				}
+				asked, removed := run()
+				equal(t, "asked first", asked, []string{"a", "b"})
+				equal(t, "removed first", ids(removed), nil)
+				asked, removed = run()
+				equal(t, "asked then", asked, []string{"c", "d", "e", "f", "a", "b"})
+				equal(t, "removed then", ids(removed), []string{"c", "e", "f"})
+				w.clock.add(stuckFor)
+				delete(w.rt.faults, call+" a")
+				asked, removed = run()
+				equal(t, "asked after a while", asked, []string{"a", "b", "d"})
+				equal(t, "removed after a while", ids(removed), []string{"a"})
+			})
+		})
+	}
+}
+
 // After a start of the runtime its list may not be whole.
 func TestCollectHoldsAfterRuntimeStart(t *testing.T) {
 	t.Parallel()

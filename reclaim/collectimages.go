@@ -10,8 +10,8 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// stuckFor is how long an image stays that would not go: to ask again and again
-// only keeps the runtime busy.
+// stuckFor is how long an image stays that would not go, and a container or sandbox that hung
+// has its turn last: to ask again and again only keeps the runtime busy.
 const stuckFor = 10 * time.Minute
 
 // errNothing is a removal that the runtime says it made, and did not.
@@ -128,9 +128,7 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 	if !slices.ContainsFunc(images, func(img cri.Image) bool { return img.ID == v.ID }) {
 		return true, nil // however it came about
 	}
-	j.mu.Lock()
-	j.stuck[v.ID] = j.clock().Boot
-	j.mu.Unlock()
+	j.noteStuck(v.ID)
 	if err == nil {
 		err = fmt.Errorf("remove image %s: %w", v.Name, errNothing)
 	}
@@ -153,7 +151,15 @@ func (j *job) saveLedger() {
 	}
 }
 
-// stuckAt lists the images that would not go a moment ago.
+// noteStuck takes in that the removal of an image did not work, or that of a container or
+// sandbox hung.
+func (c *Collector) noteStuck(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stuck[id] = c.clock().Boot
+}
+
+// stuckAt lists what would not go a moment ago.
 func (c *Collector) stuckAt(now time.Duration) map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

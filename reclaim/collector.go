@@ -17,7 +17,7 @@ type Options struct {
 
 // Collector frees what nobody needs. Between its runs it remembers what the
 // rules ask for: when things were first seen, what was read of air-gap files, and
-// which images would not go. It may be used from several goroutines: runs wait for
+// what would not go. It may be used from several goroutines: runs wait for
 // each other, but for those that reclaim memory and nothing else.
 type Collector struct {
 	runtime Runtime
@@ -32,7 +32,7 @@ type Collector struct {
 	uses   useCache
 
 	mu    sync.Mutex
-	stuck map[string]time.Duration // by image id: since boot, when its removal did not work
+	stuck map[string]time.Duration // by id: since boot, when its removal did not work
 	last  *inventory               // the newest, unless something was removed since; read only
 	at    time.Duration            // since boot, when it was listed
 }

@@ -208,7 +208,7 @@ func (j *judge) keeps(img cri.Image, h history) string {
 	case !j.sandboxKnown:
 		return "which image the sandboxes use is not known"
 	case j.use.Stuck[img.ID]:
-		return "its last removal did not work"
+		return whyStuck
 	}
 	return ""
 }

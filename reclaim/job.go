@@ -21,7 +21,10 @@ const (
 	maxTimeouts = 2
 )
 
-const whyMet = "the target is met"
+const (
+	whyMet   = "the target is met"
+	whyStuck = "its last removal did not work"
+)
 
 // job is one step under way.
 type job struct {
@@ -92,11 +95,14 @@ func (j *job) over(ctx context.Context) bool {
 	return j.ended || j.gauge.err != nil || ctx.Err() != nil
 }
 
-// each removes items one after another until the target is met. check looks once
-// more at an item and says why it stays after all; "" = it goes.
+// each removes items one after another until the target is met, those that hung a moment ago
+// last: they would end the step before the others have had their turn, in every run. check
+// looks once more at an item and says why it stays after all; "" = it goes.
 func (j *job) each(ctx context.Context, items []Item,
 	check func(context.Context, Item) (string, error), remove func(context.Context, Item) error,
 ) {
+	stuck := j.stuckAt(j.clock().Boot)
+	items = slices.SortedStableFunc(slices.Values(items), func(a, b Item) int { return boolFirst(!stuck[a.ID], !stuck[b.ID]) })
 	for i, it := range items {
 		if j.over(ctx) {
 			return
@@ -116,6 +122,9 @@ func (j *job) each(ctx context.Context, items []Item,
 		}
 		switch {
 		case err != nil:
+			if isTimeout(err) {
+				j.noteStuck(it.ID)
+			}
 			j.failed(it, err)
 		case why != "":
 			j.keep(it, why)
@@ -137,10 +146,14 @@ func (j *job) failed(it Item, err error) {
 	switch {
 	case errors.Is(err, cri.ErrUnavailable):
 		j.ended = true
-	case errors.Is(err, cri.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+	case isTimeout(err):
 		j.timeouts++
 		j.ended = j.timeouts >= maxTimeouts
 	}
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, cri.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // removed takes in that an item went, and measures. What a runtime frees behind

@@ -105,6 +105,12 @@ func (r *Report) fail(it Item, err error) {
 	r.Errors = append(r.Errors, Failure{it.Kind, it.ID, it.Name, err.Error(), err})
 }
 
+// Well reports whether nothing went wrong, neither now nor, with what is not tried again yet, a
+// moment ago. A digest does not tell.
+func (r *Report) Well() bool {
+	return len(r.Errors) == 0 && !slices.ContainsFunc(r.Kept, func(it Item) bool { return it.Why == whyStuck })
+}
+
 // Err is all that went wrong, nil when nothing did.
 func (r *Report) Err() error {
 	errs := make([]error, len(r.Errors))
