@@ -16,7 +16,6 @@ import (
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
-	"github.com/criguard/criguard/systemd"
 )
 
 // How often the housekeeper looks at dead containers, at images, and at what pods
@@ -49,12 +48,13 @@ func (c *Config) ledgerPath() string {
 // housekeeper frees what nobody needs: in quiet times by itself, under pressure
 // when it is asked to.
 type housekeeper struct {
-	node   *node
-	log    *slog.Logger
-	ledger *reclaim.Ledger
-	record func(ReclaimView)
-	stops  chan struct{}            // holds one element while stops are noted that the ledger's file does not have
-	would  map[policy.Signal]string // in observe mode: what was recorded last
+	node     *node
+	log      *slog.Logger
+	ledger   *reclaim.Ledger
+	record   func(ReclaimView)
+	stops    chan struct{}            // holds one element while stops are noted that the ledger's file does not have
+	would    map[policy.Signal]string // in observe mode: what was recorded last
+	failures map[policy.Signal]teller // of what went wrong since the last collection that did not
 
 	mu        sync.Mutex
 	cfg       Config
@@ -66,7 +66,10 @@ type housekeeper struct {
 }
 
 func newHousekeeper(n *node, cfg Config, log *slog.Logger, record func(ReclaimView)) *housekeeper {
-	h := &housekeeper{node: n, log: log, cfg: cfg, record: record, would: map[policy.Signal]string{}, stops: make(chan struct{}, 1)}
+	h := &housekeeper{
+		node: n, log: log, cfg: cfg, record: record, stops: make(chan struct{}, 1),
+		would: map[policy.Signal]string{}, failures: map[policy.Signal]teller{},
+	}
 	h.setPaused(false)
 	var err error
 	h.ledger, err = reclaim.OpenLedger(cfg.ledgerPath(), n.bootID, n.kernel.Now())
@@ -74,18 +77,6 @@ func newHousekeeper(n *node, cfg Config, log *slog.Logger, record func(ReclaimVi
 		h.complain(err)
 	}
 	return h
-}
-
-// complain tells once that the ledger is not as it should be: images of unknown
-// age are kept.
-func (h *housekeeper) complain(err error) {
-	h.mu.Lock()
-	told := h.told
-	h.told = true
-	h.mu.Unlock()
-	if !told {
-		h.log.Warn("image ledger is not kept as it should be", systemd.EventKey, systemd.EventDegraded, "action", "ledger", "reason", err.Error())
-	}
 }
 
 func (h *housekeeper) setConfig(cfg Config) {
@@ -259,7 +250,7 @@ func (h *housekeeper) plan(cfg Config) reclaim.Plan {
 }
 
 // run collects, and records what that removed; in observe mode what it would have removed,
-// when that is something else than before.
+// when that is something else than before. Where only something went wrong, the log tells.
 func (h *housekeeper) run(ctx context.Context, c *reclaim.Collector, p reclaim.Plan, s policy.Signal) {
 	ctx, end, ok := h.acting(ctx)
 	defer end()
@@ -267,10 +258,14 @@ func (h *housekeeper) run(ctx context.Context, c *reclaim.Collector, p reclaim.P
 		return
 	}
 	started := time.Now()
-	v := view(s, c.Collect(ctx, p), time.Since(started))
+	reports := c.Collect(ctx, p)
+	v := view(s, reports, time.Since(started))
 	before := h.would[s]
 	if h.would[s] = v.would(); v.Removed() > 0 && (!p.DryRun || h.would[s] != before) {
 		h.record(v)
+	}
+	if v.Removed() == 0 && ctx.Err() == nil {
+		h.complainOf(s, reports)
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/policy"
@@ -269,6 +271,51 @@ func TestHousekeeperComplainsOnce(t *testing.T) {
 	}
 	if n := strings.Count(k.log.String(), "image ledger"); n != 1 {
 		t.Errorf("told %d times:\n%s", n, k.log)
+	}
+}
+
+// A collection that removes nothing and goes wrong is in no record: the log tells of each error
+// once, and again after one that went well. Of a runtime that is away the lister tells.
+func TestHousekeeperComplainsOfCollections(t *testing.T) {
+	k := newKeeping(t)
+	told := func(what string, tidy func(context.Context), want int) {
+		t.Helper()
+		tidy(t.Context())
+		if n := strings.Count(k.log.String(), "what nobody needs is not removed"); n != want || len(k.recorded) != 0 {
+			t.Errorf("%s: told %d times, want %d; recorded %+v\n%s", what, n, want, k.recorded, k.log)
+		}
+	}
+	for _, method := range []string{"RemoveContainer", "RemoveImage"} {
+		t.Cleanup(k.server.Inject(critest.Fault{Method: method, Err: errors.New("device or resource busy")}))
+	}
+	told("images fail", k.tidyImages, 1)
+	told("and are not tried again yet", k.tidyImages, 1)
+	if len(k.failures[policy.ImageFSAvailable]) != 1 {
+		t.Error("an image that is not tried again yet counts as one that is gone")
+	}
+	told("containers fail", k.tidyContainers, 2)
+	if text := k.log.String(); !strings.Contains(text, "device or resource busy; and 1 more") || !strings.Contains(text, "action=collect") {
+		t.Errorf("told without the reason:\n%s", text)
+	}
+	told("again", k.tidyContainers, 2)
+	none := k.server.Inject(critest.Fault{Method: "ListContainers", Edit: func(m any) {
+		m.(*runtimeapi.ListContainersResponse).Containers = nil
+	}})
+	told("all goes well", k.tidyContainers, 2)
+	none()
+	told("they fail anew", k.tidyContainers, 3)
+	addDeadContainers(k.server)
+	k.server.Stop()
+	told("the runtime is away", k.tidy, 3)
+}
+
+// What is remembered of it is bounded.
+func TestTellerForgets(t *testing.T) {
+	var told teller
+	for i := range 3 * maxTold {
+		if text := fmt.Sprint(i); !told.first(text) || told.first(text) || len(told) > maxTold {
+			t.Fatalf("%d: %d remembered", i, len(told))
+		}
 	}
 }
 
