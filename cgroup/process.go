@@ -30,6 +30,20 @@ func (l Layout) OfPID(pid int) (string, error) {
 	return rel, nil
 }
 
+// OOMScoreAdj is what the kernel's OOM killer adds to a process's badness, −1000 … 1000
+// (proc_pid_oom_score_adj(5)). ErrGone when it has ended.
+func (l Layout) OOMScoreAdj(pid int) (int64, error) {
+	b, err := os.ReadFile(filepath.Join(string(l.proc), strconv.Itoa(pid), "oom_score_adj"))
+	if err != nil {
+		return 0, fmt.Errorf("read oom_score_adj of process %d: %w", pid, gone(err))
+	}
+	adj, err := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read oom_score_adj of process %d: %w", pid, err)
+	}
+	return adj, nil
+}
+
 // Namespaced reports whether this process is in a cgroup or PID namespace of its own, as a
 // container's may be: [Layout.OfPID] does not tell its cgroup then. The lists of processes
 // in the node's cgroups do, with the PID that it has itself. Where procfs does not tell, it

@@ -30,6 +30,21 @@ func TestOfPID(t *testing.T) {
 	}
 }
 
+func TestOOMScoreAdj(t *testing.T) {
+	proc := t.TempDir()
+	l := Layout{proc: Proc(proc)}
+	write(t, proc, map[string]string{"7/oom_score_adj": "-997\n", "8/oom_score_adj": "none\n"})
+	if adj, err := l.OOMScoreAdj(7); adj != -997 || err != nil {
+		t.Errorf("got %d, %v; want -997", adj, err)
+	}
+	if adj, err := l.OOMScoreAdj(8); err == nil || errors.Is(err, ErrGone) {
+		t.Errorf("no number: %d, %v; want an error", adj, err)
+	}
+	if _, err := l.OOMScoreAdj(9); !errors.Is(err, ErrGone) {
+		t.Errorf("a process that ended: %v, want ErrGone", err)
+	}
+}
+
 func TestOfPIDOutsideOfTheNamespace(t *testing.T) {
 	l := testTree(t, "6.1-v2-systemd")
 	proc := t.TempDir()

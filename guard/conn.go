@@ -105,11 +105,18 @@ func (c *Conn) Connect(ctx context.Context) error {
 // fail notes why no runtime answered, unless it was the caller who did not wait for it: the
 // runtime's own time goes with the client's calls.
 func (c *Conn) fail(ctx context.Context, client *cri.Client, err error) error {
-	if ctx.Err() != nil {
+	if hasLeft(ctx) {
 		return fmt.Errorf("%w: %w", ErrNoRuntime, err)
 	}
 	c.note(client, cri.Version{}, err)
 	return c.Err()
+}
+
+// hasLeft tells whether the caller waits no longer. The runtime is told with a call how long he
+// does, and may be the first to say that it is over.
+func hasLeft(ctx context.Context) bool {
+	at, bounded := ctx.Deadline()
+	return ctx.Err() != nil || bounded && !time.Now().Before(at)
 }
 
 // elsewhere looks for a runtime that is the node's rather than the one at hand, which
@@ -166,7 +173,7 @@ func (c *Conn) probe(ctx context.Context, endpoint string) (v cri.Version, pods,
 	switch {
 	case err == nil:
 		delete(c.mute, endpoint)
-	case ctx.Err() != nil: // there was not the time to tell
+	case hasLeft(ctx): // there was not the time to tell
 	case errors.Is(err, cri.ErrTimeout) || errors.Is(err, cri.ErrUnsupported):
 		c.mute[endpoint] = c.now()
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
 )
 
@@ -171,6 +172,14 @@ func TestConnLeavesTheSilentAlone(t *testing.T) {
 	wantAt(t, c, silent)
 }
 
+// lateContext is one whose time is over, which it does not know yet.
+type lateContext struct{}
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now(), true }
+func (lateContext) Done() <-chan struct{}       { return nil }
+func (lateContext) Err() error                  { return nil }
+func (lateContext) Value(any) any               { return nil }
+
 // Who does not wait for an answer cannot tell that none would have come: neither of the runtime
 // at hand, nor of one that may be the node's.
 func TestConnLeftByItsCaller(t *testing.T) {
@@ -183,7 +192,7 @@ func TestConnLeftByItsCaller(t *testing.T) {
 		release := hang()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		err := c.Connect(ctx)
-		if ctx.Err() == nil {
+		if !hasLeft(ctx) {
 			t.Errorf("%s: the call ended before its caller left", name)
 		}
 		cancel()
@@ -194,6 +203,9 @@ func TestConnLeftByItsCaller(t *testing.T) {
 			t.Errorf("%s: held against it: %v, lost at %s, gone %t, mute %v", name, c.Err(), c.lost, c.gone, c.mute)
 		}
 		release()
+	}
+	if err := c.Connect(lateContext{}); !errors.Is(err, cri.ErrTimeout) || c.Err() != nil {
+		t.Errorf("told by the runtime: %v, noted %v", err, c.Err())
 	}
 	unknown := NewConn(RuntimeConfig{Endpoint: srv.Endpoint(), Timeout: time.Second})
 	defer unknown.Close()

@@ -190,9 +190,9 @@ func TestDiskHangs(t *testing.T) {
 			return image, reasons[policy.ContainerFSAvailable]
 		}
 		f.hang("/image")
-		see("the first look", policy.Absent, diskWait)
+		_, _ = see("the first look", policy.Absent, diskWait)
 		time.Sleep(diskWait)
-		see("the second look", policy.Absent, 0)
+		_, _ = see("the second look", policy.Absent, 0)
 		time.Sleep(diskTooLate)
 		if _, err := see("too late", policy.Failed, 0); !errors.Is(err, errDiskHangs) {
 			t.Errorf("too late: %v", err)
@@ -212,7 +212,7 @@ func TestDiskHangs(t *testing.T) {
 			t.Errorf("it hangs again: %+v", o)
 		}
 		time.Sleep(diskTooLate)
-		see("too late again", policy.Failed, 0)
+		_, _ = see("too late again", policy.Failed, 0)
 	})
 }
 

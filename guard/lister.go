@@ -34,6 +34,7 @@ type listed struct {
 // container's life is asked for once.
 type lister struct {
 	source  func(context.Context) (podSource, error)
+	locate  func(cri.ContainerDetail) cri.ContainerDetail // finds what the runtime does not tell; nil = nothing is looked for
 	build   func(listed) Pod
 	refresh func(context.Context) // brings what build needs up to date, before each listing
 	publish func(Inventory)
@@ -71,7 +72,7 @@ func (l *lister) List(ctx context.Context) Inventory {
 		return l.Current()
 	}
 	at, sandboxes, err := l.list(ctx)
-	if ctx.Err() != nil {
+	if hasLeft(ctx) {
 		return l.Current() // nor are details that were not waited for missing
 	}
 	inv := l.judge(at, sandboxes, err)
@@ -189,6 +190,8 @@ func (l *lister) alive(ctx context.Context, src podSource, containers []cri.Cont
 				return
 			case err != nil:
 				d = cri.ContainerDetail{}
+			case l.locate != nil:
+				d = l.locate(d)
 			}
 			// The list's identity is kept: containerd's status may name another tag.
 			d.Container = *c

@@ -133,6 +133,10 @@ func TestListerLeftByItsCaller(t *testing.T) {
 		if inv := l.List(t.Context()); !errors.Is(inv.Err, cri.ErrTimeout) || len(inv.Pods) != 1 || len(told) != 1 {
 			t.Errorf("the lister's own listing: %d pods, %v, told %v", len(inv.Pods), inv.Err, told)
 		}
+		l.source = func(context.Context) (podSource, error) { return nil, ErrNoRuntime }
+		if l.List(lateContext{}); len(told) != 1 {
+			t.Errorf("when the time is over: told %v", told)
+		}
 	})
 }
 

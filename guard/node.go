@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // Where things are unless the configuration or the node itself says otherwise.
@@ -89,7 +91,7 @@ func openNode(cfg Config) (*node, error) {
 	}
 	n.kernel.meter = n.meter
 	n.lister = &lister{
-		source: n.connect, build: n.build, refresh: n.refresh, publish: func(inv Inventory) { n.kernel.Track(inv.Pods) },
+		source: n.connect, locate: n.located, build: n.build, refresh: n.refresh, publish: func(inv Inventory) { n.kernel.Track(inv.Pods) },
 		now: n.kernel.Now, clock: time.Now, turn: make(chan struct{}, 1),
 	}
 	n.conn.pods = func() int { return len(n.lister.Current().Pods) }
@@ -201,6 +203,24 @@ func (n *node) refresh(ctx context.Context) {
 		paths.container = containers[0].Mountpoint
 	}
 	n.kernel.disks.setPaths(paths)
+}
+
+// located completes the details of a container of which the runtime tells the process alone, as
+// cri-dockerd does: its cgroup, and by what its class is known. A process whose cgroup does not bear
+// the container's ID is none of its own, as of another PID namespace.
+func (n *node) located(d cri.ContainerDetail) cri.ContainerDetail {
+	if d.CgroupsPath != "" || d.PID == 0 {
+		return d
+	}
+	rel, err := n.kernel.layout.OfPID(d.PID)
+	if err != nil || !reclaim.BearsID(rel, d.ID) {
+		return d
+	}
+	d.CgroupsPath = rel
+	if adj, err := n.kernel.layout.OOMScoreAdj(d.PID); err == nil && !d.Resources.OOMScoreAdj.Known {
+		d.Resources.OOMScoreAdj = cri.Number{Value: adj, Known: true}
+	}
+	return d
 }
 
 // build judges one pod.

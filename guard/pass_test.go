@@ -85,7 +85,7 @@ func (n *fakeNode) Inventory(_ context.Context, fresh bool) Inventory {
 	if n.down {
 		return Inventory{Pods: n.pods, Err: ErrNoRuntime}
 	}
-	return Inventory{Pods: n.pods}
+	return Inventory{At: time.Duration(n.listed), Pods: n.pods}
 }
 
 type fakeRelief struct {

@@ -125,9 +125,10 @@ func (g *Guard) ranking(ctx context.Context, m policy.Met) (ranked []policy.Rank
 	}
 	// Something runs that was not listed. To take a listed pod for it would
 	// be a wrong stop: ask the runtime first.
+	before := inv.At
 	inv = g.runtime.Inventory(ctx, true)
-	if cs, stranger, strangers = g.measured(inv.Pods, m.Signal); strangers && inv.Err == nil {
-		g.kernel.Outlived()
+	if cs, stranger, strangers = g.measured(inv.Pods, m.Signal); strangers && inv.At != before {
+		g.kernel.Outlived() // it was listed indeed
 	}
 	// That took time: whether a stop is still needed, and what it frees, is
 	// judged from here.

@@ -253,7 +253,7 @@ func TestNotifierWaitsAlone(t *testing.T) {
 		time.Sleep(statePatience / 4)
 		synctest.Wait()
 		if !n.mu.TryLock() {
-			<-told // the clock of the test stands still for who waits for a lock
+			_ = <-told // the clock of the test stands still for who waits for a lock
 			t.Fatal("it is waited for with the lock")
 		}
 		n.mu.Unlock()
