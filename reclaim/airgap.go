@@ -22,8 +22,8 @@ const (
 // airGap finds out which images came from files on this node: no registry may
 // have them. It reads tarballs, as `docker save`, `ctr images export` and the
 // k3s and RKE2 releases make them, and lists of names (*.txt). A file is read
-// again only when its time or size has changed. The zero value is ready for use,
-// from several goroutines.
+// again only when its time or size has changed, or the disk failed. The zero value is
+// ready for use, from several goroutines.
 type airGap struct {
 	mu    sync.Mutex
 	files map[string]airGapFile
@@ -35,6 +35,7 @@ type airGapFile struct {
 	size     int64
 	names    []string
 	note     string // why the file's names are not, or not all, known
+	again    bool   // it was the disk, or a lack of descriptors, and not what the file holds
 }
 
 // names reads the files in these directories and below. Notes say which files
@@ -55,8 +56,11 @@ func (a *airGap) names(ctx context.Context, dirs []string) (found, notes []strin
 			if err != nil {
 				return nil, nil, fmt.Errorf("read air-gap files: %w", err)
 			}
-			if files[path] = f; f.note != "" {
+			if f.note != "" {
 				notes = append(notes, path+": "+f.note)
+			}
+			if !f.again {
+				files[path] = f
 			}
 			found = append(found, f.names...)
 		}
@@ -126,7 +130,7 @@ func (a *airGap) read(ctx context.Context, path string) (airGapFile, error) {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		f.note = err.Error()
+		f.note, f.again = err.Error(), true
 		return f, nil
 	}
 	defer func() { _ = file.Close() }()
@@ -139,7 +143,8 @@ func (a *airGap) read(ctx context.Context, path string) (airGapFile, error) {
 		return airGapFile{}, ctx.Err()
 	}
 	if err != nil {
-		f.note = err.Error()
+		var failed *fs.PathError // what is wrong with the content is none
+		f.note, f.again = err.Error(), errors.As(err, &failed)
 	}
 	return f, nil
 }

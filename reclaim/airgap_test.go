@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 type entry struct{ name, content string }
@@ -47,6 +49,26 @@ func gzipped(t testing.TB, raw []byte) []byte {
 	return buf.Bytes()
 }
 
+// zstandard compresses as the k3s and RKE2 releases do, looking back 32 MiB.
+func zstandard(t testing.TB, raw []byte) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w, err := zstd.NewWriter(&buf, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(32<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, half := range [][]byte{raw[:len(raw)/2], raw[len(raw)/2:]} { // of a stream the size is not known
+		_, err := w.Write(half)
+		if err := errors.Join(err, w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
 const (
 	dockerManifest = `[{"Config":"c.json","RepoTags":["docker.io/rancher/pause:3.6","rancher/app:v1"],"Layers":["l.tar"]},{"RepoTags":null}]`
 	ociIndex       = `{"schemaVersion":2,"manifests":[
@@ -71,7 +93,11 @@ func TestReadArchive(t *testing.T) {
 		{"compressed by gzip", gzipped(t, docker), fromDocker, ""},
 		{"OCI layout", tarball(t, entry{"oci-layout", "{}"}, entry{"./index.json", ociIndex}, layer), fromOCI, ""},
 		{"both", tarball(t, entry{"index.json", ociIndex}, layer, entry{"manifest.json", dockerManifest}), append(append([]string{}, fromOCI...), fromDocker...), ""},
-		{"zstd", []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0}, nil, errCompression.Error()},
+		{"compressed by zstd", zstandard(t, docker), fromDocker, ""},
+		{"by zstd, in two frames", append(zstandard(t, docker[:2000]), zstandard(t, docker[2000:])...), fromDocker, ""},
+		{"by zstd, cut off", zstandard(t, docker)[:100], nil, "unexpected EOF"},
+		{"by zstd, damaged", append(zstandard(t, docker)[:60], "damage"...), nil, "read archive"},
+		{"by zstd, looking back further than is read", []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 17 << 3, 1, 0, 0}, nil, errCompression.Error()},
 		{"lz4", []byte{0x04, 0x22, 0x4d, 0x18, 0, 0}, nil, errCompression.Error()},
 		{"no image archive", tarball(t, layer, entry{"deep/manifest.json", dockerManifest}), nil, errNoIndex.Error()},
 		{"nothing", nil, nil, errNoIndex.Error()},
@@ -110,8 +136,10 @@ func TestReadArchive(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := readArchive(ctx, bytes.NewReader(gzipped(t, docker))); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
+		for name, raw := range map[string][]byte{"gzip": gzipped(t, docker), "zstd": zstandard(t, docker)} {
+			if _, err := readArchive(ctx, bytes.NewReader(raw)); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: got %v", name, err)
+			}
 		}
 	})
 }
@@ -141,7 +169,8 @@ func TestAirGap(t *testing.T) {
 	save := put("save.tar", tarball(t, entry{"manifest.json", dockerManifest}))
 	put("sub/index.tar.gz", gzipped(t, tarball(t, entry{"index.json", `{"manifests":[{"annotations":{"io.containerd.image.name":"in.sub/x:1"}}]}`})))
 	put("list.txt", []byte("listed/x:1\nlisted/x:1\n"))
-	put("release.tar.zst", []byte{0x28, 0xb5, 0x2f, 0xfd})
+	put("release.tar.zst", zstandard(t, tarball(t, entry{"manifest.json", `[{"RepoTags":["in.release/x:1"]}]`})))
+	put("release.tar.lz4", []byte{0x04, 0x22, 0x4d, 0x18})
 	put("readme.md", []byte("not/read:1"))
 	put(".cache.json", []byte("{}"))
 	put("1/2/3/4/deep.txt", []byte("too/deep:1"))
@@ -159,7 +188,7 @@ func TestAirGap(t *testing.T) {
 	if err := os.Symlink(dir, linked); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"docker.io/rancher/pause:3.6", "in.sub/x:1", "linked/x:1", "listed/x:1", "rancher/app:v1"}
+	want := []string{"docker.io/rancher/pause:3.6", "in.release/x:1", "in.sub/x:1", "linked/x:1", "listed/x:1", "rancher/app:v1"}
 
 	var a airGap
 	got, notes, err := a.names(t.Context(), []string{linked, filepath.Join(dir, "none")})
@@ -167,7 +196,7 @@ func TestAirGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "names", got, want)
-	if len(notes) != 2 || !strings.Contains(notes[0], "broken.txt") || !strings.Contains(notes[1], "release.tar.zst: "+errCompression.Error()) {
+	if len(notes) != 2 || !strings.Contains(notes[0], "broken.txt") || !strings.Contains(notes[1], "release.tar.lz4: "+errCompression.Error()) {
 		t.Errorf("notes: %q", notes)
 	}
 
@@ -189,9 +218,28 @@ func TestAirGap(t *testing.T) {
 		put("list.txt", []byte("changed/x:1\n"))
 		put("save.tar", tarball(t, entry{"manifest.json", `[{"RepoTags":["new/x:1"]}]`}))
 		got, _, err := a.names(t.Context(), []string{linked})
-		equal(t, "names", got, []string{"changed/x:1", "in.sub/x:1", "linked/x:1", "new/x:1"})
+		equal(t, "names", got, []string{"changed/x:1", "in.release/x:1", "in.sub/x:1", "linked/x:1", "new/x:1"})
 		if err != nil {
 			t.Error(err)
+		}
+	})
+	t.Run("one that the disk fails for is read again", func(t *testing.T) {
+		var a airGap
+		dir := t.TempDir()
+		failing, format := filepath.Join(dir, "failing.txt"), filepath.Join(dir, "format.tar")
+		writeFile(t, format, "no tarball")
+		if err := os.Symlink("/proc/self/mem", failing); err != nil { // there is nothing at its begin
+			t.Fatal(err)
+		}
+		_, notes, err := a.names(t.Context(), []string{dir})
+		if err != nil || len(notes) != 2 || !strings.Contains(notes[0], "input/output error") {
+			t.Fatalf("notes %q, %v", notes, err)
+		}
+		if _, ok := a.files[failing]; ok {
+			t.Error("an error of the disk is kept for one of the file")
+		}
+		if _, ok := a.files[format]; !ok {
+			t.Error("what is no tarball is read again and again")
 		}
 	})
 	t.Run("given up on: no half an answer", func(t *testing.T) {
@@ -220,6 +268,9 @@ func FuzzReadArchive(f *testing.F) {
 	docker := tarball(f, entry{"layer", "x"}, entry{"manifest.json", dockerManifest})
 	f.Add(docker)
 	f.Add(gzipped(f, docker))
+	f.Add(zstandard(f, docker))
+	f.Add(append(zstandard(f, docker[:1000]), zstandard(f, docker[1000:])...))
+	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 17 << 3, 1, 0, 0})
 	f.Add(tarball(f, entry{"index.json", ociIndex}))
 	f.Add(docker[:700])
 	f.Add([]byte("BZh9"))

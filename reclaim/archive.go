@@ -13,12 +13,15 @@ import (
 	"io"
 	"path"
 	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // Bounds of reading one file.
 const (
 	maxIndex       = 16 << 20 // bytes of an index, and of a list
 	maxUnpacked    = 64 << 30 // bytes of a tarball, unpacked
+	maxWindow      = 64 << 20 // bytes that zstd may look back, and memory it takes; k3s and RKE2 pack with 32 MiB
 	maxTarEntries  = 1 << 20
 	maxNames       = 1 << 16
 	maxNameLength  = 512
@@ -50,10 +53,11 @@ func readList(r io.Reader) ([]string, error) {
 // `docker save` calls manifest.json (RepoTags) and an OCI layout index.json
 // (annotations).
 func readArchive(ctx context.Context, r io.Reader) ([]string, error) {
-	r, err := unpacked(ctx, r)
+	r, done, err := unpacked(ctx, r)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	var found []string
 	seen := 0
 	entries := tar.NewReader(r)
@@ -64,6 +68,9 @@ func readArchive(ctx context.Context, r io.Reader) ([]string, error) {
 				return nil, errNoIndex
 			}
 			return found, nil
+		}
+		if errors.Is(err, zstd.ErrWindowSizeExceeded) {
+			return found, errCompression
 		}
 		if err != nil {
 			return found, fmt.Errorf("read archive: %w", err)
@@ -133,8 +140,10 @@ func appendName(found []string, name string) []string {
 	return append(found, name)
 }
 
-// unpacked undoes the compression, which the first bytes tell.
-func unpacked(ctx context.Context, r io.Reader) (io.Reader, error) {
+// unpacked undoes the compression, which the first bytes tell. What that takes is given back by
+// done.
+func unpacked(ctx context.Context, r io.Reader) (plain io.Reader, done func(), err error) {
+	done = func() {}
 	seeker, canSeek := r.(io.Seeker)
 	buffered := bufio.NewReader(readFunc(func(b []byte) (int, error) {
 		if err := ctx.Err(); err != nil {
@@ -143,29 +152,36 @@ func unpacked(ctx context.Context, r io.Reader) (io.Reader, error) {
 		return r.Read(b)
 	}))
 	head, err := buffered.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read archive: %w", err)
-	}
 	bounded := func(r io.Reader) io.Reader { return io.LimitReader(r, maxUnpacked) }
+	failed := func(err error) (io.Reader, func(), error) { return nil, nil, fmt.Errorf("read archive: %w", err) }
 	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return failed(err)
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(buffered)
 		if err != nil {
-			return nil, fmt.Errorf("read archive: %w", err)
+			return failed(err)
 		}
-		return bounded(z), nil
+		return bounded(z), done, nil
 	case bytes.HasPrefix(head, []byte("BZh")):
-		return bounded(bzip2.NewReader(buffered)), nil
-	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}), bytes.Equal(head, []byte{0x04, 0x22, 0x4d, 0x18}):
-		return nil, errCompression
+		return bounded(bzip2.NewReader(buffered)), done, nil
+	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		// One at a time, in this goroutine: to find some names is in no haste.
+		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return failed(err)
+		}
+		return bounded(z), z.Close, nil
+	case bytes.Equal(head, []byte{0x04, 0x22, 0x4d, 0x18}):
+		return nil, nil, errCompression
 	case canSeek:
 		// The layers of a plain tarball are leapt over.
 		if _, err := seeker.Seek(0, io.SeekStart); err != nil {
-			return nil, fmt.Errorf("read archive: %w", err)
+			return failed(err)
 		}
-		return r, nil
+		return r, done, nil
 	}
-	return bounded(buffered), nil
+	return bounded(buffered), done, nil
 }
 
 // readFunc makes a function a reader.
