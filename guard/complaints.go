@@ -70,3 +70,16 @@ func (h *housekeeper) complainOf(s policy.Signal, reports []reclaim.Report) {
 	}
 	h.log.Warn("what nobody needs is not removed", systemd.EventKey, systemd.EventDegraded, "action", "collect", "reason", reason)
 }
+
+// tellNotes tells once of each air-gap file that was not read: nothing else keeps the images in it.
+func (h *housekeeper) tellNotes(reports []reclaim.Report) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range reports {
+		for _, note := range reports[i].Notes {
+			if h.notes.first(note) {
+				h.log.Warn("air-gap file is not read", systemd.EventKey, systemd.EventDegraded, "action", "airgap", "reason", note)
+			}
+		}
+	}
+}

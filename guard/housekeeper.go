@@ -61,6 +61,7 @@ type housekeeper struct {
 	client    *cri.Client        // the one that collector is for
 	collector *reclaim.Collector // nil before the first runtime
 	told      bool
+	notes     teller          // which air-gap files were not read
 	acts      context.Context //nolint:containedctx // ends what is under way when a pause begins; nil = paused
 	stopActs  context.CancelFunc
 }
@@ -259,6 +260,7 @@ func (h *housekeeper) run(ctx context.Context, c *reclaim.Collector, p reclaim.P
 	}
 	started := time.Now()
 	reports := c.Collect(ctx, p)
+	h.tellNotes(reports)
 	v := view(s, reports, time.Since(started))
 	before := h.would[s]
 	if h.would[s] = v.would(); v.Removed() > 0 && (!p.DryRun || h.would[s] != before) {

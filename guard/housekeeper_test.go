@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -307,6 +308,40 @@ func TestHousekeeperComplainsOfCollections(t *testing.T) {
 	addDeadContainers(k.server)
 	k.server.Stop()
 	told("the runtime is away", k.tidy, 3)
+}
+
+// A file that is not read is told of once, whether the collection under pressure or the periodic
+// one comes upon it.
+func TestHousekeeperTellsOfAirGapFiles(t *testing.T) {
+	dir := t.TempDir()
+	k := newKeeping(t)
+	cfg := k.config()
+	cfg.Images.AirgapDirs = []string{dir}
+	k.setConfig(cfg)
+	file := filepath.Join(dir, "release.tar.lz4")
+	if err := os.WriteFile(file, []byte{0x04, 0x22, 0x4d, 0x18}, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told := func() int { return strings.Count(k.log.String(), "air-gap file is not read") }
+	r := &reclaimer{node: k.node, keeper: k.housekeeper}
+	relieve := func() {
+		j := r.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.ImageFSAvailable}, Target: math.MaxInt64}, policy.DedicatedImageFS, nil)
+		<-j.Done()
+	}
+	relieve()
+	if text := k.log.String(); told() != 1 || !strings.Contains(text, file) || !strings.Contains(text, ".txt file") || !strings.Contains(text, "action=airgap") {
+		t.Errorf("under pressure: %s", text)
+	}
+	k.tidyImages(t.Context())
+	if relieve(); told() != 1 {
+		t.Errorf("told again: %s", k.log)
+	}
+	if err := os.Rename(file, filepath.Join(dir, "other.tar.lz4")); err != nil {
+		t.Fatal(err)
+	}
+	if k.tidyImages(t.Context()); told() != 2 {
+		t.Errorf("of another file: %s", k.log)
+	}
 }
 
 // What is remembered of it is bounded.

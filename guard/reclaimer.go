@@ -94,7 +94,9 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 			defer cancel()
 		}
 		if c, err := r.keeper.collect(); ok && err == nil && len(steps) > 0 {
-			j.relief = relieved(c.Collect(ctx, plan))
+			reports := c.Collect(ctx, plan)
+			r.keeper.tellNotes(reports)
+			j.relief = relieved(reports)
 		}
 		if disk {
 			if room, err := plan.Target(ctx); err == nil && room.Met() {
