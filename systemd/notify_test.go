@@ -253,8 +253,8 @@ func TestNotifierWaitsAlone(t *testing.T) {
 		time.Sleep(statePatience / 4)
 		synctest.Wait()
 		if !n.mu.TryLock() {
-			_ = <-told // the clock of the test stands still for who waits for a lock
-			t.Fatal("it is waited for with the lock")
+			err := <-told // the clock of the test stands still for who waits for a lock
+			t.Fatalf("it is waited for with the lock: %v", err)
 		}
 		n.mu.Unlock()
 		before := time.Now()
