@@ -311,7 +311,8 @@ func TestLedgerSaving(t *testing.T) {
 		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {
 			t.Skipf("needs CAP_SYS_ADMIN to mount a tmpfs: %v", err)
 		}
-		t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+		// Detached: a child that another test starts may hold a file of it until its exec.
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 		path := filepath.Join(dir, "l")
 		l, _ := OpenLedger(path, "boot", 0)
 		note(l, time.Minute)
@@ -339,7 +340,7 @@ func TestLedgerSaving(t *testing.T) {
 		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 			t.Skipf("needs CAP_SYS_ADMIN to mount a tmpfs: %v", err)
 		}
-		t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 		path := filepath.Join(dir, "l")
 		if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
 			t.Fatal(err)
