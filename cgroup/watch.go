@@ -180,9 +180,20 @@ func (w *Waker) AddDir(rel string) error {
 	return nil
 }
 
-// readAway empties an eventfd, or takes a buffer full off an inotify descriptor.
+// readAwayAtMost bounds the reads: where cgroups are made faster than they are read, the other
+// sources have their turn.
+const readAwayAtMost = 64
+
+// readAway empties an eventfd or an inotify descriptor.
 func readAway(fd int, _ uint32) bool {
 	var buf [4096]byte
-	_, err := unix.Read(fd, buf[:])
-	return err == nil || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
+	for range readAwayAtMost {
+		switch _, err := unix.Read(fd, buf[:]); {
+		case errors.Is(err, unix.EAGAIN):
+			return true
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return false
+		}
+	}
+	return true
 }
