@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ func newImages(o *options) *cobra.Command {
 				return err
 			}
 			if o.output == "json" {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"apiVersion": guard.APIVersion, "images": list.Verdicts})
+				return printJSON(cmd.OutOrStdout(), map[string]any{"apiVersion": guard.APIVersion, "images": list.Verdicts, "notes": list.Notes})
 			}
 			t := newTable(cmd.OutOrStdout(), "#", "IMAGE", "SIZE", "FIRST SEEN", "LAST USED", "WHY")
 			for _, v := range list.Verdicts {
@@ -38,6 +39,9 @@ func newImages(o *options) *cobra.Command {
 				t.row(pos, v.Name, guard.FormatBytes(v.Size), age(v.Age)+" ago", used, v.Why)
 			}
 			t.flush()
+			for _, note := range list.Notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), "air-gap file is not read:", note)
+			}
 			return nil
 		},
 	}
