@@ -379,11 +379,10 @@ func TestCollectHoldsLessUnderPressure(t *testing.T) {
 	note(held)
 	w.clock.add(heldBefore)
 	note(last)
-	w.clock.add(10 * time.Hour) // the runtime is away, and lists no container yet when it is back
 	started := w.clock.now().Boot
 	p := Plan{Steps: []Step{StepLogs, StepImages}, Images: ImagePolicy{Prune: PruneAuto, Hold: 5 * time.Minute}}
 	p.RuntimeSince = func() time.Duration { return started }
-	note()
+	note(last) // the others' containers are not there yet
 	w.clock.add(time.Minute)
 	for _, r := range w.Collect(t.Context(), p) {
 		if len(r.Removed) != 0 {
@@ -396,9 +395,9 @@ func TestCollectHoldsLessUnderPressure(t *testing.T) {
 		t.Errorf("logs under pressure: %+v", reports[0])
 	}
 	equal(t, "removed", ids(reports[1].Removed), []string{never.ID, before.ID})
-	for _, img := range []cri.Image{held, last} {
-		if got := why(reports[1].Kept, img.ID); !strings.Contains(got, "runtime started") {
-			t.Errorf("%s: %s", displayName(img), got)
+	for id, want := range map[string]string{held.ID: "runtime started", last.ID: "in use"} {
+		if got := why(reports[1].Kept, id); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", id, got, want)
 		}
 	}
 }

@@ -62,23 +62,14 @@ func (u imageUse) needed(images []cri.Image) map[string]cri.ImageNeed {
 	return cri.InUse(images, cri.ImageNeeds(u.Containers, u.Details, u.SandboxImages))
 }
 
-// held is how long ago an image that the hold keeps may have been used, or have come, at most.
-// What was in use when the runtime was last listed before its start is about to be used
-// again: how long it was away does not count.
-func (u imageUse) held(histories []history) time.Duration {
+// held is how long ago an image that the hold keeps may have been used, or have come, at most, by
+// the ledger's time, in which nothing passes while the node is off: what was in use before the
+// runtime's start is about to be used again.
+func (u imageUse) held() time.Duration {
 	if u.RuntimeFor <= 0 {
 		return math.MaxInt64
 	}
-	away, listed := u.RuntimeFor, time.Duration(math.MaxInt64)
-	for _, h := range histories {
-		if h.used && h.unused >= u.RuntimeFor {
-			listed = min(listed, h.unused)
-		}
-	}
-	if listed != math.MaxInt64 {
-		away = listed
-	}
-	return away + heldBefore
+	return u.RuntimeFor + heldBefore
 }
 
 // Verdict is what is decided of one image. Item.Why says why it may go or stays.
@@ -94,15 +85,10 @@ type Verdict struct {
 // recently used one first (never used ones before, then the longest known, then by
 // id), as the kubelet orders them; then those that stay, by id.
 func judgeImages(images []cri.Image, use imageUse, p ImagePolicy, l *Ledger, now time.Duration) []Verdict {
-	histories := make([]history, len(images))
-	for i, img := range images {
-		histories[i] = l.history(img.ID, now)
-	}
 	j := newJudge(images, use, p, l)
-	j.held = use.held(histories)
 	vs := make([]Verdict, len(images))
 	for i, img := range images {
-		vs[i] = j.verdict(img, histories[i])
+		vs[i] = j.verdict(img, l.history(img.ID, now))
 	}
 	slices.SortFunc(vs, func(a, b Verdict) int {
 		if !a.Removable && !b.Removable {
@@ -136,7 +122,6 @@ type judge struct {
 	needed       map[string]cri.ImageNeed
 	fromFiles    map[string]cri.ImageNeed
 	sandboxKnown bool
-	held         time.Duration // how long ago the last use may be of what the hold keeps
 }
 
 func newJudge(images []cri.Image, use imageUse, p ImagePolicy, l *Ledger) judge {
@@ -203,7 +188,7 @@ func (j *judge) keeps(img cri.Image, h history) string {
 		return "used by a sandbox that was stopped under pressure in the last 24h"
 	case j.policy.Prune != PruneAuto && j.policy.Prune != PruneAlways:
 		return "pruning is switched off"
-	case j.use.Hold != "" && h.inactive <= j.held:
+	case j.use.Hold != "" && h.inactive <= j.use.held():
 		return j.use.Hold
 	case !j.sandboxKnown:
 		return "which image the sandboxes use is not known"

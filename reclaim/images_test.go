@@ -150,7 +150,10 @@ func TestJudgeImagesReasons(t *testing.T) {
 			l.note([]cri.Image{i}, usedOnly(), now-time.Hour)
 		}},
 		{name: "the runtime has just started", use: func(u *imageUse) { u.Hold = "held" }, why: "held"},
-		{name: "the runtime is back for a minute: what was used before it went", use: func(u *imageUse) { u.Hold, u.RuntimeFor = "held", time.Minute }, why: "held"},
+		{name: "the runtime is back for a minute: what was used two hours before", use: func(u *imageUse) { u.Hold, u.RuntimeFor = "held", time.Minute },
+			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(i), now-heldBefore-time.Minute) }, why: "held"},
+		{name: "what was used earlier", use: func(u *imageUse) { u.Hold, u.RuntimeFor = "held", time.Minute },
+			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(i), now-heldBefore-time.Minute-1) }},
 		{name: "what came two hours before it", use: func(u *imageUse) { u.Hold, u.RuntimeFor = "held", time.Minute },
 			pol:  func(p *ImagePolicy) { p.UnusedGrace = 0 },
 			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-heldBefore-time.Minute) }, why: "held"},
