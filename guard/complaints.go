@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -44,14 +45,14 @@ func (h *housekeeper) complain(err error) {
 // complainOf tells of a collection that removed nothing and went wrong, which no record does: each
 // error once, until a collection goes well.
 func (h *housekeeper) complainOf(s policy.Signal, reports []reclaim.Report) {
-	reason, more, well := "", 0, true
+	reason, more, well := "", 0, len(reports) > 0
 	told := h.failures[s]
 	for i := range reports {
 		well = well && reports[i].Well()
 		for _, f := range reports[i].Errors {
 			switch {
 			case errors.Is(f.Err, cri.ErrUnavailable): // the lister tells that no runtime answers
-			case !told.first(f.Message):
+			case !told.first(failureKey(f)):
 			case reason == "":
 				reason = f.Message
 			default:
@@ -69,6 +70,14 @@ func (h *housekeeper) complainOf(s policy.Signal, reports []reclaim.Report) {
 		reason = fmt.Sprintf("%s; and %d more", reason, more)
 	}
 	h.log.Warn("what nobody needs is not removed", systemd.EventKey, systemd.EventDegraded, "action", "collect", "reason", reason)
+}
+
+// failureKey is what makes a failure another one: not how long was waited for.
+func failureKey(f reclaim.Failure) string {
+	if errors.Is(f.Err, cri.ErrTimeout) || errors.Is(f.Err, context.DeadlineExceeded) {
+		return string(f.Kind) + " " + f.ID + " hangs"
+	}
+	return f.Message
 }
 
 // tellNotes tells once of each air-gap file that was not read: nothing else keeps the images in it.

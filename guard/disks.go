@@ -16,13 +16,16 @@ type diskReader struct {
 	answers chan fsReading
 	closed  chan struct{}
 
-	mu    sync.Mutex
-	paths fsPaths
+	mu     sync.Mutex
+	paths  fsPaths
+	probes map[string]int // under way, by path
 
 	// readers are by path. One that hangs stays until it answers, though its path be
 	// watched no more: so a path that comes and goes costs one goroutine at most.
 	readers map[string]*fsReader
 	kind    policy.Layout
+	// detected: the layout was seen once.
+	detected bool
 	// calm: no filesystem is near a threshold. What was read a moment ago will do then:
 	// near one of memory there is a pass every 5 ms.
 	calm bool
@@ -74,7 +77,7 @@ var errNoPath = errors.New("the runtime has not told its filesystem yet")
 func newDiskReader(nodeRoot string) *diskReader {
 	return &diskReader{
 		read: space, answers: make(chan fsReading), closed: make(chan struct{}),
-		paths: fsPaths{node: nodeRoot}, readers: map[string]*fsReader{},
+		paths: fsPaths{node: nodeRoot}, readers: map[string]*fsReader{}, probes: map[string]int{},
 	}
 }
 
@@ -106,6 +109,41 @@ func space(dir string) (cgroup.Space, error) {
 		return cgroup.Space{}, errNoPath
 	}
 	return cgroup.StatfsNearest(dir)
+}
+
+// probesAtMost bounds the goroutines that a filesystem that hangs takes.
+const probesAtMost = 4
+
+// probe reads a filesystem now, for who can wait a little but not for ever: a reclaim that waits for
+// a dead mount would keep those of all disks waiting.
+func (d *diskReader) probe(dir string) (cgroup.Space, error) {
+	count := func(n int) bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.probes[dir]+n > probesAtMost {
+			return false
+		}
+		d.probes[dir] += n
+		return true
+	}
+	if !count(1) {
+		return cgroup.Space{}, errDiskHangs
+	}
+	answer := make(chan fsReading, 1)
+	go func() {
+		var r fsReading
+		r.space, r.err = d.read(dir)
+		count(-1)
+		answer <- r
+	}()
+	late := time.NewTimer(diskTooLate)
+	defer late.Stop()
+	select {
+	case r := <-answer:
+		return r.space, r.err
+	case <-late.C:
+		return cgroup.Space{}, errDiskHangs
+	}
 }
 
 // setPaths changes what is watched, when the runtime tells.
@@ -222,20 +260,34 @@ func (d *diskReader) observe(obs *policy.Observations, reasons *[policy.SignalCo
 	image := set(policy.ImageFSAvailable, policy.ImageFSInodesFree)
 	container := set(policy.ContainerFSAvailable, policy.ContainerFSInodesFree)
 	d.detect(node, image, container)
+	if !d.detected && p.image != "" && image.err == nil && container.err == nil {
+		// Whether what fills nodefs is with the images or not is not known yet: who is stopped
+		// for it depends on that.
+		obs[policy.NodeFSAvailable], obs[policy.NodeFSInodesFree] = policy.Observation{At: now}, policy.Observation{At: now}
+	}
 }
 
 // detect finds the layout from the devices, again with every look: a mount that comes late
-// is noticed. Before each has answered, and while one cannot be read, it is as it was.
+// is noticed. Before each has answered, and while one cannot be read, it is as it was; but one that
+// hangs from the start where nodefs answers is another one.
 func (d *diskReader) detect(node, image, container fsReading) {
-	for _, r := range []fsReading{node, image, container} {
-		if r.err != nil || r.at == 0 {
-			return
+	known := node.err == nil && node.at != 0
+	isApart := func(r fsReading) bool {
+		if !d.detected && errors.Is(r.err, errDiskHangs) {
+			return true
 		}
+		known = known && r.err == nil && r.at != 0
+		return apart(r.space, node.space)
 	}
+	imageApart, layersApart := isApart(image), isApart(container)
+	if !known {
+		return
+	}
+	d.detected = true
 	switch {
-	case !apart(image.space, node.space):
+	case !imageApart:
 		d.kind = policy.SingleFS
-	case !apart(container.space, node.space):
+	case !layersApart:
 		d.kind = policy.SplitFS
 	default:
 		d.kind = policy.DedicatedImageFS

@@ -189,10 +189,12 @@ func TestDiskHangs(t *testing.T) {
 			}
 			return image, reasons[policy.ContainerFSAvailable]
 		}
+		f.set("/image", spaceOn(2, 6))
+		_, _ = see("at first", policy.OK, 0)
 		f.hang("/image")
-		_, _ = see("the first look", policy.Absent, diskWait)
+		_, _ = see("the first look", policy.OK, diskWait)
 		time.Sleep(diskWait)
-		_, _ = see("the second look", policy.Absent, 0)
+		_, _ = see("the second look", policy.OK, 0)
 		time.Sleep(diskTooLate)
 		if _, err := see("too late", policy.Failed, 0); !errors.Is(err, errDiskHangs) {
 			t.Errorf("too late: %v", err)
@@ -213,6 +215,55 @@ func TestDiskHangs(t *testing.T) {
 		}
 		time.Sleep(diskTooLate)
 		_, _ = see("too late again", policy.Failed, 0)
+	})
+}
+
+// A filesystem that hangs from the start is not nodefs where that answers. Before that is clear, nodefs
+// is not acted on: who is stopped for it depends on what is on it.
+func TestDiskHangsAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeDisks(t, fsPaths{node: "/node", image: "/image"})
+		f.set("/node", spaceOn(1, 5))
+		f.hang("/image")
+		if obs, _ := f.look(time.Hour); obs[policy.NodeFSAvailable].Status != policy.Absent {
+			t.Errorf("while it may answer: nodefs %+v", obs[policy.NodeFSAvailable])
+		}
+		obs, reasons := f.look(time.Hour + diskTooLate + time.Second)
+		if obs[policy.NodeFSAvailable].Status != policy.OK || !errors.Is(reasons[policy.ImageFSAvailable], errDiskHangs) || f.layout() != policy.DedicatedImageFS {
+			t.Errorf("too late: nodefs %+v, imagefs %v, filesystems %s", obs[policy.NodeFSAvailable], reasons[policy.ImageFSAvailable], f.layout())
+		}
+		f.set("/image", spaceOn(1, 5))
+		f.answer("/image")
+		synctest.Wait()
+		if f.look(time.Hour + diskTooLate + 2*time.Second); f.layout() != policy.SingleFS {
+			t.Errorf("it answers that it is nodefs: filesystems %s", f.layout())
+		}
+	})
+}
+
+// Who reclaims waits a little for a filesystem, and not for ever; few goroutines are left behind.
+func TestDiskProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeDisks(t, fsPaths{node: "/node"})
+		f.set("/node", spaceOn(1, 5))
+		if s, err := f.probe("/node"); err != nil || s != spaceOn(1, 5) {
+			t.Errorf("%+v, %v", s, err)
+		}
+		f.hang("/node")
+		began := time.Now()
+		for range 2 * probesAtMost {
+			if _, err := f.probe("/node"); !errors.Is(err, errDiskHangs) {
+				t.Errorf("while it hangs: %v", err)
+			}
+		}
+		if took := time.Since(began); took != probesAtMost*diskTooLate {
+			t.Errorf("waited for %s", took)
+		}
+		f.answer("/node")
+		synctest.Wait()
+		if _, err := f.probe("/node"); err != nil {
+			t.Errorf("when it answers: %v", err)
+		}
 	})
 }
 

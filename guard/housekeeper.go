@@ -221,7 +221,7 @@ func (h *housekeeper) tidyImages(ctx context.Context) {
 func (h *housekeeper) watermark(c ImagesConfig) reclaim.Target {
 	above := false
 	return func(context.Context) (reclaim.Room, error) {
-		s, err := space(h.node.kernel.disks.getPaths().image)
+		s, err := h.node.kernel.disks.probe(h.node.kernel.disks.getPaths().image)
 		if err != nil {
 			return reclaim.Room{}, err
 		}

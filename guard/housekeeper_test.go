@@ -310,6 +310,21 @@ func TestHousekeeperComplainsOfCollections(t *testing.T) {
 	told("the runtime is away", k.tidy, 3)
 }
 
+// One that hangs is told of once, however long it was waited for each time, and one that was not
+// tried, as the disk has room, is none that goes well.
+func TestHousekeeperComplainsOfWhatHangsOnce(t *testing.T) {
+	k := newKeeping(t)
+	hung := func(id, after string) []reclaim.Report {
+		return []reclaim.Report{{Errors: []reclaim.Failure{{Kind: reclaim.KindContainer, ID: id, Message: "gave up after " + after, Err: cri.ErrTimeout}}}}
+	}
+	for _, reports := range [][]reclaim.Report{hung("a", "30s"), hung("a", "30.01s"), nil, hung("a", "30.02s"), hung("b", "30s")} {
+		k.complainOf(policy.ContainerFSAvailable, reports)
+	}
+	if n := strings.Count(k.log.String(), "what nobody needs is not removed"); n != 2 {
+		t.Errorf("told %d times, want once for each of two:\n%s", n, k.log)
+	}
+}
+
 // A file that is not read is told of once, whether the collection under pressure or the periodic
 // one comes upon it.
 func TestHousekeeperTellsOfAirGapFiles(t *testing.T) {

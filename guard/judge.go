@@ -43,7 +43,7 @@ const (
 func (c *Config) judge(p *Pod, f podFacts) {
 	trusted := c.Annotations.trusts(f.Namespace)
 	p.Priority, p.PrioritySource = c.priority(f, trusted)
-	p.Static = f.Static
+	p.Static, p.OwnPriority = f.Static, f.Priority
 	// A rule that gives a critical pod another priority does not take from it what the kubelet would
 	// not: the rule may be meant for all pods of a namespace.
 	critical := policy.Critical(false, false, p.Priority) || f.Priority != nil && policy.Critical(false, false, *f.Priority)

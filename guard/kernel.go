@@ -39,7 +39,8 @@ type nodeKernel struct {
 	mu    sync.Mutex          // guards what follows
 	wakes []string            // what wakes the loop beside the timer
 	known map[string][]string // cgroups to add up, by sandbox
-	found []string            // pod cgroups that were strangers when that was last asked
+	found []string            // pod cgroups that were strangers when that was asked last,
+	prior []string            // and the time before
 	// outlived are strangers that the runtime, asked afresh, did not list, and when that was.
 	outlived map[string]time.Duration
 }

@@ -97,7 +97,10 @@ func TestRulesLeaveCriticalPodsAlone(t *testing.T) {
 	l.build = func(pod listed) Pod { return cfg.derivePod(pod, &nodeFacts{resolve: cgroup.Layout{}.Resolve}) }
 	pods := l.List(t.Context()).Pods
 	if len(pods) != 1 || pods[0].Priority != -10 || pods[0].Protection != "critical priority" || !pods[0].Critical {
-		t.Errorf("%+v", pods)
+		t.Fatalf("%+v", pods)
+	}
+	if line := tracePod(&pods[0], &pods[0].Candidate, 0); line.Priority == nil || *line.Priority != systemNodeCritical {
+		t.Errorf("a trace of it: %+v", line)
 	}
 }
 

@@ -122,7 +122,10 @@ func tracePod(p *Pod, c *policy.Candidate, start time.Duration) TracePod {
 		Name: p.FullName(), UID: p.UID, QoS: &qos, Static: &p.Static, Created: &created, GracePeriod: &grace,
 		MemoryRequest: quantity(p.MemoryRequest), StorageRequest: quantity(p.StorageRequest), NoStats: &noStats, Labels: p.Labels,
 	}
-	if p.PrioritySource == sourceAnnotation || p.PrioritySource == sourceOOMScore {
+	switch {
+	case p.OwnPriority != nil:
+		t.Priority = p.OwnPriority
+	case p.PrioritySource == sourceAnnotation:
 		t.Priority = &p.Priority
 	}
 	if p.Protection == protectedAnnotation || p.Protection == protectedSelf {

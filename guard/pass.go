@@ -22,8 +22,8 @@ type Kernel interface {
 	// those that a reclaim has not measured. Those that have outlived a listing a moment ago, as
 	// Outlived told, count in what the largest uses alone.
 	Measure([]policy.Candidate, []Pod, policy.Signal) (largest int64, strangers bool)
-	// Outlived tells that the strangers that were found last are there although the runtime was
-	// asked since.
+	// Outlived tells that the runtime was asked between the last two times that strangers were looked
+	// for: those that were found both times are there although no listing has them.
 	Outlived()
 	// HasUnlisted reports whether a container of the pod runs that was not listed with it.
 	HasUnlisted(Pod) bool

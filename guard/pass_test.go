@@ -25,6 +25,7 @@ type fakeNode struct {
 	foreign   int64 // what a pod uses that no listing has; 0 = there is none
 	outlived  bool
 	listed    int
+	listedAt  time.Duration
 	down      bool // the runtime does not answer
 	reliefs   []*fakeRelief
 	stops     []*fakeStop
@@ -80,12 +81,12 @@ func (n *fakeNode) Inventory(_ context.Context, fresh bool) Inventory {
 		}
 	}
 	if fresh && !n.down {
-		n.pods, n.hidden = append(n.pods, n.hidden...), nil
+		n.pods, n.hidden, n.listedAt = append(n.pods, n.hidden...), nil, n.now
 	}
 	if n.down {
 		return Inventory{Pods: n.pods, Err: ErrNoRuntime}
 	}
-	return Inventory{At: time.Duration(n.listed), Pods: n.pods}
+	return Inventory{At: n.listedAt, Pods: n.pods}
 }
 
 type fakeRelief struct {
@@ -538,6 +539,7 @@ func TestPassDiscards(t *testing.T) {
 		want, logs   bool
 	}{
 		{"disk", "", policy.NodeFSAvailable, policy.SingleFS, true, true},
+		{"logs are elsewhere", "", policy.NodeFSAvailable, policy.SingleFS, true, false},
 		{"the disk of the logs", "", policy.NodeFSAvailable, policy.DedicatedImageFS, false, true},
 		{"the disk of the layers", "", policy.ImageFSAvailable, policy.DedicatedImageFS, true, false},
 		{"memory", "", policy.MemoryAvailable, policy.SingleFS, false, false},
@@ -547,7 +549,7 @@ func TestPassDiscards(t *testing.T) {
 			g, n := newPassGuard(t, c.config+"[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n")
 			n.layout = c.layout
 			for i := range n.pods {
-				n.pods[i].Disk.Logs = testGiB
+				n.pods[i].Disk.Logs, n.pods[i].Disk.LogsApart = testGiB, c.name == "logs are elsewhere"
 			}
 			n.set(c.signal, testGiB/2)
 			n.at(g, 0)

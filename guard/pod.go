@@ -21,6 +21,7 @@ type Pod struct {
 	StorageLimit   int64         // bytes of ephemeral storage; 0 = none
 	RequestSource  string        // where the memory request comes from
 	PrioritySource string        // where the priority comes from
+	OwnPriority    *int64        // what it is known by, before any rule; nil = nothing is known
 	Cgroup         string        // relative to the hierarchy; "" = not known
 	Containers     []PodContainer
 	// EndedImages are the names of the images of containers that have ended: the init

@@ -145,7 +145,7 @@ func (r *reclaimer) target(m policy.Met) reclaim.Target {
 // would have any share available.
 func (n *node) until(s policy.Signal, available func(total int64) int64) reclaim.Target {
 	return func(context.Context) (reclaim.Room, error) {
-		fs, err := space(n.kernel.disks.getPaths().of(s))
+		fs, err := n.kernel.disks.probe(n.kernel.disks.getPaths().of(s))
 		if err != nil {
 			return reclaim.Room{}, fmt.Errorf("%s: %w", s, err)
 		}

@@ -125,9 +125,9 @@ func (g *Guard) ranking(ctx context.Context, m policy.Met) (ranked []policy.Rank
 	}
 	// Something runs that was not listed. To take a listed pod for it would
 	// be a wrong stop: ask the runtime first.
-	before := inv.At
+	asked := g.kernel.Now()
 	inv = g.runtime.Inventory(ctx, true)
-	if cs, stranger, strangers = g.measured(inv.Pods, m.Signal); strangers && inv.At != before {
+	if cs, stranger, strangers = g.measured(inv.Pods, m.Signal); strangers && inv.At >= asked {
 		g.kernel.Outlived() // it was listed indeed
 	}
 	// That took time: whether a stop is still needed, and what it frees, is
@@ -251,7 +251,9 @@ func (g *Guard) begin(ctx context.Context, now time.Duration, m policy.Met, v po
 	g.restraint.Take(m.Kind, m.Signal, pod.Workload, now)
 	g.waits[m.Signal] = wait{}
 	g.spendReliefs(m.Signal)
-	g.launch(ctx, now, m, *pod, view, p)
+	victim := *pod
+	victim.Disk = v.Disk // as it was measured
+	g.launch(ctx, now, m, victim, view, p)
 	p.Stop.Reason = reason(m, v, grounds(m, v, took, back), now) // words can wait until the kill is done
 	return ""
 }
@@ -268,7 +270,7 @@ func (g *Guard) launch(ctx context.Context, now time.Duration, m policy.Met, pod
 	order := StopOrder{Direct: m.Kind == policy.Hard && g.killsDirectly(m.Signal)}
 	if f.judged() && m.Signal.IsDisk() {
 		steps := g.cfg.steps(m.Signal, g.kernel.Layout())
-		order.Discard, order.DiscardLogs = slices.Contains(steps, reclaim.StepContainers), slices.Contains(steps, reclaim.StepLogs)
+		order.Discard, order.DiscardLogs = slices.Contains(steps, reclaim.StepContainers), slices.Contains(steps, reclaim.StepLogs) && !pod.Disk.LogsApart
 	}
 	g.fly(ctx, f, pod, order)
 }

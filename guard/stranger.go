@@ -25,7 +25,7 @@ func (k *nodeKernel) strangers(pods []Pod, s policy.Signal) (largest int64, foun
 	}
 	now := k.Now()
 	maps.DeleteFunc(k.outlived, func(_ string, at time.Duration) bool { return now-at > outlivedFor })
-	k.found = k.found[:0]
+	k.found, k.prior = k.prior[:0], k.found
 	known := make(map[string]bool, len(pods))
 	for i := range pods {
 		known[pods[i].Cgroup] = true
@@ -53,7 +53,8 @@ func (k *nodeKernel) strangers(pods []Pod, s policy.Signal) (largest int64, foun
 // outlivedFor is how long a stranger is not asked for that was not listed afresh.
 const outlivedFor = 10 * time.Second
 
-// Outlived notes that the strangers that were found last were not listed afresh.
+// Outlived notes that the strangers that were found last, and the time before, were not listed afresh
+// in between. What has come since then may be listed yet.
 func (k *nodeKernel) Outlived() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -61,7 +62,7 @@ func (k *nodeKernel) Outlived() {
 		k.outlived = map[string]time.Duration{}
 	}
 	for _, rel := range k.found {
-		if _, ok := k.outlived[rel]; !ok {
+		if _, ok := k.outlived[rel]; !ok && slices.Contains(k.prior, rel) {
 			k.outlived[rel] = k.Now()
 		}
 	}

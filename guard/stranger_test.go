@@ -49,6 +49,10 @@ func TestStrangersWithoutContainers(t *testing.T) {
 		t.Error("a pod that was not listed is not noticed")
 	}
 	k.Outlived()
+	if _, found := k.strangers(nil, policy.MemoryAvailable); !found {
+		t.Error("one that came while the runtime was asked is taken for one that no listing had")
+	}
+	k.Outlived()
 	if largest, found := k.strangers(nil, policy.MemoryAvailable); found || largest == 0 {
 		t.Errorf("one that no listing had: %d bytes, asked for again: %t", largest, found)
 	}
