@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
@@ -60,8 +62,11 @@ func (h *housekeeper) complainOf(s policy.Signal, reports []reclaim.Report) {
 			}
 		}
 	}
-	if well {
+	switch {
+	case well:
 		told = nil
+	case len(reports) == 0: // that there is nothing to do could be measured
+		maps.DeleteFunc(told, func(key string, _ bool) bool { return strings.HasPrefix(key, wholeStep) })
 	}
 	if h.failures[s] = told; reason == "" {
 		return
@@ -72,12 +77,19 @@ func (h *housekeeper) complainOf(s policy.Signal, reports []reclaim.Report) {
 	h.log.Warn("what nobody needs is not removed", systemd.EventKey, systemd.EventDegraded, "action", "collect", "reason", reason)
 }
 
+// wholeStep begins the key of what went wrong with no item.
+const wholeStep = "step: "
+
 // failureKey is what makes a failure another one: not how long was waited for.
 func failureKey(f reclaim.Failure) string {
+	key := f.Message
 	if errors.Is(f.Err, cri.ErrTimeout) || errors.Is(f.Err, context.DeadlineExceeded) {
-		return string(f.Kind) + " " + f.ID + " hangs"
+		key = string(f.Kind) + " " + f.ID + " hangs"
 	}
-	return f.Message
+	if f.ID == "" {
+		key = wholeStep + key
+	}
+	return key
 }
 
 // tellNotes tells once of each air-gap file that was not read: nothing else keeps the images in it.

@@ -24,8 +24,9 @@ type diskReader struct {
 	// watched no more: so a path that comes and goes costs one goroutine at most.
 	readers map[string]*fsReader
 	kind    policy.Layout
-	// detected: the layout was seen once.
+	// detected: the layout of these paths was seen.
 	detected bool
+	seen     fsPaths
 	// calm: no filesystem is near a threshold. What was read a moment ago will do then:
 	// near one of memory there is a pass every 5 ms.
 	calm bool
@@ -73,6 +74,7 @@ const (
 
 var errDiskHangs = errors.New("the filesystem does not answer")
 var errNoPath = errors.New("the runtime has not told its filesystem yet")
+var errNoLayout = errors.New("which filesystems share a device is not known yet")
 
 func newDiskReader(nodeRoot string) *diskReader {
 	return &diskReader{
@@ -236,6 +238,9 @@ func (d *diskReader) awaited(now time.Duration) bool {
 func (d *diskReader) observe(obs *policy.Observations, reasons *[policy.SignalCount]error, now time.Duration) {
 	p := d.getPaths()
 	d.refresh(p, now)
+	if p != d.seen {
+		d.seen, d.detected = p, false
+	}
 	set := func(bytes, inodes policy.Signal) (r fsReading) {
 		o, in := policy.Observation{At: now}, policy.Observation{At: now} // absent
 		r.err = errNoPath
@@ -260,20 +265,25 @@ func (d *diskReader) observe(obs *policy.Observations, reasons *[policy.SignalCo
 	image := set(policy.ImageFSAvailable, policy.ImageFSInodesFree)
 	container := set(policy.ContainerFSAvailable, policy.ContainerFSInodesFree)
 	d.detect(node, image, container)
-	if !d.detected && p.image != "" && image.err == nil && container.err == nil {
-		// Whether what fills nodefs is with the images or not is not known yet: who is stopped
-		// for it depends on that.
-		obs[policy.NodeFSAvailable], obs[policy.NodeFSInodesFree] = policy.Observation{At: now}, policy.Observation{At: now}
+	if !d.isSettled(p) && node.err == nil {
+		// Whether what fills nodefs is with the images or not: who is stopped for it depends on that.
+		for _, s := range []policy.Signal{policy.NodeFSAvailable, policy.NodeFSInodesFree} {
+			obs[s], reasons[s] = policy.Observation{At: now}, errNoLayout
+		}
 	}
 }
 
+// isSettled tells whether it is known which filesystems share a device, or the runtime has not
+// told its own. It is two seconds after it has, at the latest.
+func (d *diskReader) isSettled(p fsPaths) bool { return d.detected || p.image == "" }
+
 // detect finds the layout from the devices, again with every look: a mount that comes late
 // is noticed. Before each has answered, and while one cannot be read, it is as it was; but one that
-// hangs from the start where nodefs answers is another one.
+// hangs or fails from the start where nodefs answers is another one.
 func (d *diskReader) detect(node, image, container fsReading) {
 	known := node.err == nil && node.at != 0
 	isApart := func(r fsReading) bool {
-		if !d.detected && errors.Is(r.err, errDiskHangs) {
+		if !d.detected && r.err != nil && !errors.Is(r.err, errNoPath) {
 			return true
 		}
 		known = known && r.err == nil && r.at != 0

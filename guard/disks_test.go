@@ -241,6 +241,31 @@ func TestDiskHangsAtTheStart(t *testing.T) {
 	})
 }
 
+// Nor is one that fails from the start, and which device another path of the runtime's is on is found
+// anew.
+func TestDiskFailsAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeDisks(t, fsPaths{node: "/node", image: "/image"})
+		f.set("/node", spaceOn(1, 5))
+		f.errs["/image"] = errors.New("stale file handle")
+		if obs, _ := f.look(time.Hour); obs[policy.NodeFSAvailable].Status != policy.OK || f.layout() != policy.DedicatedImageFS {
+			t.Errorf("nodefs %+v, filesystems %s", obs[policy.NodeFSAvailable], f.layout())
+		}
+		f.set("/other", spaceOn(1, 5))
+		f.setPaths(fsPaths{node: "/node", image: "/other"})
+		f.hang("/other")
+		obs, reasons := f.look(time.Hour + time.Second)
+		if obs[policy.NodeFSAvailable].Status != policy.Absent || !errors.Is(reasons[policy.NodeFSAvailable], errNoLayout) {
+			t.Errorf("while another path does not answer: nodefs %+v, %v", obs[policy.NodeFSAvailable], reasons[policy.NodeFSAvailable])
+		}
+		f.answer("/other")
+		synctest.Wait()
+		if obs, _ := f.look(time.Hour + 2*time.Second); obs[policy.NodeFSAvailable].Status != policy.OK || f.layout() != policy.SingleFS {
+			t.Errorf("nodefs %+v, filesystems %s", obs[policy.NodeFSAvailable], f.layout())
+		}
+	})
+}
+
 // Who reclaims waits a little for a filesystem, and not for ever; few goroutines are left behind.
 func TestDiskProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

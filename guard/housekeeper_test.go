@@ -320,8 +320,15 @@ func TestHousekeeperComplainsOfWhatHangsOnce(t *testing.T) {
 	for _, reports := range [][]reclaim.Report{hung("a", "30s"), hung("a", "30.01s"), nil, hung("a", "30.02s"), hung("b", "30s")} {
 		k.complainOf(policy.ContainerFSAvailable, reports)
 	}
-	if n := strings.Count(k.log.String(), "what nobody needs is not removed"); n != 2 {
-		t.Errorf("told %d times, want once for each of two:\n%s", n, k.log)
+	unmeasured := []reclaim.Report{{Errors: []reclaim.Failure{{Message: "measure target: it hangs", Err: errDiskHangs}}}}
+	for i, want := range []int{3, 3, 4} {
+		if i == 2 {
+			k.complainOf(policy.ContainerFSAvailable, nil) // it was measured that there is room
+		}
+		k.complainOf(policy.ContainerFSAvailable, unmeasured)
+		if n := strings.Count(k.log.String(), "what nobody needs is not removed"); n != want {
+			t.Errorf("a disk that cannot be measured, %d: told %d times, want %d:\n%s", i, n, want, k.log)
+		}
 	}
 }
 

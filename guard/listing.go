@@ -64,7 +64,8 @@ func (s *Service) listed(inv Inventory) {
 const freeEvery = 2 * time.Second
 
 // warnAbsent says once of each configured signal that the node does not have it, and once when
-// it can be observed after all. What only a runtime that is away could tell is no news beside that.
+// it can be observed after all. What is known in a moment, or when a
+// runtime is back that is away, is no news.
 func (s *Service) warnAbsent() {
 	for _, t := range s.guard.cfg.Eviction.Thresholds {
 		name := t.Signal.String()
@@ -75,8 +76,9 @@ func (s *Service) warnAbsent() {
 			}
 			continue
 		}
-		away := errors.Is(s.node.kernel.reasons[t.Signal], errNoPath) && s.node.lister.Current().Err != nil
-		if away || time.Since(s.started) < 2*s.guard.cfg.Eviction.StallWindow || !s.once(name) {
+		why := s.node.kernel.reasons[t.Signal]
+		soon := errors.Is(why, errNoLayout) || errors.Is(why, errNoPath) && s.node.lister.Current().Err != nil
+		if soon || time.Since(s.started) < 2*s.guard.cfg.Eviction.StallWindow || !s.once(name) {
 			continue
 		}
 		s.log.Warn("a configured signal cannot be observed; its threshold is not watched", systemd.EventKey, systemd.EventSignalAbsent,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -93,13 +94,19 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 			ctx, cancel = context.WithTimeout(ctx, reliefAtMost)
 			defer cancel()
 		}
-		if c, err := r.keeper.collect(); ok && err == nil && len(steps) > 0 {
+		if disk && r.logsApart() { // nothing of them is on the pressed disk
+			plan.Steps = slices.DeleteFunc(plan.Steps, func(s reclaim.Step) bool { return s == reclaim.StepLogs })
+		}
+		late := false // what may go may be there still
+		if c, err := r.keeper.collect(); ok && err == nil && len(plan.Steps) > 0 {
 			reports := c.Collect(ctx, plan)
 			r.keeper.tellNotes(reports)
 			j.relief = relieved(reports)
+			late = slices.ContainsFunc(reports, func(r reclaim.Report) bool { return errors.Is(r.Err(), errDiskHangs) })
 		}
 		if disk {
-			if room, err := plan.Target(ctx); err == nil && room.Met() {
+			room, err := plan.Target(ctx)
+			if late = late || errors.Is(err, errDiskHangs); late || err == nil && room.Met() {
 				j.relief.Inconclusive = true // nobody will be stopped
 				return
 			}
@@ -108,6 +115,17 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 		j.relief.Inconclusive = !ok || acting.Err() != nil
 	}()
 	return j
+}
+
+// logsApart tells whether the pods' logs are on another disk than nodefs.
+func (r *reclaimer) logsApart() bool {
+	disks := r.node.kernel.disks
+	logs, err := disks.probe(r.node.podLogs)
+	if err != nil {
+		return false
+	}
+	node, err := disks.probe(disks.getPaths().node)
+	return err == nil && apart(logs, node)
 }
 
 // measure finds out what each pod uses of the disks, of those that run by now: one that was

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
@@ -115,4 +117,41 @@ func TestReclaimForPIDsIsBounded(t *testing.T) {
 			t.Errorf("left after the next one: %+v", rt.left())
 		}
 	})
+}
+
+// A reclaim that had to be given up, as the disk did not answer, is one that no stop may rest on:
+// what may go is there still.
+func TestReclaimOfADiskThatHangs(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{"it hangs": {errDiskHangs, true}, "it answers": {nil, false}} {
+		k := newKeeping(t)
+		k.node.kernel.disks.read = func(string) (cgroup.Space, error) { return spaceOn(1, 5), c.err }
+		r := &reclaimer{node: k.node, keeper: k.housekeeper}
+		j := r.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil)
+		<-j.Done()
+		if got := j.Relief().Inconclusive; got != c.want {
+			t.Errorf("%s: inconclusive: %t", name, got)
+		}
+	}
+}
+
+// Logs on a disk of their own are not removed for nodefs: it would not free a byte of it.
+func TestReclaimLeavesLogsThatAreApart(t *testing.T) {
+	for device, want := range map[uint64]bool{1: true, 2: false} {
+		k := newKeeping(t)
+		k.node.kernel.disks.read = func(path string) (cgroup.Space, error) {
+			if path == k.node.podLogs {
+				return spaceOn(device, 5), nil
+			}
+			return spaceOn(1, 5), nil
+		}
+		r := &reclaimer{node: k.node, keeper: k.housekeeper}
+		j := r.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil)
+		<-j.Done()
+		if got := j.Relief().Steps; slices.Contains(got, "logs") != want || !slices.Contains(got, "images") {
+			t.Errorf("logs on device %d: steps %q", device, got)
+		}
+	}
 }

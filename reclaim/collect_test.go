@@ -379,6 +379,7 @@ func TestCollectHoldsLessUnderPressure(t *testing.T) {
 	note(held)
 	w.clock.add(heldBefore)
 	note(last)
+	w.clock.add(10 * time.Hour) // the runtime is away
 	started := w.clock.now().Boot
 	p := Plan{Steps: []Step{StepLogs, StepImages}, Images: ImagePolicy{Prune: PruneAuto, Hold: 5 * time.Minute}}
 	p.RuntimeSince = func() time.Duration { return started }

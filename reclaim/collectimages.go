@@ -53,7 +53,7 @@ func (c *Collector) judge(ctx context.Context, p Plan, inventory func(context.Co
 	now := c.clock().Boot
 	use.AirGap, use.Stuck, use.Hold = files, c.stuckAt(now), p.hold(now)
 	if p.Containers.Finished { // under pressure: an image that is not kept saves a pod
-		use.RuntimeFor = p.runtimeFor(now)
+		use.Away = c.ledger.away(now, p.runtimeFor(now))
 	}
 	list.Verdicts = judgeImages(images, use, p.Images, c.ledger, now)
 	list.PinsSeen = c.ledger.pinsSeen()

@@ -52,9 +52,9 @@ type imageUse struct {
 	AirGap        []string              // names that files on this node carry
 	Stuck         map[string]bool       // ids whose last removal did not work
 	Hold          string                // why none may go; "" = nothing holds them
-	// RuntimeFor: under pressure the hold keeps those alone that were used shortly before the
-	// runtime began to answer, so long ago, or since then; 0 = it keeps all.
-	RuntimeFor time.Duration
+	// Away: under pressure the hold keeps those alone that were used, or came, shortly before the
+	// runtime was listed last before its start, so long ago, or since; 0 = it keeps all.
+	Away time.Duration
 }
 
 // needed tells which images are in use, by id, and by what.
@@ -63,13 +63,12 @@ func (u imageUse) needed(images []cri.Image) map[string]cri.ImageNeed {
 }
 
 // held is how long ago an image that the hold keeps may have been used, or have come, at most, by
-// the ledger's time, in which nothing passes while the node is off: what was in use before the
-// runtime's start is about to be used again.
+// the ledger's time, in which nothing passes while the node is off.
 func (u imageUse) held() time.Duration {
-	if u.RuntimeFor <= 0 {
+	if u.Away <= 0 {
 		return math.MaxInt64
 	}
-	return u.RuntimeFor + heldBefore
+	return u.Away + heldBefore
 }
 
 // Verdict is what is decided of one image. Item.Why says why it may go or stays.

@@ -27,6 +27,9 @@ type Ledger struct {
 	// when: which images that are, the next listing tells.
 	stopped map[string]time.Duration
 	latest  time.Duration // the latest time told: time never goes back
+	noted   time.Duration // when the images were listed last, by the ledger's time
+	// gap is the last time for long that they were not, as while the runtime was away.
+	gap struct{ from, to time.Duration }
 
 	file   ledgerFile
 	dirty  bool
@@ -66,6 +69,10 @@ func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Du
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := l.time(now)
+	if at-l.noted > noteGap {
+		l.gap.from, l.gap.to = l.noted, at
+	}
+	l.noted = at
 	present := make(map[string]bool, len(images))
 	for _, img := range images {
 		id := cri.TrimID(img.ID)
@@ -93,6 +100,20 @@ func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Du
 		}
 	}
 	l.dirty = true // at least the time went on
+}
+
+// noteGap is how long nobody lists the images where nothing is wrong, at most: the housekeeper does each minute.
+const noteGap = 5 * time.Minute
+
+// away is how long ago the images were listed last before the runtime's start, which was so long ago.
+func (l *Ledger) away(now, started time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.time(now)
+	if l.gap.to < at-started {
+		return started
+	}
+	return max(at-l.gap.from, started)
 }
 
 // NoteStopped takes in that a sandbox was stopped by us, and by which names (ids,

@@ -96,7 +96,7 @@ func (l *Ledger) restore(snap snapshot, now time.Duration) {
 	if now >= snap.At && (sameBoot || unknown) {
 		l.before = snap.Time - snap.At
 	}
-	l.latest, l.saved = snap.Time, snap.Time
+	l.latest, l.saved, l.noted = snap.Time, snap.Time, snap.Time
 	maps.Copy(l.images, snap.Images)
 	maps.Copy(l.stopped, snap.Stopped)
 }

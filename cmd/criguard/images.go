@@ -25,7 +25,11 @@ func newImages(o *options) *cobra.Command {
 				return err
 			}
 			if o.output == "json" {
-				return printJSON(cmd.OutOrStdout(), map[string]any{"apiVersion": guard.APIVersion, "images": list.Verdicts, "notes": list.Notes})
+				out := map[string]any{"apiVersion": guard.APIVersion, "images": list.Verdicts}
+				if len(list.Notes) > 0 {
+					out["notes"] = list.Notes
+				}
+				return printJSON(cmd.OutOrStdout(), out)
 			}
 			t := newTable(cmd.OutOrStdout(), "#", "IMAGE", "SIZE", "FIRST SEEN", "LAST USED", "WHY")
 			for _, v := range list.Verdicts {
