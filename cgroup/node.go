@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +27,13 @@ type Node struct {
 	podsUsage, podsStat     *file
 	podsLimit               *file
 	podsPIDs, podsPIDsLimit *file
+
+	lists   int64 // what pageLists read last, and when
+	listsAt time.Time
 }
+
+// listsFor is how long a reading of the page lists serves where it does not matter.
+const listsFor = time.Second
 
 // errNoPods is what there is of a pods cgroup that nobody knows.
 var errNoPods = fmt.Errorf("read pods cgroup: no path is known: %w", ErrGone)
@@ -106,13 +113,19 @@ func ReadMemInfo(l Layout) (MemInfo, error) {
 }
 
 // Memory reads the memory of the root cgroup, without a limit, of which info is a part.
-// [Memory] says what it counts.
-func (n *Node) Memory(info MemInfo) (Memory, error) {
+// [Memory] says what it counts. Where more than enough bytes are outside of its working set,
+// what is on the processors' page lists, which is dear to read, may be as it was a second ago; 0 = it is
+// read in any case.
+func (n *Node) Memory(info MemInfo, enough int64) (Memory, error) {
 	if info.InactiveFile < 0 {
 		return Memory{}, fmt.Errorf("read %s: no Inactive(file)", n.meminfo.path)
 	}
-	used := max(info.Total-info.Free-n.pageLists()-info.Spare(), 0)
-	m := Memory{Usage: used, InactiveFile: info.InactiveFile, Limit: -1}
+	m := Memory{InactiveFile: info.InactiveFile, Limit: -1}
+	use := func() { m.Usage = max(info.Total-info.Free-n.lists-info.Spare(), 0) }
+	if use(); enough <= 0 || info.Total-m.WorkingSet() <= enough || time.Since(n.listsAt) > listsFor {
+		n.lists, n.listsAt = n.pageLists(), time.Now()
+		use()
+	}
 	if n.layout.Version == V2 {
 		return m, nil
 	}
@@ -123,7 +136,7 @@ func (n *Node) Memory(info MemInfo) (Memory, error) {
 	if err != nil {
 		return Memory{}, err
 	}
-	m.Uncharged = max(used-charged, 0)
+	m.Uncharged = max(m.Usage-charged, 0)
 	return m, nil
 }
 

@@ -28,7 +28,7 @@ func rootMemory(n *Node) (Memory, error) {
 	if err != nil {
 		return Memory{}, err
 	}
-	return n.Memory(info)
+	return n.Memory(info, 0)
 }
 
 func TestNodeReadsCapturedTrees(t *testing.T) {
@@ -158,6 +158,36 @@ func TestNodeWithoutThings(t *testing.T) {
 			})
 			if m, err := rootMemory(n); m.Usage != int64(52*os.Getpagesize()) || err != nil {
 				t.Errorf("%s: memory %+v, %v; want 52 pages used of 64", version, m, err)
+			}
+		}
+	})
+	t.Run("free pages on the processors' lists of a moment ago", func(t *testing.T) {
+		var zoneinfo string
+		n := open(t, func(f map[string]string) {
+			size := int64(os.Getpagesize() >> 10)
+			f["proc/meminfo"] = fmt.Sprintf("MemTotal: %d kB\nMemFree: 0 kB\nInactive(file): 0 kB\n", 64*size)
+			f["proc/zoneinfo"], f["cgroup/cgroup.controllers"] = "", "memory\n"
+		})
+		zoneinfo = n.zoneinfo.path
+		info, err := n.MemInfo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := int64(os.Getpagesize())
+		for i, c := range []struct {
+			lists, enough int64 // pages
+			later         time.Duration
+			want          int64 // pages used
+		}{
+			{12, 10, 0, 52}, {20, 10, 0, 52}, {20, 10, listsFor, 44}, {30, 20, 0, 34}, {31, 10, 0, 34}, {31, 0, 0, 33}, {0, 30, 0, 33}, {0, 31, 0, 64},
+		} {
+			text := fmt.Sprintf("Node 0, zone   Normal\n  pagesets\n    cpu: 0\n              count:    %d\n", c.lists)
+			if err := os.WriteFile(zoneinfo, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			n.listsAt = n.listsAt.Add(-c.later)
+			if m, err := n.Memory(info, c.enough*page); m.Usage != c.want*page || err != nil {
+				t.Errorf("%d: %d pages used, %v; want %d", i, m.Usage/page, err, c.want)
 			}
 		}
 	})

@@ -32,6 +32,7 @@ type nodeKernel struct {
 	grow    growth
 	reasons [policy.SignalCount]error
 	last    struct{ root, pods cgroup.Memory } // for the trigger levels
+	enough  int64                              // memory.available that is far from every threshold; 0 = none is
 
 	podsInode uint64 // of the pods cgroup that is watched; the lister's
 	podsPIDs  bool   // pid.available is about the pods cgroup, whose limit is nearer than the node's
@@ -80,7 +81,7 @@ func (k *nodeKernel) observeMemory(obs *policy.Observations, now time.Duration) 
 		return
 	}
 	k.total.Store(info.Total)
-	if m, err := k.node.Memory(info); err != nil {
+	if m, err := k.node.Memory(info, k.enough); err != nil {
 		k.fail(obs, policy.MemoryAvailable, err, now)
 	} else {
 		k.last.root = m
@@ -253,7 +254,7 @@ func (k *nodeKernel) Populated(rel string) (bool, error) { return k.layout.Popul
 // threshold, disks are not read with every look. It reports whether one has come near.
 func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) (cameNear bool) {
 	var root, pods []int64
-	near, calm := false, true
+	near, calm, enough := false, true, int64(0)
 	for _, t := range ts {
 		o := obs[t.Signal]
 		if o.Status != policy.OK {
@@ -268,6 +269,8 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) (cameN
 		}
 		switch t.Signal {
 		case policy.MemoryAvailable:
+			// The processors' page lists, which are not read anew then, may hold an eighth.
+			enough = max(enough, 2*t.Target(o.Capacity)+o.Capacity/8)
 			if l, ok := policy.TriggerLevel(o.Capacity, value, k.last.root.Usage, k.last.root.WorkingSet()); ok {
 				root = append(root, max(l-k.last.root.Uncharged, 0))
 			}
@@ -278,7 +281,7 @@ func (k *nodeKernel) Arm(ts []policy.Threshold, obs *policy.Observations) (cameN
 		}
 	}
 	cameNear = !k.near.Swap(near) && near
-	k.disks.calm = calm
+	k.disks.calm, k.enough = calm, enough
 	if k.waker == nil || k.layout.Version == cgroup.V2 {
 		return cameNear
 	}

@@ -32,7 +32,7 @@ func memoryAvailable(n *cgroup.Node) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	m, err := n.Memory(info)
+	m, err := n.Memory(info, 0)
 	if err != nil {
 		return 0, fmt.Errorf("read memory of the node: %w", err)
 	}

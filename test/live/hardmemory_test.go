@@ -115,7 +115,7 @@ func (n *node) leakUntilDead(p *lab.RunningPod, limit int64) time.Duration {
 		if err != nil {
 			n.Fatal(err)
 		}
-		m, err := kernel.Memory(info)
+		m, err := kernel.Memory(info, 0)
 		if err != nil {
 			n.Fatal(err)
 		}

@@ -162,7 +162,7 @@ func (s *storm) memory() int64 {
 	if err != nil {
 		s.Fatalf("%v", err)
 	}
-	m, err := node.Memory(info)
+	m, err := node.Memory(info, 0)
 	if err != nil {
 		s.Fatalf("%v", err)
 	}
