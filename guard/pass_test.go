@@ -34,6 +34,7 @@ type fakeNode struct {
 	renewed   map[string]Pod // pods in which other containers run than were listed
 	unasked   bool           // a pod runs of which it was not measured what it uses of the disks
 	cut       bool           // no reclaim is conclusive
+	late      bool           // each is ended by a slow disk
 	diskLag   time.Duration  // how old what is read of disks is
 	reclaimed []policy.Signal
 }
@@ -92,15 +93,18 @@ func (n *fakeNode) Inventory(_ context.Context, fresh bool) Inventory {
 type fakeRelief struct {
 	done  chan struct{}
 	cut   bool
+	late  bool
 	steps []string
 }
 
 func (f *fakeRelief) Done() <-chan struct{} { return f.done }
-func (f *fakeRelief) Relief() Relief        { return Relief{Inconclusive: f.cut, Steps: f.steps} }
+func (f *fakeRelief) Relief() Relief {
+	return Relief{Inconclusive: f.cut, Late: f.late, Steps: f.steps}
+}
 
 func (n *fakeNode) Reclaim(_ context.Context, m policy.Met, _ policy.Layout, _ []Pod) ReliefJob {
 	n.reclaimed = append(n.reclaimed, m.Signal)
-	r := &fakeRelief{done: make(chan struct{}), cut: n.cut}
+	r := &fakeRelief{done: make(chan struct{}), cut: n.cut, late: n.late}
 	if disk := m.Signal.Class() == policy.ClassDisk; !(disk && n.slow || !disk && n.swapping) {
 		close(r.done)
 	}
@@ -347,6 +351,25 @@ func TestPassStrangers(t *testing.T) {
 	n.set(policy.MemoryAvailable, testGiB/2)
 	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/new" || n.listed != 1 {
 		t.Errorf("stopped %+v after %d fresh listings, want d/new after one", p.Stop, n.listed)
+	}
+}
+
+// A reclaim that a slow disk ended serves no stop, as what may go is there still; but where the
+// disk is always slow and nothing goes, somebody must.
+func TestPassLateReclaims(t *testing.T) {
+	g, n := newDiskGuard(t)
+	n.late = true
+	for i := range remeasureAtMost + 1 {
+		n.set(policy.NodeFSAvailable, 0)
+		p := n.at(g, time.Duration(2*i)*time.Second)
+		if p.Stop != nil || p.Held != HeldReclaiming {
+			t.Fatalf("%d: stopped %+v, held by %q", i, p.Stop, p.Held)
+		}
+		close(n.reliefs[i].done)
+		p = n.at(g, time.Duration(2*i+1)*time.Second)
+		if last := i == remeasureAtMost; (p.Stop != nil) != last {
+			t.Fatalf("after %d late reclaims: stopped %+v, held by %q", i+1, p.Stop, p.Held)
+		}
 	}
 }
 

@@ -94,21 +94,21 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 			ctx, cancel = context.WithTimeout(ctx, reliefAtMost)
 			defer cancel()
 		}
-		if disk && r.logsApart() { // nothing of them is on the pressed disk
+		if disk && slices.Contains(plan.Steps, reclaim.StepLogs) && r.logsApart() { // nothing of them is on the pressed disk
 			plan.Steps = slices.DeleteFunc(plan.Steps, func(s reclaim.Step) bool { return s == reclaim.StepLogs })
 		}
-		late := false // what may go may be there still
 		if c, err := r.keeper.collect(); ok && err == nil && len(plan.Steps) > 0 {
 			reports := c.Collect(ctx, plan)
 			r.keeper.tellNotes(reports)
 			j.relief = relieved(reports)
-			late = slices.ContainsFunc(reports, func(r reclaim.Report) bool { return errors.Is(r.Err(), errDiskHangs) })
+			j.relief.Late = slices.ContainsFunc(reports, func(r reclaim.Report) bool { return errors.Is(r.Err(), errDiskHangs) })
 		}
 		if disk {
-			room, err := plan.Target(ctx)
-			if late = late || errors.Is(err, errDiskHangs); late || err == nil && room.Met() {
+			if room, err := plan.Target(ctx); err == nil && room.Met() {
 				j.relief.Inconclusive = true // nobody will be stopped
 				return
+			} else if errors.Is(err, errDiskHangs) {
+				j.relief.Late = true
 			}
 			r.measure(ctx, started)
 		}

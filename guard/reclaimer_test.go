@@ -119,8 +119,7 @@ func TestReclaimForPIDsIsBounded(t *testing.T) {
 	})
 }
 
-// A reclaim that had to be given up, as the disk did not answer, is one that no stop may rest on:
-// what may go is there still.
+// A reclaim that had to be given up, as the disk did not answer, tells so: what may go is there still.
 func TestReclaimOfADiskThatHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -131,8 +130,8 @@ func TestReclaimOfADiskThatHangs(t *testing.T) {
 		r := &reclaimer{node: k.node, keeper: k.housekeeper}
 		j := r.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil)
 		<-j.Done()
-		if got := j.Relief().Inconclusive; got != c.want {
-			t.Errorf("%s: inconclusive: %t", name, got)
+		if got := j.Relief().Late; got != c.want || j.Relief().Inconclusive {
+			t.Errorf("%s: late: %t, inconclusive: %t", name, got, j.Relief().Inconclusive)
 		}
 	}
 }

@@ -22,6 +22,7 @@ type Relief struct {
 	// Inconclusive: no stop may rest on it. It was cut short, or for a disk signal has not
 	// measured the pods.
 	Inconclusive bool
+	Late         bool     // the disk did not answer in time: what may go may be there still
 	Steps        []string // the steps that ran
 	Reports      []reclaim.Report
 	Freed        int64 // bytes, by statfs
@@ -37,10 +38,12 @@ type relief struct {
 	ended   time.Duration
 	stale   bool // a disk was clear, or a pod stopped for the signal, while the job ran: what it measures tells nothing of who fills it later
 	again   int  // how many times in a row the job was repeated for pods that it had not measured
+	late    int  // and how many it ended for a disk that does not answer, with nothing removed
 }
 
 // remeasureAtMost bounds how many times in a row pods are measured once more because
-// others have come meanwhile: where pods come and go all the time, somebody must go.
+// others have come meanwhile, or a reclaim is repeated that a slow disk ended: where pods come and go
+// all the time, or the disk is always slow, somebody must go.
 const remeasureAtMost = 3
 
 // hardReliefWait bounds how long a hard stop for memory waits for a reclaim, and how long
@@ -70,7 +73,7 @@ func (g *Guard) reliefPause(now time.Duration) (pause time.Duration, waits bool)
 }
 
 // spend ends what the last job is good for: it has served a stop, or none is needed.
-func (r *relief) spend() { r.ready, r.again = false, 0 }
+func (r *relief) spend() { r.ready, r.again, r.late = false, 0, 0 }
 
 // spendReliefs ends what the reclaims for a signal are good for, and for a disk's those for
 // all disks, of those under way as well: a stop has been begun, what the pod took of any
@@ -127,9 +130,16 @@ func (g *Guard) harvest(now time.Duration, s policy.Signal, p *Pass) {
 		return
 	}
 	done := r.job.Relief()
-	// What relieved the signal serves no stop: by the next one, others may use it up.
-	r.job, r.ready, r.ended = nil, g.met(s) && !r.stale && !done.Inconclusive, now
 	v := ReclaimView{Signal: s, Steps: done.Steps, Freed: done.Freed, Took: now - r.started, Reports: done.Reports}
+	switch {
+	case !done.Late:
+		r.late = 0
+	case v.Removed() == 0:
+		r.late++
+	}
+	inconclusive := done.Inconclusive || done.Late && r.late <= remeasureAtMost
+	// What relieved the signal serves no stop: by the next one, others may use it up.
+	r.job, r.ready, r.ended = nil, g.met(s) && !r.stale && !inconclusive, now
 	if len(v.Steps) > 0 && (v.acted() || !r.told) {
 		p.Reclaimed = append(p.Reclaimed, v)
 		r.told = !v.acted()

@@ -49,6 +49,7 @@ func (s *Service) reload(cfg Config, err error) {
 	s.note = ""
 	s.guard.SetConfig(cfg)
 	s.node.setConfig(cfg)
+	s.node.kernel.enough = 0 // what is far from every threshold is not known before the next pass
 	hint(s.repace)
 	s.keeper.setConfig(cfg)
 	s.hooks.configure(cfg.Hooks)
