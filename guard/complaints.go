@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,7 +82,7 @@ const wholeStep = "step: "
 // failureKey is what makes a failure another one: not how long was waited for.
 func failureKey(f reclaim.Failure) string {
 	key := f.Message
-	if errors.Is(f.Err, cri.ErrTimeout) || errors.Is(f.Err, context.DeadlineExceeded) {
+	if f.TimedOut() {
 		key = string(f.Kind) + " " + f.ID + " hangs"
 	}
 	if f.ID == "" {

@@ -99,7 +99,7 @@ func (d *diskMeter) ask(ctx context.Context, pods []Pod) []diskUse {
 	}
 	answers := make(chan answer, len(pods))
 	places := make(chan struct{}, diskAtOnce)
-	logsApart := sync.OnceValue(d.logsApart)
+	logsApart := sync.OnceValue(func() bool { return d.logsApart(cgroup.StatfsNearest) })
 	measured := make([]diskUse, len(pods))
 	asked, open := 0, make(map[string]bool, len(pods)) // open is guarded by d.mu
 	for i := range pods {
@@ -237,12 +237,12 @@ func (d *diskMeter) pod(ctx context.Context, p *Pod, logsApart func() bool) disk
 var localVolumes = []string{"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"}
 
 // logsApart tells whether the pods' logs are on another device than nodefs.
-func (d *diskMeter) logsApart() bool {
-	node, err := cgroup.StatfsNearest(d.root)
+func (d *diskMeter) logsApart(read func(dir string) (cgroup.Space, error)) bool {
+	node, err := read(d.root)
 	if err != nil {
 		return false
 	}
-	logs, err := cgroup.StatfsNearest(d.logs)
+	logs, err := read(d.logs)
 	return err == nil && apart(logs, node)
 }
 

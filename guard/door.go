@@ -106,10 +106,7 @@ func (g *guest) Close() error {
 		}
 	}
 	d.mu.Unlock()
-	select {
-	case d.left <- struct{}{}:
-	default:
-	}
+	hint(d.left)
 	return g.Conn.Close()
 }
 

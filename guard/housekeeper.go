@@ -303,8 +303,5 @@ func (h *housekeeper) stopped(p Pod) {
 		refs = append(refs, p.Containers[i].Images...)
 	}
 	h.ledger.NoteStopped(refs, h.node.kernel.Now())
-	select {
-	case h.stops <- struct{}{}:
-	default:
-	}
+	hint(h.stops)
 }

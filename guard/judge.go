@@ -46,9 +46,12 @@ func (c *Config) judge(p *Pod, f podFacts) {
 	p.Static, p.OwnPriority = f.Static, f.Priority
 	// A rule that gives a critical pod another priority does not take from it what the kubelet would
 	// not: the rule may be meant for all pods of a namespace.
-	critical := policy.Critical(false, false, p.Priority) || f.Priority != nil && policy.Critical(false, false, *f.Priority)
-	p.Critical = critical || policy.Critical(f.Static, false, 0)
-	p.Protection = c.protection(f, critical, trusted)
+	highest := p.Priority
+	if f.Priority != nil {
+		highest = max(highest, *f.Priority)
+	}
+	p.Critical = policy.Critical(f.Static, false, highest)
+	p.Protection = c.protection(f, highest, trusted)
 	for _, l := range c.Limits {
 		if l.Match(f.Namespace, f.Name, f.Labels) {
 			p.StorageLimit = l.EphemeralStorage
@@ -82,7 +85,7 @@ func (c *Config) priority(f podFacts, trusted bool) (value int64, source string)
 }
 
 // protection returns why a pod is never stopped; "" when it may be.
-func (c *Config) protection(f podFacts, critical, trusted bool) string {
+func (c *Config) protection(f podFacts, priority int64, trusted bool) string {
 	switch {
 	case f.Self:
 		return protectedSelf
@@ -92,7 +95,7 @@ func (c *Config) protection(f podFacts, critical, trusted bool) string {
 		return "static pod"
 	case f.Namespace == "kube-system" && c.ProtectKubeSystem:
 		return "namespace kube-system"
-	case critical:
+	case policy.Critical(false, false, priority):
 		return "critical priority"
 	}
 	for i, r := range c.Protects {

@@ -64,8 +64,8 @@ func (s *Service) listed(inv Inventory) {
 const freeEvery = 2 * time.Second
 
 // warnAbsent says once of each configured signal that the node does not have it, and once when
-// it can be observed after all. What is known in a moment, or when a
-// runtime is back that is away, is no news.
+// it can be observed after all. What is known in a moment, or when a runtime is back that is
+// away, is no news.
 func (s *Service) warnAbsent() {
 	for _, t := range s.guard.cfg.Eviction.Thresholds {
 		name := t.Signal.String()

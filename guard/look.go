@@ -28,8 +28,8 @@ func OpenLook(ctx context.Context, cfg Config) (*Look, error) {
 	l.Refresh(ctx)
 	// A filesystem that hangs is known to after a while: until then, what shares a device is not.
 	for late := time.Now().Add(2 * diskTooLate); !n.kernel.disks.isSettled(n.kernel.disks.getPaths()) && time.Now().Before(late) && ctx.Err() == nil; {
-		l.observe()
 		time.Sleep(diskWait)
+		l.observe()
 	}
 	return l, nil
 }

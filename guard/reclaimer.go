@@ -94,7 +94,7 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 			ctx, cancel = context.WithTimeout(ctx, reliefAtMost)
 			defer cancel()
 		}
-		if disk && slices.Contains(plan.Steps, reclaim.StepLogs) && r.logsApart() { // nothing of them is on the pressed disk
+		if disk && slices.Contains(plan.Steps, reclaim.StepLogs) && r.node.meter.logsApart(r.node.kernel.disks.probe) { // nothing of them is on the pressed disk
 			plan.Steps = slices.DeleteFunc(plan.Steps, func(s reclaim.Step) bool { return s == reclaim.StepLogs })
 		}
 		if c, err := r.keeper.collect(); ok && err == nil && len(plan.Steps) > 0 {
@@ -115,17 +115,6 @@ func (r *reclaimer) Reclaim(ctx context.Context, m policy.Met, layout policy.Lay
 		j.relief.Inconclusive = !ok || acting.Err() != nil
 	}()
 	return j
-}
-
-// logsApart tells whether the pods' logs are on another disk than nodefs.
-func (r *reclaimer) logsApart() bool {
-	disks := r.node.kernel.disks
-	logs, err := disks.probe(r.node.podLogs)
-	if err != nil {
-		return false
-	}
-	node, err := disks.probe(disks.getPaths().node)
-	return err == nil && apart(logs, node)
 }
 
 // measure finds out what each pod uses of the disks, of those that run by now: one that was

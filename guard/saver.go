@@ -31,10 +31,7 @@ func newSaver(save func() error, told func(error)) *saver {
 
 // wake says that there is something to save.
 func (s *saver) wake() {
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
+	hint(s.kick)
 }
 
 // run saves until finish, and once more then.

@@ -43,6 +43,12 @@ type dead struct {
 // unit is what restarts: a container of a pod, whatever its attempt.
 type unit struct{ pod, name string }
 
+func newDead(c cri.Container, pod string, names map[string]string, seen *sightings, now Moment) dead {
+	return dead{Container: c, unit: unit{pod, c.Name}, item: Item{
+		Kind: KindContainer, ID: c.ID, Name: names[pod] + "/" + c.Name, Age: seen.age(c.ID, c.CreatedAt, now),
+	}}
+}
+
 // selectContainers chooses among the dead containers as the kubelet's garbage
 // collector does (kuberuntime_gc.go): a container is dead when it does not run,
 // one that was created and not started included, and may go when it is older than
@@ -57,10 +63,7 @@ func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Mom
 		if c.State == cri.Running {
 			continue
 		}
-		d := dead{Container: c, unit: unit{pods[i], c.Name}, item: Item{
-			Kind: KindContainer, ID: c.ID, Name: names[pods[i]] + "/" + c.Name,
-			Age: seen.age(c.ID, c.CreatedAt, now),
-		}}
+		d := newDead(c, pods[i], names, seen, now)
 		if d.item.Age < p.MinAge {
 			sel.keep(d.item, "younger than min_age")
 			continue
@@ -106,10 +109,8 @@ func selectReplaced(inv inventory, p ContainerPolicy, seen *sightings, now Momen
 	var sel selection
 	var replaced []dead
 	for i, c := range inv.Containers {
-		d := dead{Container: c, item: Item{
-			Kind: KindContainer, ID: c.ID, Name: names[pods[i]] + "/" + c.Name, Age: seen.age(c.ID, c.CreatedAt, now),
-		}}
-		if newer, ok := running[unit{pods[i], c.Name}]; ok && c.State == cri.Exited && c.Attempt < newer && d.item.Age >= p.MinAge {
+		d := newDead(c, pods[i], names, seen, now)
+		if newer, ok := running[d.unit]; ok && c.State == cri.Exited && c.Attempt < newer && d.item.Age >= p.MinAge {
 			replaced = append(replaced, d)
 		}
 	}

@@ -62,6 +62,9 @@ type Failure struct {
 	Err     error  `json:"-"` // nil when read back from a record
 }
 
+// TimedOut reports whether the runtime did not answer in time.
+func (f *Failure) TimedOut() bool { return isTimeout(f.Err) }
+
 // Report is what one step did.
 type Report struct {
 	Step    Step   `json:"step"`

@@ -122,14 +122,10 @@ func printReclaimed(w io.Writer, p *guard.Pass) {
 				done = "would be removed"
 			}
 			for _, it := range r.Removed {
-				size := "-"
-				if it.Size > 0 {
-					size = guard.FormatBytes(it.Size)
-				}
-				t.row(string(it.Kind), words.Line(cmp.Or(it.Name, it.ID)), size, done, words.Line(it.Why))
+				t.row(string(it.Kind), itemName(it), itemSize(it), done, it.Why)
 			}
 			for _, f := range r.Errors {
-				t.row(string(f.Kind), words.Line(cmp.Or(f.Name, f.ID)), "-", "failed", words.Line(f.Message))
+				t.row(string(f.Kind), cmp.Or(f.Name, f.ID), "-", "failed", f.Message)
 			}
 			rows, more = rows+len(r.Removed)+len(r.Errors), more+r.RemovedMore+r.ErrorsMore
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // printJSON writes a value for programs.
@@ -19,6 +22,16 @@ func printJSON(w io.Writer, v any) error {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	return nil
+}
+
+// itemName is what people know a removed thing by, and itemSize its size, "-" where that is not known.
+func itemName(it reclaim.Item) string { return cmp.Or(it.Name, it.ID) }
+
+func itemSize(it reclaim.Item) string {
+	if it.Size <= 0 {
+		return "-"
+	}
+	return guard.FormatBytes(it.Size)
 }
 
 // table writes columns for people.

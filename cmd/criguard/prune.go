@@ -133,20 +133,13 @@ func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
 	removed := 0
 	var freed int64
 	row := func(it reclaim.Item, what string) {
-		size, used := "-", "never seen"
-		if it.Size > 0 {
-			size = guard.FormatBytes(it.Size)
-		}
+		used := "never seen"
 		if it.Used {
 			used = age(it.LastUsed) + " ago"
 		} else if it.Kind != reclaim.KindImage {
 			used = "-"
 		}
-		name := it.Name
-		if name == "" {
-			name = it.ID
-		}
-		t.row(string(it.Kind), name, size, age(it.Age), used, what, it.Why)
+		t.row(string(it.Kind), itemName(it), itemSize(it), age(it.Age), used, what, it.Why)
 	}
 	done := "removed"
 	if dry {
