@@ -61,13 +61,49 @@ e2e: ## prove it on whole virtual nodes (root); SCENARIO=name for some, a regula
 sidebyside: ## measure it against earlyoom, systemd-oomd and nobody on one virtual node (root)
 	go run ./test/node -compare docs/comparison-node.md
 
-# One package at a time: some measure time, and some share the node's cgroups.
+# The race detector waits a second at each program's end, for reports that come late, unless told otherwise.
+export GORACE := atexit_sleep_ms=0
+
+# Packages whose tests need a container runtime, a Debian root, a browser or other tools. The rest are units, which need
+# Go alone and may run beside each other.
+REAL := ./test/live ./test/lab ./test/prune ./test/report ./test/prom ./test/docs ./test/package
+# Tests of test/live that show the whole on a real containerd.
+SMOKE := TestCheckExample TestCheckMistakes TestCommandsMisused TestSecondInstance TestReload TestCrash TestRuntimeKilled \
+	TestRuntimeKilledDuringStop TestDisk/containerd-1.6 TestHardEndsSoftGrace/containerd-1.6 \
+	TestHardMemory/runtime_is_up/containerd-1.6 TestSoftMemory/ends_in_time/containerd-1.6
+# Tests of test/docs that run what the documents show, rather than read them.
+RUNS_DOCS := ^(TestEveryCommandIsRun|TestUnitsAreGood)$$
+
+# gotest runs tests with flags and packages, and says which were skipped.
+gotest = go test -race -count=1 -json $(1) | go run ./test/skipcheck
+
 .PHONY: test
-test: ## vet and run all tests; as root, or those that need it are skipped
+test: vet unit smoke ## vet, test all units, and stop real pods on a real containerd; as root, or what needs it is skipped
+
+.PHONY: vet
+vet: ## vet, also for 32 bits
 	go vet ./...
+	GOARCH=arm CGO_ENABLED=0 go vet ./...
+
+.PHONY: unit
+unit: ## test what needs no container runtime, with the race detector and the seeds of all fuzz targets; and read the documents
+	$(call gotest,-p 2 -timeout 10m $$(go list ./... | grep -vxE '$(subst $() ,|,$(REAL:./%=github.com/criguard/criguard/%))'))
+	$(call gotest,-timeout 10m -skip '$(RUNS_DOCS)' ./test/docs)
+
+.PHONY: smoke
+smoke: ## stop real pods on a real containerd
+	go run ./test/lab/install -only containerd-1.6
+	$(call gotest,-timeout 15m -run '^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$' ./test/live)
+
+# One package at a time: some measure time, and some share the node's cgroups.
+.PHONY: test-real
+test-real: ## run all tests on real runtimes, in a Debian root and in a browser, twenty minutes; on a machine that is idle otherwise
 	go run ./test/lab/install
-	go build -race ./...
-	go test -race -count=1 -p 1 -timeout 15m -json ./... | go run ./test/skipcheck
+	$(call gotest,-p 1 -timeout 30m $(REAL))
+
+.PHONY: verify
+verify: ## run everything but the benchmarks, an hour
+	.ci/verify
 
 # Of what boards with 32 bits run: int is 32 bits wide, and 64-bit atomics want alignment.
 .PHONY: test32

@@ -24,14 +24,18 @@ const (
 type elsewhere struct{ file, does string }
 
 var others = map[string]elsewhere{
-	".ci/run":                   {".ci/run", "step test 26m make test"}, // which runs this test
-	"make test":                 {".ci/run", "step test 26m make test"},
-	"make test32":               {".ci/run", " make test32"},
-	"make lint":                 {".ci/run", " make lint"},
-	"make fuzz":                 {".ci/run", " make fuzz FUZZTIME="},
+	".ci/run":                   {".ci/run", " make --keep-going test\n"}, // which runs this test
+	"make test":                 {".ci/run", " make --keep-going test\n"},
+	"make unit":                 {"Makefile", "\ntest: vet unit smoke "},
+	"make smoke":                {"Makefile", "\ntest: vet unit smoke "},
+	"make lint":                 {".ci/run", " make lint\n"},
+	"make verify":               {"Makefile", "\n\t.ci/verify\n"}, // an hour, by hand
+	"make test-real":            {".ci/verify", " make test-real\n"},
+	"make test32":               {".ci/verify", " make test32\n"},
+	"make fuzz":                 {".ci/verify", " make fuzz FUZZTIME="},
 	"go run ./test/lab/install": {"Makefile", "\n\tgo run ./test/lab/install\n"}, // it wants the room that this test is in
 	"make packages":             {"test/package/main_test.go", `"packages", `},   // of all architectures
-	"make e2e":                  {".ci/run", " make e2e AGAIN=yes\n"},
+	"make e2e":                  {".ci/verify", " make e2e AGAIN=yes "},
 	"criguard explain PASS":     {"test/report/real_test.go", `s.ask(0, "explain", fmt.Sprint(stop.ID))`},
 	// On a node of its own, that has stops to spare.
 	"criguard drain --grace 30s":                      {"test/live/orders_test.go", `"drain", "--grace", `},
@@ -104,6 +108,42 @@ func TestOthersAreShownAndRun(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(root, by.file))
 		if err != nil || !strings.Contains(string(text), by.does) {
 			t.Errorf("%q: %s has no %q: %v", command, by.file, by.does, err)
+		}
+	}
+}
+
+// A name of the Makefile's list that no test has would select nothing, silently.
+func TestSmokeTestsExist(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, found := strings.Cut(string(makefile), "\nSMOKE := ")
+	list, _, ended := strings.Cut(list, "\n#")
+	if !found || !ended {
+		t.Fatal("the Makefile has no list SMOKE that a comment follows")
+	}
+	var tests strings.Builder
+	files, err := filepath.Glob("../live/*_test.go")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(text)
+	}
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for name := range strings.FieldsSeq(strings.ReplaceAll(list, "\\", "")) {
+		name, sub, _ := strings.Cut(name, "/")
+		for part := range strings.SplitSeq(sub, "/") {
+			if part != "" && !strings.HasPrefix(part, "containerd-") && !strings.Contains(tests.String(), `"`+strings.ReplaceAll(part, "_", " ")+`"`) {
+				t.Errorf("%s has no %q", name, part)
+			}
+		}
+		if !strings.Contains(tests.String(), "\nfunc "+name+"(t *testing.T) {") {
+			t.Errorf("test/live has no %s", name)
 		}
 	}
 }

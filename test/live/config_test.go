@@ -36,7 +36,7 @@ func (n *node) configure(c config) {
 	if c.mode != "" {
 		fmt.Fprintf(&b, "mode = %q\n", c.mode)
 	}
-	fmt.Fprintf(&b, "[runtime]\nendpoint = %q\ntimeout = \"1s\"\n", n.endpoint)
+	fmt.Fprintf(&b, "[runtime]\nendpoint = %q\ntimeout = \"10s\"\n", n.endpoint)
 	fmt.Fprintf(&b, "[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n", n.lab.KubeletRoot(), n.lab.PodLogDir(), n.lab.PodsCgroup())
 	fmt.Fprintf(&b, "[history]\ndir = %q\n", cmp.Or(c.history, n.dir))
 	b.WriteString("[eviction]\n")

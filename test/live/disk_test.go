@@ -24,8 +24,8 @@ const (
 	diskLow, diskTarget = "40%", 45
 )
 
-// A full image filesystem costs just as many images as it takes, and none that is
-// needed; a pod whose writable layer takes more than that frees is stopped, and no
+// A full image filesystem costs as many images as it takes, one more where the runtime is
+// slow to give their space back, and none that is needed; a pod whose writable layer takes more than that frees is stopped, and no
 // other.
 func TestDisk(t *testing.T) {
 	for _, runtime := range lab.Runtimes() {
@@ -48,8 +48,8 @@ func TestDisk(t *testing.T) {
 			if len(gone) == 0 || len(gone) == len(prunable) {
 				n.Errorf("%d of %d prunable images went", len(gone), len(prunable))
 			}
-			if room := n.room(); room < imageFS*diskTarget/100 || room-imageTakes >= imageFS*diskTarget/100 {
-				n.Errorf("%d MiB are available after %d images went, want what is needed and no more", room/mib, len(gone))
+			if room := n.room(); room < imageFS*diskTarget/100 || room-2*imageTakes >= imageFS*diskTarget/100 {
+				n.Errorf("%d MiB are available after %d images went, want what is needed and one image more at most", room/mib, len(gone))
 			}
 			if stops := s.stops(); len(stops) > 0 {
 				n.Fatalf("a pod was stopped for what pruning relieves: %+v", stops[0].Stop)

@@ -10,9 +10,21 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 	"github.com/criguard/criguard/test/lab"
+)
+
+const (
+	// headroom is how far above its threshold memory is before a leak: of the node's memory,
+	// other programs and the page cache may take some.
+	headroom = 400 * mib
+	// deadWithin is generous: on a quiet machine it takes 20 ms, most of it to give the
+	// memory back.
+	deadWithin = time.Second
 )
 
 // badHooks are programs that hang and take SIGTERM for nothing, that flood, and that
@@ -58,6 +70,68 @@ func TestHooksDelayNoStop(t *testing.T) {
 	if with > 2*without+100*time.Millisecond {
 		t.Errorf("dead %s after the crossing while hooks hang and flood, and %s without", with, without)
 	}
+}
+
+// leakUntilDead lets a pod leak and returns how long after memory.available fell
+// below limit its processes were dead.
+func (n *node) leakUntilDead(p *lab.RunningPod, limit int64) time.Duration {
+	n.Helper()
+	layout, err := cgroup.Detect("/sys/fs/cgroup", "/proc")
+	if err != nil {
+		n.Fatal(err)
+	}
+	kernel, err := cgroup.OpenNode(layout, "")
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer kernel.Close()
+	var fds []unix.PollFd
+	for _, pid := range n.pids(p.Containers[0].Cgroup) {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			n.Fatal(err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	if len(fds) == 0 {
+		n.Fatalf("pod %s does not run", p.Name)
+	}
+	below := func() bool {
+		info, err := kernel.MemInfo()
+		if err != nil {
+			n.Fatal(err)
+		}
+		m, err := kernel.Memory(info, 0)
+		if err != nil {
+			n.Fatal(err)
+		}
+		return info.Total-m.WorkingSet() < limit
+	}
+	if below() {
+		n.Fatal("memory.available fell below the threshold before the leak: something else on this machine took the headroom")
+	}
+	n.release(p)
+	var crossed time.Time
+	for deadline := time.Now().Add(patience); len(fds) > 0; {
+		if time.Now().After(deadline) {
+			n.Fatalf("pod %s is not dead after %s", p.Name, patience)
+		}
+		if crossed.IsZero() && below() {
+			crossed = time.Now()
+		}
+		// A pidfd is readable once the process has ended (pidfd_open(2)).
+		switch ended, err := unix.Poll(fds[:1], 1); {
+		case err != nil && err != unix.EINTR:
+			n.Fatal(err)
+		case ended > 0:
+			fds = fds[1:]
+		}
+	}
+	if crossed.IsZero() {
+		crossed = time.Now() // it was dead before this process had looked
+	}
+	return time.Since(crossed)
 }
 
 func middle(d []time.Duration) time.Duration {

