@@ -144,7 +144,7 @@ func removeTree(dir string) bool {
 // await waits for a condition that must come.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: did not happen within 10 s", what)
 		}
@@ -186,7 +186,7 @@ func startIn(t testing.TB, helper string, dirs ...string) *child {
 		cancel()
 		select {
 		case <-c.ended:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("process %d does not end", c.pid())
 		}
 	})
@@ -221,7 +221,7 @@ func (c *child) killed(t testing.TB) {
 	t.Helper()
 	select {
 	case <-c.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("process %d was not killed", c.pid())
 	}
 	if got := c.cmd.ProcessState.String(); got != "signal: killed" {

@@ -79,7 +79,7 @@ func TestKillAForker(t *testing.T) {
 				makeCgroup(t, pids)
 				dirs = append(dirs, pids)
 				// Whatever goes wrong here, the machine keeps its PIDs.
-				if err := os.WriteFile(pids+"/pids.max", []byte("500"), 0); err != nil {
+				if err := os.WriteFile(pids+"/pids.max", []byte("100"), 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -164,7 +164,7 @@ func TestKillManyProcesses(t *testing.T) {
 		}
 		// The memory of big ones, as they are under the race detector, is released beside.
 		for begin := time.Now(); len(openDescriptors()) > before; time.Sleep(time.Millisecond) {
-			if time.Since(begin) > 5*time.Second {
+			if time.Since(begin) > time.Minute {
 				t.Fatalf("%d descriptors are left open", len(openDescriptors())-before)
 			}
 		}

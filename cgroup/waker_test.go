@@ -24,7 +24,7 @@ func newWaker(t testing.TB, l Layout) *Waker {
 // wakes waits for a wake of a kind and skips others.
 func wakes(t testing.TB, w *Waker, kind Wake) {
 	t.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case got, ok := <-w.Wakes():

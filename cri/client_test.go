@@ -104,7 +104,7 @@ func TestEveryCallHasADeadline(t *testing.T) {
 		})
 	}
 	for _, call := range s.Calls() {
-		if call.Left <= 0 {
+		if !call.Bounded {
 			t.Errorf("%s came without a deadline", call.Method)
 		}
 	}
@@ -241,7 +241,7 @@ func TestNobodyListens(t *testing.T) {
 		if !strings.Contains(err.Error(), ": dial unix /") || !strings.HasSuffix(err.Error(), "no such file or directory") {
 			t.Errorf("error text: %q", err)
 		}
-		if took := time.Since(start); took > 2*time.Second {
+		if took := time.Since(start); took > patience/2 {
 			t.Errorf("%s took %s to see that nobody listens", m.name, took)
 		}
 	}
@@ -299,13 +299,10 @@ func TestRestartedRuntimeIsFoundAgain(t *testing.T) {
 				break
 			}
 			wantOnly(t, err, cri.ErrUnavailable)
-			if time.Since(start) > 5*time.Second {
+			if time.Since(start) > patience {
 				t.Fatalf("still not found: %v", err)
 			}
 			time.Sleep(5 * time.Millisecond)
-		}
-		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("took %s to find the runtime again", took)
 		}
 	})
 }

@@ -1,19 +1,18 @@
 package cri_test
 
 import (
+	"os"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(critest.Main(m)) }
 
 // patience is a client timeout that no test on a busy machine runs into by chance.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // dial connects to an endpoint until the test ends.
 func dial(t testing.TB, endpoint string, timeout time.Duration, opts ...cri.Option) *cri.Client {

@@ -96,7 +96,11 @@ func TestFrozenShim(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		limit := patience
+		if v.IsContainerd() {
+			limit = time.Second
+		}
+		soon, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		if _, err = c.SandboxDetail(soon, frozen.ID); v.IsContainerd() {
 			wantOnly(t, err, cri.ErrTimeout)

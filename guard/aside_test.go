@@ -101,6 +101,7 @@ func stall(t *testing.T, path string) {
 // The kubelet's file says what it said last while its disk stalls.
 func TestKubeletStateThatHangs(t *testing.T) {
 	k := newKubeletState(t.TempDir())
+	k.wait = time.Minute
 	state := `{"data":"{\"entries\":{\"uid\":{\"ContainerResources\":{\"a\":{\"requests\":{\"memory\":\"7\"}}}}}}"}`
 	if err := os.WriteFile(k.path, []byte(state), 0o600); err != nil {
 		t.Fatal(err)
@@ -110,6 +111,7 @@ func TestKubeletStateThatHangs(t *testing.T) {
 		t.Fatalf("read %s", got)
 	}
 	stall(t, k.path)
+	k.wait = time.Millisecond
 	for range 2 {
 		if got := read(); got != "7" {
 			t.Errorf("while the disk stalls: %s", got)
@@ -128,5 +130,6 @@ func TestConnWithCrictlsThatHangs(t *testing.T) {
 	}
 	wantAt(t, c, named)
 	stall(t, c.crictl)
+	c.fileWait = time.Millisecond
 	wantAt(t, c, named)
 }

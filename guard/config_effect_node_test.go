@@ -335,7 +335,7 @@ func servedEffect(t *testing.T, cfg Config) (s *Service, client *Client, end fun
 		}
 	}
 	client = NewClient(s.opt.RunDir)
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if _, err := client.Status(t.Context()); err == nil {
 			return s, client, end
 		} else if time.Now().After(deadline) {
@@ -351,7 +351,7 @@ func metricsAt(addr string) func(*testing.T, Config) string {
 		_, _, end := servedEffect(t, cfg)
 		defer end()
 		// The listener is opened beside the loop.
-		for deadline := time.Now().Add(10 * time.Second); ; {
+		for deadline := time.Now().Add(time.Minute); ; {
 			resp, err := http.Get("http://" + addr + "/metrics")
 			if err != nil && (cfg.Metrics.Listen == "" || time.Now().After(deadline)) {
 				return "closed"
@@ -396,7 +396,7 @@ func nodeEffects() map[string]keyEffect {
 			where: "Conn.Connect", see: seeRuntime, sawA: "none", sawB: "containerd",
 			in: func(t *testing.T) (a, b string) {
 				srv := critest.New(t, critest.Containerd2)
-				t.Cleanup(srv.Inject(critest.Fault{Method: "Version", Delay: 300 * time.Millisecond}))
+				t.Cleanup(srv.Inject(critest.Fault{Method: "Version", Delay: time.Second}))
 				base := fmt.Sprintf("runtime.endpoint = %q\n", srv.Endpoint())
 				return base + "runtime.timeout = '10ms'", base + "runtime.timeout = '1m'"
 			},
@@ -524,7 +524,7 @@ func seeTextfile(t *testing.T, cfg Config) string {
 	if cfg.Metrics.Textfile == "" {
 		return "none"
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		b, err := os.ReadFile(cfg.Metrics.Textfile)
 		if err == nil && strings.Contains(string(b), "\ncriguard_passes_total") && !strings.Contains(string(b), "\ngo_") {
 			return filepath.Base(cfg.Metrics.Textfile)

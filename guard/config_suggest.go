@@ -127,7 +127,11 @@ func nearest(word string, among []place, slips int) (texts []string) {
 		return nil
 	}
 	for _, p := range among {
-		d := distance(word, plain(p.key))
+		key := plain(p.key)
+		if len(key) > len(word)+slips || len(word) > len(key)+slips {
+			continue // each letter more is a slip
+		}
+		d := distance(word, key)
 		if d < slips {
 			slips, texts = d, nil
 		}

@@ -24,8 +24,10 @@ type Conn struct {
 	known   []string // where to find one, in the order to try them
 	crictl  string   // path of crictl's configuration
 	timeout time.Duration
-	now     func() time.Duration
-	pods    func() int // how many the runtime at hand had when it was listed last
+	// fileWait is how long crictl's configuration is waited for.
+	fileWait time.Duration
+	now      func() time.Duration
+	pods     func() int // how many the runtime at hand had when it was listed last
 
 	// For Connect alone.
 	named aside[string]            // what crictl's configuration names
@@ -49,7 +51,7 @@ const awayTime = time.Minute
 // NewConn prepares the way; nothing is dialed yet.
 func NewConn(cfg RuntimeConfig) *Conn {
 	return &Conn{
-		given: cfg.Endpoint, known: cri.KnownEndpoints(), crictl: crictlConfig, timeout: cfg.Timeout,
+		given: cfg.Endpoint, known: cri.KnownEndpoints(), crictl: crictlConfig, timeout: cfg.Timeout, fileWait: fileWait,
 		now: cgroup.BootTime, pods: func() int { return 0 }, mute: map[string]time.Duration{}, err: ErrNoRuntime,
 	}
 }
@@ -62,7 +64,7 @@ func (c *Conn) candidates(ctx context.Context) (named string, all []string) {
 	if c.given != "" {
 		return "", []string{c.given}
 	}
-	ctx, cancel := context.WithTimeout(ctx, fileWait)
+	ctx, cancel := context.WithTimeout(ctx, c.fileWait)
 	defer cancel()
 	named = c.named.get(ctx, func() string {
 		e, _ := cri.CrictlEndpoint(c.crictl) // one that cannot be read names none

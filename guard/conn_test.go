@@ -18,7 +18,8 @@ import (
 func connUnderTest(t *testing.T, servers ...*critest.Server) (c *Conn, clock *time.Duration) {
 	t.Helper()
 	now := time.Hour
-	c = NewConn(RuntimeConfig{Timeout: time.Second})
+	c = NewConn(RuntimeConfig{Timeout: time.Minute})
+	c.fileWait = time.Minute
 	c.crictl, c.known, c.now = filepath.Join(t.TempDir(), "none"), nil, func() time.Duration { return now }
 	for _, s := range servers {
 		c.known = append(c.known, s.Endpoint())
@@ -30,7 +31,7 @@ func connUnderTest(t *testing.T, servers ...*critest.Server) (c *Conn, clock *ti
 // wantAt connects, as soon as gRPC dials again where it was refused, and checks where.
 func wantAt(t *testing.T, c *Conn, want *critest.Server) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for c.Connect(t.Context()) != nil {
 		if time.Now().After(deadline) {
 			t.Fatal(c.Err())
@@ -86,7 +87,7 @@ func TestConnKeepsToThePods(t *testing.T) {
 	wantAt(t, c, first)
 	inSecond := pod(second)
 	wantAt(t, c, second)
-	other := NewConn(RuntimeConfig{Timeout: time.Second})
+	other := NewConn(RuntimeConfig{Timeout: time.Minute})
 	other.crictl, other.known = c.crictl, c.known
 	defer other.Close()
 	wantAt(t, other, second) // at once
@@ -154,6 +155,7 @@ func TestConnLeavesTheSilentAlone(t *testing.T) {
 	silent.Stop()
 	wantAt(t, c, second)
 	silent.Start()
+	c.timeout = time.Second // of the silent one
 	release := silent.Hang()
 	asked := func(want int) {
 		t.Helper()
@@ -168,6 +170,7 @@ func TestConnLeavesTheSilentAlone(t *testing.T) {
 	*clock += awayTime
 	asked(2)
 	release()
+	c.timeout = time.Minute
 	*clock += awayTime
 	wantAt(t, c, silent)
 }
@@ -207,7 +210,7 @@ func TestConnLeftByItsCaller(t *testing.T) {
 	if err := c.Connect(lateContext{}); !errors.Is(err, cri.ErrTimeout) || c.Err() != nil {
 		t.Errorf("told by the runtime: %v, noted %v", err, c.Err())
 	}
-	unknown := NewConn(RuntimeConfig{Endpoint: srv.Endpoint(), Timeout: time.Second})
+	unknown := NewConn(RuntimeConfig{Endpoint: srv.Endpoint(), Timeout: time.Minute})
 	defer unknown.Close()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -354,7 +354,7 @@ func TestDiskReaderReads(t *testing.T) {
 	var obs policy.Observations
 	var reasons [policy.SignalCount]error
 	see := func(s policy.Signal) {
-		for deadline := time.Now().Add(10 * time.Second); ; { // a busy machine may take longer than a pass waits
+		for deadline := time.Now().Add(time.Minute); ; { // a busy machine may take longer than a pass waits
 			if d.observe(&obs, &reasons, cgroup.BootTime()); obs[s].Status == policy.OK {
 				return
 			} else if time.Now().After(deadline) {

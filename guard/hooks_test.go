@@ -152,34 +152,36 @@ func counterOf(t *testing.T, m *Metrics, name string, labels ...string) float64 
 // Nothing is started while a stop is under way or a hard threshold of memory is
 // met, nor without tasks.
 func TestHooksGate(t *testing.T) {
-	g, n := newPassGuard(t, softAndHard)
-	h := newHooks(slog.New(slog.DiscardHandler), NewMetrics("test"))
-	for i, c := range []struct {
-		name string
-		do   func()
-		shut bool
-	}{
-		{"quiet", func() {}, false},
-		{"soft memory", func() { n.set(policy.MemoryAvailable, testGiB+1) }, false},
-		{"hard memory", func() { n.set(policy.MemoryAvailable, testGiB/2) }, true},
-		{"a stop under way", func() { n.set(policy.MemoryAvailable, 8*testGiB) }, true},
-		{"after it", func() { n.end(n.stops[0]) }, false},
-		{"no tasks", func() {
-			n.obs[policy.PIDAvailable] = policy.Observation{Available: 1, Capacity: 1000, Status: policy.OK}
-			n.pods = nil
-		}, true},
-	} {
-		c.do()
-		n.at(g, time.Duration(i)*100*time.Millisecond)
-		h.look(g)
-		if got := !gateOpen(h); got != c.shut {
-			t.Errorf("%s: shut %t", c.name, got)
+	synctest.Test(t, func(t *testing.T) {
+		g, n := newPassGuard(t, softAndHard)
+		h := newHooks(slog.New(slog.DiscardHandler), NewMetrics("test"))
+		for i, c := range []struct {
+			name string
+			do   func()
+			shut bool
+		}{
+			{"quiet", func() {}, false},
+			{"soft memory", func() { n.set(policy.MemoryAvailable, testGiB+1) }, false},
+			{"hard memory", func() { n.set(policy.MemoryAvailable, testGiB/2) }, true},
+			{"a stop under way", func() { n.set(policy.MemoryAvailable, 8*testGiB) }, true},
+			{"after it", func() { n.end(n.stops[0]) }, false},
+			{"no tasks", func() {
+				n.obs[policy.PIDAvailable] = policy.Observation{Available: 1, Capacity: 1000, Status: policy.OK}
+				n.pods = nil
+			}, true},
+		} {
+			c.do()
+			n.at(g, time.Duration(i)*100*time.Millisecond)
+			h.look(g)
+			if got := !gateOpen(h); got != c.shut {
+				t.Errorf("%s: shut %t", c.name, got)
+			}
 		}
-	}
+	})
 }
 
 // gateOpen reports whether a program could be started now. Of a gate that is shut, it
-// does not wait for the end of its patience.
+// does not wait for the end of its patience. In a bubble, one that is open takes no time.
 func gateOpen(h *hooks) (open bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()

@@ -28,6 +28,7 @@ type allocated struct {
 // kubeletState caches the file until it changes.
 type kubeletState struct {
 	path    string
+	wait    time.Duration // for the file
 	reading aside[map[string]allocated]
 
 	// For load alone.
@@ -36,13 +37,13 @@ type kubeletState struct {
 }
 
 func newKubeletState(rootDir string) *kubeletState {
-	return &kubeletState{path: filepath.Join(rootDir, kubeletStateFile)}
+	return &kubeletState{path: filepath.Join(rootDir, kubeletStateFile), wait: fileWait}
 }
 
 // read returns what is allocated to each pod by its UID; nil without a kubelet. The file is on
 // the disk that may be what stalls: what it said last will do then.
 func (k *kubeletState) read(ctx context.Context) map[string]allocated {
-	ctx, cancel := context.WithTimeout(ctx, fileWait)
+	ctx, cancel := context.WithTimeout(ctx, k.wait)
 	defer cancel()
 	return k.reading.get(ctx, k.load)
 }

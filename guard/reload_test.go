@@ -87,7 +87,7 @@ func (r *reloading) told(t *testing.T, state string) string {
 	t.Helper()
 	b := make([]byte, 4096)
 	for {
-		if err := r.manager.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := r.manager.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := r.manager.Read(b)

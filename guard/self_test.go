@@ -44,7 +44,7 @@ func TestFindSelf(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for i := len(dirs) - 1; i >= 0; i-- {
-			dir, deadline := layout.Dir("memory", dirs[i]), time.Now().Add(5*time.Second)
+			dir, deadline := layout.Dir("memory", dirs[i]), time.Now().Add(time.Minute)
 			for err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist); err = os.Remove(dir) {
 				if time.Now().After(deadline) {
 					t.Fatal(err)

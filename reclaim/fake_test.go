@@ -11,16 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
 )
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(writerEnv); path != "" {
 		writeLedgerForever(path)
 	}
-	goleak.VerifyTestMain(m)
+	os.Exit(critest.Main(m))
 }
 
 // epoch is a plausible time for things to be made at.

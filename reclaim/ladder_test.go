@@ -82,7 +82,7 @@ func TestStopNeverKillsThePodCgroup(t *testing.T) {
 				for i, leaf := range tt.leaves {
 					v.Containers = append(v.Containers, VictimContainer{ID: fmt.Sprint(i), Name: "c", Cgroup: leaf})
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				s := NewStops(n, n).Stop(ctx, StopRequest{Victim: v, Direct: true, Fallback: true})
 				s.Escalate(true)

@@ -417,7 +417,7 @@ func TestLedgerSurvivesKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.json")
 	rng := rand.New(rand.NewPCG(5, 6))
 	safe := 0
-	for round := range 200 {
+	for round := range 20 {
 		cmd := exec.Command(exe)
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%d", writerEnv, path, safe+1))
 		out, err := cmd.StdoutPipe()

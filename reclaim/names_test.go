@@ -30,7 +30,7 @@ func TestGlob(t *testing.T) {
 	if glob(strings.Repeat("*a", 200)+"b", strings.Repeat("a", 20000)) {
 		t.Error("matched")
 	}
-	if took := time.Since(start); took > 5*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("a hostile pattern took %v", took)
 	}
 }

@@ -19,7 +19,7 @@ func eachDialect(t *testing.T, test func(t *testing.T, s *critest.Server, c *cri
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			s := critest.New(t, d)
-			c, err := cri.Dial(s.Endpoint(), 5*time.Second)
+			c, err := cri.Dial(s.Endpoint(), time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +229,7 @@ func TestCollectWithoutVerboseStatus(t *testing.T) {
 func TestCollectArtifacts(t *testing.T) {
 	t.Parallel()
 	s := critest.New(t, critest.CRIO)
-	c, err := cri.Dial(s.Endpoint(), 5*time.Second)
+	c, err := cri.Dial(s.Endpoint(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestCollectArtifacts(t *testing.T) {
 
 // request stops a pod of the test server.
 func request(p critest.Pod) StopRequest {
-	req := StopRequest{Victim: Victim{SandboxID: p.ID, Pod: p.Namespace + "/" + p.Name, Cgroup: p.CgroupParent}, Fallback: true}
+	req := StopRequest{Victim: Victim{SandboxID: p.ID, Pod: p.Namespace + "/" + p.Name, Cgroup: p.CgroupParent}, Fallback: true, StopTimeout: time.Minute}
 	for _, c := range p.Containers {
 		req.Containers = append(req.Containers, VictimContainer{ID: c.ID, Name: c.Name, Cgroup: c.Cgroup})
 	}

@@ -14,10 +14,13 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
+// hangs is when something counts as hung, on a machine that may be busy.
+const hangs = time.Minute
+
 // Contract checks that a runtime, through package cri, does what the rest of
 // criguard relies on. It touches only pods and images it made.
 func Contract(t *testing.T, target Target) {
-	client, err := cri.Dial(target.Endpoint(), 10*time.Second)
+	client, err := cri.Dial(target.Endpoint(), hangs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +97,7 @@ func (c *contract) eventually(what string, holds func() bool) {
 	c.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(15 * time.Second); !holds(); <-tick.C {
+	for end := time.Now().Add(hangs); !holds(); <-tick.C {
 		if time.Now().After(end) {
 			c.Fatalf("still not: %s", what)
 		}

@@ -1,12 +1,11 @@
 package critest
 
 import (
+	"os"
 	"testing"
-
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
 func TestContract(t *testing.T) {
 	for _, d := range Dialects() {

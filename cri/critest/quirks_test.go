@@ -56,10 +56,22 @@ func eachDialect(t *testing.T, test func(t *testing.T, d Dialect, s *Server, r r
 	}
 }
 
+// leave makes a call and cancels it when it has arrived.
+func leave(t *testing.T, s *Server, method string, call func(context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	before := len(s.Calls(method))
+	left := async(func() error { return call(ctx) })
+	s.WaitCalls(t, method, before+1)
+	cancel()
+	return <-left
+}
+
 // await waits for a condition that something else brings about.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("still not: %s", what)
 		}
@@ -69,8 +81,10 @@ func await(t *testing.T, what string, holds func() bool) {
 func TestStopCutShort(t *testing.T) {
 	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
 		id := s.AddPod(PodSpec{Containers: []ContainerSpec{{IgnoreTERM: true}}}).Containers[0].ID
-		_, err := r.StopContainer(within(t, 100*time.Millisecond), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 1})
-		wantCode(t, err, codes.DeadlineExceeded)
+		wantCode(t, leave(t, s, "StopContainer", func(ctx context.Context) error {
+			_, err := r.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 1})
+			return err
+		}), codes.Canceled)
 		if d == CRIO { // goes on by itself
 			await(t, "the container is killed", func() bool { return !s.Alive(id) })
 			return
@@ -110,7 +124,7 @@ func TestExitAfter(t *testing.T) {
 	if _, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 20}); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); took < 250*time.Millisecond || took > 10*time.Second {
+	if took := time.Since(start); took < 250*time.Millisecond || took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 }
@@ -291,11 +305,11 @@ func TestListAllStats(t *testing.T) {
 		}
 		thaw := s.FreezeShim(pod.ID)
 		defer thaw()
-		want := codes.DeadlineExceeded
+		limit, want := 50*time.Millisecond, codes.DeadlineExceeded
 		if d == CRIO {
-			want = codes.OK
+			limit, want = time.Minute, codes.OK
 		}
-		_, err = r.ListContainerStats(within(t, 50*time.Millisecond), &runtimeapi.ListContainerStatsRequest{})
+		_, err = r.ListContainerStats(within(t, limit), &runtimeapi.ListContainerStatsRequest{})
 		wantCode(t, err, want)
 		_, err = r.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: pod.Containers[0].ID})
 		wantCode(t, err, codes.OK)
