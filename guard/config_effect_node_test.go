@@ -81,7 +81,7 @@ func effectSysV2(t *testing.T) string {
 
 // effectNode is a configuration for a node of the test's own.
 func effectNode(t *testing.T, lines ...string) string {
-	base := fmt.Sprintf("node.proc = %q\nnode.sys = %q\n", effectProc(t, 4<<30), effectSysV1(t))
+	base := fmt.Sprintf("runtime.timeout = '1m'\nnode.proc = %q\nnode.sys = %q\n", effectProc(t, 4<<30), effectSysV1(t))
 	base += fmt.Sprintf("node.root_dir = %q\nnode.pod_log_dir = %q\n", t.TempDir(), t.TempDir())
 	return base + strings.Join(lines, "\n") + "\n"
 }
@@ -108,7 +108,7 @@ func openEffectNode(t *testing.T, cfg Config) *node {
 // connectedNode opens a node whose runtime is the server.
 func connectedNode(t *testing.T, srv *critest.Server) *node {
 	t.Helper()
-	cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
+	cfg, err := ParseConfig("test", strings.NewReader(effectNode(t, "eviction.stop_timeout = '1m'", "runtime.endpoint = '"+srv.Endpoint()+"'")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,11 +369,14 @@ func metricsAt(addr string) func(*testing.T, Config) string {
 	}
 }
 
-// effectPort is a port that nobody listens at.
+// effectPort is a port that nobody listens at, of a loopback address that is this process's
+// own: nobody else takes it meanwhile.
 func effectPort() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	pid := os.Getpid()
+	host := fmt.Sprintf("127.%d.%d.%d", 1+pid>>16&0x7f, pid>>8&0xff, pid&0xff)
+	l, err := net.Listen("tcp", host+":0")
 	if err != nil {
-		return "127.0.0.1:9480"
+		return host + ":9480"
 	}
 	defer l.Close()
 	return l.Addr().String()
@@ -539,7 +542,7 @@ func seeTextfile(t *testing.T, cfg Config) string {
 // begun.
 func effectOfHook(key, a, b, sawA, sawB string) keyEffect {
 	text := func(value string) string {
-		keys := map[string]string{"on": `"condition"`, "command": `["/bin/sh", "-c", "sleep 0.3"]`, "timeout": "'1m'"}
+		keys := map[string]string{"on": `"condition"`, "command": `["/bin/sh", "-c", "sleep 1"]`, "timeout": "'1m'"}
 		keys[key] = value
 		return fmt.Sprintf("[[hook]]\non = %s\ncommand = %s\ntimeout = %s\n", keys["on"], keys["command"], keys["timeout"])
 	}

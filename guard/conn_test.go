@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
@@ -224,7 +226,6 @@ func TestConnLeftByItsCaller(t *testing.T) {
 func TestConnSince(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
 	c, clock := connUnderTest(t, srv)
-	c.timeout = 200 * time.Millisecond
 	wantAt(t, c, srv)
 	client, err := c.Client()
 	if err != nil {
@@ -233,8 +234,8 @@ func TestConnSince(t *testing.T) {
 	if _, err := client.Version(t.Context()); err != nil || client.ServerPID() == 0 {
 		t.Fatalf("who listens is not known: %v", err)
 	}
-	release := srv.Inject(critest.Fault{Method: "Version", Hang: true})
-	if err := c.Connect(t.Context()); !errors.Is(err, ErrNoRuntime) || c.Err() == nil {
+	release := srv.Inject(critest.Fault{Method: "Version", Err: critest.Code(codes.DeadlineExceeded, "late")})
+	if err := c.Connect(t.Context()); !errors.Is(err, ErrNoRuntime) || !errors.Is(c.Err(), cri.ErrTimeout) {
 		t.Fatalf("no answer came: %v", err)
 	}
 	release()

@@ -8,12 +8,15 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // slowClients keeps n connections busy in every way that costs a server
@@ -111,8 +114,31 @@ func TestThousandClients(t *testing.T) {
 		case <-hang:
 			t.Fatal("the loop does not come")
 		}
+		// The guests, the one at the door, the listener, and those that are leaving, which on a
+		// busy machine takes a while; without a limit it is all of a thousand.
+		if n := serverSockets(t, s.opt.RunDir.Socket()); n > 10*guestsAtOnce {
+			t.Fatalf("%d connections at once, want about %d", n, guestsAtOnce)
+		}
 	}
 	t.Logf("%d answers to greedy clients", answers.Load())
+}
+
+// serverSockets counts this process's sockets of that name: a client's have none.
+func serverSockets(t *testing.T, name string) (n int) {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		fd, _ := strconv.Atoi(f.Name())
+		if at, err := unix.Getsockname(fd); err == nil {
+			if at, ok := at.(*unix.SockaddrUnix); ok && at.Name == name {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // A full house: the client that was silent longest goes, one that is being

@@ -195,7 +195,7 @@ func TestHookExample(t *testing.T) {
 	spool := filepath.Join(t.TempDir(), "events")
 	m := NewMetrics("test")
 	h := newHooks(slog.New(slog.DiscardHandler), m)
-	h.start(t.Context(), []HookConfig{{On: []EventKind{EventAlarm, EventCondition}, Command: []string{script, spool}, Timeout: 10 * time.Second}})
+	h.start(t.Context(), []HookConfig{{On: []EventKind{EventAlarm, EventCondition}, Command: []string{script, spool}, Timeout: time.Minute}})
 	h.post(&Pass{ID: 1, Alarm: "stops do not help"}, ModeEnforce)
 	h.post(&Pass{ID: 2, Conditions: policy.ConditionsOf(policy.PIDPressure)}, ModeEnforce)
 	h.configure(nil)

@@ -234,7 +234,9 @@ func TestControlSocketHostileClients(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := NewClient(d).Status(ctx); err != nil {
+	c := NewClient(d)
+	c.http.Timeout = 0 // ctx has one
+	if _, err := c.Status(ctx); err != nil {
 		t.Errorf("beside %d hostile clients: %v", guestsAtOnce-1, err)
 	}
 }

@@ -195,8 +195,8 @@ func TestHooksTellFailures(t *testing.T) {
 	h := newHooks(slog.New(slog.NewTextHandler(&log, nil)), NewMetrics("test"))
 	out := filepath.Join(t.TempDir(), "out")
 	h.start(t.Context(), []HookConfig{
-		{On: []EventKind{EventAlarm}, Command: []string{"/bin/sh", "-c", "cat > " + out + "; echo broken >&2; exit 4"}, Timeout: 10 * time.Second},
-		{On: []EventKind{EventAlarm}, Command: []string{"/no/such/hook"}, Timeout: 10 * time.Second},
+		{On: []EventKind{EventAlarm}, Command: []string{"/bin/sh", "-c", "cat > " + out + "; echo broken >&2; exit 4"}, Timeout: time.Minute},
+		{On: []EventKind{EventAlarm}, Command: []string{"/no/such/hook"}, Timeout: time.Minute},
 	})
 	if !strings.Contains(log.String(), "/no/such/hook") {
 		t.Errorf("not told at the start:\n%s", log.String())

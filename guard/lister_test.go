@@ -18,7 +18,7 @@ import (
 // newTestLister lists a test server, with the pods judged by the defaults.
 func newTestLister(t *testing.T, s *critest.Server, layout cgroup.Layout) *lister {
 	t.Helper()
-	client, err := cri.Dial(s.Endpoint(), time.Second)
+	client, err := cri.Dial(s.Endpoint(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

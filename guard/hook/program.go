@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,8 @@ var (
 type Program struct {
 	Command []string // the first is an absolute path; no shell looks at them
 	Timeout time.Duration
+
+	patience time.Duration // between SIGTERM and SIGKILL; 0 = killAfter
 }
 
 // Result is what became of a run.
@@ -93,9 +96,10 @@ func (p Program) run(ctx context.Context, input []byte, env []string, out *outpu
 	demoteErr := demote(pid)
 	_, _ = give.Write(input) // it fits into the pipe; a program need not read it
 	_ = give.Close()
+	patience := cmp.Or(p.patience, killAfter)
 	ended, over := make(chan error, 1), make(chan struct{})
-	go func() { ended <- attend(ctx, pid, p.Timeout, cmd.Wait) }()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(killAfter+2*leaveFor, func() { close(over) }) })
+	go func() { ended <- attend(ctx, pid, p.Timeout, patience, cmd.Wait) }()
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(patience+2*leaveFor, func() { close(over) }) })
 	defer stop()
 	select {
 	case err = <-ended:
@@ -112,7 +116,7 @@ func (p Program) run(ctx context.Context, input []byte, env []string, out *outpu
 }
 
 // attend sees to it that a process group ends, and reaps its leader.
-func attend(ctx context.Context, pid int, timeout time.Duration, reap func() error) error {
+func attend(ctx context.Context, pid int, timeout, patience time.Duration, reap func() error) error {
 	exited := make(chan struct{})
 	go func() { awaitExit(pid); close(exited) }()
 	var why error
@@ -127,7 +131,7 @@ func attend(ctx context.Context, pid int, timeout time.Duration, reap func() err
 		_ = syscall.Kill(-pid, syscall.SIGTERM)
 		select {
 		case <-exited:
-		case <-time.After(killAfter):
+		case <-time.After(patience):
 		}
 	}
 	// The leader has not been reaped: no other group can have its number. What is left
