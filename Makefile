@@ -93,7 +93,7 @@ unit: ## test what needs no container runtime, with the race detector and the se
 .PHONY: smoke
 smoke: ## stop real pods on a real containerd
 	go run ./test/lab/install -only containerd-1.6
-	$(call gotest,-timeout 15m -run '^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$' ./test/live)
+	$(call gotest,-timeout 10m -run '^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$' ./test/live)
 
 # One package at a time: some measure time, and some share the node's cgroups.
 .PHONY: test-real
