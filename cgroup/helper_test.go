@@ -146,7 +146,7 @@ func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: did not happen within 10 s", what)
+			t.Fatalf("%s: did not happen within a minute", what)
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -127,11 +127,7 @@ func nearest(word string, among []place, slips int) (texts []string) {
 		return nil
 	}
 	for _, p := range among {
-		key := plain(p.key)
-		if len(key) > len(word)+slips || len(word) > len(key)+slips {
-			continue // each letter more is a slip
-		}
-		d := distance(word, key)
+		d := distance(word, plain(p.key))
 		if d < slips {
 			slips, texts = d, nil
 		}

@@ -24,11 +24,11 @@ const (
 type elsewhere struct{ file, does string }
 
 var others = map[string]elsewhere{
-	".ci/run":                   {".ci/run", " make --keep-going test\n"}, // which runs this test
-	"make test":                 {".ci/run", " make --keep-going test\n"},
+	".ci/run":                   {".ci/steps", " make --keep-going test\n"}, // which runs this test
+	"make test":                 {".ci/steps", " make --keep-going test\n"},
 	"make unit":                 {"Makefile", "\ntest: vet unit smoke "},
 	"make smoke":                {"Makefile", "\ntest: vet unit smoke "},
-	"make lint":                 {".ci/run", " make lint\n"},
+	"make lint":                 {".ci/steps", " make lint\n"},
 	"make verify":               {"Makefile", "\n\t.ci/verify\n"}, // an hour, by hand
 	"make test-real":            {".ci/verify", " make test-real\n"},
 	"make test32":               {".ci/verify", " make test32\n"},

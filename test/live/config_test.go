@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/criguard/criguard/policy"
 )
@@ -20,6 +21,7 @@ type config struct {
 	grace      thresholds        // of the soft ones
 	reclaim    thresholds        // minimum reclaim
 	eviction   map[string]string // keys of [eviction]
+	timeout    time.Duration     // of a call to the runtime; 0 = 10 s
 	history    string            // directory; "" = the node's own
 	more       string            // further tables
 }
@@ -36,7 +38,7 @@ func (n *node) configure(c config) {
 	if c.mode != "" {
 		fmt.Fprintf(&b, "mode = %q\n", c.mode)
 	}
-	fmt.Fprintf(&b, "[runtime]\nendpoint = %q\ntimeout = \"10s\"\n", n.endpoint)
+	fmt.Fprintf(&b, "[runtime]\nendpoint = %q\ntimeout = %q\n", n.endpoint, cmp.Or(c.timeout, 10*time.Second))
 	fmt.Fprintf(&b, "[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n", n.lab.KubeletRoot(), n.lab.PodLogDir(), n.lab.PodsCgroup())
 	fmt.Fprintf(&b, "[history]\ndir = %q\n", cmp.Or(c.history, n.dir))
 	b.WriteString("[eviction]\n")

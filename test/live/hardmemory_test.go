@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -55,12 +56,17 @@ func TestHardMemory(t *testing.T) {
 				n.configure(config{
 					hard:     thresholds{policy.AllocatableMemoryAvailable: bytes(limit)},
 					eviction: map[string]string{"interval": "1s"}, // a loss is noticed when listing
+					timeout:  time.Minute,
 				})
 				s := n.startWith(3)
 				mend := c.upset(s, leaky)
+				begin := time.Now()
 				n.release(leaky)
 				if stop := s.stopped("default/leaky"); stop.Result.Method != "direct" || stop.Kind != policy.Hard.String() {
 					n.Errorf("stopped %s by %s, want hard and direct", stop.Kind, stop.Result.Method)
+				}
+				if took := time.Since(begin); took >= time.Minute {
+					n.Errorf("stopped after %s, as late as if a call to the runtime had been waited for", took)
 				}
 				mend()
 				n.ended(leaky)
