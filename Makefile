@@ -1,4 +1,4 @@
-# `make help` says what there is.
+# `make help` lists the targets.
 
 VERSION  ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo devel)
 FUZZTIME ?= 30s
@@ -7,6 +7,8 @@ FUZZ     ?= .*
 GOLANGCI_VERSION := v2.15.0
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/criguard
 GOLANGCI := $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)
+GOTESTSUM_VERSION := v1.13.0
+GOTESTSUM := $(CACHE)/gotestsum-$(GOTESTSUM_VERSION)
 NFPM_VERSION := v2.45.2
 NFPM     := $(CACHE)/nfpm-$(NFPM_VERSION)
 DIST     ?= dist
@@ -15,101 +17,126 @@ EPOCH    := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/nul
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-# The version is stamped below; asking git again fails where the tree is someone else's.
+# BUILD sets the version. Asking git again would fail if another user owns the tree.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 .PHONY: help
-help: ## say what there is
+help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-# grpcnotrace leaves out a debugging page whose templates keep the linker from dropping
-# code that nothing calls: 2.4 MiB of the binary and 1.7 MiB resident. nethttpomithttp2
-# leaves out a second HTTP/2, beside gRPC's: half a MiB.
+# grpcnotrace omits a debugging page whose templates keep the linker from dropping unused
+# code: 2.4 MiB of the binary and 1.7 MiB resident. nethttpomithttp2 omits a second HTTP/2
+# implementation besides gRPC's: half a MiB.
 BUILD := CGO_ENABLED=0 go build -tags grpcnotrace,nethttpomithttp2 -trimpath -ldflags "-s -w -X main.version=$(VERSION)"
 .PHONY: build
 build: ## build bin/criguard, static
 	$(BUILD) -o bin/criguard ./cmd/criguard
 
-.PHONY: packages
-packages: $(NFPM) ## make deb and rpm in dist, for all architectures or ARCH="amd64 arm64 …"
-	$(BUILD) -o $(DIST)/bin/criguard ./cmd/criguard
+# Static binaries in dist/bin, for each of ARCH.
+.PHONY: binaries
+binaries:
 	for arch in $(ARCH); do \
 		go=$$arch; arm=; \
 		if [[ $$arch == armv* ]]; then go=arm; arm=$${arch#armv}; fi; \
 		GOOS=linux GOARCH=$$go GOARM=$$arm $(BUILD) -o $(DIST)/bin/$$arch/criguard ./cmd/criguard; \
 	done
+
+.PHONY: packages
+packages: $(NFPM) binaries ## build deb and rpm in dist, for all architectures or ARCH="amd64 arm64 …"
+	$(BUILD) -o $(DIST)/bin/criguard ./cmd/criguard
 	go run ./packaging -nfpm $(NFPM) -dist $(DIST) -native $(DIST)/bin/criguard -version '$(VERSION)' -epoch $(EPOCH) $(ARCH)
 
+.PHONY: image
+image: binaries ## build a container image (OCI archive) in dist, for all architectures or ARCH="amd64 arm64 …"
+	go run ./packaging/image -dist $(DIST) -version '$(VERSION)' -epoch $(EPOCH) $(ARCH)
+
 .PHONY: man
-man: ## make criguard.toml(5) of docs/configuration.md
+man: ## generate criguard.toml(5) from docs/configuration.md
 	go run ./packaging/manpage < docs/configuration.md > systemd/criguard.toml.5
 
+.PHONY: json
+json: ## generate docs/json.md from the types
+	go test ./cmd/criguard -run TestJSONDoc -update
+
 .PHONY: demo
-demo: build ## see it prune and stop on this machine, with a private containerd (root)
-	go run ./test/demo
+demo: build ## show it prune and stop on this machine, with a private containerd (root)
+	go run ./test/leftovers go run ./test/demo
 
 .PHONY: bench
-bench: build ## measure it on this machine beside earlyoom, a quarter of an hour (root); BENCH="-only latency" for less
+bench: build ## measure it on this machine against earlyoom, half an hour (root); BENCH="-only latency" for less
 	go run ./test/bench $(BENCH)
 
-# Nodes that boot, with a kernel and systemd of their own; installs qemu on first use.
+# $(call gotest,FLAGS,PACKAGES) tests packages. With AGAIN=yes, tests that failed run once more, alone: many tests
+# wait for real programs, for which a busy machine may be too slow. Both results are printed. Nothing runs again after a
+# data race, a panic, or more than ten failures.
+gotest = $(if $(AGAIN),$(GOTESTSUM) --format standard-quiet --rerun-fails=1 --rerun-fails-run-root-test \
+	--rerun-fails-abort-on-data-race --packages="$2" -- $1,go test $1 $2)
+
+# Builds Kubernetes and etcd on first use.
+.PHONY: cluster
+cluster: $(if $(AGAIN),$(GOTESTSUM)) ## test it beside a real kubelet and API server on this machine (root)
+	go run ./test/leftovers $(call gotest,-count=1 -timeout 25m,./test/cluster)
+
+# Boots virtual nodes with their own kernel and systemd; installs qemu on first use.
 .PHONY: e2e
-e2e: ## prove it on whole virtual nodes (root); SCENARIO=name for some, a regular expression; FAULTS=10m for long random faults
-	go run ./test/node -run '$(SCENARIO)' $(if $(FAULTS),-faults $(FAULTS)) $(if $(SEED),-seed $(SEED)) $(if $(AGAIN),-again)
+e2e: $(if $(SCENARIO),,cluster) ## test it on whole virtual nodes and beside a kubelet (root); SCENARIO=regexp to select some; TRIES=5 for less; FAULTS=10m for more
+	go run ./test/node -run '$(SCENARIO)' $(if $(TRIES),-tries $(TRIES)) $(if $(FAULTS),-faults $(FAULTS)) $(if $(SEED),-seed $(SEED)) $(if $(AGAIN),-again)
 
 .PHONY: sidebyside
-sidebyside: ## measure it against earlyoom, systemd-oomd and nobody on one virtual node (root)
-	go run ./test/node -compare docs/comparison-node.md
+sidebyside: ## measure it against earlyoom, systemd-oomd, the kubelet and no guard on virtual nodes (root)
+	go run ./test/node -compare docs/comparison-node.md -summary README.md
 
-# The race detector waits a second at each program's end, for reports that come late, unless told otherwise.
+# The race detector waits a second at the end of each program, for late reports, unless told otherwise.
 export GORACE := atexit_sleep_ms=0
 
-# Packages whose tests need a container runtime, a Debian root, a browser or other tools. The rest are units, which need
-# Go alone and may run beside each other.
-REAL := ./test/live ./test/lab ./test/prune ./test/report ./test/prom ./test/docs ./test/package
+# Packages whose tests need a container runtime, etcd, a Debian root, a browser or other tools. The rest are units, which need
+# Go alone and may run concurrently.
+REAL := ./test/live ./test/lab ./test/prune ./test/report ./test/prom ./test/docs ./test/package ./test/fleet
 # Tests of test/live that show the whole on a real containerd.
 SMOKE := TestCheckExample TestCheckMistakes TestCommandsMisused TestSecondInstance TestReload TestCrash TestRuntimeKilled \
 	TestRuntimeKilledDuringStop TestDisk/containerd-1.6 TestHardEndsSoftGrace/containerd-1.6 \
 	TestHardMemory/runtime_is_up/containerd-1.6 TestSoftMemory/ends_in_time/containerd-1.6
-# Tests of test/docs that run what the documents show, rather than read them.
+# Tests of test/docs that run what the documents show, instead of reading them.
 RUNS_DOCS := ^(TestEveryCommandIsRun|TestUnitsAreGood)$$
 
-# gotest runs tests with flags and packages, and says which were skipped.
-gotest = go test -race -count=1 -json $(1) | go run ./test/skipcheck
+# $(call list_skips,COMMAND) runs a command and lists the tests that were skipped, which go test does not print: test/need records them.
+list_skips = $(SHELL) $(.SHELLFLAGS) 'export CRIGUARD_SKIPS=$$(mktemp); \
+	trap "cat $$CRIGUARD_SKIPS; wc -l <$$CRIGUARD_SKIPS | sed s/.*/\&\ tests\ skipped/; rm $$CRIGUARD_SKIPS" EXIT; $1'
 
 .PHONY: test
-test: vet unit smoke ## vet, test all units, and stop real pods on a real containerd; as root, or what needs it is skipped
+test: vet unit smoke ## vet, test all units, and stop real pods on a real containerd; without root, tests that need it are skipped
 
 .PHONY: vet
-vet: ## vet, also for 32 bits
+vet: ## vet, also for 32-bit ARM
 	go vet ./...
 	GOARCH=arm CGO_ENABLED=0 go vet ./...
 
 .PHONY: unit
-unit: ## test what needs no container runtime, with the race detector and the seeds of all fuzz targets; and read the documents
-	$(call gotest,-p 2 -timeout 10m $$(go list ./... | grep -vxE '$(subst $() ,|,$(REAL:./%=github.com/criguard/criguard/%))'))
-	$(call gotest,-timeout 10m -skip '$(RUNS_DOCS)' ./test/docs)
+unit: ## test what needs no container runtime, with the race detector and the seeds of all fuzz targets; and check the documents
+	$(call list_skips,go test -race -count=1 -p 2 -timeout 10m \
+		$$(go list ./... | grep -vxE "$(subst $() ,|,$(patsubst ./%,github.com/criguard/criguard/%,$(REAL) ./test/cluster))"))
+	go test -race -count=1 -timeout 10m -skip '$(RUNS_DOCS)' ./test/docs
 
 .PHONY: smoke
 smoke: ## stop real pods on a real containerd
 	go run ./test/lab/install -only containerd-1.6
-	$(call gotest,-timeout 10m -run '^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$' ./test/live)
+	$(call list_skips,go test -race -count=1 -timeout 10m -run "^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$" ./test/live)
 
-# One package at a time: some measure time, and some share the node's cgroups.
+# One package at a time (-p 1): some tests measure time, and some share the node's cgroups. test/cluster is part of e2e.
 .PHONY: test-real
-test-real: ## run all tests on real runtimes, in a Debian root and in a browser, twenty minutes; on a machine that is idle otherwise
+test-real: $(if $(AGAIN),$(GOTESTSUM)) ## run all tests on real runtimes, in a Debian root and in a browser, on an otherwise idle machine
 	go run ./test/lab/install
-	$(call gotest,-p 1 -timeout 30m $(REAL))
+	go run ./test/leftovers $(call list_skips,$(call gotest,-race -count=1 -p 1 -timeout 30m,$(REAL)))
 
 .PHONY: verify
 verify: ## run everything but the benchmarks, an hour
 	.ci/verify
 
-# Of what boards with 32 bits run: int is 32 bits wide, and 64-bit atomics want alignment.
+# On 32-bit boards int is 32 bits wide, and 64-bit atomics need alignment.
 .PHONY: test32
-test32: ## vet for 32-bit ARM, and run the tests without a runtime as 386 (on x86)
+test32: $(if $(AGAIN),$(GOTESTSUM)) ## vet for 32-bit ARM, and run the tests without a runtime as 386 (on x86)
 	GOARCH=arm CGO_ENABLED=0 go vet ./...
-	GOARCH=386 CGO_ENABLED=0 go test ./policy ./cgroup ./cri ./reclaim ./systemd ./guard/... ./cmd/... ./packaging
+	GOARCH=386 CGO_ENABLED=0 $(call gotest,,./policy ./cgroup ./cri ./reclaim ./systemd ./guard/... ./cmd/... ./packaging)
 
 .PHONY: lint
 lint: $(GOLANGCI) ## check format, style and the import rule
@@ -121,13 +148,19 @@ $(GOLANGCI):
 	GOBIN=$(CACHE)/build CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv $(CACHE)/build/golangci-lint $@
 
+$(GOTESTSUM):
+	mkdir -p $(CACHE)/build
+	GOBIN=$(CACHE)/build CGO_ENABLED=0 go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+	mv $(CACHE)/build/gotestsum $@
+
 $(NFPM):
 	mkdir -p $(CACHE)/build
 	GOBIN=$(CACHE)/build CGO_ENABLED=0 go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)
 	mv $(CACHE)/build/nfpm $@
 
-# Go before 1.27 may take the end of FUZZTIME for a failure of the target (go.dev/issue/75804):
-# it then says nothing else, and whether anything was found is told by the inputs it has kept.
+# Go before 1.27 may report the end of FUZZTIME as a failure of the target (go.dev/issue/75804),
+# with this output and nothing else. The recipe then replays the saved inputs to see if the fuzzer
+# found anything.
 DEADLINE := \n--- FAIL: Fuzz\w+ \([0-9.]+s\)\n    context deadline exceeded\nFAIL\n
 .PHONY: fuzz
 fuzz: ## run every fuzz target whose name matches FUZZ for FUZZTIME each
@@ -140,5 +173,5 @@ fuzz: ## run every fuzz target whose name matches FUZZ for FUZZTIME each
 	done
 
 .PHONY: clean
-clean: ## remove what was built here
+clean: ## remove the build output
 	rm -rf bin dist

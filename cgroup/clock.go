@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BootTime is the time since boot with suspension counted (CLOCK_BOOTTIME), which
-// setting the wall clock does not change. It is 0 on kernels without that clock.
+// BootTime returns the time since boot, including suspension (CLOCK_BOOTTIME). Setting the wall clock
+// does not change it. It returns 0 on kernels without that clock.
 func BootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -20,8 +20,7 @@ func BootTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// BootID is the random ID of this boot: a boot time means something together with
-// it only.
+// BootID returns the random ID of this boot. A boot time is only meaningful together with it.
 func BootID(proc Proc) (string, error) {
 	b, err := os.ReadFile(filepath.Join(string(proc), "sys/kernel/random/boot_id"))
 	if err != nil {

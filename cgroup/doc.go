@@ -1,17 +1,15 @@
-// Package cgroup is the one door to the kernel: memory cgroups v1 and v2, PSI,
-// meminfo, tasks, filesystems, the boot clock, killing a cgroup, and what wakes
-// the guard when any of them changes.
+// Package cgroup is criguard's interface to the kernel: memory cgroups v1 and v2, PSI, meminfo, tasks,
+// filesystems, the boot clock, killing a cgroup, and notifications of changes.
 //
-// It reads and says what it read. It never decides, never logs, never sleeps
-// longer than it says, and knows nothing of pods or policies: a cgroup is a path
-// below its hierarchy, the same in every hierarchy, such as "/kubepods/pod1". What the
-// node does not have is [ErrUnsupported], a cgroup that was removed is [ErrGone],
-// and a number that is not there is −1 and never 0. What the decision loop reads
-// on every pass ([Node], [Tracker]) keeps its descriptors open and allocates nothing.
+// It reads and reports. It never decides, never logs and never sleeps longer than documented. It knows
+// nothing about pods or policies: a cgroup is a path such as "/kubepods/pod1", which is the same in
+// every hierarchy. [ErrUnsupported] means that the node lacks a feature, [ErrGone] that a cgroup was
+// removed. A missing number is −1, never 0. [Node] and [Tracker], which the decision loop reads on
+// every pass, keep their descriptors open and do not allocate.
 //
-// A wake is a hint and never a reading: whoever is woken reads afresh.
+// A wake-up is a hint and carries no reading: the caller must read again.
 //
 // It follows the kernel's Documentation/admin-guide/cgroup-v1/memory.rst,
-// Documentation/admin-guide/cgroup-v2.rst and Documentation/accounting/psi.rst,
-// and proc(5), cgroups(7), pidfd_open(2) and epoll(7).
+// Documentation/admin-guide/cgroup-v2.rst and Documentation/accounting/psi.rst, and proc(5),
+// cgroups(7), pidfd_open(2) and epoll(7).
 package cgroup

@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported says that this kernel, this layout or this process's
-// capabilities lack a feature. The text around it names the feature and its floor.
+// ErrUnsupported means that the kernel, the cgroup layout or the process's capabilities lack a feature.
+// The wrapping text names the feature and its minimum version.
 var ErrUnsupported = errors.New("not supported here")
 
-// ErrGone says that a cgroup was removed, or a process ended. It is an
-// fs.ErrNotExist, too.
+// ErrGone means that a cgroup was removed or a process ended. It also matches fs.ErrNotExist.
 var ErrGone error = goneError{}
 
 type goneError struct{}
@@ -21,9 +20,9 @@ type goneError struct{}
 func (goneError) Error() string        { return "it is gone" }
 func (goneError) Is(target error) bool { return target == fs.ErrNotExist }
 
-// gone turns what the kernel says of a removed cgroup or an ended process into
-// ErrGone: ENOENT when a name is looked up, ENODEV when a descriptor that was kept
-// is used, ESRCH of a process. Other errors stay as they are.
+// gone maps the kernel's errors for a removed cgroup or an ended process to ErrGone: ENOENT from a
+// lookup, ENODEV or ESTALE from a descriptor that was kept open, ESRCH for a process. It returns other
+// errors unchanged.
 func gone(err error) error {
 	for _, e := range []error{unix.ENOENT, unix.ENODEV, unix.ESTALE, unix.ESRCH} {
 		if errors.Is(err, e) {
@@ -33,7 +32,7 @@ func gone(err error) error {
 	return err
 }
 
-// unsupported names what is missing and since when there is such a thing.
+// unsupported names the missing feature and what it needs.
 func unsupported(feature, floor string) error {
 	return fmt.Errorf("%s: %w: needs %s", feature, ErrUnsupported, floor)
 }

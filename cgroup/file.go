@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstBuffer holds any file that is read on every pass, with room to spare; a
-// reading that fills its buffer doubles it, up to maxBuffer.
+// firstBuffer fits every file that is read on every pass, with room to spare. If a read fills the
+// buffer, its size doubles, up to maxBuffer.
 const (
 	firstBuffer = 8 << 10
 	maxBuffer   = 1 << 20
 )
 
-// file is a small kernel file whose descriptor is kept: a pread gives its content
-// afresh without a name being looked up.
+// file is a small kernel file with an open descriptor. A pread returns its current content without
+// looking up the name.
 type file struct {
 	path string
 	fd   int
@@ -31,7 +31,7 @@ func openFile(path string) (*file, error) {
 	return &file{path, fd}, nil
 }
 
-// open opens a file so that no child process inherits it.
+// open opens a file with O_CLOEXEC, so that child processes do not inherit it.
 func open(path string, flags int) (int, error) {
 	var fd int
 	err := retry(func() (err error) {
@@ -44,9 +44,8 @@ func open(path string, flags int) (int, error) {
 	return fd, nil
 }
 
-// read reads the whole file into *buf and returns the part that holds it, valid
-// until the buffer's next use. Half a line would be taken for a smaller number, so
-// the buffer grows rather than cuts.
+// read reads the whole file into *buf and returns the part that was filled, valid until the next use of
+// the buffer. The buffer grows if needed, because a truncated line would parse as a smaller number.
 func (f *file) read(buf *[]byte) ([]byte, error) {
 	if len(*buf) == 0 {
 		*buf = make([]byte, firstBuffer)
@@ -66,7 +65,7 @@ func (f *file) read(buf *[]byte) ([]byte, error) {
 	}
 }
 
-// readNumber is read for a file that holds one number and nothing else.
+// readNumber reads a file that holds a single number.
 func (f *file) readNumber(buf *[]byte) (int64, error) {
 	b, err := f.read(buf)
 	if err != nil {
@@ -79,11 +78,11 @@ func (f *file) readNumber(buf *[]byte) (int64, error) {
 	return n, nil
 }
 
-// eachLine reads a file line by line, through buf, where all of it may be longer than fits:
-// the kernel gives out records (seq_file) a few at a time. What does not fit of a line is skipped.
+// eachLine reads a file line by line through buf, for files that may be larger than buf: the kernel
+// returns a seq_file a few records at a time. If a line is longer than buf, only its end is passed on.
 func (f *file) eachLine(buf []byte, line func([]byte)) error {
 	var from int64
-	kept := 0 // bytes at the start of buf: a line whose end was not read yet
+	kept := 0 // length of the incomplete line at the start of buf
 	for {
 		n, err := pread(f.fd, buf[kept:], from)
 		switch from += int64(n); {
@@ -108,8 +107,8 @@ func (f *file) eachLine(buf []byte, line func([]byte)) error {
 	}
 }
 
-// readAgain is read for a file that may have been made anew under the same name:
-// it is opened once more where the kept descriptor is stale.
+// readAgain is read for a file that may have been replaced under the same name: if the descriptor is
+// stale, it opens the file again.
 func (f *file) readAgain(buf *[]byte) ([]byte, error) {
 	b, err := f.read(buf)
 	if !errors.Is(err, ErrGone) {
@@ -124,7 +123,7 @@ func (f *file) readAgain(buf *[]byte) ([]byte, error) {
 	return f.read(buf)
 }
 
-// close closes the descriptor; a file that was never opened is nil.
+// close closes the descriptor. It accepts nil, for a file that was never opened.
 func (f *file) close() {
 	if f != nil && f.fd >= 0 {
 		_ = unix.Close(f.fd)
@@ -132,8 +131,8 @@ func (f *file) close() {
 	}
 }
 
-// pread reads a file from an offset on: into all of buf, or to the file's end, or to a
-// record's, where the file has records.
+// pread reads from an offset until buf is full or the file ends. A seq_file may return less, a few
+// records at a time.
 func pread(fd int, buf []byte, from int64) (int, error) {
 	for {
 		n, err := unix.Pread(fd, buf, from)
@@ -143,7 +142,8 @@ func pread(fd int, buf []byte, from int64) (int, error) {
 	}
 }
 
-// readNumber reads a file that holds one number; −1 for "max" and what is none.
+// readNumber reads a file that holds a single number. It returns −1 for "max" and anything else that is
+// not a number.
 func readNumber(path string) (int64, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -158,7 +158,7 @@ func readNumber(path string) (int64, error) {
 	return parseNumber(b), nil
 }
 
-// writeFile writes to a kernel file in one call, as they want it.
+// writeFile writes to a kernel file in a single write(2), as cgroupfs requires.
 func writeFile(path, text string) error {
 	fd, err := open(path, unix.O_WRONLY)
 	if err != nil {
@@ -171,7 +171,7 @@ func writeFile(path, text string) error {
 	return nil
 }
 
-// retry repeats what a signal interrupted.
+// retry repeats a system call that a signal interrupted (EINTR).
 func retry(do func() error) error {
 	for {
 		if err := do(); !errors.Is(err, unix.EINTR) {

@@ -15,13 +15,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/test/need"
 )
 
-// helperVar names what a process of this test binary is to do instead of testing.
+// helperVar selects what a process of this test binary does instead of running tests.
 const helperVar = "CRIGUARD_TEST_HELPER"
 
-// runHelper waits for a line on standard input, by which time it is in its cgroup,
-// and does what it is there for.
+// runHelper waits for a line on standard input, which arrives once the process is in its cgroup. Then
+// it does its task.
 func runHelper(name string) int {
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return 1
@@ -57,17 +59,17 @@ func runHelper(name string) int {
 	return 0
 }
 
-// endLeader ends the first thread of this process, which goes on in the others.
+// endLeader ends the first thread of this process. The process continues in its other threads.
 func endLeader() {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
 		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 	}
-	go endLeader() // in another thread: this one is taken
+	go endLeader() // in another thread: this one is locked
 	select {}
 }
 
-// testTree is a layout over a captured tree.
+// testTree returns the layout of a captured tree.
 func testTree(t testing.TB, name string) Layout {
 	t.Helper()
 	l, err := Detect(Root(filepath.Join("testdata", name, "sys/fs/cgroup")), Proc(filepath.Join("testdata", name, "proc")))
@@ -77,28 +79,33 @@ func testTree(t testing.TB, name string) Layout {
 	return l
 }
 
-// realV1 is this machine's layout, where it has the v1 memory controller.
+// realV1 returns this machine's layout if it has the v1 memory controller, and skips the test
+// otherwise.
 func realV1(t testing.TB) Layout {
 	t.Helper()
+	need.Root(t)
+	need.CgroupV1(t)
 	l, err := Detect("/sys/fs/cgroup", "/proc")
-	if err != nil || l.tree != "memory" || os.Geteuid() != 0 {
-		t.Skip("needs root, and needs cgroup v1 with its memory controller (linux below 6.11, or CONFIG_MEMCG_V1)")
+	if err != nil || l.tree != "memory" {
+		t.Fatalf("layout %+v: %v", l, err)
 	}
 	return l
 }
 
-// realV2 is this machine's v2 hierarchy, whatever controllers it has.
+// realV2 returns this machine's v2 hierarchy, with any controllers.
 func realV2(t testing.TB) Layout {
 	t.Helper()
+	need.Root(t)
+	need.CgroupV2(t)
 	l, err := Detect("/sys/fs/cgroup", "/proc")
-	if err != nil || l.unified == "" || os.Geteuid() != 0 {
-		t.Skip("needs root, and needs cgroup v2 mounted (linux 4.5)")
+	if err != nil || l.unified == "" {
+		t.Fatalf("layout %+v: %v", l, err)
 	}
 	return Layout{Version: V2, root: l.unified, proc: l.proc, unified: l.unified}
 }
 
-// ownCgroup makes a cgroup for one test, in the hierarchies of these controllers,
-// and removes it with all that is below it.
+// ownCgroup creates a cgroup for one test in the hierarchies of these controllers. It is removed with
+// its descendants after the test.
 func ownCgroup(t testing.TB, l Layout, controllers ...string) string {
 	t.Helper()
 	rel := fmt.Sprintf("/criguard-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-"))
@@ -114,34 +121,33 @@ func makeCgroup(t testing.TB, dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// What is in it are children of this process and theirs.
+		// It only holds descendants of this process.
 		await(t, "removal of "+dir, func() bool {
-			t := &tree{}
-			if root, err := os.OpenRoot(dir); err == nil {
-				t.root = root
+			if root, err := os.Open(dir); err == nil {
+				t := &tree{root}
 				pids, _ := t.procs()
 				for _, pid := range pids {
 					_ = unix.Kill(pid, unix.SIGKILL)
 				}
 				t.close()
 			}
-			return removeTree(dir)
+			return rmdirAll(dir)
 		})
 	})
 }
 
-func removeTree(dir string) bool {
+func rmdirAll(dir string) bool {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.IsDir() {
-			removeTree(filepath.Join(dir, e.Name()))
+			rmdirAll(filepath.Join(dir, e.Name()))
 		}
 	}
 	err := unix.Rmdir(dir)
 	return err == nil || err == unix.ENOENT
 }
 
-// await waits for a condition that must come.
+// await waits until a condition is true, and fails the test after 10 s.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); {
@@ -152,7 +158,6 @@ func await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// child is a helper process.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -160,7 +165,7 @@ type child struct {
 	ended chan struct{}
 }
 
-// startIn starts a helper in cgroups, which waits there.
+// startIn starts a helper in cgroups, where it waits for run.
 func startIn(t testing.TB, helper string, dirs ...string) *child {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -200,7 +205,7 @@ func startIn(t testing.TB, helper string, dirs ...string) *child {
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// run lets the helper begin.
+// run lets the helper start its task.
 func (c *child) run(t testing.TB) {
 	t.Helper()
 	if _, err := io.WriteString(c.stdin, "go\n"); err != nil {
@@ -208,7 +213,7 @@ func (c *child) run(t testing.TB) {
 	}
 }
 
-// done waits until the helper says that it is done.
+// done waits until the helper reports that it is done.
 func (c *child) done(t testing.TB) {
 	t.Helper()
 	if line, err := c.out.ReadString('\n'); line != "done\n" {
@@ -216,7 +221,7 @@ func (c *child) done(t testing.TB) {
 	}
 }
 
-// killed waits for the helper's end by SIGKILL.
+// killed waits until SIGKILL has ended the helper.
 func (c *child) killed(t testing.TB) {
 	t.Helper()
 	select {
@@ -229,7 +234,7 @@ func (c *child) killed(t testing.TB) {
 	}
 }
 
-// alive says that the helper has not ended.
+// alive reports whether the helper is still running.
 func (c *child) alive() bool {
 	select {
 	case <-c.ended:
@@ -239,8 +244,8 @@ func (c *child) alive() bool {
 	}
 }
 
-// isolated runs the calling test in a process of its own, for what would change
-// this one; it is true there.
+// isolated re-runs the calling test in a separate process, for tests that would affect this one. It
+// returns true in that process.
 func isolated(t *testing.T) bool {
 	t.Helper()
 	const isolatedVar = "CRIGUARD_TEST_ISOLATED"
@@ -253,7 +258,7 @@ func isolated(t *testing.T) bool {
 	if err != nil {
 		t.Fatalf("in a process of its own: %v\n%s", err, out)
 	}
-	if !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") { // what excuses it is said here
+	if !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") { // a skip would show in this output
 		t.Fatalf("it did not run in a process of its own:\n%s", out)
 	}
 	return false

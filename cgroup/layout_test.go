@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -8,9 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/cgroup/mountinfo"
+	"github.com/criguard/criguard/test/need"
 )
 
-// write makes files below a directory, with their parents.
+// write creates files below a directory, with their parents.
 func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -80,6 +86,9 @@ func TestDetectFromMounts(t *testing.T) {
 		},
 		"in a container with its part only": {
 			mounts: strings.ReplaceAll(memory, " / %", " /docker/x %"), version: V1, tree: "memory", dirs: map[string]string{"memory": "memory"},
+		},
+		"in a pod with the node's tree and its own cgroup namespace": {
+			mounts: strings.ReplaceAll(v2, " / %", " /../../../.. %"), version: V2, dirs: map[string]string{"memory": "."},
 		},
 		"hybrid with memory on v2": {
 			mounts: pids + unified, files: map[string]string{"unified/cgroup.controllers": "cpu memory\n"},
@@ -182,34 +191,12 @@ func TestVersionString(t *testing.T) {
 	}
 }
 
-func TestParseMounts(t *testing.T) {
-	b, err := os.ReadFile("testdata/5.10-v1-cgroupfs/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	mounts := parseMounts(b)
-	if len(mounts) != 4 || mounts[1].point != "/sys/fs/cgroup/cpu,cpuacct" || !slices.Equal(mounts[1].options, []string{"rw", "cpu", "cpuacct"}) || mounts[1].v2 {
-		t.Errorf("got %+v", mounts)
-	}
-	for in, want := range map[string]string{
-		`/a\040b`: "/a b", `/\134`: `/\`, `/a\0`: `/a\0`, `/a\999`: `/a\999`, `\011`: "\t", "/plain": "/plain", `\`: `\`, `\400x`: `\400x`,
-	} {
-		if got := unescape(in); got != want {
-			t.Errorf("unescape(%q) = %q, want %q", in, got, want)
-		}
-	}
-	for _, odd := range []string{"", " - ", "1 2 3 4 5 - cgroup cgroup", "1 2 - cgroup cgroup rw", "1 2 3 / /x rw cgroup cgroup rw,memory"} {
-		if got := parseMounts([]byte(odd)); got != nil {
-			t.Errorf("%q gave %+v", odd, got)
-		}
-	}
-}
-
 func FuzzMounts(f *testing.F) {
 	addFiles(f, "proc/self/mountinfo")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l := Layout{root: "/sys/fs/cgroup"}
-		l.fromMounts(parseMounts(b))
+		mounts, _ := mountinfo.Parse(bytes.NewReader(b))
+		l.fromMounts(mounts)
 		for c, dir := range l.v1 {
 			if dir != l.root && !isBelow(dir, l.root) {
 				t.Fatalf("%s at %q, outside of the root", c, dir)
@@ -219,4 +206,30 @@ func FuzzMounts(f *testing.F) {
 			t.Fatalf("v2 at %q, outside of the root", l.unified)
 		}
 	})
+}
+
+// A bind mount that is read-only counts, on a filesystem that is writable elsewhere.
+func TestReadOnly(t *testing.T) {
+	need.Root(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"memory/cgroup.procs": ""})
+	layout := func() Layout {
+		l, err := Detect(Root(dir), "/none")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	if l := layout(); l.ReadOnly() || l.Root() != dir {
+		t.Errorf("%s is read-only", l.Root())
+	}
+	for _, flags := range []uintptr{unix.MS_BIND, unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY} {
+		if err := unix.Mount(dir, dir, "", flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	if !layout().ReadOnly() {
+		t.Error("not read-only")
+	}
 }

@@ -5,23 +5,21 @@ import (
 	"math"
 )
 
-// MemInfo is what /proc/meminfo says, in bytes. What it does not say is −1:
-// MemAvailable came with linux 3.14. A node without swap has a SwapTotal of 0.
+// MemInfo holds values of /proc/meminfo in bytes. A missing value is −1, except for Reclaimable.
+// MemAvailable needs linux 3.14. On a node without swap, SwapTotal is 0.
 type MemInfo struct {
 	Total, Free, Available int64
-	InactiveFile           int64 // page cache that was not used lately
-	SwapTotal, SwapFree    int64 // zram counts as swap
-	Reclaimable            int64 // what the kernel itself uses and may give back: dentries, inodes; 0 if not said
+	InactiveFile           int64 // page cache that was not used recently
+	SwapTotal, SwapFree    int64 // includes zram
+	Reclaimable            int64 // kernel memory that can be reclaimed: dentries, inodes; 0 if missing
 }
 
-// Spare is what of Reclaimable the kernel is sure to give back before it kills, in bytes: all
-// but an eighth of MemTotal. Dentries and inodes that a search over all files leaves are
-// gigabytes; those in use by what runs, as by a hundred pods, are called reclaimable, too, and
-// stay.
+// Spare returns the bytes of Reclaimable that the kernel certainly frees before it kills: all but an
+// eighth of MemTotal. A search over all files leaves gigabytes of dentries and inodes, which can be
+// freed. Those in use by running programs, such as a hundred pods, also count as reclaimable, but stay.
 func (m MemInfo) Spare() int64 { return max(m.Reclaimable-m.Total/8, 0) }
 
-// parseMemInfo reads lines of "Key:   123 kB" (proc(5)). Lines that are unknown or
-// malformed are skipped.
+// parseMemInfo parses lines of "Key:   123 kB" (proc(5)). It skips unknown and malformed lines.
 func parseMemInfo(b []byte) MemInfo {
 	m := MemInfo{-1, -1, -1, -1, -1, -1, 0}
 	for len(b) > 0 {
@@ -46,7 +44,7 @@ func parseMemInfo(b []byte) MemInfo {
 			to = &m.SwapTotal
 		case "SwapFree":
 			to = &m.SwapFree
-		case "SReclaimable", "KReclaimable": // the second holds the first, and more (linux 4.20)
+		case "SReclaimable", "KReclaimable": // KReclaimable (linux 4.20) includes SReclaimable
 			to = &back
 		default:
 			continue
@@ -59,14 +57,14 @@ func parseMemInfo(b []byte) MemInfo {
 	return m
 }
 
-// parsePageList reads a line of /proc/zoneinfo (proc(5)): how many pages a processor has on
-// its list of a zone ("count:", below "pagesets"); 0 where it is about something else.
+// parsePageList parses a line of /proc/zoneinfo (proc(5)). It returns the number of pages on a
+// processor's list of a zone ("count:", below "pagesets"), and 0 for any other line.
 func parsePageList(line []byte) int64 {
 	count, ok := bytes.CutPrefix(bytes.TrimLeft(line, " "), []byte("count:"))
 	if !ok {
 		return 0
 	}
-	if n := parseNumber(bytes.TrimLeft(count, " ")); n <= math.MaxInt32 { // 8 TiB, of one processor
+	if n := parseNumber(bytes.TrimLeft(count, " ")); n <= math.MaxInt32 { // 8 TiB on one processor
 		return max(n, 0)
 	}
 	return 0

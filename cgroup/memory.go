@@ -2,33 +2,33 @@ package cgroup
 
 import "fmt"
 
-// Memory is the memory of one cgroup with all below it, in bytes.
+// Memory is the memory of one cgroup and all its descendants, in bytes.
 //
-// What the usage counts depends on where it comes from. Of a v1 cgroup it is
-// usage_in_bytes, of a v2 one memory.current: anonymous memory, page cache and the
-// kernel memory charged to it. The v2 root has no such file, and in the v1 root's the
-// kernel adds up page cache and anonymous memory alone. Of either the usage is what is
-// not free, so with huge pages and with all that the kernel itself and its drivers use,
-// or a node of 1 GiB, or of a hundred pods, would run out of memory with 100 MiB of it
-// seemingly available. Free is MemFree and what the processors keep on lists of their
-// own, which MemFree leaves out (since linux 6.7 up to an eighth of all memory), and
-// what [MemInfo.Spare] says. The root's inactive file pages are meminfo's.
+// Usage depends on the cgroup. For a v1 cgroup it is usage_in_bytes, for a v2 cgroup memory.current:
+// anonymous memory, page cache, and the kernel memory charged to the cgroup. The root needs another
+// source: the v2 root has no such file, and in the v1 root the kernel only adds up page cache and
+// anonymous memory. So the root's usage is all memory that is not free, including huge pages and all
+// memory of the kernel and its drivers. Otherwise a node of 1 GiB, or one with a hundred pods, would
+// run out of memory while 100 MiB seemed available. Free memory is the sum of MemFree, the
+// per-processor page lists, which MemFree leaves out (since linux 6.7 up to an eighth of all memory),
+// and [MemInfo.Spare]. InactiveFile of the root comes from meminfo.
 type Memory struct {
 	Usage        int64
-	InactiveFile int64 // part of the usage: page cache that was not used lately
-	Limit        int64 // −1 = none
-	Uncharged    int64 // part of the usage that the cgroup's own counter, and so its thresholds, leave out
+	InactiveFile int64 // part of Usage: page cache that was not used recently
+	ActiveFile   int64 // part of Usage: page cache that was used recently; 0 if unknown
+	Limit        int64 // −1 = no limit
+	Uncharged    int64 // part of Usage that the cgroup's own counter, and thus its thresholds, leave out
 }
 
-// WorkingSet is the usage without the page cache that was not used lately, never
-// below 0: what the kubelet judges memory by.
+// WorkingSet returns the usage without inactive file pages, never below 0. The kubelet evicts by this
+// number.
 func (m Memory) WorkingSet() int64 { return max(m.Usage-m.InactiveFile, 0) }
 
-// unlimited is as much as no machine has: v1 shows no limit as the largest number
-// of pages (PAGE_COUNTER_MAX), which depends on the page size.
+// unlimited is more memory than any machine has. v1 shows "no limit" as the largest number of pages
+// (PAGE_COUNTER_MAX), which depends on the page size.
 const unlimited = 1 << 62
 
-// parseLimit reads memory.max, memory.limit_in_bytes or pids.max; −1 = no limit.
+// parseLimit parses memory.max, memory.limit_in_bytes or pids.max. It returns −1 for no limit.
 func parseLimit(b []byte) int64 {
 	if n := parseNumber(b); n < unlimited {
 		return n
@@ -36,30 +36,30 @@ func parseLimit(b []byte) int64 {
 	return -1
 }
 
-// memoryNames are the names that a layout's memory controller uses.
+// memoryNames holds the file names and keys of a layout's memory controller.
 type memoryNames struct {
-	usage, limit   string
-	inactive, swap string // keys in memory.stat; "" = it has none
-	swapFile       string // "" = there is no file for it
+	usage, limit           string
+	inactive, active, swap string // keys in memory.stat; "" = no such key
+	swapFile               string // "" = no such file
 }
 
 func (l Layout) memoryNames() memoryNames {
 	if l.Version == V2 {
 		return memoryNames{
 			usage: "memory.current", limit: "memory.max",
-			inactive: "inactive_file", swapFile: "memory.swap.current",
+			inactive: "inactive_file", active: "active_file", swapFile: "memory.swap.current",
 		}
 	}
 	return memoryNames{
 		usage: "memory.usage_in_bytes", limit: "memory.limit_in_bytes",
-		inactive: "total_inactive_file", swap: "total_swap",
+		inactive: "total_inactive_file", active: "total_active_file", swap: "total_swap",
 	}
 }
 
-// readMemory reads a usage and its memory.stat from kept descriptors, without the
-// limit. A memory.stat that does not tell the inactive file pages is an error:
-// without them cache would pass for used memory, and a pod be stopped for it.
-func readMemory(usage, stat *file, inactive string, buf *[]byte) (Memory, []byte, error) {
+// readMemory reads usage and memory.stat from open descriptors; it does not read the limit. It returns
+// an error if memory.stat has no inactive file pages: without them, cache would count as used memory
+// and criguard might stop a pod for it.
+func readMemory(usage, stat *file, names *memoryNames, buf *[]byte) (Memory, []byte, error) {
 	used, err := usage.readNumber(buf)
 	if err != nil {
 		return Memory{}, nil, err
@@ -69,8 +69,9 @@ func readMemory(usage, stat *file, inactive string, buf *[]byte) (Memory, []byte
 	if err != nil {
 		return Memory{}, nil, err
 	}
-	if m.InactiveFile = parseKey(b, inactive); m.InactiveFile < 0 {
-		return Memory{}, nil, fmt.Errorf("read %s: no %s", stat.path, inactive)
+	if m.InactiveFile = parseKey(b, names.inactive); m.InactiveFile < 0 {
+		return Memory{}, nil, fmt.Errorf("read %s: no %s", stat.path, names.inactive)
 	}
+	m.ActiveFile = max(parseKey(b, names.active), 0)
 	return m, b, nil
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node reads the node's own counters. Its descriptors are kept and its readings
-// share one buffer: none allocates, and it is used from one goroutine.
+// Node reads the node's own counters. It keeps its descriptors open and shares one buffer between
+// readings, so that they do not allocate. It must be used from a single goroutine.
 type Node struct {
 	layout Layout
 	names  memoryNames
@@ -28,19 +28,19 @@ type Node struct {
 	podsLimit               *file
 	podsPIDs, podsPIDsLimit *file
 
-	lists   int64 // what pageLists read last, and when
+	lists   int64 // last result and time of pageLists
 	listsAt time.Time
 }
 
-// listsFor is how long a reading of the page lists serves where it does not matter.
+// listsFor is the maximum age of a reading of the page lists while memory is plentiful.
 const listsFor = time.Second
 
-// errNoPods is what there is of a pods cgroup that nobody knows.
+// errNoPods is the reading while the path of the pods cgroup is unknown.
 var errNoPods = fmt.Errorf("read pods cgroup: no path is known: %w", ErrGone)
 
-// OpenNode opens what the node has. Only a node without meminfo is an error: what
-// else is missing (PSI, the memory controller, the pods cgroup, which may be "")
-// is an error of its own reading.
+// OpenNode opens the files that the node has. It only fails if meminfo is missing. If something else is
+// missing (PSI, the memory controller, the pods cgroup, which may be ""), the method that reads it
+// returns the error.
 func OpenNode(l Layout, podsCgroup string) (*Node, error) {
 	n := &Node{layout: l, names: l.memoryNames(), buf: make([]byte, firstBuffer)}
 	proc := func(name string) *file { return openIf(filepath.Join(string(l.proc), name)) }
@@ -59,7 +59,6 @@ func OpenNode(l Layout, podsCgroup string) (*Node, error) {
 	return n, nil
 }
 
-// openIf opens a file that may be missing.
 func openIf(path string) *file {
 	f, err := openFile(path)
 	if err != nil {
@@ -68,8 +67,8 @@ func openIf(path string) *file {
 	return f
 }
 
-// SetPods sets the pods cgroup, which a kubelet that starts late makes late. "" is
-// none.
+// SetPods sets the path of the pods cgroup, which appears late if the kubelet starts late. "" means
+// unknown.
 func (n *Node) SetPods(rel string) {
 	if rel == n.podsRel {
 		return
@@ -88,7 +87,7 @@ func (n *Node) Close() {
 	n.closePods()
 }
 
-// MemInfo reads /proc/meminfo. It is an error when MemTotal or MemFree is missing.
+// MemInfo reads /proc/meminfo. It returns an error if MemTotal or MemFree is missing.
 func (n *Node) MemInfo() (MemInfo, error) {
 	b, err := n.meminfo.readAgain(&n.buf)
 	if err != nil {
@@ -101,7 +100,7 @@ func (n *Node) MemInfo() (MemInfo, error) {
 	return m, nil
 }
 
-// ReadMemInfo reads /proc/meminfo once, where no [Node] is open.
+// ReadMemInfo reads /proc/meminfo once, without a [Node].
 func ReadMemInfo(l Layout) (MemInfo, error) {
 	f, err := openFile(filepath.Join(string(l.proc), "meminfo"))
 	if err != nil {
@@ -112,10 +111,10 @@ func ReadMemInfo(l Layout) (MemInfo, error) {
 	return n.MemInfo()
 }
 
-// Memory reads the memory of the root cgroup, without a limit, of which info is a part.
-// [Memory] says what it counts. Where more than enough bytes are outside of its working set,
-// what is on the processors' page lists, which is dear to read, may be as it was a second ago; 0 = it is
-// read in any case.
+// Memory reads the memory of the root cgroup, without a limit; see [Memory] for what it counts. info
+// must be a current reading of meminfo. The processors' page lists are expensive to read. If more than
+// enough bytes lie outside the working set, Memory may use page lists that are up to a second old. With
+// enough = 0 it always reads them.
 func (n *Node) Memory(info MemInfo, enough int64) (Memory, error) {
 	if info.InactiveFile < 0 {
 		return Memory{}, fmt.Errorf("read %s: no Inactive(file)", n.meminfo.path)
@@ -140,8 +139,8 @@ func (n *Node) Memory(info MemInfo, enough int64) (Memory, error) {
 	return m, nil
 }
 
-// pageLists reads how much free memory is on the processors' own lists, in bytes. What
-// cannot be read is as good as none: less seems to be free then.
+// pageLists returns the free memory on the processors' page lists, in bytes. If they cannot be read it
+// returns 0, which errs towards less free memory.
 func (n *Node) pageLists() int64 {
 	if n.zoneinfo == nil {
 		return 0
@@ -153,8 +152,8 @@ func (n *Node) pageLists() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// PodsMemory reads the memory of the pods cgroup and its limit. It may come and
-// go, and is ErrGone while it is not there.
+// PodsMemory reads the memory of the pods cgroup and its limit. The cgroup may appear and disappear;
+// while it does not exist, PodsMemory returns ErrGone.
 func (n *Node) PodsMemory() (Memory, error) {
 	if n.podsRel == "" {
 		return Memory{}, errNoPods
@@ -164,7 +163,7 @@ func (n *Node) PodsMemory() (Memory, error) {
 		if !errors.Is(err, ErrGone) {
 			return m, err
 		}
-		n.closePods() // the descriptors are of one that was removed
+		n.closePods() // the descriptors belong to a removed cgroup
 	}
 	if err := n.openPods(); err != nil {
 		return Memory{}, fmt.Errorf("open pods cgroup %s: %w", n.podsRel, gone(err))
@@ -173,7 +172,7 @@ func (n *Node) PodsMemory() (Memory, error) {
 }
 
 func (n *Node) readPods() (Memory, error) {
-	m, _, err := readMemory(n.podsUsage, n.podsStat, n.names.inactive, &n.buf)
+	m, _, err := readMemory(n.podsUsage, n.podsStat, &n.names, &n.buf)
 	if err != nil {
 		return Memory{}, err
 	}
@@ -208,9 +207,9 @@ func (n *Node) closePods() {
 	}
 }
 
-// Pids reads how many tasks run and how many may: the lower of pid_max and
-// threads-max for the whole node, or the pods cgroup's own tasks and pids.max
-// where these leave a smaller part of their limit.
+// Pids reads the number of tasks and its limit: for the whole node, the lower of pid_max and
+// threads-max. If the pods cgroup has a smaller share of its own pids.max left, Pids returns its
+// numbers instead.
 func (n *Node) Pids() (Pids, error) {
 	if n.loadavg == nil || (n.pidMax == nil && n.threadsMax == nil) {
 		return Pids{}, unsupported("count tasks", "/proc/loadavg and /proc/sys/kernel/pid_max")
@@ -240,8 +239,8 @@ func (n *Node) Pids() (Pids, error) {
 	return p.tighter(n.podsPids()), nil
 }
 
-// podsPids reads the tasks of the pods cgroup; a zero Max when it has no limit or
-// cannot be read.
+// podsPids reads the number of tasks in the pods cgroup. The result is only valid if Max is positive
+// and Current is not negative; [Pids.tighter] ignores it otherwise.
 func (n *Node) podsPids() Pids {
 	if n.podsRel == "" {
 		return Pids{}
@@ -267,12 +266,11 @@ func (n *Node) podsPids() Pids {
 	return p
 }
 
-// MemoryStall reads for how long tasks were stalled on memory. ErrUnsupported
-// where the kernel has no PSI (linux 4.20, CONFIG_PSI, and psi=1 on the command
-// line where it is off by default).
+// MemoryStall reads how long tasks have been stalled on memory. It returns ErrUnsupported if the kernel
+// has no PSI (linux 4.20, CONFIG_PSI, and psi=1 on the command line if PSI is off by default).
 func (n *Node) MemoryStall() (Stall, error) { return n.stall(n.memoryStall) }
 
-// IOStall reads for how long tasks were stalled on I/O, as [Node.MemoryStall].
+// IOStall reads how long tasks have been stalled on I/O. Its errors are those of [Node.MemoryStall].
 func (n *Node) IOStall() (Stall, error) { return n.stall(n.ioStall) }
 
 func (n *Node) stall(f *file) (Stall, error) {
@@ -293,5 +291,5 @@ func (n *Node) stall(f *file) (Stall, error) {
 	return s, nil
 }
 
-// errNoPSI is made once: it is the reading of every pass on such a node.
+// errNoPSI is allocated once, because such a node returns it on every pass.
 var errNoPSI = unsupported("read pressure stall information", "linux 4.20 with psi=1")

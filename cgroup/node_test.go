@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/criguard/criguard/test/need"
 )
 
 func openNode(t testing.TB, l Layout, pods string) *Node {
@@ -41,18 +43,18 @@ func TestNodeReadsCapturedTrees(t *testing.T) {
 		noPSI            bool
 	}{
 		"6.18-hybrid-cgroupfs": {
-			pods: "/kubepods", podsMemory: Memory{700 * mib, 100 * mib, 20000 * mib, 0},
-			// 900 of 4096 is a larger part than some hundred of 32768.
+			pods: "/kubepods", podsMemory: Memory{700 * mib, 100 * mib, 100 * mib, 20000 * mib, 0},
+			// 900 of 4096 is a larger share than a few hundred of 32768.
 			pids: Pids{900, 4096, true}, root: Memory{Limit: -1},
 		},
 		"6.1-v2-systemd": {
-			pods: "/kubepods.slice", podsMemory: Memory{700 * mib, 100 * mib, 3865470566, 0},
-			root: Memory{(4028416 - 512000) << 10, 1024 * mib, -1, 0}, pids: Pids{412, 31263, false},
+			pods: "/kubepods.slice", podsMemory: Memory{700 * mib, 100 * mib, 100 * mib, 3865470566, 0},
+			root: Memory{(4028416 - 512000) << 10, 1024 * mib, 0, -1, 0}, pids: Pids{412, 31263, false},
 			memory: Stall{9123456 * time.Microsecond, 7000001 * time.Microsecond}, io: Stall{12 * time.Microsecond, 11 * time.Microsecond},
 		},
 		"5.10-v1-cgroupfs": {
-			pods: "/kubepods", podsMemory: Memory{256 * mib, 64 * mib, -1, 0},
-			root: Memory{1536 * mib, 512 * mib, -1, 0}, pids: Pids{131, 15700, false}, noPSI: true,
+			pods: "/kubepods", podsMemory: Memory{256 * mib, 64 * mib, 0, -1, 0},
+			root: Memory{1536 * mib, 512 * mib, 0, -1, 0}, pids: Pids{131, 15700, false}, noPSI: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +121,7 @@ func TestNodeWithoutThings(t *testing.T) {
 	}
 	t.Run("everything there", func(t *testing.T) {
 		n := open(t, func(map[string]string) {})
-		if m, err := rootMemory(n); m != (Memory{4096, 1024, -1, 0}) || err != nil {
+		if m, err := rootMemory(n); m != (Memory{4096, 1024, 0, -1, 0}) || err != nil {
 			t.Errorf("memory %+v, %v", m, err)
 		}
 		if p, err := n.Pids(); p != (Pids{4, 5, true}) || err != nil {
@@ -132,8 +134,8 @@ func TestNodeWithoutThings(t *testing.T) {
 			file string
 			want Memory
 		}{
-			"v1, where the root's counter leaves them out": {"", Memory{60 << 10, 1024, -1, 56 << 10}},
-			"v2, of all that is not free":                  {"cgroup/cgroup.controllers", Memory{60 << 10, 1024, -1, 0}},
+			"v1, where the root's counter leaves them out": {"", Memory{60 << 10, 1024, 0, -1, 56 << 10}},
+			"v2, of all that is not free":                  {"cgroup/cgroup.controllers", Memory{60 << 10, 1024, 0, -1, 0}},
 		} {
 			n := open(t, func(f map[string]string) {
 				f["proc/meminfo"] = meminfo
@@ -195,14 +197,14 @@ func TestNodeWithoutThings(t *testing.T) {
 		for meminfo, want := range map[string]int64{
 			"KReclaimable: 30 kB\nSlab: 32 kB\nSReclaimable: 24 kB\n": 38,
 			"Slab: 32 kB\nSReclaimable: 24 kB\n":                      44, // before linux 4.20
-			"KReclaimable: 8 kB\n":                                    60, // as much may be in use
+			"KReclaimable: 8 kB\n":                                    60, // programs may use as much
 			"KReclaimable: 69 kB\n":                                   0,
 		} {
 			n := open(t, func(f map[string]string) {
 				f["cgroup/cgroup.controllers"] = "memory\n"
 				f["proc/meminfo"] = "MemTotal: 64 kB\nMemFree: 4 kB\nInactive(file): 6 kB\n" + meminfo
 			})
-			if m, err := rootMemory(n); m != (Memory{want << 10, 6 << 10, -1, 0}) || err != nil {
+			if m, err := rootMemory(n); m != (Memory{want << 10, 6 << 10, 0, -1, 0}) || err != nil {
 				t.Errorf("%q: memory %+v, %v; want %d KiB used", meminfo, m, err, want)
 			}
 		}
@@ -330,7 +332,7 @@ func TestPidsTighter(t *testing.T) {
 		"the pods' is nearer":   {Pids{100, 1000, false}, Pids{95, 100, true}, Pids{95, 100, true}},
 		"the same part":         {Pids{500, 1000, false}, Pids{50, 100, true}, Pids{500, 1000, false}},
 		"many tasks of the host's are not the pods'": {
-			// min(limits) − all tasks would leave nothing here, and stop a pod for it.
+			// min(limits) − all tasks would leave nothing here, and a pod would be stopped for it.
 			Pids{900, 32768, false}, Pids{50, 900, true}, Pids{50, 900, true},
 		},
 	} {
@@ -342,7 +344,7 @@ func TestPidsTighter(t *testing.T) {
 	}
 }
 
-// A pods cgroup comes, goes, and comes again, under one open Node.
+// An open Node follows a pods cgroup that appears, disappears and appears again.
 func TestNodeFollowsThePodsCgroup(t *testing.T) {
 	l := realV1(t)
 	rel := ownCgroup(t, l, "pids")
@@ -374,14 +376,14 @@ func TestNodeFollowsThePodsCgroup(t *testing.T) {
 	if err := os.WriteFile(l.Dir("memory", rel)+"/memory.limit_in_bytes", []byte("67108864"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(l.Dir("pids", rel)+"/pids.max", []byte("64"), 0); err != nil {
+	if err := os.WriteFile(l.Dir("pids", rel)+"/pids.max", []byte("2"), 0); err != nil { // nearer than a busy node's limit
 		t.Fatal(err)
 	}
 	startIn(t, "sleep", l.Dir("pids", rel))
 	if m, err := n.PodsMemory(); err != nil || m.Limit != 64<<20 {
 		t.Errorf("made anew: %+v, %v; want its own limit", m, err)
 	}
-	if p, err := n.Pids(); err != nil || p.Max != 64 || p.Current < 1 {
+	if p, err := n.Pids(); err != nil || p.Max != 2 || p.Current < 1 {
 		t.Errorf("made anew: tasks %+v, %v; want the pods'", p, err)
 	}
 }
@@ -440,8 +442,7 @@ func TestNodeReadingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A buffer that was too small would cut a number short, and that would be a smaller
-// number.
+// If the buffer were too small, a truncated number would read as a smaller one.
 func TestReadingNeverCuts(t *testing.T) {
 	dir := t.TempDir()
 	long := strings.Repeat("x 1\n", firstBuffer) + "total_inactive_file 12345"
@@ -466,8 +467,7 @@ func TestReadingNeverCuts(t *testing.T) {
 	}
 }
 
-// The kernel gives out /proc/zoneinfo node by node, and only as much at a time as its own
-// buffer holds.
+// The kernel returns /proc/zoneinfo node by node, and at most one of its own buffers at a time.
 func TestEachLine(t *testing.T) {
 	path := filepath.Join("testdata", "6.18-hybrid-cgroupfs", "proc", "zoneinfo")
 	want, err := os.ReadFile(path)
@@ -495,7 +495,7 @@ func TestEachLine(t *testing.T) {
 	}
 }
 
-// A line that does not fit is skipped, and what comes after it is read.
+// eachLine does not stop at a line longer than its buffer.
 func TestEachLineTooLong(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"lines": "count: 1\n" + strings.Repeat("x", 100) + "\ncount: 2\ncount: 3"})
@@ -529,9 +529,8 @@ func BenchmarkNode(b *testing.B) {
 		b.Run(r.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := r.read(); errors.Is(err, ErrUnsupported) {
-					b.Skipf("needs PSI (linux 4.20 with psi=1): %v", err)
-				} else if err != nil {
+				if err := r.read(); err != nil {
+					need.PSI(b)
 					b.Fatal(err)
 				}
 			}

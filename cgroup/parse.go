@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// parseNumber reads the decimal number at the start of b, up to a space or the
-// line's end; −1 for anything else ("max", a sign, letters, more than an int64).
+// parseNumber parses the decimal number at the start of b, up to white space or the end of the line. It
+// returns −1 for anything else ("max", a sign, letters, more than an int64).
 func parseNumber(b []byte) int64 {
 	var n int64
 	digits := 0
@@ -27,7 +27,7 @@ func parseNumber(b []byte) int64 {
 	return n
 }
 
-// cutLine splits the first line off, without its end.
+// cutLine cuts off the first line, without its newline.
 func cutLine(b []byte) (line, rest []byte) {
 	if i := bytes.IndexByte(b, '\n'); i >= 0 {
 		return b[:i], b[i+1:]
@@ -35,8 +35,8 @@ func cutLine(b []byte) (line, rest []byte) {
 	return b, nil
 }
 
-// parseKey finds the number of a key in lines of "key 123", as in memory.stat and
-// cgroup.events; −1 where there is none. Other lines are skipped.
+// parseKey finds the number of a key in lines of "key 123", as in memory.stat and cgroup.events. It
+// returns −1 if the key is missing, and skips other lines.
 func parseKey(b []byte, key string) int64 {
 	for len(b) > 0 {
 		var line []byte

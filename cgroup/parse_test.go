@@ -34,7 +34,7 @@ func TestParseKey(t *testing.T) {
 
 func TestParseLimit(t *testing.T) {
 	for in, want := range map[string]int64{
-		"max\n": -1, "9223372036854771712\n": -1, "9223372036854710272\n": -1, // none, with pages of 4 and 64 KiB
+		"max\n": -1, "9223372036854771712\n": -1, "9223372036854710272\n": -1, // no limit (pages of 4 and 64 KiB)
 		"0\n": 0, "1048576\n": 1 << 20, "": -1,
 	} {
 		if got := parseLimit([]byte(in)); got != want {
@@ -96,7 +96,7 @@ func TestParsePageList(t *testing.T) {
 func TestParseStall(t *testing.T) {
 	for name, c := range map[string]struct {
 		in         string
-		some, full int64 // microseconds; −1 absent
+		some, full int64 // microseconds; −1 = absent
 	}{
 		"both":             {"some avg10=1.52 avg60=0.87 avg300=0.33 total=9123456\nfull avg10=1.10 avg60=0.51 avg300=0.20 total=7000001\n", 9123456, 7000001},
 		"cpu before 5.13":  {"some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n", 12, -1},
@@ -192,7 +192,7 @@ func FuzzMemoryStat(f *testing.F) {
 			if got < -1 {
 				t.Fatalf("%s = %d", key, got)
 			}
-			// What is put in front is what is found.
+			// parseKey must find a line that is put in front.
 			if found := parseKey(append([]byte(key+" 7\n"), b...), key); found != 7 {
 				t.Fatalf("%s 7 in front was read as %d", key, found)
 			}

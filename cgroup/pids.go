@@ -2,15 +2,14 @@ package cgroup
 
 import "bytes"
 
-// Pids is how many tasks there are and how many there may be. Threads count, as
-// they do for the kernel's limits.
+// Pids is the number of tasks and its limit. As for the kernel's limits, every thread counts.
 type Pids struct {
 	Current, Max int64
-	OfPods       bool // those of the pods cgroup, which is nearer to its limit than the node
+	OfPods       bool // numbers of the pods cgroup, which is closer to its limit than the node
 }
 
-// parseTasks reads how many tasks there are from the fourth field of
-// /proc/loadavg, "2/95" (proc(5)); −1 where it is not there.
+// parseTasks parses the number of tasks from the fourth field of /proc/loadavg, "2/95" (proc(5)). It
+// returns −1 if the field is missing.
 func parseTasks(b []byte) int64 {
 	for range 3 {
 		i := bytes.IndexByte(b, ' ')
@@ -26,8 +25,7 @@ func parseTasks(b []byte) int64 {
 	return parseNumber(b[slash+1:])
 }
 
-// tighter returns whichever leaves the smaller part of its limit. A limit of 0 or
-// less is none.
+// tighter returns the one with the smaller share of its limit left. A Max of 0 or less means no limit.
 func (p Pids) tighter(q Pids) Pids {
 	switch {
 	case q.Max <= 0 || q.Current < 0:

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Driver is who makes the cgroups of pods, as their names tell: names end in
-// ".slice" and repeat their parents' under systemd.
+// Driver is the kubelet's cgroup driver, recognized by the names of the pods' cgroups: under systemd
+// they end in ".slice" and repeat their parents' names.
 type Driver string
 
 // The drivers.
@@ -16,14 +16,14 @@ const (
 	Systemd  Driver = "systemd"
 )
 
-// podsDepth is how deep the pods cgroup is looked for: a kubelet with a
-// --cgroup-root has it below that.
+// podsDepth is how many levels deep FindPods searches: with --cgroup-root, the pods cgroup is below
+// that cgroup.
 const podsDepth = 3
 
-// FindPods finds the cgroup of all pods of a kubelet: the one whose name is, or
-// ends in, kubepods or kubepods.slice. After a change of driver there are two: the
-// one with processes counts, then the one nearest to the root, then the one whose
-// path sorts first. ErrGone when there is none (yet).
+// FindPods finds the cgroup that holds all pods of a kubelet. Its name is, or ends in, kubepods or
+// kubepods.slice. After a change of driver there are two: FindPods prefers one with processes, then the
+// one nearest to the root, then the first path in sort order. It returns ErrGone if it finds no such
+// cgroup (yet).
 func (l Layout) FindPods() (rel string, driver Driver, err error) {
 	var found []string
 	level := []string{"/"}
@@ -32,7 +32,7 @@ func (l Layout) FindPods() (rel string, driver Driver, err error) {
 		for _, parent := range level {
 			names, err := l.Children(parent)
 			if err != nil {
-				continue // removed meanwhile, or not ours to read
+				continue // removed in the meantime, or not readable for us
 			}
 			for _, name := range names {
 				child := path.Join(parent, name)
@@ -56,8 +56,8 @@ func (l Layout) FindPods() (rel string, driver Driver, err error) {
 	return found[0], driverOf(found[0]), nil
 }
 
-// PodsCgroupOf finds the pods cgroup by the path of a pod's: the one nearest to the root
-// that is named so. "" where there is none above it.
+// PodsCgroupOf derives the pods cgroup from the path of a pod's cgroup: the match nearest to the root.
+// It returns "" if no part of the path matches.
 func PodsCgroupOf(pod string) string {
 	at := "/"
 	for name := range strings.SplitSeq(strings.Trim(pod, "/"), "/") {
@@ -68,8 +68,8 @@ func PodsCgroupOf(pod string) string {
 	return ""
 }
 
-// isPodsCgroup tells the cgroup of all pods by its name, which ends in what the kubelet
-// calls it after a prefix of the slices it is in.
+// isPodsCgroup reports whether a name is that of the pods cgroup. With the systemd driver, the names of
+// the parent slices come before the kubelet's own.
 func isPodsCgroup(name string) bool {
 	return strings.HasSuffix(strings.TrimSuffix(name, ".slice"), "kubepods")
 }
@@ -81,10 +81,10 @@ func driverOf(rel string) Driver {
 	return Cgroupfs
 }
 
-// Resolve turns the cgroupsPath of an OCI runtime spec into the path that the
-// runtime makes of it: "/a/b" stays, and "a-b.slice:prefix:name" is
-// /a.slice/a-b.slice/prefix-name.scope as systemd nests it, in system.slice where
-// the slice is left out. "" for what no runtime accepts.
+// Resolve converts the cgroupsPath of an OCI runtime spec to the path that the runtime creates. It
+// leaves "/a/b" as it is. "a-b.slice:prefix:name" becomes /a.slice/a-b.slice/prefix-name.scope, as
+// systemd nests it; the default slice is system.slice. It returns "" for a path that no runtime
+// accepts.
 func (l Layout) Resolve(spec string) string {
 	rel := spec
 	if parts := strings.Split(spec, ":"); len(parts) == 3 && !strings.HasPrefix(spec, "/") {
@@ -97,7 +97,7 @@ func (l Layout) Resolve(spec string) string {
 	return rel
 }
 
-// expandUnit is the path of a systemd unit; "" for what can be none.
+// expandUnit returns the path of a systemd unit, "" if the name is invalid.
 func expandUnit(slice, prefix, name string) string {
 	at, ok := expandSlice(slice)
 	if !ok || name == "" || strings.Contains(prefix+name, "/") {
@@ -112,8 +112,8 @@ func expandUnit(slice, prefix, name string) string {
 	return path.Join(at, name+".scope")
 }
 
-// expandSlice nests a slice by its name: a-b.slice is in a.slice, and "-.slice"
-// is the root (systemd.slice(5)).
+// expandSlice returns the path of a slice: a-b.slice is below a.slice, and "-.slice" is the root
+// (systemd.slice(5)).
 func expandSlice(slice string) (string, bool) {
 	if slice == "" {
 		slice = "system.slice"

@@ -5,9 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/criguard/criguard/test/need"
 )
 
 func TestOfPID(t *testing.T) {
@@ -58,9 +61,7 @@ func TestOfPIDOutsideOfTheNamespace(t *testing.T) {
 }
 
 func TestOfPIDOfThisProcess(t *testing.T) {
-	if entries, _ := os.ReadDir("/sys/fs/cgroup"); len(entries) == 0 {
-		t.Skip("needs cgroup v1 or v2 mounted at /sys/fs/cgroup")
-	}
+	need.Cgroup(t)
 	l, err := Detect("/sys/fs/cgroup", "/proc")
 	if err != nil {
 		t.Fatal(err)
@@ -286,4 +287,31 @@ func FuzzProcessStart(f *testing.F) {
 			t.Fatalf("start %v", start)
 		}
 	})
+}
+
+// The number of a namespace says whether it is the node's own, or one of a container.
+func TestOwnPIDs(t *testing.T) {
+	for _, c := range []struct {
+		pid, cgroup     string
+		own, namespaced bool
+	}{
+		{"pid:[4026531836]", "cgroup:[4026531835]", false, false},
+		{"pid:[4026531836]", "cgroup:[4026532000]", false, true}, // a container with the node's processes
+		{"pid:[4026532001]", "cgroup:[4026532000]", true, true},
+		{"", "", false, false}, // a captured procfs
+	} {
+		proc := t.TempDir()
+		write(t, proc, map[string]string{"self/ns/mnt": ""})
+		for kind, ns := range map[string]string{"pid": c.pid, "cgroup": c.cgroup} {
+			if ns == "" {
+				continue
+			}
+			if err := os.Symlink(ns, filepath.Join(proc, "self/ns", kind)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if own, namespaced := OwnPIDs(Proc(proc)), Namespaced(Proc(proc)); own != c.own || namespaced != c.namespaced {
+			t.Errorf("%+v: %v, %v", c, own, namespaced)
+		}
+	}
 }

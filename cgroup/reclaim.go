@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemoryReclaim asks the kernel to take bytes back from a cgroup: it drops page
-// cache and swaps out (memory.reclaim). It returns when that is done, which takes
-// the longer the more is asked for; the kernel may take more or less, and says
-// nothing when it is less. ErrUnsupported on v1 and below linux 5.19.
+// MemoryReclaim asks the kernel to reclaim bytes from a cgroup by dropping page cache and swapping out
+// (memory.reclaim). It blocks until the kernel is done, which takes longer for more bytes. The kernel
+// may reclaim more or less than requested; less is not an error. MemoryReclaim returns ErrUnsupported
+// on v1 and before linux 5.19.
 func (l Layout) MemoryReclaim(rel string, bytes int64) error {
 	const feature, floor = "reclaim memory", "cgroup v2 and linux 5.19 (memory.reclaim)"
 	if l.Version != V2 {
@@ -38,13 +38,19 @@ func (l Layout) MemoryReclaim(rel string, bytes int64) error {
 	return fmt.Errorf("reclaim memory of cgroup %s: %w", clean, gone(err))
 }
 
-// MemoryMin is a cgroup's memory.min in bytes, which a kubelet with MemoryQoS sets
-// to the request. It is false where there is none: on v1, and for a cgroup that is
-// gone.
+// MemoryMin returns a cgroup's memory.min in bytes. A kubelet with MemoryQoS sets it to the memory
+// request. MemoryMin returns false if there is no such value: on v1, and for a removed cgroup.
 func (l Layout) MemoryMin(rel string) (int64, bool) {
 	if l.Version != V2 {
 		return 0, false
 	}
 	n, err := readNumber(filepath.Join(l.Dir("memory", rel), "memory.min"))
 	return n, err == nil && n >= 0
+}
+
+// MemoryLimit returns a cgroup's own memory limit in bytes, a multiple of the page size. It returns
+// false if there is no limit or the cgroup was removed.
+func (l Layout) MemoryLimit(rel string) (int64, bool) {
+	n, err := readNumber(filepath.Join(l.Dir("memory", rel), l.memoryNames().limit))
+	return n, err == nil && n >= 0 && n < unlimited
 }

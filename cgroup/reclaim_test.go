@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/criguard/criguard/test/need"
 )
 
 func TestMemoryReclaim(t *testing.T) {
@@ -39,6 +41,22 @@ func TestMemoryReclaim(t *testing.T) {
 	}
 	if err := testTree(t, "5.10-v1-cgroupfs").MemoryReclaim("/kubepods", 1); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("v1: %v, want ErrUnsupported", err)
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	for tree, limits := range map[string]map[string]int64{
+		"6.1-v2-systemd": {
+			"/kubepods.slice": 3865470566, "/gone": -1,
+			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f1c4c8e_2d5c_4f0a_9a6e_0b7f3f1d2c11.slice": -1,
+		},
+		"6.18-hybrid-cgroupfs": {"/kubepods": 20971520000, "/": -1, "/gone": -1},
+	} {
+		for rel, want := range limits {
+			if n, ok := testTree(t, tree).MemoryLimit(rel); ok != (want >= 0) || ok && n != want {
+				t.Errorf("%s%s: %d, %t; want %d", tree, rel, n, ok, want)
+			}
+		}
 	}
 }
 
@@ -83,9 +101,7 @@ func TestBootID(t *testing.T) {
 }
 
 func TestLockMemory(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root or CAP_IPC_LOCK (linux 4.4 for MCL_ONFAULT)")
-	}
+	need.Root(t)
 	if !isolated(t) {
 		return
 	}
@@ -102,7 +118,7 @@ func TestLockMemory(t *testing.T) {
 	}
 }
 
-// statusKey reads a line "Key:   123 kB".
+// statusKey parses a line "Key:   123 kB".
 func statusKey(b []byte, key string) int64 {
 	for len(b) > 0 {
 		var line []byte

@@ -9,21 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is the space of a filesystem: bytes and inodes. Available is what a user
-// without privileges can have. A filesystem that counts no inodes (btrfs) has 0 of
-// them in all.
+// Space is the space of a filesystem in bytes and inodes. Available is what an unprivileged user can
+// use. If a filesystem does not count inodes (btrfs), Inodes is 0.
 type Space struct {
-	Device             uint64 // the same for two paths on one filesystem
-	Pool               int32  // of a btrfs: the same for all of its subvolumes, each of which has a device of its own
+	Device             uint64 // equal for two paths on the same filesystem
+	Pool               int32  // on btrfs, equal for all subvolumes of a filesystem, each of which has its own Device
 	Total, Available   int64
 	Inodes, InodesFree int64
 }
 
-// Statfs reads the filesystem that a path is on (statfs(2)). It waits for as long
-// as the filesystem does, which on a dead network mount is for ever.
+// Statfs reads the filesystem that holds a path (statfs(2)). It blocks as long as the filesystem does,
+// which is forever on a dead network mount.
 func Statfs(path string) (Space, error) {
-	// The device and the numbers come from one descriptor, so that a mount in
-	// between cannot mix two filesystems up.
+	// One descriptor serves for both calls, so that a mount between them cannot mix up two filesystems.
 	fd, err := open(path, unix.O_PATH)
 	if err != nil {
 		return Space{}, fmt.Errorf("read filesystem of %s: %w", path, errors.Unwrap(err))
@@ -40,8 +38,8 @@ func Statfs(path string) (Space, error) {
 	return spaceOf(&fs, uint64(st.Dev)), nil //nolint:unconvert // not a uint64 everywhere
 }
 
-// StatfsNearest reads the filesystem that a path is on, or would be on: what is
-// not there yet is where its nearest parent is.
+// StatfsNearest reads the filesystem that holds a path or, if the path does not exist, its nearest
+// existing parent.
 func StatfsNearest(path string) (Space, error) {
 	for {
 		s, err := Statfs(path)
@@ -60,14 +58,14 @@ func spaceOf(fs *unix.Statfs_t, device uint64) Space {
 		unit = int64(fs.Bsize) //nolint:unconvert // as above
 	}
 	return Space{
-		// Of its 64 bits, btrfs mixes a subvolume's ID into the lower ones (btrfs_statfs).
+		// btrfs mixes the subvolume ID only into the lower 32 of these 64 bits (btrfs_statfs).
 		Device: device, Pool: fs.Fsid.Val[0],
 		Total: product(fs.Blocks, unit), Available: product(fs.Bavail, unit),
 		Inodes: product(fs.Files, 1), InodesFree: product(fs.Ffree, 1),
 	}
 }
 
-// product caps what network filesystems make up for "unlimited".
+// product saturates, because network filesystems report huge numbers for "unlimited".
 func product(n uint64, unit int64) int64 {
 	if unit <= 0 {
 		return 0

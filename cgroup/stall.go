@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Stall is for how long tasks have been stalled since boot: Some is at least one
-// of them, Full all of them at once (psi.rst).
+// Stall is how long tasks have been stalled since boot. Some counts the time in which at least one task
+// was stalled, Full the time in which all were stalled at once (psi.rst).
 type Stall struct{ Some, Full time.Duration }
 
-// parseStall reads the totals of the lines "some" and "full", microseconds; −1
-// where a line is not there (cpu has had no "full" before linux 5.13).
+// parseStall parses the totals of the lines "some" and "full", in microseconds. A missing line yields
+// −1 (cpu had no "full" before linux 5.13).
 func parseStall(b []byte) Stall {
 	s := Stall{-1, -1}
 	for len(b) > 0 {

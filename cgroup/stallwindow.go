@@ -2,15 +2,15 @@ package cgroup
 
 import "time"
 
-// stallSamples is how many readings a window keeps; closer together than the
-// window's stallSteps part they are not kept, so that they span two windows.
+// stallSamples is the number of readings that a window keeps. They are at least window/stallSteps
+// apart, so that they span two windows.
 const (
 	stallSamples = 64
 	stallSteps   = 32
 )
 
-// StallWindow turns readings of a stall's total into how much of the last window
-// was stalled. It is pure; its zero value has seen nothing.
+// StallWindow computes from readings of a stall total how long tasks were stalled in the last window.
+// It has no side effects. The zero value is ready to use.
 type StallWindow struct {
 	ring  [stallSamples]stallSample
 	first int
@@ -19,10 +19,10 @@ type StallWindow struct {
 
 type stallSample struct{ at, total time.Duration }
 
-// Add takes one more reading, its time (since boot) and the total by then, and
-// tells how long was stalled of the time over: the window, or a little more where
-// no reading was taken right at its start. It is false until a whole window was
-// seen, and begins anew when time or total go back.
+// Add takes a reading: its time since boot and the total at that time. It returns how long tasks were
+// stalled within the period over: the window, or slightly more if no reading was taken exactly at its
+// start. It returns false until the readings span a whole window, and starts over if time or total
+// decreases.
 func (w *StallWindow) Add(now, total, window time.Duration) (stalled, over time.Duration, ok bool) {
 	if window <= 0 {
 		return 0, 0, false
@@ -35,7 +35,7 @@ func (w *StallWindow) Add(now, total, window time.Duration) (stalled, over time.
 	if w.count == 0 || now-w.sample(w.count-1).at >= window/stallSteps {
 		w.push(stallSample{now, total})
 	}
-	// The window starts at the youngest reading that is at least that old.
+	// The window starts at the newest reading that is at least one window old.
 	for i := w.count - 1; i >= 0; i-- {
 		if s := w.sample(i); now-s.at >= window {
 			over = now - s.at
@@ -45,7 +45,7 @@ func (w *StallWindow) Add(now, total, window time.Duration) (stalled, over time.
 	return 0, 0, false
 }
 
-// sample is the i-th reading, the oldest first.
+// sample returns the i-th reading, oldest first.
 func (w *StallWindow) sample(i int) stallSample { return w.ring[(w.first+i)%stallSamples] }
 
 func (w *StallWindow) push(s stallSample) {

@@ -10,7 +10,7 @@ func TestStallWindow(t *testing.T) {
 	type reading struct{ at, total time.Duration }
 	for name, c := range map[string]struct {
 		readings      []reading
-		stalled, over time.Duration // of the last
+		stalled, over time.Duration // for the last reading
 		ok            bool
 	}{
 		"one reading is no window":      {[]reading{{0, 5 * time.Second}}, 0, 0, false},
@@ -40,14 +40,14 @@ func TestStallWindow(t *testing.T) {
 	}
 }
 
-// However densely it is read, the window stays what it is.
+// However frequent the readings are, the window keeps its length.
 func TestStallWindowOfManyReadings(t *testing.T) {
 	const window = 2 * time.Second
 	for _, every := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 70 * time.Millisecond, time.Second} {
 		var w StallWindow
 		var total time.Duration
 		for at := time.Duration(0); at < 30*time.Second; at += every {
-			// Stalled for a quarter, but wholly within seconds 10 to 15.
+			// Stalled a quarter of the time, but all the time within seconds 10 to 15.
 			total += every / 4
 			if at >= 10*time.Second && at < 15*time.Second {
 				total += every - every/4

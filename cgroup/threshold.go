@@ -14,58 +14,56 @@ import (
 )
 
 const (
-	// levelSlack is how far a level may be off before it is moved: about what the
-	// kernel's own counting is off by.
+	// levelSlack is how far a level may drift before it is moved: about the inaccuracy of the kernel's
+	// own counting.
 	levelSlack = 1 << 20
-	// farOff is from how far away the usage may be off by more: by an eighth of its
-	// distance. On a node that does anything the levels move with its page cache all
-	// the time, and each move keeps a thread in the kernel for milliseconds.
+	// farOff is the distance from which a level may be off by an eighth of that distance. On a busy
+	// node the levels constantly move with the page cache, and each move keeps a thread in the kernel
+	// for milliseconds.
 	farOff = 256 << 20
 )
 
-// armer registers memory thresholds. The kernel takes an RCU grace period for each,
-// 5 to 20 ms, which the caller of SetMemoryThresholds must not wait for.
+// armer registers memory thresholds. Each takes the kernel an RCU grace period of 5 to 20 ms, for which
+// the caller of SetMemoryThresholds must not wait.
 type armer struct {
 	nudge chan struct{}
 
-	mu      sync.Mutex // held before Waker.mu where both are
+	mu      sync.Mutex // lock order: before Waker.mu
 	groups  map[string]*levels
 	scratch []int64
 }
 
-// levels are the thresholds of one v1 cgroup. armer.mu guards them.
+// levels are the thresholds of one v1 cgroup, guarded by armer.mu.
 type levels struct {
 	rel    string
 	usage  *file
 	buf    []byte
 	wanted []int64 // ascending
-	before int64   // the usage when they were wanted
+	before int64   // usage when wanted was set
 	armed  []threshold
-	fired  atomic.Bool // one was crossed, or the cgroup removed
-	moved  bool        // wanted has changed since it was armed
-	arming bool        // a goroutine registers them right now
-	dead   bool        // forgotten: whoever arms them cleans up
-	err    error       // of arming
+	fired  atomic.Bool // a level was crossed, or the cgroup was removed
+	moved  bool        // wanted changed since it was armed
+	arming bool        // a goroutine is registering them
+	dead   bool        // forgotten; the goroutine that arms them cleans up
+	err    error       // from arming
 }
 
-// threshold is a level that is registered.
+// threshold is a registered level.
 type threshold struct {
 	level  int64
 	source *source
 }
 
-// SetMemoryThresholds wakes when the usage of a v1 cgroup, page cache included,
-// crosses one of these levels in either direction, in bytes (cgroup-v1/memory.rst,
-// section 9). They replace the earlier ones of that cgroup; those that moved by less
-// than 1 MiB are left alone, and where all are nothing is allocated. While the usage is
-// 256 MiB or more away from all of them, they may be off by an eighth of that distance:
-// call again as it comes nearer.
+// SetMemoryThresholds wakes when the usage of a v1 cgroup, including page cache, crosses one of these
+// levels in either direction (cgroup-v1/memory.rst, section 9). Levels are in bytes. They replace the
+// cgroup's earlier levels. A level that moved by less than 1 MiB stays as it is, and if all do, the
+// call allocates nothing. While usage is 256 MiB or more away from every level, levels may be off by an
+// eighth of that distance, so call this again as usage approaches them.
 //
-// The first call for a cgroup registers before it returns, and so tells whether
-// that works. Later ones return at once, and what goes wrong then is the error of
-// the next call, after which the cgroup is begun anew. Whatever crosses a level
-// while that is being registered wakes, too. ErrUnsupported on v2 and on kernels
-// without the event (PREEMPT_RT), ErrGone when the cgroup was removed.
+// The first call for a cgroup registers the levels before it returns, and so reports whether that
+// works. Later calls return at once, and the next call returns their error; the call after that starts
+// over. A crossing during registration also wakes. SetMemoryThresholds returns ErrUnsupported on v2 and
+// on kernels without the event (PREEMPT_RT), and ErrGone if the cgroup was removed.
 func (w *Waker) SetMemoryThresholds(rel string, bytes []int64) error {
 	if w.layout.Version == V2 {
 		return unsupported("watch memory thresholds", "cgroup v1")
@@ -75,7 +73,7 @@ func (w *Waker) SetMemoryThresholds(rel string, bytes []int64) error {
 	defer a.mu.Unlock()
 	g := a.groups[rel]
 	if g != nil && g.fired.CompareAndSwap(true, false) && g.readUsage() < 0 {
-		w.forget(g) // removed; there may be another under the same path by now
+		w.forget(g) // removed; a new cgroup may have the same path by now
 		g = nil
 	}
 	a.scratch = ascending(a.scratch[:0], bytes)
@@ -98,8 +96,8 @@ func (w *Waker) SetMemoryThresholds(rel string, bytes []int64) error {
 	return nil
 }
 
-// begin registers the first levels of a cgroup, which are in scratch; armer.mu is
-// held, but not while the kernel works.
+// begin registers the first levels of a cgroup, which are in armer.scratch. The caller holds armer.mu,
+// which is released while the kernel works.
 func (w *Waker) begin(rel string) error {
 	usage, err := openFile(filepath.Join(w.layout.Dir("memory", rel), "memory.usage_in_bytes"))
 	if err != nil {
@@ -115,7 +113,7 @@ func (w *Waker) begin(rel string) error {
 	return g.err
 }
 
-// want takes note of levels that are to be armed.
+// want records the levels to arm.
 func (g *levels) want(bytes []int64) {
 	g.wanted = append(g.wanted[:0], bytes...)
 	g.before, g.moved = g.readUsage(), true
@@ -137,12 +135,12 @@ func (w *Waker) arm() {
 	}
 }
 
-// armLevels makes the kernel's levels of a cgroup the wanted ones. New ones are
-// registered before old ones are dropped, so that no crossing falls between.
-// armer.mu is held, but not while the kernel works.
+// armLevels makes the kernel's levels of a cgroup match the wanted ones. It registers new levels before
+// it drops old ones, so that no crossing is missed. The caller holds armer.mu, which is released while
+// the kernel works.
 func (w *Waker) armLevels(g *levels) {
 	if g.arming {
-		return // whoever does it sees what has moved since
+		return // the other goroutine picks up levels that moved since
 	}
 	g.arming = true
 	for g.moved && g.err == nil && !g.dead {
@@ -166,7 +164,7 @@ func (w *Waker) armLevels(g *levels) {
 	}
 }
 
-// forget drops a cgroup's levels; armer.mu is held.
+// forget drops a cgroup's levels. The caller holds armer.mu.
 func (w *Waker) forget(g *levels) {
 	if w.armer.groups[g.rel] == g {
 		delete(w.armer.groups, g.rel)
@@ -182,7 +180,7 @@ func (w *Waker) bury(g *levels) {
 	g.usage.close()
 }
 
-// dropAll drops the thresholds that are not among those to keep.
+// dropAll drops the thresholds in old that are not in keep.
 func (w *Waker) dropAll(old, keep []threshold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,8 +191,8 @@ func (w *Waker) dropAll(old, keep []threshold) {
 	}
 }
 
-// register makes the kernel signal an eventfd for each level. What was registered
-// before an error is returned with it.
+// register makes the kernel signal an eventfd for each level. On error it also returns the levels that
+// it has registered.
 func (w *Waker) register(g *levels, bytes []int64) ([]threshold, error) {
 	var done []threshold
 	for _, level := range bytes {
@@ -235,8 +233,8 @@ func (w *Waker) registerLevel(g *levels, level int64) (*source, error) {
 	return s, nil
 }
 
-// readUsage is the cgroup's usage now; −1 when it cannot be read, which is after
-// its end.
+// readUsage returns the cgroup's current usage. It returns −1 if that cannot be read, as after the
+// cgroup was removed.
 func (g *levels) readUsage() int64 {
 	b, err := g.usage.read(&g.buf)
 	if err != nil {
@@ -245,8 +243,8 @@ func (g *levels) readUsage() int64 {
 	return parseNumber(b)
 }
 
-// ascending appends the levels in ascending order, each once, without those that are
-// always exceeded.
+// ascending appends the levels in ascending order without duplicates. It skips levels of 0 or less,
+// which are always exceeded.
 func ascending(to, bytes []int64) []int64 {
 	for _, level := range bytes {
 		if level > 0 {
@@ -257,7 +255,7 @@ func ascending(to, bytes []int64) []int64 {
 	return slices.Compact(to)
 }
 
-// isClose reports whether the levels that were wanted last are close enough to these.
+// isClose reports whether the last wanted levels are close enough to these.
 func (g *levels) isClose(bytes []int64) bool {
 	if slices.EqualFunc(bytes, g.wanted, isNear) {
 		return true
@@ -273,8 +271,8 @@ func distance(x, y int64) int64 { return max(x, y) - min(x, y) }
 
 func isNear(x, y int64) bool { return distance(x, y) < levelSlack }
 
-// match splits the wanted levels into those that are armed near enough and those
-// that are missing.
+// match splits the wanted levels into those that are already armed closely enough and those that are
+// missing.
 func match(wanted []int64, armed []threshold) (kept []threshold, missing []int64) {
 	for _, level := range wanted {
 		i := slices.IndexFunc(armed, func(t threshold) bool {

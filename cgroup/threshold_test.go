@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// levelsOf are the levels that are registered for a cgroup, once that is done.
+// levelsOf returns the registered levels of a cgroup, after waiting for their registration.
 func levelsOf(t *testing.T, w *Waker, rel string) map[int64]int {
 	t.Helper()
 	armed := map[int64]int{}
@@ -59,7 +59,7 @@ func TestThresholdWakesWhenAChildAllocates(t *testing.T) {
 	c.done(t)
 	settled(t, w)
 	discard(w)
-	// And on the way down.
+	// It also wakes on the way down.
 	if _, err := l.Kill(rel); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestThresholdsAreMovedCheaply(t *testing.T) {
 	rel := ownCgroup(t, l)
 	const unit = 16 << 20
 	steps := []struct {
-		set, want []int64 // in units, with a few bytes off
+		set, want []int64 // in units, plus or minus a few bytes
 		same      []int64 // levels that keep their descriptors
 	}{
 		{[]int64{4 * unit, 2 * unit, 0, -7}, []int64{2 * unit, 4 * unit}, nil},
@@ -107,18 +107,18 @@ func TestThresholdsAreMovedCheaply(t *testing.T) {
 	}
 }
 
-// From afar a level need not be exact, or it would be moved with every page that is read.
+// Far from the usage a level need not be exact. Otherwise it would move with every page that is read.
 func TestThresholdsFarAway(t *testing.T) {
 	l := realV1(t)
 	w := newWaker(t, l)
-	rel := ownCgroup(t, l) // which uses next to nothing
+	rel := ownCgroup(t, l) // uses next to nothing
 	const gib = 1 << 30
 	for i, s := range []struct{ set, want []int64 }{
 		{[]int64{8 * gib, 9 * gib}, []int64{8 * gib, 9 * gib}},
 		{[]int64{8*gib - gib/2, 9*gib + gib/2}, []int64{8 * gib, 9 * gib}},                     // by less than an eighth
 		{[]int64{7 * gib, 9 * gib}, []int64{7 * gib, 9 * gib}},                                 // by more
-		{[]int64{farOff - 1, 9*gib + gib/2}, []int64{farOff - 1, 9*gib + gib/2}},               // something is near
-		{[]int64{farOff - 1 - levelSlack, 9 * gib}, []int64{farOff - 1 - levelSlack, 9 * gib}}, // and still is
+		{[]int64{farOff - 1, 9*gib + gib/2}, []int64{farOff - 1, 9*gib + gib/2}},               // one is near
+		{[]int64{farOff - 1 - levelSlack, 9 * gib}, []int64{farOff - 1 - levelSlack, 9 * gib}}, // still near
 	} {
 		if err := w.SetMemoryThresholds(rel, s.set); err != nil {
 			t.Fatalf("step %d: %v", i, err)
@@ -129,8 +129,8 @@ func TestThresholdsFarAway(t *testing.T) {
 	}
 }
 
-// Between the reading that a level is computed from and its registration the usage
-// may cross it; the kernel then knows of no edge.
+// The usage may cross a level after the reading from which the level was computed, but before it is
+// registered. The kernel then sees no crossing.
 func TestThresholdCrossedWhileItIsArmed(t *testing.T) {
 	l := realV1(t)
 	w := newWaker(t, l)
@@ -144,7 +144,7 @@ func TestThresholdCrossedWhileItIsArmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The armer is held up until the child has allocated.
+	// Hold the armer up until the child has allocated.
 	w.armer.mu.Lock()
 	g := w.armer.groups[rel]
 	g.want([]int64{usage + size/2})
@@ -158,7 +158,7 @@ func TestThresholdCrossedWhileItIsArmed(t *testing.T) {
 	w.armer.mu.Unlock()
 	wakes(t, w, WakeMemory)
 	settled(t, w)
-	// A level that was exceeded all along is no crossing.
+	// A level that was exceeded all along is not a crossing.
 	if err := w.SetMemoryThresholds(rel, []int64{usage + size/4}); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestThresholdsOfARemovedCgroup(t *testing.T) {
 	if err := os.Remove(l.dir(rel)); err != nil {
 		t.Fatal(err)
 	}
-	wakes(t, w, WakeMemory) // the kernel tells the end, too
+	wakes(t, w, WakeMemory) // the kernel also signals the removal
 	if err := w.SetMemoryThresholds(rel, levels); !errors.Is(err, ErrGone) {
 		t.Errorf("removed: %v, want ErrGone", err)
 	}
@@ -188,7 +188,7 @@ func TestThresholdsOfARemovedCgroup(t *testing.T) {
 	if err := os.Mkdir(l.dir(rel), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The same levels, of another cgroup.
+	// The same levels for another cgroup.
 	if err := w.SetMemoryThresholds(rel, levels); err != nil {
 		t.Errorf("made anew: %v", err)
 	}
@@ -202,7 +202,7 @@ func TestThresholdsOfARemovedCgroup(t *testing.T) {
 	wakes(t, w, WakeMemory)
 }
 
-// An error of arming in the background is the next call's, and ends there.
+// The next call returns an error from arming in the background. The call after that starts over.
 func TestThresholdErrorIsToldOnce(t *testing.T) {
 	l := realV1(t)
 	w := newWaker(t, l)
@@ -210,8 +210,8 @@ func TestThresholdErrorIsToldOnce(t *testing.T) {
 	if err := w.SetMemoryThresholds(rel, []int64{1 << 40}); err != nil {
 		t.Fatal(err)
 	}
-	// Removed and made anew without its thresholds being looked at in between: the
-	// kernel refuses to mix the two cgroups.
+	// The cgroup is removed and created again before its thresholds are checked. The kernel refuses to
+	// mix the two cgroups.
 	w.armer.mu.Lock()
 	if err := os.Remove(l.dir(rel)); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func TestThresholdsUnsupported(t *testing.T) {
 		t.Errorf("v2: %v, want ErrUnsupported", err)
 	}
 	v1 := newWaker(t, testTree(t, "5.10-v1-cgroupfs"))
-	// The captured tree has no cgroup.event_control, as a kernel with PREEMPT_RT.
+	// The captured tree lacks cgroup.event_control, like a kernel with PREEMPT_RT.
 	if err := v1.SetMemoryThresholds("/kubepods", []int64{1 << 30}); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("without events: %v, want ErrUnsupported", err)
 	}

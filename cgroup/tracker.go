@@ -9,19 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is what a cgroup uses, with all below it.
+// Usage is the resource usage of a cgroup and its descendants.
 type Usage struct {
-	Memory int64 // working set, bytes; −1 without the memory controller
-	Swap   int64 // bytes; −1 where the kernel does not account it
-	PIDs   int64 // tasks; −1 without the pids controller
+	Memory     int64 // working set in bytes; −1 without the memory controller
+	ActiveFile int64 // part of Memory: page cache, bytes
+	Swap       int64 // bytes; −1 if the kernel does not account for it
+	PIDs       int64 // tasks; −1 without the pids controller
 }
 
-// filesEach is how many descriptors a tracked cgroup takes at most.
+// filesEach is the maximum number of descriptors per tracked cgroup.
 const filesEach = 4
 
-// Tracker reads the usage of many cgroups from descriptors that are kept, as long
-// as these are no more than half of what the process may have (RLIMIT_NOFILE); the
-// rest is opened for each reading. It may be used from several goroutines.
+// Tracker reads the usage of many cgroups from open descriptors. It keeps at most half of the process's
+// RLIMIT_NOFILE open; for the other cgroups it opens the files on each reading. It may be used from
+// several goroutines.
 type Tracker struct {
 	layout Layout
 	names  memoryNames
@@ -31,24 +32,23 @@ type Tracker struct {
 	buf     []byte
 }
 
-// tracked is one cgroup.
 type tracked struct {
 	rel   string
-	inode uint64 // of its directory; 0 = it was not there
-	open  bool   // the files are
+	inode uint64 // of its directory; 0 = did not exist
+	open  bool   // files are kept open
 	files
 }
 
-// files are a cgroup's open files, nil where its controller is missing.
+// files are a cgroup's open files. A file is nil if its controller is missing.
 type files struct{ usage, stat, swap, pids *file }
 
-// NewTracker tracks nothing yet.
+// NewTracker returns a Tracker that tracks no cgroups yet; see [Tracker.Sync].
 func NewTracker(l Layout) *Tracker {
 	return &Tracker{layout: l, names: l.memoryNames(), tracked: map[string]*tracked{}}
 }
 
-// Sync makes these the cgroups that are tracked: paths by an ID of the caller's.
-// One that is not there (yet, or any more) is looked for again by the next Sync.
+// Sync sets the cgroups to track: a map from the caller's IDs to paths. If a cgroup does not exist, the
+// next Sync looks for it again.
 func (t *Tracker) Sync(dirs map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,8 +76,8 @@ func (t *Tracker) Sync(dirs map[string]string) {
 			continue
 		}
 		f, err := t.openFiles(c)
-		// Without memory there is nothing that always tells its removal, and on v2 the
-		// controller may be enabled later.
+		// No other file reliably reveals that the cgroup was removed. On v2 the memory controller may
+		// be enabled later, so the next Sync tries again.
 		if err != nil || f.usage == nil || f.stat == nil {
 			f.close()
 			continue
@@ -87,7 +87,7 @@ func (t *Tracker) Sync(dirs map[string]string) {
 	}
 }
 
-// keptOpen is how many of the cgroups have open files.
+// keptOpen counts the cgroups with open files.
 func (t *Tracker) keptOpen() int {
 	n := 0
 	for _, c := range t.tracked {
@@ -106,37 +106,35 @@ func maxDescriptors() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// openFiles opens a cgroup's files. With an error, those that it returns are to be
-// closed.
+// openFiles opens a cgroup's files. The caller must close the returned files even after an error.
 func (t *Tracker) openFiles(c *tracked) (f files, err error) {
 	memory := t.layout.Dir("memory", c.rel)
-	if f.usage, err = openFile(filepath.Join(memory, t.names.usage)); scarce(err) {
+	if f.usage, err = openFile(filepath.Join(memory, t.names.usage)); isResourceExhausted(err) {
 		return f, err
 	}
-	if f.stat, err = openFile(filepath.Join(memory, "memory.stat")); scarce(err) {
+	if f.stat, err = openFile(filepath.Join(memory, "memory.stat")); isResourceExhausted(err) {
 		return f, err
 	}
 	if t.names.swapFile != "" {
-		if f.swap, err = openFile(filepath.Join(memory, t.names.swapFile)); scarce(err) {
+		if f.swap, err = openFile(filepath.Join(memory, t.names.swapFile)); isResourceExhausted(err) {
 			return f, err
 		}
 	}
-	if f.pids, err = openFile(filepath.Join(t.layout.Dir("pids", c.rel), "pids.current")); scarce(err) {
+	if f.pids, err = openFile(filepath.Join(t.layout.Dir("pids", c.rel), "pids.current")); isResourceExhausted(err) {
 		return f, err
 	}
-	// The same directory as before means that all files are of one cgroup.
+	// If the directory is still the same, all files belong to the same cgroup.
 	if ino, err := inode(t.layout.dir(c.rel)); err != nil || ino != c.inode {
 		return f, ErrGone
 	}
 	return f, nil
 }
 
-// scarce tells an error for want of descriptors or memory from one that says that
-// the file is not there.
-func scarce(err error) bool { return err != nil && !errors.Is(err, unix.ENOENT) }
+// isResourceExhausted reports whether an error is more than a missing file, as when descriptors or memory run out.
+func isResourceExhausted(err error) bool { return err != nil && !errors.Is(err, unix.ENOENT) }
 
-// Usage reads a tracked cgroup. ErrGone when it was removed, also when another was
-// made under its path.
+// Usage reads a tracked cgroup. It returns ErrGone if the cgroup was removed, even if a new one has its
+// path.
 func (t *Tracker) Usage(id string) (Usage, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +162,7 @@ func (t *Tracker) Usage(id string) (Usage, error) {
 	return u, err
 }
 
-// Peek reads a cgroup that is not tracked. ErrGone when there is none.
+// Peek reads a cgroup that is not tracked. It returns ErrGone if the cgroup does not exist.
 func (t *Tracker) Peek(rel string) (Usage, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,11 +181,11 @@ func (t *Tracker) Peek(rel string) (Usage, error) {
 func (t *Tracker) read(f *files) (Usage, error) {
 	u := Usage{Memory: -1, Swap: -1, PIDs: -1}
 	if f.usage != nil && f.stat != nil {
-		m, stat, err := readMemory(f.usage, f.stat, t.names.inactive, &t.buf)
+		m, stat, err := readMemory(f.usage, f.stat, &t.names, &t.buf)
 		if err != nil {
 			return Usage{}, err
 		}
-		u.Memory = m.WorkingSet()
+		u.Memory, u.ActiveFile = m.WorkingSet(), m.ActiveFile
 		if t.names.swap != "" {
 			u.Swap = parseKey(stat, t.names.swap)
 		}
@@ -199,7 +197,7 @@ func (t *Tracker) read(f *files) (Usage, error) {
 		}
 	}
 	if f.pids != nil {
-		// In a hierarchy of its own on v1, where a cgroup may go earlier.
+		// On v1 pids is a separate hierarchy, where the cgroup may be removed earlier.
 		if u.PIDs, err = t.number(f.pids); err != nil {
 			return Usage{}, err
 		}
@@ -215,9 +213,9 @@ func (t *Tracker) number(f *file) (int64, error) {
 	return parseNumber(b), nil
 }
 
-// Inode tells the tracked cgroup from another one under the same path; compare it
-// with [Layout.Inode] right before an act. 0 = it was not there when last synced, or
-// has gone since.
+// Inode returns the inode of a tracked cgroup. Compare it with [Layout.Inode] right before acting on
+// the cgroup, to detect another one under the same path. 0 means that the cgroup did not exist at the
+// last Sync or has been removed since.
 func (t *Tracker) Inode(id string) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -227,7 +225,7 @@ func (t *Tracker) Inode(id string) uint64 {
 	return 0
 }
 
-// Close closes every descriptor and tracks nothing.
+// Close closes every descriptor and stops tracking.
 func (t *Tracker) Close() { t.Sync(nil) }
 
 func (c *tracked) close() {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/test/leak"
 )
 
 func TestTrackerReadsCapturedTrees(t *testing.T) {
@@ -17,10 +19,10 @@ func TestTrackerReadsCapturedTrees(t *testing.T) {
 		rel  string
 		want Usage
 	}{
-		"6.18-hybrid-cgroupfs": {"/kubepods/burstable/pod6f1c4c8e-2d5c-4f0a-9a6e-0b7f3f1d2c11", Usage{600 * mib, 4096, 12}},
-		"6.1-v2-systemd":       {"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f1c4c8e_2d5c_4f0a_9a6e_0b7f3f1d2c11.slice", Usage{600 * mib, 8192, 12}},
-		// Without swap accounting, and no pids controller for this one.
-		"5.10-v1-cgroupfs": {"/kubepods/besteffort/pod0b7f3f1d", Usage{192 * mib, -1, -1}},
+		"6.18-hybrid-cgroupfs": {"/kubepods/burstable/pod6f1c4c8e-2d5c-4f0a-9a6e-0b7f3f1d2c11", Usage{600 * mib, 100 * mib, 4096, 12}},
+		"6.1-v2-systemd":       {"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f1c4c8e_2d5c_4f0a_9a6e_0b7f3f1d2c11.slice", Usage{600 * mib, 100 * mib, 8192, 12}},
+		// This one has no swap accounting and no pids controller.
+		"5.10-v1-cgroupfs": {"/kubepods/besteffort/pod0b7f3f1d", Usage{192 * mib, 0, -1, -1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := NewTracker(testTree(t, name))
@@ -32,14 +34,14 @@ func TestTrackerReadsCapturedTrees(t *testing.T) {
 			if _, err := tr.Usage("b"); !errors.Is(err, ErrGone) {
 				t.Errorf("not there: %v, want ErrGone", err)
 			}
-			open := len(openDescriptors())
+			open := len(leak.OpenDescriptors())
 			if got, err := NewTracker(tr.layout).Peek(c.rel); got != c.want || err != nil {
 				t.Errorf("untracked: got %+v, %v; want %+v", got, err, c.want)
 			}
 			if _, err := tr.Peek("/not/there"); !errors.Is(err, ErrGone) {
 				t.Errorf("untracked and not there: %v, want ErrGone", err)
 			}
-			if n := len(openDescriptors()); n != open {
+			if n := len(leak.OpenDescriptors()); n != open {
 				t.Errorf("%d descriptors are left open", n-open)
 			}
 			if _, err := tr.Usage("c"); err == nil || errors.Is(err, ErrGone) {
@@ -49,8 +51,7 @@ func TestTrackerReadsCapturedTrees(t *testing.T) {
 	}
 }
 
-// Without the memory controller (cgroup_disable=memory) a cgroup is as much there as with
-// it, and its tasks are known.
+// Without the memory controller (cgroup_disable=memory) the tracker still finds a cgroup and its tasks.
 func TestTrackerWithoutMemory(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"v1": {"pids/cgroup.procs": "", "pids/pod/cgroup.procs": "", "pids/pod/pids.current": "12\n", "cpu/cgroup.procs": "", "cpu/pod/cgroup.procs": ""},
@@ -99,12 +100,48 @@ func TestTrackerWithoutMemory(t *testing.T) {
 	}
 }
 
+// ActiveFile is the page cache of the whole cgroup in active use. On v1, that is the hierarchical counter, and
+// not the cgroup's own. A kernel that does not report it leaves 0.
+func TestTrackerReadsActiveFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  Usage
+	}{
+		"v1": {map[string]string{
+			"memory/cgroup.procs": "", "memory/pod/cgroup.procs": "", "memory/pod/memory.usage_in_bytes": "9000\n",
+			"memory/pod/memory.stat": "inactive_file 1\nactive_file 2\ntotal_inactive_file 1000\ntotal_active_file 3000\n",
+		}, Usage{8000, 3000, -1, -1}},
+		"v2": {map[string]string{
+			"cgroup.controllers": "memory\n", "pod/memory.current": "9000\n", "pod/memory.stat": "inactive_file 1000\nactive_file 3000\n",
+		}, Usage{8000, 3000, -1, -1}},
+		"not reported": {map[string]string{
+			"cgroup.controllers": "memory\n", "pod/memory.current": "9000\n", "pod/memory.stat": "inactive_file 1000\n",
+		}, Usage{8000, 0, -1, -1}},
+	} {
+		dir := t.TempDir()
+		write(t, dir, c.files)
+		l, err := Detect(Root(dir), Proc(t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := NewTracker(l)
+		tr.Sync(map[string]string{"a": "/pod"})
+		if got, err := tr.Usage("a"); got != c.want || err != nil {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)
+		}
+		if got, err := tr.Peek("/pod"); got != c.want || err != nil {
+			t.Errorf("%s, untracked: %+v, %v; want %+v", name, got, err, c.want)
+		}
+		tr.Close()
+	}
+}
+
 func TestTrackerFollowsSync(t *testing.T) {
 	l := testTree(t, "6.1-v2-systemd")
-	before := len(openDescriptors())
+	before := len(leak.OpenDescriptors())
 	tr := NewTracker(l)
 	tr.Sync(map[string]string{"a": "/kubepods.slice", "b": "/kubepods.slice"})
-	open := len(openDescriptors())
+	open := len(leak.OpenDescriptors())
 	if open != before+8 {
 		t.Errorf("%d descriptors for two cgroups, want 8", open-before)
 	}
@@ -117,7 +154,7 @@ func TestTrackerFollowsSync(t *testing.T) {
 	if _, err := tr.Usage("b"); err != nil {
 		t.Error(err)
 	}
-	if n := len(openDescriptors()); n != before+4 {
+	if n := len(leak.OpenDescriptors()); n != before+4 {
 		t.Errorf("%d descriptors for one cgroup, want 4", n-before)
 	}
 	tr.Sync(map[string]string{"b": "/not/there"}) // another path for the same ID
@@ -126,7 +163,7 @@ func TestTrackerFollowsSync(t *testing.T) {
 	}
 	tr.Close()
 	tr.Close()
-	if n := len(openDescriptors()); n != before {
+	if n := len(leak.OpenDescriptors()); n != before {
 		t.Errorf("%d descriptors are left open", n-before)
 	}
 }
@@ -168,7 +205,7 @@ func TestTrackerOfARemovedCgroup(t *testing.T) {
 	if second == first || second == 0 {
 		t.Errorf("inode %d, and %d before", second, first)
 	}
-	// Nobody read it in between: Sync itself notices.
+	// Without a reading in between, Sync itself must notice.
 	remake()
 	tr.Sync(dirs)
 	if tr.Inode("pod") == second {
@@ -281,7 +318,7 @@ func TestTrackerIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// podsOfItsOwn makes cgroups like those of n pods, with a container each.
+// podsOfItsOwn creates cgroups like those of n pods with one container each.
 func podsOfItsOwn(t testing.TB, l Layout, n int) map[string]string {
 	t.Helper()
 	rel := ownCgroup(t, l, "pids")
@@ -315,7 +352,7 @@ func TestTrackerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The budget is 1 ms for the 110 pods that a kubelet allows by default.
+// The budget is 1 ms for 110 pods, the kubelet's default maximum.
 func BenchmarkTracker110Pods(b *testing.B) {
 	l := realV1(b)
 	dirs := podsOfItsOwn(b, l, 110)

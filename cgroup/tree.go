@@ -12,12 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// treeDepth is how deep below a cgroup processes are looked for. Runtimes nest one
-// level (crun, systemd inside of a container), a runtime inside of a pod a few.
-const treeDepth = 64
-
-// Procs lists the processes in a cgroup and below it, in ascending order. ErrGone
-// when it was removed.
+// Procs lists the processes in a cgroup and below it, in ascending order. It returns ErrGone if the
+// cgroup was removed.
 func (l Layout) Procs(rel string) ([]int, error) {
 	t, err := l.openTree(rel)
 	if err != nil {
@@ -31,8 +27,8 @@ func (l Layout) Procs(rel string) ([]int, error) {
 	return pids, nil
 }
 
-// Populated reports whether a process is in a cgroup or below it: by cgroup.events
-// on v2, by the lists of processes on v1. ErrGone when it was removed.
+// Populated reports whether a cgroup or one below it holds a process. It reads cgroup.events on v2 and
+// the lists of processes on v1. It returns ErrGone if the cgroup was removed.
 func (l Layout) Populated(rel string) (bool, error) {
 	if l.Version == V2 {
 		b, err := os.ReadFile(l.dir(rel) + "/cgroup.events")
@@ -45,109 +41,100 @@ func (l Layout) Populated(rel string) (bool, error) {
 		case 1:
 			return true, nil
 		}
-		return false, fmt.Errorf("look into cgroup %s: cgroup.events does not tell", rel)
+		return false, fmt.Errorf("look into cgroup %s: cgroup.events has no populated field", rel)
 	}
-	pids, err := l.Procs(rel)
-	return len(pids) > 0, err
+	t, err := l.openTree(rel)
+	if err != nil {
+		return false, fmt.Errorf("look into cgroup %s: %w", rel, err)
+	}
+	defer t.close()
+	populated, err := t.populated()
+	if err != nil {
+		return false, fmt.Errorf("look into cgroup %s: %w", rel, err)
+	}
+	return populated, nil
 }
 
-// tree is an open cgroup directory. Whatever is made under the same path after the
-// cgroup was removed is not reached through it.
-type tree struct{ root *os.Root }
+// tree is an open cgroup directory. After the cgroup was removed, it never reaches a new one of the
+// same path.
+type tree struct{ dir *os.File }
 
 func (l Layout) openTree(rel string) (*tree, error) {
-	root, err := os.OpenRoot(l.dir(rel))
+	fd, err := open(l.dir(rel), unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, gone(err)
 	}
-	return &tree{root}, nil
+	return &tree{os.NewFile(uintptr(fd), rel)}, nil
 }
 
-func (t *tree) close() { _ = t.root.Close() }
+func (t *tree) close() { _ = t.dir.Close() }
 
-// procs lists the processes in the cgroup and below it, in ascending order. A child
-// that vanishes meanwhile has none.
+// procs lists the processes in the cgroup and below it, in ascending order. It skips children that
+// vanish during the walk.
 func (t *tree) procs() ([]int, error) {
-	pids, err := procsBelow(t.root, treeDepth)
+	var all []int
+	err := t.walk(func(dir *os.File) error {
+		pids, err := procsIn(dir)
+		all = append(all, pids...)
+		return err
+	}, nil)
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(pids)
-	return slices.Compact(pids), nil
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }
 
-func procsBelow(root *os.Root, depth int) ([]int, error) {
-	if depth == 0 {
-		return nil, errors.New("cgroups are nested too deep")
-	}
-	pids, err := procsIn(root)
-	if err != nil {
-		return nil, err
-	}
-	names, err := childrenOf(root)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		below, err := procsOfChild(root, name, depth-1)
-		if err != nil && !errors.Is(err, ErrGone) {
-			return nil, err
+// errFound ends a walk once it has found a process.
+var errFound = errors.New("found")
+
+// populated reports whether the cgroup or one below it holds a process.
+func (t *tree) populated() (bool, error) {
+	err := t.walk(func(dir *os.File) error {
+		pids, err := procsIn(dir)
+		if err == nil && len(pids) > 0 {
+			return errFound
 		}
-		pids = append(pids, below...)
+		return err
+	}, nil)
+	if errors.Is(err, errFound) {
+		return true, nil
 	}
-	return pids, nil
+	return false, err
 }
 
-func procsOfChild(root *os.Root, name string, depth int) ([]int, error) {
-	child, err := root.OpenRoot(name)
-	if err != nil {
-		return nil, gone(err)
-	}
-	defer child.Close() //nolint:errcheck // only read
-	return procsBelow(child, depth)
-}
-
-func childrenOf(root *os.Root) ([]string, error) {
-	dir, err := root.Open(".")
-	if err != nil {
-		return nil, gone(err)
-	}
-	defer dir.Close() //nolint:errcheck // only read
-	entries, err := dir.ReadDir(-1)
-	if err != nil {
-		return nil, gone(err)
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
-}
-
-// procsIn lists the processes right in a cgroup.
-func procsIn(root *os.Root) ([]int, error) {
-	f, err := root.Open("cgroup.procs")
-	if err != nil {
-		return nil, gone(err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	b, err := io.ReadAll(f)
+// procsIn lists the processes directly in a cgroup.
+func procsIn(dir *os.File) ([]int, error) {
+	b, err := readAt(dir, "cgroup.procs")
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, nil // inside of a threaded cgroup, whose processes the domain above lists
+		return nil, nil // in a threaded cgroup; the domain above lists its processes
 	}
 	if err != nil {
-		return nil, gone(err)
+		return nil, err
 	}
 	return parseProcs(b), nil
 }
 
-// maxPID is above every PID that linux gives out (PID_MAX_LIMIT).
+func (t *tree) read(name string) ([]byte, error) { return readAt(t.dir, name) }
+
+func readAt(dir *os.File, name string) ([]byte, error) {
+	f, err := openAt(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return nil, gone(err)
+	}
+	return b, nil
+}
+
+// maxPID is the upper bound of PIDs on linux (PID_MAX_LIMIT).
 const maxPID = 1 << 22
 
-// parseProcs reads one PID a line. Lines that are none are skipped, and so is 0,
-// which stands for processes of a PID namespace that cannot be seen from here.
+// parseProcs parses one PID per line. It skips malformed lines and 0, which stands for a process in a
+// PID namespace that is not visible from here.
 func parseProcs(b []byte) []int {
 	pids := make([]int, 0, bytes.Count(b, []byte{'\n'}))
 	for len(b) > 0 {
@@ -160,7 +147,7 @@ func parseProcs(b []byte) []int {
 	return pids
 }
 
-// inode is the inode of a directory.
+// inode returns the inode of a directory.
 func inode(dir string) (uint64, error) {
 	var st unix.Stat_t
 	err := retry(func() error { return unix.Lstat(dir, &st) })

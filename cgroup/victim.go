@@ -12,32 +12,31 @@ import (
 )
 
 const (
-	// keptVictims is of how many processes the memory is released beside the kernel.
+	// keptVictims is the maximum number of processes per kill whose memory release frees.
 	keptVictims = 16
-	// bigVictim is from how much resident memory on that is worth a system call.
+	// bigVictim is the resident memory in bytes from which process_mrelease is worth a system call.
 	bigVictim = 16 << 20
-	// pidfdShare is the part of the descriptors that a kill takes at most: the next list
-	// wants some, too.
+	// pidfdShare limits the pidfds of a round to a quarter of RLIMIT_NOFILE: the next round needs some,
+	// too.
 	pidfdShare = 4
 )
 
-// victims are the processes of a cgroup that is being killed.
 type victims struct {
 	layout Layout
 	rel    string
-	opened map[int]int  // pidfds, −1 for none, of who was in the last list and is not signalled yet
-	sent   map[int]bool // who need not be looked at again
-	count  int          // of signals sent
+	opened map[int]int  // pidfds (−1 = none) of processes in the last list, not signaled yet
+	sent   map[int]bool // processes that need no second look
+	count  int          // signals sent
 	kept   []victim
 }
 
-// victim is a process by its pidfd.
+// victim is a process with its pidfd.
 type victim struct{ pid, fd int }
 
-// round takes a list of the cgroup's processes: it kills whoever was in the last one,
-// too, and opens pidfds of the others. Who has left the cgroup is not in the second
-// list, and a PID that is belongs to the process of its pidfd: if that had ended since,
-// the signal fails, whoever was given its PID. It reports whether anybody was new.
+// round takes a list of the cgroup's processes. It kills those that the last list showed, too, and
+// opens pidfds for the others. A process that left the cgroup is not in the second list. The pidfd
+// proves that a listed PID is still the same process: if that has ended, the signal fails, even if the
+// PID was reused. round reports whether the list had new processes.
 func (v *victims) round(pids []int) (news bool, errs []error) {
 	last := v.opened
 	v.opened = map[int]int{}
@@ -50,7 +49,7 @@ func (v *victims) round(pids []int) (news bool, errs []error) {
 		fd, again := last[pid]
 		var err error
 		switch {
-		case isSpared(pid):
+		case isProtected(pid):
 			v.sent[pid] = true
 			err = fmt.Errorf("process %d is not to be killed, whatever lists it", pid)
 		case again:
@@ -67,12 +66,11 @@ func (v *victims) round(pids []int) (news bool, errs []error) {
 	return news, errs
 }
 
-// isSpared tells processes that are no container's: init, and this one.
-func isSpared(pid int) bool { return pid == 1 || pid == os.Getpid() }
+// isProtected reports whether a process cannot belong to a container: init, and this process.
+func isProtected(pid int) bool { return pid == 1 || pid == os.Getpid() }
 
-// open makes a listed process ready for the next round. There is no pidfd to be had before
-// linux 5.3, with a seccomp filter that does not know the call (that of systemd 239), and
-// short of descriptors.
+// open prepares a listed process for the next round. It cannot open a pidfd before linux 5.3, under a
+// seccomp filter that does not know the call (as in systemd 239), or when descriptors run out.
 func (v *victims) open(pid int, room bool) {
 	v.opened[pid] = -1
 	if !room {
@@ -87,8 +85,8 @@ func (v *victims) open(pid int, room bool) {
 	}
 }
 
-// signal kills a process that a list has just shown, through its pidfd or, where that is
-// not to be had (−1) or not allowed, by its PID.
+// signal kills a process that is still in the cgroup's list. It uses the pidfd, or the PID if there is
+// no pidfd (−1) or signaling through it fails.
 func (v *victims) signal(pid, fd int) error {
 	err := error(unix.ENOSYS)
 	if fd >= 0 {
@@ -99,7 +97,7 @@ func (v *victims) signal(pid, fd int) error {
 		err = unix.Kill(pid, unix.SIGKILL)
 	}
 	if errors.Is(err, unix.ESRCH) {
-		return nil // who is listed by this PID after that is another process
+		return nil // the process has ended; the PID may be reused
 	}
 	v.sent[pid] = true
 	if err != nil {
@@ -109,7 +107,7 @@ func (v *victims) signal(pid, fd int) error {
 	return nil
 }
 
-// closePidfds closes those of processes that were not listed again.
+// closePidfds closes the pidfds of processes that were not listed again.
 func closePidfds(opened map[int]int) {
 	for _, fd := range opened {
 		if fd >= 0 {
@@ -118,7 +116,7 @@ func closePidfds(opened map[int]int) {
 	}
 }
 
-// keep holds on to the pidfds of the first processes and closes the others.
+// keep keeps the pidfds of the first processes and closes the others.
 func (v *victims) keep(pid, fd int) {
 	if len(v.kept) < keptVictims {
 		v.kept = append(v.kept, victim{pid, fd})
@@ -127,10 +125,9 @@ func (v *victims) keep(pid, fd int) {
 	_ = unix.Close(fd)
 }
 
-// release takes the memory of big victims back in a goroutine that ends with it
-// (process_mrelease(2), linux 5.15): a process whose CPU is throttled, or that sits
-// in an uninterruptible wait, is slow to do so itself. It is refused for one that
-// is not dying.
+// release frees the memory of big victims in a short-lived goroutine (process_mrelease(2), linux 5.15).
+// A process whose CPU is throttled, or that sits in an uninterruptible wait, is slow to free it itself.
+// The kernel refuses the call for a process that is not dying.
 func (v *victims) release() {
 	var big []int
 	for _, k := range v.kept {
@@ -152,7 +149,7 @@ func (v *victims) release() {
 	}()
 }
 
-// resident is the memory that a process has, in bytes, 0 when that is not known.
+// resident returns the resident memory of a process in bytes, 0 if unknown.
 func (l Layout) resident(pid int) int64 {
 	b, err := os.ReadFile(filepath.Join(string(l.proc), strconv.Itoa(pid), "statm"))
 	if err != nil {

@@ -2,33 +2,33 @@ package cgroup
 
 import "sync"
 
-// Wake says what may have changed. It is a hint, to be followed by a fresh reading.
+// Wake names what may have changed. It is a hint: the receiver must read again.
 type Wake string
 
-// The wakes.
+// The kinds of wake-ups.
 const (
-	WakeMemory       Wake = "memcg"         // v1: a cgroup's usage crossed a level, in either direction
-	WakeMemoryEvents Wake = "memory.events" // v2: a cgroup met one of its limits
-	WakeMemoryStall  Wake = "memory.stall"  // tasks stalled on memory; the first after registering may be spurious
-	WakeIOStall      Wake = "io.stall"      // tasks stalled on I/O, likewise
+	WakeMemory       Wake = "memcg"         // v1: a cgroup's usage crossed a level in either direction
+	WakeMemoryEvents Wake = "memory.events" // v2: a cgroup hit one of its limits
+	WakeMemoryStall  Wake = "memory.stall"  // stalled on memory; the first after registering may be spurious
+	WakeIOStall      Wake = "io.stall"      // stalled on I/O; as above
 	WakeMounts       Wake = "mounts"        // something was mounted or unmounted
-	WakePods         Wake = "pods"          // a cgroup was made or removed
+	WakePods         Wake = "pods"          // cgroups changed, or processes may have entered one
 )
 
-// wakeKinds is how many wakes there are.
+// wakeKinds is the number of kinds.
 const wakeKinds = 6
 
-// queue holds each wake at most once until it is taken, so that a storm neither
-// blocks nor grows, and never crowds another wake out.
+// queue holds each kind of wake-up at most once until it is taken. A flood of wake-ups thus neither
+// blocks nor grows the queue, and never displaces another kind.
 type queue struct {
 	out chan Wake
 
-	mu     sync.Mutex // one sender at a time
+	mu     sync.Mutex // serializes senders
 	closed bool
 	merged []Wake
 }
 
-// put adds a wake unless it waits already.
+// put queues a wake-up unless the same kind is already queued.
 func (q *queue) put(wake Wake) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,11 +42,11 @@ func (q *queue) put(wake Wake) {
 			if waiting != wake {
 				q.merged = append(q.merged, waiting)
 			}
-		default: // the reader was faster
+		default: // the reader took it first
 		}
 	}
 	for _, w := range q.merged {
-		q.out <- w // there is room for every kind, and no other sender
+		q.out <- w // never blocks: there is room for every kind, and no other sender
 	}
 }
 

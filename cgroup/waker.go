@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waker waits for all that wakes the guard: one epoll in one goroutine, and on v1
-// a second one that registers memory thresholds, which the kernel takes
-// milliseconds for. Its methods may be called from several goroutines.
+// Waker waits for everything that wakes the guard: one epoll in one goroutine. On v1, a second
+// goroutine registers memory thresholds, which takes the kernel milliseconds. Its methods may be called
+// from several goroutines.
 type Waker struct {
 	layout Layout
 	epoll  int
-	stop   int // an eventfd that ends the loop
+	stop   int // eventfd that ends the loop
 	queue  queue
 	armer  armer
 	quit   chan struct{}
@@ -26,33 +26,34 @@ type Waker struct {
 	closed  bool
 	lastKey int32
 	sources map[int32]*source
-	events  map[string]*source // of AddMemoryEvents, by cgroup
-	pods    *source            // the inotify descriptor of AddDir
+	events  map[string]*source // from AddMemoryEvents, by cgroup
+	pods    *source            // inotify descriptor of dirs
+	dirs    dirWatch
 }
 
 // source is a descriptor in the epoll set.
 type source struct {
-	key  int32 // names it in the set: a number of a descriptor may be given out again
+	key  int32 // identifies it in the epoll set, because the kernel reuses descriptor numbers
 	fd   int
 	wake Wake
-	// drain takes what happened off the descriptor, so that it is not reported
-	// again. It is false when nothing can come from it any more.
+	// drain consumes the event, so that epoll does not report it again. It returns false if the
+	// descriptor can report nothing more.
 	drain func(fd int, events uint32) (alive bool)
 }
 
-// NewWaker starts to wait, for nothing yet.
+// NewWaker starts a Waker that waits for nothing yet.
 func NewWaker(l Layout) (*Waker, error) {
 	w := &Waker{
 		layout: l, queue: queue{out: make(chan Wake, wakeKinds)},
 		armer: armer{nudge: make(chan struct{}, 1), groups: map[string]*levels{}},
-		quit:  make(chan struct{}), sources: map[int32]*source{}, events: map[string]*source{},
+		quit:  make(chan struct{}), sources: map[int32]*source{}, events: map[string]*source{}, dirs: dirWatch{fd: -1},
 	}
 	var err error
 	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
 	}
 	if w.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-		// Key 0 is the stop itself.
+		// Key 0 is the stop eventfd.
 		err = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, w.stop, &unix.EpollEvent{Events: unix.EPOLLIN})
 		if err != nil {
 			_ = unix.Close(w.stop)
@@ -69,10 +70,9 @@ func NewWaker(l Layout) (*Waker, error) {
 	return w, nil
 }
 
-// Wakes gives the wakes as they come; it is closed by Close.
+// Wakes returns the channel of wake-ups. Close closes it.
 func (w *Waker) Wakes() <-chan Wake { return w.queue.out }
 
-// run waits until Close.
 func (w *Waker) run() {
 	events := make([]unix.EpollEvent, 16)
 	for {
@@ -81,7 +81,7 @@ func (w *Waker) run() {
 			continue
 		}
 		if err != nil {
-			return // cannot be: the descriptor is open until this returns
+			return // unreachable: the descriptor stays open until run returns
 		}
 		for _, e := range events[:n] {
 			if e.Fd == 0 {
@@ -91,19 +91,22 @@ func (w *Waker) run() {
 				w.queue.put(wake)
 			}
 		}
-		// Whoever took the wake runs on in this thread, which has a CPU, and not in
-		// one that has to be given a CPU first: on a busy node that takes milliseconds.
+		// The receiver of the wake-up then runs on this thread, which already has a CPU. Another thread
+		// would have to wait for one, which takes milliseconds on a busy node.
 		runtime.Gosched()
 	}
 }
 
-// happened takes one event off its source.
+// happened consumes one event of its source.
 func (w *Waker) happened(e unix.EpollEvent) (Wake, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.sources[e.Fd]
 	if s == nil {
-		return "", false // dropped between the event and now
+		return "", false // the source was dropped after the event
+	}
+	if s == w.pods {
+		return s.wake, w.dirs.take()
 	}
 	if !s.drain(s.fd, e.Events) {
 		w.drop(s)
@@ -111,8 +114,7 @@ func (w *Waker) happened(e unix.EpollEvent) (Wake, bool) {
 	return s.wake, true
 }
 
-// add puts a source into the set and owns its descriptor from then on: it is closed
-// when that fails.
+// add puts a source into the epoll set and takes ownership of its descriptor, which it closes on error.
 func (w *Waker) add(s *source, events uint32) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +136,7 @@ func (w *Waker) addLocked(s *source, events uint32) error {
 	return nil
 }
 
-// drop takes a source out of the set and closes it, once; w.mu is held.
+// drop removes a source from the epoll set and closes it, once. The caller holds w.mu.
 func (w *Waker) drop(s *source) {
 	if w.sources[s.key] != s {
 		return
@@ -144,7 +146,7 @@ func (w *Waker) drop(s *source) {
 	_ = unix.Close(s.fd)
 }
 
-// Close ends the goroutines and closes every descriptor. No wake comes after it.
+// Close ends the goroutines and closes every descriptor and the channel of wake-ups.
 func (w *Waker) Close() {
 	w.mu.Lock()
 	if w.closed {
@@ -163,6 +165,7 @@ func (w *Waker) Close() {
 		w.forget(g)
 	}
 	w.armer.mu.Unlock()
+	w.dirs.close()
 	w.mu.Lock()
 	for _, s := range w.sources {
 		w.drop(s)

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/test/leak"
+	"github.com/criguard/criguard/test/need"
 )
 
 func newWaker(t testing.TB, l Layout) *Waker {
@@ -21,7 +24,7 @@ func newWaker(t testing.TB, l Layout) *Waker {
 	return w
 }
 
-// wakes waits for a wake of a kind and skips others.
+// wakes waits for a wake-up of one kind and skips others.
 func wakes(t testing.TB, w *Waker, kind Wake) {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -40,7 +43,7 @@ func wakes(t testing.TB, w *Waker, kind Wake) {
 	}
 }
 
-// quiet takes the wakes that are waiting and fails on one of a kind.
+// quiet takes the queued wake-ups and fails on one of this kind.
 func quiet(t testing.TB, w *Waker, kind Wake) {
 	t.Helper()
 	for {
@@ -55,8 +58,8 @@ func quiet(t testing.TB, w *Waker, kind Wake) {
 	}
 }
 
-// settled makes sure that the loop has taken whatever happened before: the kernel
-// reports in that order.
+// settled waits until the loop has handled all earlier events. It relies on the kernel's order of
+// events.
 func settled(t testing.TB, w *Waker) {
 	t.Helper()
 	fd, err := unix.Eventfd(1, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -75,7 +78,7 @@ func settled(t testing.TB, w *Waker) {
 	<-taken
 }
 
-// discard takes all wakes that are waiting.
+// discard takes all queued wake-ups.
 func discard(w *Waker) {
 	for len(w.Wakes()) > 0 {
 		<-w.Wakes()
@@ -108,7 +111,7 @@ func TestQueueMergesAndNeverBlocks(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	q.close()
-	q.put(WakeMemory) // after the end: nothing
+	q.put(WakeMemory) // put after close does nothing
 	if w, ok := <-q.out; !ok || w != WakePods {
 		t.Errorf("got %q, %t", w, ok)
 	}
@@ -150,7 +153,7 @@ func TestWakerCoalescesAStorm(t *testing.T) {
 	if err := w.AddDir(rel); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody takes the wakes meanwhile.
+	// The wake-ups stay queued in the meantime.
 	for range 500 {
 		dir := filepath.Join(l.dir(rel), "pod")
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -164,7 +167,7 @@ func TestWakerCoalescesAStorm(t *testing.T) {
 	wakes(t, w, WakePods)
 	settled(t, w)
 	quiet(t, w, WakePods)
-	// And it still wakes after that.
+	// It still wakes after that.
 	makeCgroup(t, l.dir(rel+"/another"))
 	wakes(t, w, WakePods)
 }
@@ -176,13 +179,13 @@ func TestWakerWatchesDirs(t *testing.T) {
 		if err := w.AddDir(rel + "/not/there"); !errors.Is(err, ErrGone) {
 			t.Errorf("not there: %v, want ErrGone", err)
 		}
-		before := len(openDescriptors())
+		before := len(leak.OpenDescriptors())
 		for range 3 {
 			if err := w.AddDir(rel); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := len(openDescriptors()); n != before {
+		if n := len(leak.OpenDescriptors()); n != before {
 			t.Errorf("%d descriptors more for a directory that is watched already", n-before)
 		}
 		makeCgroup(t, l.dir(rel+"/pod"))
@@ -191,7 +194,7 @@ func TestWakerWatchesDirs(t *testing.T) {
 			t.Fatal(err)
 		}
 		wakes(t, w, WakePods)
-		// The watched cgroup goes and comes again.
+		// The watched cgroup is removed and created again.
 		if err := os.Remove(l.dir(rel)); err != nil {
 			t.Fatal(err)
 		}
@@ -208,8 +211,7 @@ func TestWakerWatchesDirs(t *testing.T) {
 	})
 }
 
-// memory.events cannot be had without the v2 memory controller, but cgroup.events
-// polls in the same way.
+// memory.events needs the v2 memory controller, but cgroup.events polls in the same way.
 func TestWakerWatchesEvents(t *testing.T) {
 	l := realV2(t)
 	w := newWaker(t, l)
@@ -230,7 +232,7 @@ func TestWakerWatchesEvents(t *testing.T) {
 		populated, err := l.Populated(rel)
 		return err == nil && !populated
 	})
-	// A watch of a removed cgroup does not spin, and gives way to that of the next one.
+	// A watch of a removed cgroup does not spin, and the next one replaces it.
 	if err := os.Remove(l.dir(rel)); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +258,7 @@ func TestWakerWatchesEvents(t *testing.T) {
 func TestAddMemoryEvents(t *testing.T) {
 	l := testTree(t, "6.1-v2-systemd")
 	w := newWaker(t, l)
-	// Plain files do not poll: that they were found is seen by how that fails.
+	// Plain files cannot be polled: this error shows that the file was found.
 	if err := w.AddMemoryEvents("/kubepods.slice"); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a plain file: %v, want that it cannot be polled", err)
 	}
@@ -272,18 +274,13 @@ func TestAddMemoryEvents(t *testing.T) {
 }
 
 func TestWakerWatchesMounts(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root to mount (linux 2.6.26 for the event)")
-	}
 	l := realV2(t)
 	w := newWaker(t, l)
 	if err := w.AddMounts(); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := unix.Mount("criguard-test", dir, "tmpfs", 0, "size=4k"); err != nil {
-		t.Skipf("needs CAP_SYS_ADMIN to mount a tmpfs: %v", err)
-	}
+	need.Mount(t, "criguard-test", dir, "tmpfs", 0, "size=4k")
 	wakes(t, w, WakeMounts)
 	if err := unix.Unmount(dir, 0); err != nil {
 		t.Fatal(err)
@@ -297,16 +294,14 @@ func TestWakerWatchesMounts(t *testing.T) {
 
 func TestAddStall(t *testing.T) {
 	l := realV2(t)
-	if _, err := os.Stat("/proc/pressure/memory"); err != nil {
-		t.Skip("needs PSI (linux 4.20 with psi=1)")
-	}
+	need.PSI(t)
 	for _, kind := range []Wake{WakeMemoryStall, WakeIOStall} {
 		w := newWaker(t, l)
 		used, err := w.AddStall(kind, 100*time.Millisecond, time.Second)
 		if errors.Is(err, ErrUnsupported) {
-			t.Skipf("needs CAP_SYS_RESOURCE for triggers below linux 6.4: %v", err)
+			need.SysResource(t)
 		}
-		// One second with CAP_SYS_RESOURCE; without it, the next multiple of two.
+		// One second with CAP_SYS_RESOURCE, else the next multiple of two.
 		if err != nil || (used != time.Second && used != 2*time.Second) {
 			t.Errorf("%s: window %s, %v", kind, used, err)
 		}
@@ -320,14 +315,16 @@ func TestAddStall(t *testing.T) {
 	}
 }
 
-// The file of a pressure trigger goes with its cgroup, and then reports an error for
-// ever.
+// The file of a pressure trigger disappears with its cgroup. From then on the trigger reports an error
+// forever.
 func TestStallTriggerThatGoes(t *testing.T) {
 	l := realV2(t)
 	rel := ownCgroup(t, l)
 	fd, err := openTrigger(l.dir(rel)+"/memory.pressure", time.Second, unprivilegedWindow)
 	if err != nil {
-		t.Skipf("needs PSI, and needs CAP_SYS_RESOURCE for triggers below linux 6.4: %v", err)
+		need.PSI(t)
+		need.SysResource(t)
+		t.Fatal(err)
 	}
 	w := newWaker(t, l)
 	if err := w.add(&source{fd: fd, wake: WakeMemoryStall, drain: triggered}, unix.EPOLLPRI); err != nil {
@@ -345,13 +342,11 @@ func TestStallTriggerThatGoes(t *testing.T) {
 
 func TestAddStallWithoutPrivilege(t *testing.T) {
 	l := realV2(t)
-	if _, err := os.Stat("/proc/pressure/memory"); err != nil {
-		t.Skip("needs PSI (linux 4.20 with psi=1)")
-	}
+	need.PSI(t)
 	if !isolated(t) {
 		return
 	}
-	// The capability lives in the thread, so that no other test sees it go.
+	// Capabilities are per thread, so other tests keep theirs.
 	var header = unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
@@ -403,7 +398,7 @@ func TestRoundUp(t *testing.T) {
 
 func TestWakerClose(t *testing.T) {
 	l := realV1(t)
-	before := openDescriptors()
+	before := leak.OpenDescriptors()
 	w, err := NewWaker(l)
 	if err != nil {
 		t.Fatal(err)
@@ -417,7 +412,7 @@ func TestWakerClose(t *testing.T) {
 		}
 	}
 	if err := w.SetMemoryThresholds(rel, []int64{3 << 40, 4 << 40}); err != nil {
-		t.Error(err) // being armed while it is closed
+		t.Error(err) // arming while the waker is closed
 	}
 	var closers sync.WaitGroup
 	for range 3 {
@@ -436,7 +431,7 @@ func TestWakerClose(t *testing.T) {
 			t.Errorf("%s after Close: %v, want os.ErrClosed", name, err)
 		}
 	}
-	for fd, what := range openDescriptors() {
+	for fd, what := range leak.OpenDescriptors() {
 		if _, was := before[fd]; !was {
 			t.Errorf("descriptor %s is left: %s", fd, what)
 		}

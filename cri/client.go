@@ -18,37 +18,37 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// DefaultTimeout is a client's timeout unless Dial is given another one.
+// DefaultTimeout is the timeout of a client if Dial gets none.
 const DefaultTimeout = 2 * time.Second
 
-// Deadlines that differ from the client's timeout, which is meant for answers
-// from the runtime's memory. Where the client's timeout is longer, it counts.
+// Deadlines of calls that take longer than the client's timeout, which suits answers from the runtime's
+// memory. If the client's timeout is longer, it applies instead, except to StopSandbox.
 const (
-	// stopMargin comes on top of a grace period: containerd never kills a container
-	// when the call that stops it ends before the grace period does.
+	// stopMargin is added to the grace period: containerd never kills a container if the StopContainer
+	// call ends before the grace period does.
 	stopMargin = 10 * time.Second
-	// stopSandboxTimeout is, less 2 s, the grace period CRI-O gives the containers
-	// of a sandbox that is stopped.
+	// stopSandboxTimeout also sets a grace period: CRI-O subtracts 2 s from the deadline and gives the
+	// sandbox's containers the rest.
 	stopSandboxTimeout = 5 * time.Second
 	removeTimeout      = 30 * time.Second
-	// lookUpTimeout is above the 4 s for which CRI-O waits, each time it is asked, for the
-	// exit file of a container that ended after its monitor did: nobody writes that any more.
+	// lookUpTimeout exceeds the 4 s that CRI-O spends on each request waiting for an exit file that
+	// will never be written: the container's monitor exited before the container.
 	lookUpTimeout      = 15 * time.Second
 	removeImageTimeout = 2 * time.Minute
 )
 
 const (
-	// maxMessage is above what containerd sends (16 MiB). CRI-O's own cap of 80 MiB
-	// is out of reach of any real node.
+	// maxMessage exceeds the 16 MiB that containerd sends at most. No real node gets near CRI-O's own
+	// limit of 80 MiB.
 	maxMessage = 64 << 20
-	// bufferSize of the connection: the default of 32 KiB each way stays resident.
+	// bufferSize is the size of each connection buffer. The default of 32 KiB each way would stay
+	// resident.
 	bufferSize = 16 << 10
-	// connectTimeout bounds one attempt to connect to a socket behind which nobody
-	// answers.
+	// connectTimeout limits one attempt to connect to a socket that does not answer.
 	connectTimeout = 5 * time.Second
 )
 
-// reconnect finds a restarted runtime again within a second.
+// reconnect returns parameters that find a restarted runtime within a second.
 func reconnect() grpc.ConnectParams {
 	return grpc.ConnectParams{
 		Backoff: backoff.Config{
@@ -61,7 +61,7 @@ func reconnect() grpc.ConnectParams {
 	}
 }
 
-// Client talks to one runtime. It may be used from several goroutines.
+// Client talks to one runtime. It is safe for concurrent use.
 type Client struct {
 	endpoint    string
 	timeout     time.Duration
@@ -70,28 +70,14 @@ type Client struct {
 	runtime     runtimeapi.RuntimeServiceClient
 	images      runtimeapi.ImageServiceClient
 	serverPID   atomic.Int32
+	connections atomic.Int64
 }
 
-// Option changes what a client does by default.
-type Option func(*Client)
-
-// WithStopSandboxTimeout sets the deadline of StopSandbox, 5 s by default. CRI-O
-// takes it, less 2 s, for the grace period of containers that still run. 0 changes
-// nothing.
-func WithStopSandboxTimeout(d time.Duration) Option {
-	return func(c *Client) {
-		if d > 0 {
-			c.stopSandbox = d
-		}
-	}
-}
-
-// Dial prepares a client for the runtime at endpoint, a unix socket given as
-// "unix:///path" or as a plain absolute path. It does not connect: a call does,
-// and fails at once with ErrUnavailable while nobody listens. The timeout bounds
-// each call that has no longer deadline of its own (stops and removals); 0 is
-// DefaultTimeout. A call ends earlier when its context does.
-func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, error) {
+// Dial prepares a client for the runtime at endpoint, a unix socket given as "unix:///path" or as an
+// absolute path. It does not connect: the first call does, and fails at once with ErrUnavailable if
+// nothing listens. The timeout limits each call, except stops and removals, which have longer deadlines
+// of their own; 0 means DefaultTimeout. A call also ends when its context does.
+func Dial(endpoint string, timeout time.Duration) (*Client, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("dial runtime %q: %w", clean(endpoint), err)
@@ -105,6 +91,7 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 		conn, err := d.DialContext(ctx, "unix", path)
 		if err == nil {
 			c.serverPID.Store(peerPID(conn))
+			c.connections.Add(1)
 		}
 		return conn, err
 	}
@@ -116,6 +103,7 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
 		experimental.WithBufferPool(newBuffers()),
+		grpc.WithIdleTimeout(0), // a new connection means that the runtime dropped the last one
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -126,17 +114,14 @@ func Dial(endpoint string, timeout time.Duration, opts ...Option) (*Client, erro
 	c.conn = conn
 	c.runtime = runtimeapi.NewRuntimeServiceClient(conn)
 	c.images = runtimeapi.NewImageServiceClient(conn)
-	for _, o := range opts {
-		o(c)
-	}
 	return c, nil
 }
 
-// pooledSize is the largest buffer that is kept for the next message.
+// pooledSize is the size of the largest buffer to keep for later messages, in bytes.
 const pooledSize = 32 << 10
 
-// buffers is the pool for messages. The list of a hundred pods, once a minute, is in none: a
-// pool would keep the room for it over two garbage collections, which is to say for ever.
+// buffers is the pool for messages. It does not keep large ones, such as the list of a hundred pods
+// once a minute: a pool holds a buffer for two garbage collections, in effect for ever.
 type buffers struct{ small mem.BufferPool }
 
 func newBuffers() buffers {
@@ -163,15 +148,19 @@ func (b buffers) Put(buf *[]byte) {
 	}
 }
 
-// Endpoint is where the runtime is, as "unix:///path".
+// Endpoint returns the runtime's endpoint as "unix:///path".
 func (c *Client) Endpoint() string { return c.endpoint }
 
-// ServerPID is the process that listened at the endpoint when the client connected
-// last: another one after a restart of the runtime, however quick. 0 before the first
-// call, and where that process is not in this one's PID namespace.
+// ServerPID returns the process that listened at the endpoint when the client last connected. It
+// changes with every restart of the runtime, however quick. 0 means that the client has not connected
+// yet, or that the process is not visible in this PID namespace.
 func (c *Client) ServerPID() int { return int(c.serverPID.Load()) }
 
-// peerPID is who listens at the other end (unix(7), SO_PEERCRED); 0 = unknown.
+// Connections returns how many connections the client has made so far. It makes a new one only after
+// the runtime ended or dropped the last one.
+func (c *Client) Connections() int64 { return c.connections.Load() }
+
+// peerPID returns the process at the other end of conn (unix(7), SO_PEERCRED); 0 = unknown.
 func peerPID(conn net.Conn) (pid int32) {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
@@ -189,13 +178,13 @@ func peerPID(conn net.Conn) (pid int32) {
 	return pid
 }
 
-// Close ends the connection and every call under way. Its error is always nil.
+// Close closes the connection and ends every call in flight. Its error is always nil.
 func (c *Client) Close() error {
-	_ = c.conn.Close() // tells only that it was closed before
+	_ = c.conn.Close() // the only error is that it was closed before
 	return nil
 }
 
-// call makes one unary call under a deadline.
+// call makes one unary call with a deadline.
 func call[Req, Resp any](
 	ctx context.Context, limit time.Duration, op string,
 	method func(context.Context, *Req, ...grpc.CallOption) (*Resp, error), req *Req,
@@ -210,7 +199,7 @@ func call[Req, Resp any](
 	return resp, nil
 }
 
-// socketPath is the absolute path an endpoint names.
+// socketPath returns the absolute path in an endpoint.
 func socketPath(endpoint string) (string, error) {
 	path := endpoint
 	if rest, ok := strings.CutPrefix(endpoint, "unix:"); ok {

@@ -18,18 +18,17 @@ import (
 	"github.com/criguard/criguard/cri/critest"
 )
 
-// method is a call of the client and the CRI's name for it.
+// method is a client call with the name of its CRI method.
 type method struct {
 	name string
 	call func(ctx context.Context, c *cri.Client, id string) error
 }
 
-// methods are all unary calls of the client.
+// methods returns all unary calls of the client.
 func methods() []method {
 	return []method{
 		{"Version", func(ctx context.Context, c *cri.Client, _ string) error { _, err := c.Version(ctx); return err }},
 		{"Status", func(ctx context.Context, c *cri.Client, _ string) error { _, err := c.Status(ctx); return err }},
-		{"RuntimeConfig", func(ctx context.Context, c *cri.Client, _ string) error { _, err := c.CgroupDriver(ctx); return err }},
 		{"ListPodSandbox", func(ctx context.Context, c *cri.Client, _ string) error { _, err := c.Sandboxes(ctx); return err }},
 		{"PodSandboxStatus", func(ctx context.Context, c *cri.Client, id string) error { _, err := c.Sandbox(ctx, id); return err }},
 		{"PodSandboxStatus", func(ctx context.Context, c *cri.Client, id string) error {
@@ -64,13 +63,12 @@ func methods() []method {
 	}
 }
 
-// sentinels are all of them, to see that an error is exactly one.
+// sentinels lists all sentinels, to check that an error is exactly one of them.
 var sentinels = []error{
 	cri.ErrUnavailable, cri.ErrTimeout, cri.ErrGone, cri.ErrUnsupported, cri.ErrRefused, context.Canceled,
 }
 
-// wantOnly checks that an error is one sentinel and no other, and that it does not
-// let gRPC through.
+// wantOnly checks that an error is exactly one sentinel and that its text does not expose gRPC.
 func wantOnly(t *testing.T, err, want error) {
 	t.Helper()
 	for _, s := range sentinels {
@@ -90,12 +88,13 @@ func wantOnly(t *testing.T, err, want error) {
 func TestEveryCallHasADeadline(t *testing.T) {
 	s := critest.New(t, critest.Containerd2)
 	defer s.Hang()()
-	c := dial(t, s.Endpoint(), 50*time.Millisecond, cri.WithStopSandboxTimeout(50*time.Millisecond))
+	c := dial(t, s.Endpoint(), 50*time.Millisecond)
+	c.SetStopSandboxTimeout(50 * time.Millisecond)
 	long := map[string]bool{"ContainerStatus": true, "StopContainer": true, "RemoveContainer": true, "RemovePodSandbox": true, "RemoveImage": true}
 	for _, m := range methods() {
 		t.Run(m.name, func(t *testing.T) {
 			ctx := t.Context()
-			if long[m.name] { // by design longer than the client's timeout, and bounded by the caller
+			if long[m.name] { // deliberately longer than the client's timeout; the caller limits it
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
@@ -353,7 +352,7 @@ func TestMessageSize(t *testing.T) {
 			resp.(*runtimeapi.ListImagesResponse).Images[0].RepoTags = []string{strings.Repeat("a", bytes)}
 		}})
 	}
-	release := fill(20 << 20) // above gRPC's default of 4 MiB and containerd's cap
+	release := fill(20 << 20) // above gRPC's default of 4 MiB and containerd's limit
 	images, err := c.Images(t.Context())
 	if err != nil || len(images[0].Tags[0]) != 20<<20 {
 		t.Errorf("20 MiB: %v", err)
@@ -394,7 +393,7 @@ func TestEndpointForms(t *testing.T) {
 	}
 }
 
-// TestNeverAsksForAllStats: one hung shim blocks calls that list statistics.
+// TestNeverAsksForAllStats: one hung shim blocks the calls that list statistics.
 func TestNeverAsksForAllStats(t *testing.T) {
 	s, c := serve(t, critest.Containerd16)
 	pod := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}}})
@@ -408,5 +407,40 @@ func TestNeverAsksForAllStats(t *testing.T) {
 		if strings.HasPrefix(call.Method, "List") && strings.HasSuffix(call.Method, "Stats") {
 			t.Errorf("called %s", call.Method)
 		}
+	}
+}
+
+// A client keeps its connection however long it is idle. It makes a new one only after the runtime has
+// closed the old one.
+func TestConnections(t *testing.T) {
+	s := critest.New(t, critest.Containerd2)
+	c, err := cri.Dial(s.Endpoint(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if n := c.Connections(); n != 0 {
+		t.Errorf("%d connections before the first call", n)
+	}
+	for restarts := range int64(3) {
+		for range 2 {
+			for deadline := time.Now().Add(time.Minute); ; {
+				if _, err = c.Version(t.Context()); err == nil {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatal(err)
+				}
+			}
+			if n := c.Connections(); n != restarts+1 {
+				t.Errorf("%d connections after %d restarts", n, restarts)
+			}
+		}
+		s.Stop()
+		_, err = c.Version(t.Context())
+		if !errors.Is(err, cri.ErrUnavailable) {
+			t.Errorf("without a runtime: %v", err)
+		}
+		s.Start()
 	}
 }

@@ -3,21 +3,22 @@ package cri
 import (
 	"context"
 	"math"
+	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// annotationGracePeriod is where a kubelet leaves the pod's
-// terminationGracePeriodSeconds on each container.
-const annotationGracePeriod = "io.kubernetes.pod.terminationGracePeriod"
+// AnnotationGracePeriod is the container annotation in which a kubelet stores the pod's
+// terminationGracePeriodSeconds.
+const AnnotationGracePeriod = "io.kubernetes.pod.terminationGracePeriod"
 
-// State is a container's state.
+// State is the state of a container.
 type State uint8
 
-// The states of a container. Unknown is also what a newer runtime's unheard-of
-// state becomes.
+// The states of a container. A state that only a newer runtime knows also becomes Unknown.
 const (
 	Unknown State = iota
 	Created
@@ -25,7 +26,7 @@ const (
 	Exited
 )
 
-// String is the state in lower case.
+// String returns the state in lower case.
 func (s State) String() string {
 	switch s {
 	case Created:
@@ -39,50 +40,49 @@ func (s State) String() string {
 	}
 }
 
-// Container is one attempt at running a container of a pod.
+// Container is one attempt to run a container of a pod.
 type Container struct {
 	ID        string
 	SandboxID string
 	Name      string
 	Attempt   uint32
 	State     State
-	CreatedAt time.Time // zero = not told
-	// The image under the names the runtime knows it by; which ones are filled in
-	// and in what shape differs between runtimes and releases. ImageNeeds takes all.
-	Image     string // as asked for
+	CreatedAt time.Time // zero = not reported
+	// The image, under the names by which the runtime knows it. Runtimes and releases differ in which
+	// of them they set and in what form. ImageNeeds uses them all.
+	Image     string // as requested
 	ImageID   string // "sha256:<hex>" or bare hex; "" on containerd before 2.3 and CRI-O before 1.30
 	ImageRef  string // containerd: the image's id; CRI-O: repository@digest
-	UserImage string // as the pod's author wrote it; "" = not told
+	UserImage string // as the pod's author wrote it; "" = not reported
 
 	Labels      map[string]string
 	Annotations map[string]string // the kubelet's own, not the pod's
 }
 
-// GracePeriod is the pod's own termination grace period, which a kubelet leaves
-// on each container; false = not told.
+// GracePeriod returns the pod's own termination grace period, which a kubelet stores on each container;
+// false = not reported.
 func (c Container) GracePeriod() (time.Duration, bool) {
-	s, err := strconv.ParseInt(c.Annotations[annotationGracePeriod], 10, 64)
+	s, err := strconv.ParseInt(c.Annotations[AnnotationGracePeriod], 10, 64)
 	if err != nil || s < 0 || s > int64(math.MaxInt64/time.Second) {
 		return 0, false
 	}
 	return time.Duration(s) * time.Second, true
 }
 
-// ContainerDetail adds what only a status tells. Its Image may be another name of the
-// image than the one the container was made from: containerd gives the image's first tag.
+// ContainerDetail adds the fields that only a status contains. Its Image may differ from the name that
+// the container was created from: containerd returns the image's first tag.
 type ContainerDetail struct {
 	Container
 	StartedAt   time.Time // zero = never started
-	FinishedAt  time.Time // zero = not finished
-	ExitCode    int32
-	PID         int    // of the container's first process; 0 = not running or not told
-	CgroupsPath string // of the OCI spec: a path or "slice:prefix:name"; "" = not told
-	LogPath     string // absolute; "" = not told
+	FinishedAt  time.Time // zero = has not ended
+	PID         int       // of the container's first process; 0 = not running or not reported
+	CgroupsPath string    // from the OCI spec: a path or "slice:prefix:name"; "" = not reported
+	LogPath     string    // absolute; "" = not reported
 	Resources   Resources
 	Mounts      []Mount
 }
 
-// Mount is a host path or an image mounted into a container.
+// Mount is a host path or an image that is mounted into a container.
 type Mount struct {
 	ContainerPath string
 	HostPath      string // "" for an image
@@ -90,29 +90,30 @@ type Mount struct {
 	ReadOnly      bool
 }
 
-// Containers lists all containers, exited ones too, from the runtime's memory.
+// Listing holds all containers and sandboxes of a runtime. The sandboxes were listed second, so that each
+// container's sandbox is included.
+type Listing struct {
+	Containers []Container
+	Sandboxes  []Sandbox
+}
+
+// Containers lists all containers, including exited ones, from the runtime's memory.
 func (c *Client) Containers(ctx context.Context) ([]Container, error) {
 	resp, err := call(ctx, c.timeout, "list containers", c.runtime.ListContainers,
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{}})
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Container, 0, len(resp.GetContainers()))
-	for _, m := range resp.GetContainers() {
-		if m.GetId() == "" {
-			continue
-		}
-		ctr := containerOf(m)
-		ctr.SandboxID = m.GetPodSandboxId()
-		out = append(out, ctr)
-	}
-	return out, nil
+	return listed(resp.GetContainers(), func(m *runtimeapi.Container) Container {
+		c := containerOf(m)
+		c.SandboxID = m.GetPodSandboxId()
+		return c
+	}), nil
 }
 
-// ContainerStatus asks for the plain status: without the PID, the cgroup, the sandbox and, of
-// older runtimes, the resources. CRI-O has it, too, of a container of which its storage knows
-// nothing any more, and takes 4 s for it where the container's monitor ended before the
-// container. ErrGone = no such container.
+// ContainerStatus requests the plain status. It lacks the PID, the cgroup, the sandbox and, on older
+// runtimes, the resources. CRI-O returns it even for a container that its storage no longer has, and
+// takes 4 s for it if the container's monitor exited before the container. ErrGone = no such container.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (ContainerDetail, error) {
 	resp, err := c.containerStatus(ctx, max(c.timeout, lookUpTimeout), "look up container ", id, false)
 	if err != nil {
@@ -121,15 +122,15 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (ContainerDetai
 	return detailOf(resp.GetStatus()), nil
 }
 
-// ContainerDetail asks for the verbose status. No runtime asks a shim for it;
-// all of it but state, times, PID and resources stays the same for the
-// container's life. ErrGone = no such container.
+// ContainerDetail requests the verbose status. No runtime needs a shim to answer it. Only the state,
+// the times, the PID and the resources can change during the container's life. ErrGone = no such
+// container.
 func (c *Client) ContainerDetail(ctx context.Context, id string) (ContainerDetail, error) {
 	resp, err := c.containerStatus(ctx, c.timeout, "inspect container ", id, true)
 	if err != nil {
 		return ContainerDetail{}, err
 	}
-	d, info := detailOf(resp.GetStatus()), decodeContainerInfo(resp.GetInfo()["info"])
+	d, info := detailOf(resp.GetStatus()), decode[containerInfo](resp.GetInfo()["info"])
 	d.SandboxID, d.PID, d.CgroupsPath = info.sandboxID(), info.PID.pid(), cgroupPath(info.Spec.Linux.CgroupsPath)
 	d.Resources = d.Resources.or(info.Spec.resources())
 	return d, nil
@@ -140,7 +141,6 @@ func detailOf(s *runtimeapi.ContainerStatus) ContainerDetail {
 		Container:  containerOf(s),
 		StartedAt:  unixNano(s.GetStartedAt()),
 		FinishedAt: unixNano(s.GetFinishedAt()),
-		ExitCode:   s.GetExitCode(),
 		LogPath:    absolute(s.GetLogPath()),
 		Resources:  resourcesOf(s.GetResources().GetLinux()),
 		Mounts:     mountsOf(s.GetMounts()),
@@ -157,7 +157,7 @@ func (c *Client) containerStatus(ctx context.Context, limit time.Duration, verb,
 	return resp, answersFor(op, id, resp.GetStatus().GetId())
 }
 
-// containerMessage is what a list entry and a status have in common.
+// containerMessage holds the fields that a list entry and a status have in common.
 type containerMessage interface {
 	GetId() string
 	GetMetadata() *runtimeapi.ContainerMetadata
@@ -210,4 +210,11 @@ func mountsOf(ms []*runtimeapi.Mount) []Mount {
 		})
 	}
 	return out
+}
+
+// IsContainerCgroup reports whether a cgroup, relative to the hierarchy, is named by a container's ID
+// as runtimes name them: ID, runtime-ID, and with the systemd driver runtime-ID.scope.
+func IsContainerCgroup(rel, id string) bool {
+	name := strings.TrimSuffix(path.Base(rel), ".scope")
+	return id != "" && (name == id || strings.HasSuffix(name, "-"+id))
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// KnownEndpoints are the sockets at which runtimes listen, in the order to try
-// them. Distributions that bring their own containerd come before the generic
-// one: a node may also have Docker's, which answers without the CRI.
+// KnownEndpoints returns the sockets at which runtimes listen, in the order to try them. Distributions
+// that bundle containerd come before the generic one, because a node may also have Docker's containerd,
+// which answers without the CRI.
 func KnownEndpoints() []string {
 	return []string{
 		"unix:///run/k3s/containerd/containerd.sock", // k3s, RKE2
@@ -26,9 +26,9 @@ func KnownEndpoints() []string {
 	}
 }
 
-// Find returns the first of the candidates behind which a runtime answers
-// Version, each within timeout. That a socket exists says nothing. The error is one
-// line: what each candidate answered, and which are not there at all.
+// Find returns the first candidate whose runtime answers Version within timeout: an existing socket
+// proves nothing. The error is one line with the answer of each candidate and the list of absent
+// sockets.
 func Find(ctx context.Context, candidates []string, timeout time.Duration) (string, Version, error) {
 	var tried []any // errors
 	var absent []string
@@ -55,8 +55,7 @@ func Find(ctx context.Context, candidates []string, timeout time.Duration) (stri
 	return "", Version{}, fmt.Errorf("find runtime: %w"+strings.Repeat("; %w", len(tried)-1), tried...)
 }
 
-// absentSocket names the socket of an endpoint; is = there is none, so that nothing need be
-// dialed.
+// absentSocket returns the socket's path and whether it is absent, so that there is nothing to dial.
 func absentSocket(endpoint string) (path string, is bool) {
 	path, err := socketPath(endpoint)
 	if err != nil {
@@ -66,8 +65,8 @@ func absentSocket(endpoint string) (path string, is bool) {
 	return path, errors.Is(err, fs.ErrNotExist)
 }
 
-// Probe asks a runtime who it is and whether it has pods (see HasPods), each call within
-// timeout.
+// Probe asks a runtime for its version and whether it has pods (see HasPods). The timeout limits each
+// call.
 func Probe(ctx context.Context, endpoint string, timeout time.Duration) (v Version, pods bool, err error) {
 	if path, is := absentSocket(endpoint); is {
 		return Version{}, false, fmt.Errorf("probe %s: %w: no socket %s", endpoint, ErrUnavailable, path)
@@ -95,9 +94,8 @@ func probe(ctx context.Context, endpoint string, timeout time.Duration) (Version
 	return v, errors.Join(err, c.Close())
 }
 
-// CrictlEndpoint reads the runtime-endpoint out of crictl's configuration,
-// /etc/crictl.yaml by default; "" = it names none. An absent file is
-// fs.ErrNotExist.
+// CrictlEndpoint reads runtime-endpoint from crictl's configuration, by default /etc/crictl.yaml; "" =
+// it is not set. If the file is absent, the error is fs.ErrNotExist.
 func CrictlEndpoint(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -106,8 +104,8 @@ func CrictlEndpoint(path string) (string, error) {
 	return parseCrictl(string(b)), nil
 }
 
-// parseCrictl finds the value of the top-level key runtime-endpoint. crictl
-// writes plain "key: value" lines; anything else YAML can say is skipped.
+// parseCrictl returns the value of the top-level key runtime-endpoint. crictl writes plain "key: value"
+// lines; parseCrictl skips all other YAML syntax.
 func parseCrictl(text string) string {
 	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
 		key, value, ok := strings.Cut(line, ":")
@@ -122,8 +120,8 @@ func parseCrictl(text string) string {
 	return ""
 }
 
-// yamlScalar is a one-line scalar without its quotes and its comment. Escapes in
-// double quotes stay as they are: a socket's path needs none.
+// yamlScalar returns a one-line scalar without its quotes and comment. It keeps escapes in double
+// quotes: the path of a socket needs none.
 func yamlScalar(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {

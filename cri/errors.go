@@ -13,33 +13,47 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Every error of a call is one of these, or context.Canceled when the caller
-// gave up.
+// Every error of a call is one of these, or context.Canceled if the caller gave up.
 var (
-	// ErrUnavailable: nobody answers at the endpoint, or the connection broke.
+	// ErrUnavailable: nothing answers at the endpoint, or the connection broke.
 	ErrUnavailable = errors.New("runtime is not reachable")
-	// ErrTimeout: no answer came within the deadline. What was asked for may still
-	// happen.
+	// ErrTimeout: no answer came within the deadline. The runtime may still perform the request.
 	ErrTimeout = errors.New("runtime did not answer in time")
 	// ErrGone: there is no such sandbox, container or image.
 	ErrGone = errors.New("no such object")
 	// ErrUnsupported: the runtime does not offer the call.
 	ErrUnsupported = errors.New("runtime does not support this")
-	// ErrRefused: the runtime answered with an error of its own: an image in use,
-	// a network plugin that fails, an internal error. Its words follow.
+	// ErrRefused: the runtime returned an error of its own, such as an image in use, a failing network
+	// plugin or an internal error. Its message follows.
 	ErrRefused = errors.New("runtime refused")
 )
 
-// maxCause bounds how much of a runtime's words an error repeats.
+// ErrNoRuntime means that no container runtime answers. Connector returns it. NoRuntime marks the error of a
+// failed call as one, too.
+var ErrNoRuntime = errors.New("no container runtime answers")
+
+// NoRuntime makes errors.Is(err, ErrNoRuntime) hold for the error of a failed call, without changing
+// its text. nil stays nil.
+func NoRuntime(err error) error {
+	if err == nil || errors.Is(err, ErrNoRuntime) {
+		return err
+	}
+	return noRuntimeError{err}
+}
+
+type noRuntimeError struct{ error }
+
+func (e noRuntimeError) Unwrap() []error { return []error{ErrNoRuntime, e.error} }
+
+// maxCause limits how much of a runtime's message an error repeats, in bytes.
 const maxCause = 512
 
-// dialing is what gRPC puts before the system's words.
+// dialing is the text that gRPC puts before the system's error message.
 const dialing = `connection error: desc = "transport: Error while dialing: `
 
-// callError turns what gRPC gave for a call that took so long into one of the
-// sentinels; ctx is the one the call ran under. Runtimes use codes loosely (CRI-O
-// answers Unknown to nearly everything), so only those codes count that the
-// transport itself sets or that all runtimes mean.
+// callError turns the gRPC error of a call into one of the sentinels. ctx is the context of the call,
+// took its duration. Runtimes use codes loosely (CRI-O returns Unknown for nearly everything), so only
+// those codes count that the transport itself sets or that all runtimes use alike.
 func callError(ctx context.Context, op string, took time.Duration, err error) error {
 	st, _ := status.FromError(err)
 	cause := clean(st.Message())
@@ -68,14 +82,13 @@ func callError(ctx context.Context, op string, took time.Duration, err error) er
 		return wrap(op, ErrUnsupported, cause)
 	}
 	if strings.HasSuffix(cause, context.DeadlineExceeded.Error()) {
-		return wrap(op, ErrTimeout, cause) // a deadline of the runtime's own, under another code
+		return wrap(op, ErrTimeout, cause) // the runtime's own deadline, under another code
 	}
 	return wrap(op, ErrRefused, cause)
 }
 
-// answersFor checks that a status is about the object asked for. An empty message
-// would read as a sandbox that is ready or a container that was just created.
-// Runtimes complete shortened ids.
+// answersFor checks that a status is about the requested object. An empty message would look like a
+// ready sandbox or a newly created container. Runtimes complete shortened ids.
 func answersFor(op, asked, got string) error {
 	if got == "" || !strings.HasPrefix(got, asked) {
 		return wrap(op, ErrRefused, "the answer is about "+strconv.Quote(short(got)))
@@ -83,8 +96,7 @@ func answersFor(op, asked, got string) error {
 	return nil
 }
 
-// unlessGone makes the removal of what is gone already a success, as newer
-// runtimes do by themselves.
+// unlessGone treats the removal of an object that is already gone as a success, as newer runtimes do.
 func unlessGone(err error) error {
 	if errors.Is(err, ErrGone) {
 		return nil
@@ -99,7 +111,7 @@ func wrap(op string, kind error, cause string) error {
 	return fmt.Errorf("%s: %w: %s", op, kind, cause)
 }
 
-// clean makes foreign text fit for one line of a log.
+// clean makes text from a runtime fit for one line of a log.
 func clean(s string) string {
 	cut := len(s) > maxCause
 	if cut {
@@ -118,7 +130,7 @@ func clean(s string) string {
 	return s
 }
 
-// short is an id as far as people read it.
+// short returns as much of an id as people read.
 func short(id string) string {
 	const length = 13 // as crictl prints it
 	if len(id) > length {

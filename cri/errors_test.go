@@ -37,8 +37,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestStreamEnd: a stream that ends in good order tells, by what came before,
-// whether the runtime has no events or is going away.
+// TestStreamEnd: if a stream ends cleanly, the number of events before shows whether the runtime has no
+// events or is shutting down.
 func TestStreamEnd(t *testing.T) {
 	for seen, want := range map[int]error{0: ErrUnsupported, 1: ErrUnavailable, 1000: ErrUnavailable} {
 		err := streamError(context.Background(), fmt.Errorf("receive: %w", io.EOF), seen, 0)

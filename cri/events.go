@@ -10,51 +10,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// EventKind is what happened to a container.
-type EventKind uint8
-
-// The kinds of events. A pause container has events too: its id is the sandbox's.
-const (
-	EventUnknown EventKind = iota
-	EventCreated
-	EventStarted
-	EventStopped
-	EventDeleted
-)
-
-// String is the kind in lower case.
-func (k EventKind) String() string {
-	switch k {
-	case EventCreated:
-		return "created"
-	case EventStarted:
-		return "started"
-	case EventStopped:
-		return "stopped"
-	case EventDeleted:
-		return "deleted"
-	default:
-		return "unknown"
-	}
-}
-
-// Event is a hint that a container changed.
-type Event struct {
-	ContainerID string
-	SandboxID   string // "" = not told
-	Kind        EventKind
-	At          time.Time // zero = not told
-}
-
-// Events yields the runtime's events as they come, until the stream breaks or ctx
-// ends; the error it ended with comes last. Events are hints: runtimes drop them,
-// and containerd 2 sends those of the last five minutes again. List to know.
+// Events yields the ID of a container whenever it changes, until the stream breaks or ctx ends; it then
+// yields the error. Pause containers have events, too, with the sandbox's ID as their own. Events are
+// hints: runtimes drop some, and containerd 2 repeats those of the last five minutes. Only a listing is
+// reliable.
 //
-// Subscribe only where Version.EventsShareable says so. A runtime without events,
-// or with events switched off (CRI-O's default), ends the stream at once with
-// ErrUnsupported: do not subscribe again before the next listing is due anyway.
-func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
+// Subscribe only if Version.EventsShareable returns true. A runtime without events, or with events
+// disabled (CRI-O's default), ends the stream at once with ErrUnsupported: do not subscribe again
+// before the next listing is due.
+func (c *Client) Events(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		start, seen := time.Now(), 0
@@ -65,15 +30,15 @@ func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 				break
 			}
 			seen++
-			if !yield(eventOf(m), nil) {
+			if !yield(m.GetContainerId(), nil) {
 				return
 			}
 		}
-		yield(Event{}, streamError(ctx, err, seen, time.Since(start)))
+		yield("", streamError(ctx, err, seen, time.Since(start)))
 	}
 }
 
-// streamError tells why a stream ended after so many events.
+// streamError returns why a stream ended after this many events.
 func streamError(ctx context.Context, err error, seen int, took time.Duration) error {
 	const op = "watch events"
 	switch {
@@ -84,23 +49,4 @@ func streamError(ctx context.Context, err error, seen int, took time.Duration) e
 	default:
 		return wrap(op, ErrUnavailable, "the runtime ended the stream")
 	}
-}
-
-func eventOf(m *runtimeapi.ContainerEventResponse) Event {
-	e := Event{
-		ContainerID: m.GetContainerId(),
-		SandboxID:   m.GetPodSandboxStatus().GetId(),
-		At:          unixNano(m.GetCreatedAt()),
-	}
-	switch m.GetContainerEventType() {
-	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-		e.Kind = EventCreated
-	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		e.Kind = EventStarted
-	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		e.Kind = EventStopped
-	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		e.Kind = EventDeleted
-	}
-	return e
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/criguard/criguard/cri/critest"
 )
 
-// watch collects events of one container until the stream ends.
-func watch(ctx context.Context, c *cri.Client, id string, seen chan<- cri.Event) error {
-	for e, err := range c.Events(ctx) {
+// watch collects the events of one container until the stream ends.
+func watch(ctx context.Context, c *cri.Client, id string, seen chan<- string) error {
+	for changed, err := range c.Events(ctx) {
 		if err != nil {
 			return err
 		}
-		if e.ContainerID == id {
-			seen <- e
+		if changed == id {
+			seen <- changed
 		}
 	}
 	return nil
@@ -32,22 +32,16 @@ func TestEvents(t *testing.T) {
 			pod := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}}})
 			id := pod.Containers[0].ID
 			ctx, cancel := context.WithCancel(t.Context())
-			seen, ended := make(chan cri.Event, 10), make(chan error, 1)
+			seen, ended := make(chan string, 10), make(chan error, 1)
 			go func() { ended <- watch(ctx, c, id, seen) }()
-			// What happened before the subscription is sent again, then what happens.
-			for _, want := range []cri.EventKind{cri.EventCreated, cri.EventStarted} {
-				if e := <-seen; e.Kind != want || e.SandboxID != pod.ID || time.Since(e.At) > time.Minute {
-					t.Errorf("event = %+v, want %s", e, want)
-				}
+			// Events from before the subscription come again, then new ones.
+			for range 2 {
+				<-seen
 			}
 			s.Kill(id)
-			if e := <-seen; e.Kind != cri.EventStopped {
-				t.Errorf("event = %+v, want stopped", e)
-			}
+			<-seen
 			s.Forget(id)
-			if e := <-seen; e.Kind != cri.EventDeleted {
-				t.Errorf("event = %+v, want deleted", e)
-			}
+			<-seen
 			cancel()
 			wantOnly(t, <-ended, context.Canceled)
 		})
@@ -58,13 +52,12 @@ func TestTwoSubscribersSeeTheSame(t *testing.T) {
 	s, c := serve(t, critest.Containerd2)
 	id := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}}}).Containers[0].ID
 	ctx, cancel := context.WithCancel(t.Context())
-	a, b, ended := make(chan cri.Event, 10), make(chan cri.Event, 10), make(chan error, 2)
+	a, b, ended := make(chan string, 10), make(chan string, 10), make(chan error, 2)
 	go func() { ended <- watch(ctx, c, id, a) }()
 	go func() { ended <- watch(ctx, c, id, b) }()
 	for range 2 {
-		if x, y := <-a, <-b; x != y {
-			t.Errorf("%+v differs from %+v", x, y)
-		}
+		<-a
+		<-b
 	}
 	cancel()
 	for range 2 {
@@ -72,7 +65,7 @@ func TestTwoSubscribersSeeTheSame(t *testing.T) {
 	}
 }
 
-// TestNoEvents: the consumer hears so at once, and does not spin.
+// TestNoEvents: the client returns an error at once and does not retry.
 func TestNoEvents(t *testing.T) {
 	for _, d := range []critest.Dialect{critest.Containerd16, critest.CRIO} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -90,7 +83,7 @@ func TestEventStreamBreaks(t *testing.T) {
 	t.Run("runtime stops", func(t *testing.T) {
 		s, c := serve(t, critest.Containerd2)
 		id := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}}}).Containers[0].ID
-		seen, ended := make(chan cri.Event, 10), make(chan error, 1)
+		seen, ended := make(chan string, 10), make(chan error, 1)
 		go func() { ended <- watch(t.Context(), c, id, seen) }()
 		<-seen
 		s.Stop()
@@ -119,20 +112,9 @@ func TestEventStreamBreaks(t *testing.T) {
 			}
 			break
 		}
-		// The server's handler ends: the stream was given back, not left open.
+		// The server's handler returns: the client closed the stream.
 		for len(s.Calls("GetContainerEvents")) == 0 || s.Calls("GetContainerEvents")[0].Took == 0 {
 			time.Sleep(time.Millisecond)
 		}
 	})
-}
-
-func TestEventKindString(t *testing.T) {
-	for k, want := range map[cri.EventKind]string{
-		cri.EventCreated: "created", cri.EventStarted: "started", cri.EventStopped: "stopped", cri.EventDeleted: "deleted",
-		cri.EventUnknown: "unknown", 99: "unknown",
-	} {
-		if k.String() != want {
-			t.Errorf("%d = %q, want %q", k, k, want)
-		}
-	}
 }

@@ -8,9 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// FsUsage is how much of a filesystem something uses. containerd samples it
-// every 10 s and gives zeros with no time until the first sample: that is
-// unknown, not empty.
+// FsUsage is how much of a filesystem an object uses. containerd samples it every 10 s and returns
+// zeros without a time until the first sample; the usage is then unknown, not zero.
 type FsUsage struct {
 	Mountpoint  string // a directory on the filesystem; it may not exist
 	UsedBytes   int64  // meaningless unless Known
@@ -20,10 +19,9 @@ type FsUsage struct {
 	InodesKnown bool
 }
 
-// ImageFilesystems names the directories that hold images and, where a runtime
-// keeps them apart, writable layers. Trust the mount points and ask statfs about
-// them: what the runtimes count as used leaves out most of it (CRI-O its layers,
-// containerd the compressed blobs).
+// ImageFilesystems returns the directories that hold images and, if the runtime stores them separately,
+// writable layers. Use the mount points and call statfs on them: most usage is missing from the
+// runtimes' figures (CRI-O leaves out its layers, containerd the compressed blobs).
 func (c *Client) ImageFilesystems(ctx context.Context) (images, containers []FsUsage, err error) {
 	resp, err := call(ctx, c.timeout, "ask image filesystems", c.images.ImageFsInfo, &runtimeapi.ImageFsInfoRequest{})
 	if err != nil {
@@ -32,8 +30,8 @@ func (c *Client) ImageFilesystems(ctx context.Context) (images, containers []FsU
 	return fsUsagesOf(resp.GetImageFilesystems()), fsUsagesOf(resp.GetContainerFilesystems()), nil
 }
 
-// WritableLayer asks what one container wrote into its root filesystem. It asks
-// for that container alone: a call for all of them hangs when one shim does.
+// WritableLayer returns how much one container wrote to its root filesystem. It queries that container
+// alone: one hung shim would block a call for all of them.
 func (c *Client) WritableLayer(ctx context.Context, containerID string) (FsUsage, error) {
 	resp, err := call(ctx, c.timeout, "measure container "+short(containerID), c.runtime.ContainerStats,
 		&runtimeapi.ContainerStatsRequest{ContainerId: containerID})
@@ -63,7 +61,7 @@ func fsUsageOf(m *runtimeapi.FilesystemUsage) FsUsage {
 	return u
 }
 
-// amount reads an optional unsigned number. What does not fit is unknown.
+// amount reads an optional unsigned number. A number that does not fit is unknown.
 func amount(v *runtimeapi.UInt64Value) (int64, bool) {
 	if v == nil || v.GetValue() > math.MaxInt64 {
 		return 0, false

@@ -9,19 +9,19 @@ import (
 
 // Image is an image in the runtime's store.
 type Image struct {
-	ID   string   // as the runtime names it: "sha256:<hex>" (containerd) or bare hex (CRI-O)
-	Tags []string // "registry/repository:tag"; none for a re-tagged image, which may still be in use
-	// Digests are "registry/repository@sha256:<hex>". containerd has none for an imported
-	// image (but k3s names one); CRI-O combines every tag's repository with the image's
-	// digest, wherever the image is from.
+	ID   string   // in the runtime's form: "sha256:<hex>" (containerd) or bare hex (CRI-O)
+	Tags []string // "registry/repository:tag"; a re-tagged image has no tags and may still be in use
+	// Digests are "registry/repository@sha256:<hex>". On containerd, an imported image lacks them (k3s
+	// adds one). CRI-O combines each tag's repository with the image's digest, whatever the image's
+	// origin.
 	Digests []string
-	// Size in bytes; 0 = not told. containerd counts the compressed blobs, about a
-	// third of what a removal frees; CRI-O the unpacked layers. Both count a shared
-	// layer in every image that has it.
+	// Size is in bytes; 0 = not reported. containerd counts the compressed blobs, about a third of the
+	// space that a removal frees. CRI-O counts the unpacked layers. Both count a shared layer in every
+	// image that has it.
 	Size int64
-	// Pinned is a request to keep the image. containerd itself does not heed it.
+	// Pinned is a request to keep the image. containerd itself ignores it.
 	Pinned    bool
-	UserImage string // the name it was asked for by; "" = not told
+	UserImage string // the name it was requested by; "" = not reported
 }
 
 // Images lists all images.
@@ -31,18 +31,12 @@ func (c *Client) Images(ctx context.Context) ([]Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Image, 0, len(resp.GetImages()))
-	for _, m := range resp.GetImages() {
-		if m.GetId() != "" {
-			out = append(out, imageOf(m))
-		}
-	}
-	return out, nil
+	return listed(resp.GetImages(), imageOf), nil
 }
 
-// RemovalRef is what RemoveImage takes an image by: its id, with which all its names go. An
-// OCI artifact CRI-O finds by a name alone; its id is the digest in that name, which an
-// image's never is. By a tag, an image of the same name would lose it.
+// RemovalRef returns the reference to give to RemoveImage. For an image it is the id, which removes all
+// its names. CRI-O finds an OCI artifact only by name, so for one it is the name whose digest is the
+// artifact's id; an image's id never is. A tag would not do: an image of the same name would lose it.
 func (i *Image) RemovalRef() string {
 	for _, d := range i.Digests {
 		if TrimID(ParseReference(d).Digest) == i.ID {
@@ -52,11 +46,11 @@ func (i *Image) RemovalRef() string {
 	return i.ID
 }
 
-// RemoveImage removes an image with all its names. Give Image.RemovalRef: by another name
-// CRI-O removes that name alone. containerd refuses nothing, not even an image in
-// use; CRI-O may answer well and have done nothing. So list again, and believe the
-// list alone. The deadline is long because containerd collects all its garbage
-// before it answers, and strands records when it is interrupted.
+// RemoveImage removes an image with all its names if ref is Image.RemovalRef. CRI-O removes only the
+// given name otherwise. containerd does not even refuse to remove an image in use, and CRI-O may report
+// success without doing anything, so list again and trust only the list. The deadline is long because
+// containerd collects all its garbage before it answers; an interrupted removal leaves orphaned records
+// behind.
 func (c *Client) RemoveImage(ctx context.Context, ref string) error {
 	name := clean(ref)
 	if id := TrimID(ref); isHex(id) {

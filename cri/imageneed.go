@@ -6,44 +6,45 @@ import (
 	"sort"
 )
 
-// ImageNeed is something that needs an image, under some name of it.
+// ImageNeed is a use of an image, under one of the image's names.
 type ImageNeed struct {
-	Ref string // an id, a tag or a digest, whole or short
-	By  string // for people: "container 0123456789abc", "sandbox image"
+	Ref string // an id, a tag or a digest, complete or shortened
+	By  string // human-readable: "container 0123456789abc", "sandbox image"
+	// Sandbox is the ID of the container's sandbox; "" = not for a container.
+	Sandbox string
 }
 
-// ImageNeeds lists what containers (dead or alive, as listed), their details as
-// far as known (for image volumes) and sandboxes (references of pause images)
-// need. Containers without details are fine where no image volumes are used.
+// ImageNeeds returns the images that containers (running or exited, as listed) and sandboxes (by the
+// references of their pause images) need. The details are needed only for image volumes.
 func ImageNeeds(containers []Container, details []ContainerDetail, sandboxImages []string) []ImageNeed {
 	needs := make([]ImageNeed, 0, 2*len(containers)+len(sandboxImages))
-	add := func(by string, refs ...string) {
+	add := func(by, sandbox string, refs ...string) {
 		for i, ref := range refs {
 			if ref != "" && !slices.Contains(refs[:i], ref) {
-				needs = append(needs, ImageNeed{Ref: ref, By: by})
+				needs = append(needs, ImageNeed{Ref: ref, By: by, Sandbox: sandbox})
 			}
 		}
 	}
 	for i := range containers {
 		c := &containers[i]
-		add("container "+short(c.ID), c.ImageID, c.ImageRef, c.Image, c.UserImage)
+		add("container "+short(c.ID), c.SandboxID, c.ImageID, c.ImageRef, c.Image, c.UserImage)
 	}
 	for i := range details {
 		d := &details[i]
-		// Image is left out: containerd gives the image's first tag there, which by
-		// now may name another image. The listing has the name asked for.
-		add("container "+short(d.ID), d.ImageID, d.ImageRef, d.UserImage)
+		// Image is left out: containerd returns the image's first tag there, which may name another
+		// image by now. The listing has the requested name.
+		add("container "+short(d.ID), d.SandboxID, d.ImageID, d.ImageRef, d.UserImage)
 		for _, m := range d.Mounts {
-			add("image volume of container "+short(d.ID), m.Image)
+			add("image volume of container "+short(d.ID), d.SandboxID, m.Image)
 		}
 	}
-	add("sandbox image", sandboxImages...)
+	add("sandbox image", "", sandboxImages...)
 	return needs
 }
 
-// InUse tells which images are needed, by Image.ID, and by what. Where a name
-// could mean several images, all of them count as needed: keeping one too many
-// costs space, removing one too many costs a pod.
+// InUse returns the images in use, by Image.ID, with one need each. If a name may mean several images,
+// all of them count as in use: keeping one image too many costs space, removing one too many costs a
+// pod.
 func InUse(images []Image, needs []ImageNeed) map[string]ImageNeed {
 	m := NewImageMatcher(images)
 	used := make(map[string]ImageNeed)
@@ -57,12 +58,12 @@ func InUse(images []Image, needs []ImageNeed) map[string]ImageNeed {
 	return used
 }
 
-// ImageMatcher finds images by any name a runtime, a pod or a person uses for
-// them: id (with or without "sha256:", whole or its beginning), tag, digest.
+// ImageMatcher finds images by any name that a runtime, a pod or a person uses for them: id (with or
+// without "sha256:", complete or a prefix), tag or digest.
 type ImageMatcher struct {
-	hex   map[string][]int // whole ids and the digests' hex part
-	names map[string][]int // tags, as Reference.String gives them
-	ids   []hexIndex       // sorted, for beginnings of ids
+	hex   map[string][]int // complete ids and the hex part of digests
+	names map[string][]int // tags, as Reference.String returns them
+	ids   []hexIndex       // sorted, for prefixes of ids
 }
 
 type hexIndex struct {
@@ -70,7 +71,7 @@ type hexIndex struct {
 	image int
 }
 
-// NewImageMatcher prepares to find images. Match gives positions in images.
+// NewImageMatcher returns a matcher for images. Match returns positions in images.
 func NewImageMatcher(images []Image) *ImageMatcher {
 	m := &ImageMatcher{
 		hex:   make(map[string][]int, 2*len(images)),
@@ -99,8 +100,8 @@ func NewImageMatcher(images []Image) *ImageMatcher {
 	return m
 }
 
-// Match finds the images a name may mean, as ascending positions. A digest is
-// matched whatever the repository before it: the same digest is the same image.
+// Match returns the ascending positions of the images that ref may mean. It ignores the repository
+// before a digest: the same digest is the same image.
 func (m *ImageMatcher) Match(ref string) []int {
 	if ref == "" {
 		return nil
@@ -124,7 +125,7 @@ func (m *ImageMatcher) Match(ref string) []int {
 	return slices.Compact(found)
 }
 
-// byName finds images by tag, without regard to a digest.
+// byName finds images by tag and ignores the digest.
 func (m *ImageMatcher) byName(r Reference) []int {
 	r.Digest = ""
 	if r.Tag == "" {
@@ -139,7 +140,7 @@ func (m *ImageMatcher) byName(r Reference) []int {
 	return found
 }
 
-// trimOfficial undoes what ParseReference puts before a one-word repository.
+// trimOfficial removes the prefix that ParseReference adds to a one-word repository.
 func trimOfficial(repository string) string {
 	if len(repository) > len(officialPrefix) && repository[:len(officialPrefix)] == officialPrefix {
 		return repository[len(officialPrefix):]

@@ -18,7 +18,7 @@ const (
 	appSum   = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 )
 
-// store are images in the shape of either runtime.
+// store returns images in the form of either runtime.
 func store(prefix string) []cri.Image {
 	return []cri.Image{
 		{ID: prefix + appHex, Tags: []string{"docker.io/library/app:2", "docker.io/library/app:latest"}, Digests: []string{"docker.io/library/app@sha256:" + appSum}},
@@ -41,13 +41,13 @@ func TestMatch(t *testing.T) {
 			{appHex, []int{0}},
 			{appHex[:12], []int{0}},
 			{"sha256:" + appHex[:12], []int{0}},
-			{"11", nil},          // too short to be an id
-			{"1111", []int{0}},   // the beginning of one
-			{"112", []int{1}},    // of another
-			{"111112", nil},      // of none
+			{"11", nil},          // too short for an id
+			{"1111", []int{0}},   // a prefix of one id
+			{"112", []int{1}},    // a prefix of another
+			{"111112", nil},      // a prefix of no id
 			{appHex + "00", nil}, // longer than any
 			{"app", []int{0}},    // docker.io/library/app:latest
-			{"app:2", []int{0}},  // not quay.io's
+			{"app:2", []int{0}},  // not the one of quay.io
 			{"app:3", nil},       // no such tag
 			{"docker.io/app:2", []int{0}},
 			{"index.docker.io/library/app:2", []int{0}},
@@ -55,14 +55,14 @@ func TestMatch(t *testing.T) {
 			{"app@sha256:" + appSum, []int{0}},
 			{"mirror.local/any/name@sha256:" + appSum, []int{0}}, // the same digest is the same image
 			{"app:2@sha256:" + appSum, []int{0}},
-			{"app:2@sha256:" + pauseHex, []int{2}},                // the digest is what counts
-			{"app:2@sha256:" + strings.Repeat("e", 64), []int{0}}, // unless nobody knows it
+			{"app:2@sha256:" + pauseHex, []int{2}},                // the digest decides
+			{"app:2@sha256:" + strings.Repeat("e", 64), []int{0}}, // unless no image has it
 			{"app@sha256:" + strings.Repeat("e", 64), nil},
 			{"docker-pullable://app@sha256:" + appSum, []int{0}},
 			{"registry.local:5000/old:1", []int{1}},
 			{"registry.local:5000/old", nil},
 			{"index.docker.io/rancher/pause:3.6", []int{2}},
-			{"built", []int{4}}, // short names may mean what was built here
+			{"built", []int{4}}, // short names may mean images built here
 			{"built:latest", []int{4}},
 			{strings.Repeat("4", 64), []int{3}},
 			{"", nil},
@@ -78,7 +78,7 @@ func TestMatchTakesEveryImageANameMayMean(t *testing.T) {
 	images := []cri.Image{
 		{ID: "sha256:cafe" + appHex[4:], Tags: []string{"x:1"}},
 		{ID: "sha256:0000" + appHex[4:], Tags: []string{"docker.io/library/cafe:latest", "y:1"}},
-		{ID: "sha256:9999" + appHex[4:], Tags: []string{"y:1"}}, // two with one tag: a runtime's bug, not ours
+		{ID: "sha256:9999" + appHex[4:], Tags: []string{"y:1"}}, // two images with one tag: a bug of the runtime
 	}
 	m := cri.NewImageMatcher(images)
 	if got := m.Match("cafe"); !slices.Equal(got, []int{0, 1}) {
@@ -110,9 +110,8 @@ func TestImageNeeds(t *testing.T) {
 	}
 }
 
-// TestInUse finds, in the shapes each runtime uses, what is needed and nothing
-// else: by a running and a dead container, under a tag that moved on, without a
-// tag, through an image volume, as a sandbox image.
+// TestInUse checks each runtime's form of references. The images are in use by a running and an exited
+// container, under a tag that moved on, without a tag, as an image volume and as a sandbox image.
 func TestInUse(t *testing.T) {
 	each(t, func(t *testing.T, s *critest.Server, c *cri.Client) {
 		running := s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/running:1"}})
@@ -159,7 +158,7 @@ func TestInUse(t *testing.T) {
 		if need, ok := used[unused]; ok {
 			t.Errorf("unused is needed by %+v", need)
 		}
-		// The name a container asked for counts too, so the tag's new image is kept.
+		// The requested name counts too, so the image that now has the tag is kept.
 		if want := 7; len(used) != want {
 			t.Errorf("%d images in use, want %d: %v", len(used), want, slices.Collect(maps.Keys(used)))
 		}

@@ -9,24 +9,23 @@ const (
 	defaultRegistry = "docker.io"
 	legacyRegistry  = "index.docker.io"
 	officialPrefix  = "library/"
-	localRegistry   = "localhost" // where podman and buildah put what they build
+	localRegistry   = "localhost" // the registry under which podman and buildah store the images they build
 	defaultTag      = "latest"
 )
 
-// Reference is an image reference taken apart.
+// Reference is a parsed image reference.
 type Reference struct {
 	Registry   string // "docker.io", "registry.local:5000"
 	Repository string // "library/nginx"
-	Tag        string // "" with a digest and no tag
+	Tag        string // "" if there is a digest but no tag
 	Digest     string // "sha256:<hex>"; "" = none
-	// Short is set when the reference named no registry: a runtime with short-name
-	// resolution (CRI-O) may have found it elsewhere than at docker.io.
+	// Short is set if the reference named no registry: a runtime with short-name resolution (CRI-O) may
+	// have found the image in a registry other than docker.io.
 	Short bool
 }
 
-// ParseReference takes a reference apart. It judges nothing: what is no reference
-// gives parts that match no image. "docker-pullable://" and the like in front, as
-// cri-dockerd has them, are dropped.
+// ParseReference parses an image reference. It does not validate: the parts of an invalid reference
+// match no image. It drops a leading "docker-pullable://" and the like, which cri-dockerd adds.
 func ParseReference(s string) Reference {
 	if _, rest, ok := strings.Cut(s, "://"); ok {
 		s = rest
@@ -54,7 +53,7 @@ func ParseReference(s string) Reference {
 	return r
 }
 
-// String is the whole name: "docker.io/library/nginx:latest".
+// String returns the complete name: "docker.io/library/nginx:latest".
 func (r Reference) String() string {
 	s := r.Registry + "/" + r.Repository
 	if r.Tag != "" {
@@ -66,16 +65,15 @@ func (r Reference) String() string {
 	return s
 }
 
-// isRegistry tells a registry's name from the first part of a repository's.
+// isRegistry reports whether the first part of a name is a registry, not part of the repository.
 func isRegistry(s string) bool {
 	return s == localRegistry || strings.ContainsAny(s, ".:") || s != strings.ToLower(s)
 }
 
-// TrimID drops the "sha256:" that containerd puts before an image's id and CRI-O
-// does not.
+// TrimID removes the "sha256:" that containerd, unlike CRI-O, puts before an image's id.
 func TrimID(id string) string { return strings.TrimPrefix(id, "sha256:") }
 
-// isHex reports whether s could be an image's id or the beginning of one.
+// isHex reports whether s could be an image's id or a prefix of one.
 func isHex(s string) bool {
 	const shortest, longest = 3, 128
 	if len(s) < shortest || len(s) > longest {

@@ -22,7 +22,7 @@ func TestParseReference(t *testing.T) {
 		{"nginx:1@sha256:" + hex, "docker.io/library/nginx:1@sha256:" + hex},
 		{"registry.local:5000/app@sha256:" + hex, "registry.local:5000/app@sha256:" + hex},
 		{"docker-pullable://nginx@sha256:" + hex, "docker.io/library/nginx@sha256:" + hex},
-		{"docker://sha256:" + hex, "docker.io/library/sha256:" + hex}, // an id, not a name: matched as one
+		{"docker://sha256:" + hex, "docker.io/library/sha256:" + hex}, // an id, not a name: it is matched as an id
 	} {
 		r := ParseReference(tc.in)
 		if got := r.String(); got != tc.want {

@@ -2,42 +2,31 @@ package cri
 
 import runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-// Number is a number that may be absent: absent differs from zero.
+// Number is a number that may be absent, which differs from zero.
 type Number struct {
 	Value int64
 	Known bool
 }
 
-// Resources are the limits a container or a pod was given. The CRI carries no
-// request.
+// Resources are the limits of a container or a pod. The CRI has no requests.
 type Resources struct {
-	MemoryLimit Number // bytes, above zero; absent = no limit told
-	SwapLimit   Number // bytes, memory and swap together; absent = none told
+	MemoryLimit Number // bytes, above zero; absent = no limit reported
 	CPUShares   Number // 2 and above: the milli-CPU request × 1024 / 1000
-	CPUQuota    Number // µs per period, above zero; absent = no limit told
-	CPUPeriod   Number // µs
-	OOMScoreAdj Number // −1000 … 1000, as asked for; the runtime may have been unable to set it
-	// Unified are raw cgroup v2 settings, such as "memory.min" and
-	// "memory.swap.max"; nil = none.
-	Unified map[string]string
+	CPUQuota    Number // µs per period, above zero; absent = no limit reported
+	OOMScoreAdj Number // −1000 … 1000, as requested; the runtime may have been unable to set it
 }
 
-// or fills in what r does not know from s.
+// or fills the fields that are unknown in r from s.
 func (r Resources) or(s Resources) Resources {
 	for _, f := range []struct{ to, from *Number }{
 		{&r.MemoryLimit, &s.MemoryLimit},
-		{&r.SwapLimit, &s.SwapLimit},
 		{&r.CPUShares, &s.CPUShares},
 		{&r.CPUQuota, &s.CPUQuota},
-		{&r.CPUPeriod, &s.CPUPeriod},
 		{&r.OOMScoreAdj, &s.OOMScoreAdj},
 	} {
 		if !f.to.Known {
 			*f.to = *f.from
 		}
-	}
-	if len(r.Unified) == 0 {
-		r.Unified = s.Unified
 	}
 	return r
 }
@@ -46,16 +35,13 @@ func (r Resources) or(s Resources) Resources {
 func resourcesOf(m *runtimeapi.LinuxContainerResources) Resources {
 	return Resources{
 		MemoryLimit: positive(m.GetMemoryLimitInBytes()),
-		SwapLimit:   positive(m.GetMemorySwapLimitInBytes()),
 		CPUShares:   positive(m.GetCpuShares()),
 		CPUQuota:    positive(m.GetCpuQuota()),
-		CPUPeriod:   positive(m.GetCpuPeriod()),
 		OOMScoreAdj: oomScoreAdj(m.GetOomScoreAdj(), m.GetOomScoreAdj() != 0),
-		Unified:     m.GetUnified(),
 	}
 }
 
-// positive is a number that means nothing unless above zero: −1 is "unlimited".
+// positive returns a number that is known only if it is above zero: −1 means "unlimited".
 func positive(v int64) Number {
 	if v <= 0 {
 		return Number{}
@@ -63,7 +49,7 @@ func positive(v int64) Number {
 	return Number{Value: v, Known: true}
 }
 
-// oomScoreAdj is known when the kernel would take it.
+// oomScoreAdj returns a number that is known only if the kernel would accept it.
 func oomScoreAdj(v int64, known bool) Number {
 	if !known || v < -1000 || v > 1000 {
 		return Number{}

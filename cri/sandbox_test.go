@@ -15,7 +15,7 @@ func TestSandboxes(t *testing.T) {
 	each(t, func(t *testing.T, s *critest.Server, c *cri.Client) {
 		created := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
 		web := s.AddPod(critest.PodSpec{
-			Name: "web", Namespace: "shop", UID: "u1", Attempt: 3, CreatedAt: created, Handler: "kata",
+			Name: "web", Namespace: "shop", UID: "u1", Attempt: 3, CreatedAt: created,
 			Labels: map[string]string{"app": "web"}, Static: true,
 		})
 		s.AddPod(critest.PodSpec{Name: "done", NotReady: true})
@@ -29,7 +29,7 @@ func TestSandboxes(t *testing.T) {
 		}
 		for _, got := range []cri.Sandbox{list[0], one} {
 			if got.ID != web.ID || got.Name != "web" || got.Namespace != "shop" || got.UID != "u1" || got.Attempt != 3 ||
-				!got.Ready || !got.CreatedAt.Equal(created) || got.RuntimeHandler != "kata" ||
+				!got.Ready || !got.CreatedAt.Equal(created) ||
 				got.Labels["app"] != "web" || got.Annotations["kubernetes.io/config.source"] != "file" {
 				t.Errorf("sandbox = %+v", got)
 			}
@@ -53,24 +53,10 @@ func TestSandboxDetail(t *testing.T) {
 		if d.Image != "registry.local/pause:1" {
 			t.Errorf("image = %q", d.Image)
 		}
-		v, err := c.Version(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if v.IsCRIO() { // it has no pause process to tell of
-			if d.PID != 0 || d.LogDirectory != "" || d.Resources.MemoryLimit.Known {
-				t.Errorf("detail = %+v", d)
-			}
-			return
-		}
-		if d.PID == 0 || d.LogDirectory != "/var/log/pods/default_pod-1_"+pod.UID ||
-			d.Resources.MemoryLimit != (cri.Number{Value: 1 << 20, Known: true}) || d.Resources.CPUShares.Value != 100 || d.Overhead.MemoryLimit.Known {
-			t.Errorf("detail = %+v", d)
-		}
 	})
 }
 
-// TestIdentityFromLabels: a sandbox without metadata is still some pod's.
+// TestIdentityFromLabels: a sandbox without metadata still belongs to a pod.
 func TestIdentityFromLabels(t *testing.T) {
 	s, c := serve(t, critest.Containerd2)
 	pod := s.AddPod(critest.PodSpec{Name: "web", Namespace: "shop"})
@@ -86,7 +72,7 @@ func TestIdentityFromLabels(t *testing.T) {
 	}
 }
 
-// TestFrozenShim: only the verbose status of that one sandbox hangs, and only on
+// TestFrozenShim: a frozen shim blocks only the verbose status of its own sandbox, and only on
 // containerd.
 func TestFrozenShim(t *testing.T) {
 	each(t, func(t *testing.T, s *critest.Server, c *cri.Client) {

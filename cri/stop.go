@@ -8,12 +8,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// StopContainer asks a container to end and kills it when it has not ended after
-// grace, which is rounded up to whole seconds; 0 kills at once (CRI-O sends
-// SIGTERM just before). The call takes up to grace and 10 s more. A caller who
-// ends it before grace has passed ends the wait only: containerd will then never
-// kill. A second, shorter stop beside a longer one shortens it. It is no error
-// when the container has exited already or is gone.
+// StopContainer asks a container to exit, and kills it if it still runs after grace, which is rounded
+// up to whole seconds. 0 kills at once (CRI-O sends SIGTERM just before). The call takes up to grace
+// plus 10 s. Do not end it before grace has passed: that ends only the wait, and containerd then never
+// kills. A second stop with a shorter grace shortens a longer one in flight. A container that has
+// exited or is gone is not an error.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	seconds := wholeSeconds(grace)
 	limit := max(c.timeout, time.Duration(seconds)*time.Second+stopMargin)
@@ -22,37 +21,35 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 	return unlessGone(err)
 }
 
-// StopSandbox stops whatever of a sandbox still runs, and takes its network down.
-// containerd kills at once; CRI-O takes the deadline, less 2 s, for a grace
-// period, and takes the network down first, so that a failing network plugin
-// keeps the containers alive: stop the containers before. An error may come after
-// everything is dead. It is no error when the sandbox is gone.
+// StopSandbox stops all that still runs in a sandbox and tears down its network. containerd kills at
+// once. CRI-O takes the deadline less 2 s as the grace period, and tears down the network first. A
+// failing network plugin therefore keeps the containers alive, so stop the containers before. An error
+// may come after everything is dead. A sandbox that is gone is not an error.
 func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, c.stopSandbox, "stop sandbox "+short(id), c.runtime.StopPodSandbox,
 		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	return unlessGone(err)
 }
 
-// RemoveContainer removes a container with its writable layer; its log stays. A
-// running one is killed without a word: check the state before. It is no error
-// when the container is gone. containerd answers before the space is free.
+// RemoveContainer removes a container with its writable layer; its log stays. It kills a running
+// container without warning, so check the state before. A container that is gone is not an error.
+// containerd answers before the space is free.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	_, err := call(ctx, max(c.timeout, removeTimeout), "remove container "+short(id), c.runtime.RemoveContainer,
 		&runtimeapi.RemoveContainerRequest{ContainerId: id})
 	return unlessGone(err)
 }
 
-// RemoveSandbox removes a sandbox with all its containers; the logs stay. One
-// that runs is killed without a word: check before. It is no error when the
-// sandbox is gone.
+// RemoveSandbox removes a sandbox with all its containers; the logs stay. It kills a running sandbox
+// without warning, so check the state before. A sandbox that is gone is not an error.
 func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, max(c.timeout, removeTimeout), "remove sandbox "+short(id), c.runtime.RemovePodSandbox,
 		&runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 	return unlessGone(err)
 }
 
-// wholeSeconds rounds a grace period up, so that a short one does not become a
-// kill, and keeps it within what a deadline can hold.
+// wholeSeconds rounds a grace period up, so that a short one does not become a kill, and limits it to
+// what a deadline can hold.
 func wholeSeconds(d time.Duration) int64 {
 	const longest = int64(math.MaxInt64/time.Second) - int64(stopMargin/time.Second)
 	if d <= 0 {

@@ -31,8 +31,8 @@ func TestGraceInSeconds(t *testing.T) {
 	}
 }
 
-// TestDeadlineLeavesRoomForTheKill: with a call's deadline at or before the end of
-// the grace period containerd would never kill.
+// TestDeadlineLeavesRoomForTheKill: containerd would never kill if the call's deadline came at or
+// before the end of the grace period.
 func TestDeadlineLeavesRoomForTheKill(t *testing.T) {
 	s := critest.New(t, critest.Containerd16)
 	c := dial(t, s.Endpoint(), 100*time.Millisecond) // far below the grace period
@@ -68,11 +68,11 @@ func TestStopOfWhatIsGone(t *testing.T) {
 	})
 }
 
-// TestSandboxDeadlineIsCRIOsGrace: what is set for StopSandbox, less 2 s, is what
-// containers get to end in.
+// TestSandboxDeadlineIsCRIOsGrace: the containers get the deadline of StopSandbox, less 2 s, to exit.
 func TestSandboxDeadlineIsCRIOsGrace(t *testing.T) {
 	s := critest.New(t, critest.CRIO)
-	c := dial(t, s.Endpoint(), patience, cri.WithStopSandboxTimeout(2500*time.Millisecond))
+	c := dial(t, s.Endpoint(), patience)
+	c.SetStopSandboxTimeout(2500 * time.Millisecond)
 	pod := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{IgnoreTERM: true}}})
 	start := time.Now()
 	if err := c.StopSandbox(t.Context(), pod.ID); err != nil {
@@ -83,8 +83,8 @@ func TestSandboxDeadlineIsCRIOsGrace(t *testing.T) {
 	}
 }
 
-// TestNetworkFailure: an error after containerd has killed everything, an error
-// before CRI-O does anything, and CRI-O's second try.
+// TestNetworkFailure: containerd returns the error after it has killed everything, CRI-O before it
+// stops anything. CRI-O's second attempt succeeds.
 func TestNetworkFailure(t *testing.T) {
 	each(t, func(t *testing.T, s *critest.Server, c *cri.Client) {
 		defer s.BreakNetwork()()

@@ -8,19 +8,28 @@ import (
 	"time"
 )
 
-// decode reads as much of a JSON object as fits. A field of the wrong type is
-// left out and the others are read; text that is no JSON gives nothing.
-func decode(s string, v any) {
-	if s == "" {
-		return
-	}
-	// encoding/json checks the whole text before it stores anything, and goes on
-	// after a field of the wrong type: its error says nothing that v does not.
-	_ = json.Unmarshal([]byte(s), v)
+// decode reads the fields of a JSON object. It skips a field of the wrong type and reads the others;
+// invalid JSON sets nothing.
+func decode[T any](s string) (v T) {
+	// encoding/json checks the whole text before it stores anything, and continues after a field of the
+	// wrong type: its error adds nothing.
+	_ = json.Unmarshal([]byte(s), &v)
+	return v
 }
 
-// looseInt takes an integer that fits 64 bits and lets everything else be
-// unknown: a *int64 would hold 0 after a value of the wrong type.
+// listed translates the messages of a list, except those without an id.
+func listed[M interface{ GetId() string }, T any](messages []M, translate func(M) T) []T {
+	out := make([]T, 0, len(messages))
+	for _, m := range messages {
+		if m.GetId() != "" {
+			out = append(out, translate(m))
+		}
+	}
+	return out
+}
+
+// looseInt accepts an integer that fits 64 bits; every other value is unknown. An *int64 would hold 0
+// after a value of the wrong type.
 type looseInt struct {
 	value int64
 	known bool
@@ -35,8 +44,8 @@ func (i *looseInt) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// pid is a process id Linux can give to a container; 0 = none. 1 is the node's
-// init, and in a container's place always a lie.
+// pid returns a process id that Linux can give to a container; 0 = none. PID 1 is the node's init and
+// never a container.
 func (i looseInt) pid() int {
 	const maxPID = 1 << 22
 	if !i.known || i.value < 2 || i.value > maxPID {
@@ -48,8 +57,8 @@ func (i looseInt) pid() int {
 // maxPath is the kernel's PATH_MAX.
 const maxPath = 4096
 
-// cgroupPath lets a cgroup name through ("/a/b", "slice:prefix:name") unless it
-// could lead out of the hierarchy.
+// cgroupPath returns a cgroup name ("/a/b", "slice:prefix:name"), or "" if it could lead out of the
+// hierarchy.
 func cgroupPath(s string) string {
 	if len(s) >= maxPath || strings.ContainsAny(s, "\x00\n") {
 		return ""
@@ -62,7 +71,7 @@ func cgroupPath(s string) string {
 	return s
 }
 
-// absolute lets an absolute path through, cleaned.
+// absolute returns an absolute path, cleaned; "" if s is not one.
 func absolute(s string) string {
 	if !path.IsAbs(s) || len(s) >= maxPath || strings.ContainsRune(s, 0) {
 		return ""
@@ -70,7 +79,7 @@ func absolute(s string) string {
 	return path.Clean(s)
 }
 
-// unixNano is a CRI time stamp; 0 and before are no time.
+// unixNano converts a CRI timestamp; zero and negative ones become the zero time.
 func unixNano(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}
@@ -78,7 +87,7 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// first is the first string that is not empty.
+// first returns the first string that is not empty.
 func first(ss ...string) string {
 	for _, s := range ss {
 		if s != "" {

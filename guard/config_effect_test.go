@@ -5,37 +5,45 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/fleet/client"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/guard/simulate"
+	"github.com/criguard/criguard/guard/trace"
 	"github.com/criguard/criguard/policy"
 )
 
-// keyEffect is what a key changes: two configurations that differ in it alone,
-// and what comes of each.
+// keyEffect is what a key changes: two configurations that differ only in that key, and the result of each.
 type keyEffect struct {
 	where      string // what acts on the key
 	a, b       string
-	in         func(*testing.T) (a, b string) // makes a and b, where they name what is made for the test
-	see        func(*testing.T, Config) string
+	in         func(*testing.T) (a, b string) // returns a and b if they name something that is made for the test
+	see        func(*testing.T, config.Config) string
 	sawA, sawB string
 }
 
-// No key is parsed and ignored.
+// Every key that is parsed has an effect.
 func TestEveryKeyTakesEffect(t *testing.T) {
 	effects := keyEffects()
 	var keys []string
-	for _, key := range keysOf(reflect.TypeFor[configKeys](), "") {
+	for _, key := range config.Keys() {
 		keys = append(keys, key)
 		if _, ok := effects[key]; !ok {
 			t.Errorf("%s: what does it change?", key)
 		}
 	}
-	for _, key := range sortedKeys(effects) {
+	for _, key := range slices.Sorted(maps.Keys(effects)) {
 		if !slices.Contains(keys, key) {
 			t.Errorf("%s is no key", key)
 		}
@@ -46,15 +54,15 @@ func TestEveryKeyTakesEffect(t *testing.T) {
 			if e.in != nil {
 				e.a, e.b = e.in(t)
 			}
-			var cfgs []Config
+			var cfgs []config.Config
 			for _, text := range []string{e.a, e.b} {
-				cfg, err := ParseConfig("test", strings.NewReader(text))
+				cfg, err := config.Parse("test", strings.NewReader(text))
 				if err != nil {
 					t.Fatalf("%v in\n%s", err, text)
 				}
 				cfgs = append(cfgs, cfg)
 			}
-			// Rules differ as a whole, tables by signal in one of them.
+			// Rules differ as a whole; tables keyed by signal differ in one entry.
 			path, _, _ := strings.Cut(key, "[]")
 			if d := cfgs[1].Diff(cfgs[0]); len(d) != 1 || d[0] != path && !strings.HasPrefix(d[0], path+".") {
 				t.Fatalf("they differ in %q", d)
@@ -71,28 +79,7 @@ func TestEveryKeyTakesEffect(t *testing.T) {
 	}
 }
 
-// keysOf lists the keys below a type; "priority[].value" is one of a rule.
-func keysOf(t reflect.Type, path string) (keys []string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous {
-			keys = append(keys, keysOf(f.Type, path)...)
-			continue
-		}
-		at := strings.TrimPrefix(path+"."+keyOf(f), ".")
-		switch {
-		case f.Type.Kind() == reflect.Struct:
-			keys = append(keys, keysOf(f.Type, at)...)
-		case f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct:
-			keys = append(keys, keysOf(f.Type.Elem(), at+"[]")...)
-		default:
-			keys = append(keys, at)
-		}
-	}
-	return keys
-}
-
-// effectTrace is a node's story: times and what is then.
+// effectTrace returns a trace made of pairs of a time and the node's state at that time.
 func effectTrace(story ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(story); i += 2 {
@@ -101,16 +88,16 @@ func effectTrace(story ...string) string {
 	return b.String()
 }
 
-// seeTrace runs the pass over a trace and shows one thing of each line.
-func seeTrace(show func(SimulatedPass) string, story ...string) func(*testing.T, Config) string {
-	return func(t *testing.T, cfg Config) string {
+// seeTrace runs passes over a trace and shows one thing about each.
+func seeTrace(show func(simulate.Pass) string, story ...string) func(*testing.T, config.Config) string {
+	return func(t *testing.T, cfg config.Config) string {
 		var out bytes.Buffer
-		if err := Simulate(t.Context(), cfg, strings.NewReader(effectTrace(story...)), &out, SimulateOptions{}); err != nil {
+		if _, err := simulate.Run(t.Context(), cfg, strings.NewReader(effectTrace(story...)), &out, simulate.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		var seen []string
 		for dec := json.NewDecoder(&out); dec.More(); {
-			var p SimulatedPass
+			var p simulate.Pass
 			if err := dec.Decode(&p); err != nil {
 				t.Fatal(err)
 			}
@@ -120,8 +107,8 @@ func seeTrace(show func(SimulatedPass) string, story ...string) func(*testing.T,
 	}
 }
 
-// showStop shows who is stopped, or what holds that back.
-func showStop(p SimulatedPass) string {
+// showStop shows which pod is stopped, or what holds the stop back.
+func showStop(p simulate.Pass) string {
 	switch {
 	case p.Stop != nil:
 		return p.Stop.Pod
@@ -132,36 +119,36 @@ func showStop(p SimulatedPass) string {
 	}
 }
 
-func showGrace(p SimulatedPass) string {
+func showGrace(p simulate.Pass) string {
 	if p.Stop == nil {
 		return "none"
 	}
 	return time.Duration(p.Stop.Grace).String()
 }
 
-func showMet(p SimulatedPass) string        { return "[" + strings.Join(p.Met, " ") + "]" }
-func showConditions(p SimulatedPass) string { return "[" + strings.Join(p.Conditions, " ") + "]" }
-func showSteps(p SimulatedPass) string      { return "[" + strings.Join(p.Reclaimed, " ") + "]" }
+func showMet(p simulate.Pass) string        { return "[" + strings.Join(p.Met, " ") + "]" }
+func showConditions(p simulate.Pass) string { return "[" + p.Conditions.String() + "]" }
+func showSteps(p simulate.Pass) string      { return "[" + strings.Join(p.Reclaimed, " ") + "]" }
 
-// orderRecorder takes the stops of a pass instead of making them.
-type orderRecorder struct{ orders []StopOrder }
+// orderRecorder records the stops of a pass instead of performing them.
+type orderRecorder struct{ orders []eviction.StopOrder }
 
-func (s *orderRecorder) Stop(_ context.Context, o StopOrder) StopJob {
+func (s *orderRecorder) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob {
 	s.orders = append(s.orders, o)
-	return finishedStop{StopOutcome{Returned: true}}
+	return doneStop{}
 }
 
-// seeOrder makes one pass and shows what the stopper is told.
-func seeOrder(node string) func(*testing.T, Config) string {
-	return func(t *testing.T, cfg Config) string {
-		n := newTraceNode(cfg)
-		line, err := NewTraceReader(strings.NewReader(effectTrace("0s", node))).Next()
+// seeOrder makes one pass and shows the order that the stopper gets.
+func seeOrder(node string) func(*testing.T, config.Config) string {
+	return func(t *testing.T, cfg config.Config) string {
+		n := simulate.NewNode(cfg)
+		line, err := trace.NewReader(strings.NewReader(effectTrace("0s", node))).Next()
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.advance(line)
+		n.Advance(line)
 		stops := &orderRecorder{}
-		New(cfg, n, n, n, stops, policy.NewRestraint("boot")).Pass(t.Context(), "test")
+		eviction.New(cfg, n, n, n, stops, nil, policy.NewRestraint("boot")).Pass(t.Context(), "test")
 		var seen []string
 		for _, o := range stops.orders {
 			seen = append(seen, fmt.Sprintf("%s direct=%t fallback=%t", o.Pod.FullName(), o.Direct, o.Fallback))
@@ -170,28 +157,32 @@ func seeOrder(node string) func(*testing.T, Config) string {
 	}
 }
 
-// seeProtection judges a pod that claims to be protected.
-func seeProtection(_ *testing.T, cfg Config) string {
-	facts := nodeFacts{
-		resolve:   func(path string) string { return path },
-		memoryMin: func(string) (int64, bool) { return 0, false },
+// seePermit shows what the fleet says about a soft stop.
+func seePermit(t *testing.T, cfg config.Config) string {
+	c := client.New(client.Options{Config: cfg, Dir: rundir.Dir(t.TempDir()), Log: slog.New(slog.DiscardHandler), Now: cgroup.BootTime})
+	held := c.Permit("uid", &policy.Stop{Kind: policy.Soft})
+	if held.By == "" {
+		return "permitted"
 	}
-	pod := cfg.derivePod(listed{
-		Sandbox:    cri.Sandbox{Namespace: "ops", Name: "a", Annotations: map[string]string{annotationProtect: "true"}},
-		classified: []cri.ContainerDetail{{CgroupsPath: "/c"}},
-	}, &facts)
+	return held.By + ": " + held.Detail
+}
+
+// seeProtection shows the protection of a pod whose annotation requests it.
+func seeProtection(_ *testing.T, cfg config.Config) string {
+	var pod inventory.Pod
+	inventory.ApplyRules(&cfg, &pod, inventory.Facts{Namespace: "ops", Name: "a", Annotations: map[string]string{config.AnnotationProtect: "true"}})
 	return pod.Protection
 }
 
-// effectOfRule is the effect of one of the keys that name pods in a rule.
-func effectOfRule(table, key, a, b, rest string, see func(*testing.T, Config) string, sawA, sawB string) keyEffect {
+// effectOfRule is the effect of one of the keys that select pods in a rule.
+func effectOfRule(table, key, a, b, rest string, see func(*testing.T, config.Config) string, sawA, sawB string) keyEffect {
 	rule := func(value string) string { return fmt.Sprintf("[[%s]]\n%s = %s\n%s", table, key, value, rest) }
-	return keyEffect{where: "judge", a: rule(a), b: rule(b), see: see, sawA: sawA, sawB: sawB}
+	return keyEffect{where: "inventory.ApplyRules", a: rule(a), b: rule(b), see: see, sawA: sawA, sawB: sawB}
 }
 
 // keyEffects has an entry for each key.
 func keyEffects() map[string]keyEffect {
-	const ( // what a line of a trace may say
+	const ( // states of the node for a trace
 		atTheBrink = `"signals":{"memory.available":{"available":"50Mi","capacity":"4Gi"}}`
 		atHalfAGi  = `"signals":{"memory.available":{"available":"500Mi","capacity":"4Gi"}}`
 		atEase     = `"signals":{"memory.available":{"available":"3Gi","capacity":"4Gi"}}`
@@ -205,15 +196,15 @@ func keyEffects() map[string]keyEffect {
 	)
 	brink := seeTrace(showStop, "0s", atTheBrink+","+twoPods)
 	limited := seeTrace(showStop, "0s", atEase+","+largePod)
-	four := func(times ...string) func(*testing.T, Config) string {
-		story := []string{"0s", atTheBrink + "," + fourPods}
-		for _, at := range times {
-			story = append(story, at, `"signals":{}`)
-		}
-		return seeTrace(showStop, story...)
+	// At each line, what the pods stopped before would have given back is available again.
+	memory := func(available string) string {
+		return `"signals":{"memory.available":{"available":"` + available + `","capacity":"4Gi"}}`
 	}
-	// The same pod comes back whenever it was stopped.
-	again := func(times ...string) func(*testing.T, Config) string {
+	four := seeTrace(showStop, "0s", memory("5Mi")+","+fourPods, "1s", memory("45Mi"), "3s", memory("75Mi"))
+	// At these lines, something outside the pods takes what a stop gives back.
+	taken := seeTrace(showStop, "0s", memory("75Mi")+","+fourPods, "100ms", memory("75Mi"), "200ms", memory("75Mi"))
+	// The same pod comes back after every stop.
+	again := func(times ...string) func(*testing.T, config.Config) string {
 		var story []string
 		for _, at := range times {
 			story = append(story, at, atTheBrink+","+onePod)
@@ -227,27 +218,27 @@ func keyEffects() map[string]keyEffect {
 	)
 	effects := map[string]keyEffect{
 		"mode": {
-			where: "Guard.launch", a: "mode = 'enforce'", b: "mode = 'observe'",
+			where: "eviction.Manager.launch", a: "mode = 'enforce'", b: "mode = 'observe'",
 			see: seeOrder(atTheBrink + "," + onePod), sawA: "d/a direct=true fallback=true", sawB: "",
 		},
 		"protect_static": {
-			where: "Config.protection", a: "", b: "protect_static = false",
+			where: "inventory.ApplyRules", a: "", b: "protect_static = false",
 			see:  seeTrace(showStop, "0s", atTheBrink+`,"pods":[{"name":"d/s","static":true,"memory_usage":"1Gi"}]`),
-			sawA: HeldProtected, sawB: "d/s",
+			sawA: api.HeldProtected, sawB: "d/s",
 		},
 		"protect_kube_system": {
-			where: "Config.protection", a: "", b: "protect_kube_system = false",
+			where: "inventory.ApplyRules", a: "", b: "protect_kube_system = false",
 			see:  seeTrace(showStop, "0s", atTheBrink+`,"pods":[{"name":"kube-system/k","memory_usage":"1Gi"}]`),
-			sawA: HeldProtected, sawB: "kube-system/k",
+			sawA: api.HeldProtected, sawB: "kube-system/k",
 		},
 
 		"eviction.interval": {
-			where: "Guard.relieve", a: "eviction.interval = '10s'", b: "eviction.interval = '1m'",
+			where: "eviction.Manager.relieve", a: "eviction.interval = '10s'", b: "eviction.interval = '1m'",
 			see:  seeTrace(showSteps, "0s", diskFull, "15s", diskFull),
 			sawA: "[containers sandboxes logs images], [containers sandboxes logs images]", sawB: "[containers sandboxes logs images], []",
 		},
 		"eviction.max_pod_grace_period": {
-			where: "Guard.begin", a: soft + "'0s'", b: soft + "'0s'\n[eviction]\nmax_pod_grace_period = '5s'",
+			where: "eviction.Manager.begin", a: soft + "'0s'", b: soft + "'0s'\n[eviction]\nmax_pod_grace_period = '5s'",
 			see: seeTrace(showGrace, "0s", atHalfAGi+","+onePod), sawA: "30s", sawB: "5s",
 		},
 		"eviction.pressure_transition_period": {
@@ -260,17 +251,17 @@ func keyEffects() map[string]keyEffect {
 			sawA: "grace, none, grace, d/a", sawB: "grace, none, grace, grace",
 		},
 		"eviction.direct_kill": {
-			where: "Guard.launch", a: "eviction.direct_kill = 'fallback'", b: "eviction.direct_kill = 'never'",
+			where: "eviction.Manager.launch", a: "eviction.direct_kill = 'fallback'", b: "eviction.direct_kill = 'never'",
 			see: seeOrder(atTheBrink + "," + onePod), sawA: "d/a direct=false fallback=true", sawB: "d/a direct=false fallback=false",
 		},
 		"eviction.memory_reclaim": {
-			where: "Config.steps", a: "", b: "eviction.memory_reclaim = true",
+			where: "eviction.Steps", a: "", b: "eviction.memory_reclaim = true",
 			see: seeTrace(showSteps, "0s", atTheBrink), sawA: "[]", sawB: "[memory]",
 		},
 		"eviction.stall_floor": {
 			where: "policy.Evaluate", a: "eviction.hard.'memory.stall' = '80%'", b: "eviction.hard.'memory.stall' = '80%'\neviction.stall_floor = '50%'",
 			see:  seeTrace(showStop, "0s", `"signals":{"memory.stall":{"available":10,"capacity":100},"meminfo.available":{"available":"1Gi","capacity":"4Gi"}},`+onePod),
-			sawA: HeldStallFloor, sawB: "d/a",
+			sawA: api.HeldStallFloor, sawB: "d/a",
 		},
 		"eviction.hard": {
 			where: "policy.Evaluate", a: "", b: "eviction.hard.'memory.available' = '1Gi'",
@@ -282,7 +273,7 @@ func keyEffects() map[string]keyEffect {
 		},
 		"eviction.soft_grace_period": {
 			where: "policy.Evaluate", a: soft + "'0s'", b: soft + "'1m'",
-			see: seeTrace(showStop, "0s", atHalfAGi+","+onePod), sawA: "d/a", sawB: HeldGrace,
+			see: seeTrace(showStop, "0s", atHalfAGi+","+onePod), sawA: "d/a", sawB: api.HeldGrace,
 		},
 		"eviction.minimum_reclaim": {
 			where: "policy.Evaluate", a: "", b: "eviction.minimum_reclaim.'memory.available' = '1Gi'",
@@ -299,7 +290,7 @@ func keyEffects() map[string]keyEffect {
 		},
 		"rank.inodes": {
 			where: "policy.Rank", a: "", b: "rank.inodes = ['usage']",
-			see:  seeTrace(showStop, "0s", `"signals":{"nodefs.inodesFree":{"available":1000,"capacity":100000}},`+twoSizes),
+			see:  seeTrace(showStop, "0s", `"signals":{"nodefs.inodesFree":{"available":3000,"capacity":100000}},`+twoSizes),
 			sawA: "y/b", sawB: "x/a",
 		},
 		"rank.pid": {
@@ -321,50 +312,54 @@ func keyEffects() map[string]keyEffect {
 		"limit[].ephemeral_storage": effectOfRule("limit", "ephemeral_storage", "'2Gi'", "'4Gi'", "name = 'a'", limited, "x/a", "none"),
 
 		"annotations.trusted_namespaces": {
-			where: "Config.protection", a: "", b: "annotations.trusted_namespaces = ['o*']",
-			see: seeProtection, sawA: "", sawB: protectedAnnotation,
+			where: "inventory.ApplyRules", a: "", b: "annotations.trusted_namespaces = ['o*']",
+			see: seeProtection, sawA: "", sawB: inventory.ProtectedAnnotation,
 		},
 
 		"budget.hard.burst": {
 			where: "policy.Restraint", a: "budget.hard.burst = 1", b: "budget.hard.burst = 2",
-			see: four("1s", "2s"), sawA: "d/a, budget, budget", sawB: "d/a, d/b, budget",
+			see: four, sawA: "d/a, budget, budget", sawB: "d/a, d/b, budget",
 		},
 		"budget.hard.every": {
 			where: "policy.Restraint", a: "budget.hard.burst = 1", b: "budget.hard = {burst = 1, every = '2s'}",
-			see: four("1s", "2s"), sawA: "d/a, budget, budget", sawB: "d/a, budget, d/b",
+			see: four, sawA: "d/a, budget, budget", sawB: "d/a, budget, d/b",
 		},
 		"budget.soft.burst": {
 			where: "policy.Restraint", a: softly + "[budget]\nsoft.burst = 1", b: softly + "[budget]\nsoft.burst = 2",
-			see: four("1s", "2s"), sawA: "d/a, budget, budget", sawB: "d/a, d/b, budget",
+			see: four, sawA: "d/a, budget, budget", sawB: "d/a, d/b, budget",
 		},
 		"budget.soft.every": {
 			where: "policy.Restraint", a: softly + "[budget]\nsoft.burst = 1", b: softly + "[budget]\nsoft = {burst = 1, every = '2s'}",
-			see: four("1s", "2s"), sawA: "d/a, budget, budget", sawB: "d/a, budget, d/b",
+			see: four, sawA: "d/a, budget, budget", sawB: "d/a, budget, d/b",
 		},
 		"budget.per_hour": {
 			where: "policy.Restraint", a: "budget.per_hour = 1", b: "budget.per_hour = 2",
-			see: four("1s", "2s"), sawA: "d/a, budget, budget", sawB: "d/a, d/b, budget",
+			see: four, sawA: "d/a, budget, budget", sawB: "d/a, d/b, budget",
 		},
 		"budget.breaker": {
 			where: "policy.Restraint", a: "budget.breaker = 1", b: "budget.breaker = 2",
-			see: four("1s", "2s"), sawA: "d/a, breaker, breaker", sawB: "d/a, d/b, breaker",
+			see: taken, sawA: "d/a, breaker, breaker", sawB: "d/a, d/b, breaker",
 		},
 		"backoff.first": {
-			where: "policy.Restraint", a: "", b: "backoff.first = '2s'",
+			where: "policy.Restraint", a: softly, b: softly + "[backoff]\nfirst = '2s'",
 			see: again("0s", "5s"), sawA: "d/a, back-off", sawB: "d/a, d/a",
 		},
 		"backoff.max": {
-			where: "policy.Restraint", a: often, b: often + "max = '10s'",
+			where: "policy.Restraint", a: softly + often, b: softly + often + "max = '10s'",
 			see: again("0s", "11s", "22s"), sawA: "d/a, d/a, back-off", sawB: "d/a, d/a, d/a",
 		},
 		"backoff.reset": {
-			where: "policy.Restraint", a: often, b: often + "reset = '5m'",
+			where: "policy.Restraint", a: softly + often, b: softly + often + "reset = '5m'",
 			see: again("0s", "11s", "6m30s", "6m42s"), sawA: "d/a, d/a, d/a, back-off", sawB: "d/a, d/a, d/a, d/a",
 		},
 		"admission.mode": {
-			where: "Guard.enforce", a: "", b: "admission.mode = 'stop'",
+			where: "eviction.Manager.enforce", a: "", b: "admission.mode = 'stop'",
 			see:  seeTrace(showStop, "0s", atTheBrink, "10s", atEase+`,"pods":[{"name":"d/new","qos":"BestEffort","created":"5s","memory_usage":"1Mi"}]`),
-			sawA: "no candidate, none", sawB: "no candidate, d/new",
+			sawA: "outside pods, none", sawB: "outside pods, d/new",
+		},
+		"fleet.enabled": {
+			where: "client.Permit", a: "", b: "fleet.enabled = true",
+			see: seePermit, sawA: "permitted", sawB: "asking the fleet: waiting for the agent",
 		},
 	}
 	for key, e := range nodeEffects() {
@@ -372,3 +367,14 @@ func keyEffects() map[string]keyEffect {
 	}
 	return effects
 }
+
+// doneStop is a stop that has ended.
+type doneStop struct{}
+
+func (doneStop) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+func (doneStop) Escalate(bool)                 {}
+func (doneStop) Outcome() eviction.StopOutcome { return eviction.StopOutcome{Returned: true} }

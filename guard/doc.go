@@ -1,13 +1,7 @@
-// Package guard joins the leaves into a node guard: it observes through package
-// cgroup, decides through package policy, relieves and stops through package
-// reclaim, and tells about it through package systemd.
+// Package guard is the service. It opens the node, connects the packages below it, and runs until its context
+// ends: the loop of passes (guard/eviction), the kernel's signals (guard/node), the listing of pods
+// (guard/inventory), their stops (guard/stop), garbage collection (guard/gc), the control socket
+// (guard/control), hooks, metrics and the history.
 //
-// It owns the pass (observe, decide, relieve, stop, record), the configuration,
-// the warm inventory of pods, the history and the control socket. It translates
-// between the leaves, which do not know each other: a fact about the kubelet
-// lives in policy, one about the kernel in cgroup, one about a runtime in cri.
-//
-// The pass never waits: reclaiming and stopping are jobs beside the loop, and a
-// pass looks at what has become of them. The same pass runs in the service, in
-// `criguard rank` without a service, and over a trace in `criguard simulate`.
+// A Look inspects the node once, without the service, and stops nothing.
 package guard

@@ -1,10 +1,16 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"runtime/debug"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 )
@@ -13,75 +19,157 @@ import (
 const (
 	nearPause = 2 * time.Second // while a threshold is met or near
 	downPause = time.Second     // while the runtime does not answer
-	// hintedPauses is how many intervals there are to a pause while the runtime's events
-	// hint at changes: to list a hundred pods is most of what an idle guard does.
-	hintedPauses = 6
+	// hintedPauses is the pause in intervals while the runtime's events hint at changes. By default it is
+	// longer than a minute: garbage collection lists the pods once a minute anyway, and listing a hundred
+	// is most of the work of an idle service.
+	hintedPauses = 7
 )
 
-// listPause is how long until the next listing: the nearer a threshold, the
-// shorter, and the longer where the runtime hints at changes.
+// listPause returns the pause until the next listing: shorter near a threshold, longer if the runtime's
+// events hint at changes.
 func (s *Service) listPause() time.Duration {
-	if s.node.lister.Current().Err != nil {
+	if s.host.lister.Current().Err != nil {
 		return downPause
 	}
-	if s.node.kernel.near.Load() {
-		return min(nearPause, s.node.interval())
+	if s.host.kernel.Near() {
+		return min(nearPause, s.host.interval())
 	}
-	if s.node.hinted() {
-		return hintedPauses * s.node.interval()
+	if s.host.hinted() {
+		return hintedPauses * s.host.interval()
 	}
-	return s.node.interval()
+	return s.host.interval()
 }
 
-// listed hears of every listing, in the lister's goroutine.
-func (s *Service) listed(inv Inventory) {
-	s.node.kernel.Track(inv.Pods)
+// eventsPause is the minimum gap between two attempts to open a stream of events. A shorter one gains
+// nothing: a listing is due after that time anyway.
+const eventsPause = 10 * time.Second
+
+// watchEvents takes the runtime's events as hints to list, until ctx ends. It subscribes only if that does
+// not take events away from other subscribers. The start and end of a stream are hints, too: events in
+// between are lost, and without a stream the pause between listings is short.
+func (h *host) watchEvents(ctx context.Context, relist func()) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		pause.Reset(eventsPause)
+		client, err := h.conn.Client()
+		if _, v := h.conn.Version(); err != nil || !v.EventsShareable() {
+			continue
+		}
+		h.subscribed.Store(int64(cgroup.BootTime()))
+		relist()
+		for _, err := range client.Events(ctx) {
+			if errors.Is(err, cri.ErrUnsupported) {
+				pause.Reset(time.Hour) // switched off, the default on CRI-O
+			}
+			if err != nil {
+				break
+			}
+			relist()
+		}
+		h.subscribed.Store(0)
+		relist()
+	}
+}
+
+// hinted reports whether the runtime sends events. A stream counts once it has lasted for eventsPause,
+// because a runtime without events ends it at once.
+func (h *host) hinted() bool {
+	since := time.Duration(h.subscribed.Load())
+	return since != 0 && cgroup.BootTime()-since >= eventsPause
+}
+
+// listed handles every listing, in the lister's goroutine.
+func (s *Service) listed(inv inventory.Inventory) {
+	s.host.kernel.Track(inv.Pods)
+	hint(s.look)
 	s.metrics.Inventory(inv)
-	endpoint, v := s.node.conn.Version()
+	endpoint, v := s.host.conn.Version()
 	was := s.lastInv
 	s.lastInv = inv.Err
 	switch {
 	case inv.Err != nil && (s.once("runtime") || was == nil):
-		s.log.Warn("container runtime does not answer; memory, disks and PIDs are watched on", systemd.EventKey, systemd.EventRuntimeDown,
+		s.log.Warn("runtime unavailable, continuing with kernel signals", systemd.EventKey, systemd.EventRuntimeDown,
 			"action", "runtime", "reason", inv.Err.Error())
+		hint(s.repace) // the next listing is due sooner
 	case inv.Err == nil && (s.once("runtime") || was != nil || endpoint != s.lastAt):
-		s.log.Info("container runtime answers", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
+		s.log.Info("runtime available", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
 			"runtime", v.String(), "pods", len(inv.Pods))
+		s.gc.Begin()
 	}
 	if inv.Err == nil {
 		s.lastAt = endpoint
 	}
-	// A listing of a hundred pods takes more than all that is kept. To give it back takes
-	// longer than to list, though: not after each of those that pods' starts hint at, nor
-	// when the processors are needed for what matters.
-	if now := time.Now(); now.Sub(s.freed) >= freeEvery && !s.node.kernel.near.Load() {
-		s.freed = now
-		debug.FreeOSMemory()
-	}
+	s.freeSoon()
 }
 
-// freeEvery is the least time between two times that memory is given back after listing.
-const freeEvery = 2 * time.Second
+// freeAfter is how long after a listing or a large answer its memory is released, with that of all others in
+// the meantime.
+const freeAfter = 2 * time.Second
 
-// warnAbsent says once of each configured signal that the node does not have it, and once when
-// it can be observed after all. What is known in a moment, or when a runtime is back that is
-// away, is no news.
-func (s *Service) warnAbsent() {
-	for _, t := range s.guard.cfg.Eviction.Thresholds {
+// freeSoon returns the memory of a listing or a large answer to the kernel. Listing a hundred pods takes more
+// memory than everything that is kept, but releasing it takes longer than the listing. So it does that once for
+// many, and not near a threshold, when the processors are needed for more important work.
+func (s *Service) freeSoon() {
+	if !s.freeing.CompareAndSwap(false, true) {
+		return
+	}
+	time.AfterFunc(freeAfter, func() {
+		s.freeing.Store(false)
+		if !s.host.kernel.Near() {
+			debug.FreeOSMemory()
+		}
+	})
+}
+
+// warnAbsent logs once when the node does not provide a configured signal, and once when the signal can be
+// observed again. It logs nothing while the answer is only a moment away or depends on a runtime that is
+// away.
+func (s *Service) warnAbsent(obs *policy.Observations, reason func(policy.Signal) error) {
+	for _, t := range s.guard.Config().Eviction.Thresholds {
 		name := t.Signal.String()
-		if s.guard.obs[t.Signal].Status == policy.OK {
+		if obs[t.Signal].Status == policy.OK {
 			if _, absent := s.warned.LoadAndDelete(name); absent {
-				s.log.Info("a configured signal can be observed again; its threshold is watched", systemd.EventKey, systemd.EventSignalBack,
+				s.log.Info("signal available again", systemd.EventKey, systemd.EventSignalBack,
 					"action", "observe", "signal", name)
 			}
 			continue
 		}
-		why := s.node.kernel.reasons[t.Signal]
-		soon := errors.Is(why, errNoLayout) || errors.Is(why, errNoPath) && s.node.lister.Current().Err != nil
-		if soon || time.Since(s.started) < 2*s.guard.cfg.Eviction.StallWindow || !s.once(name) {
+		why := reason(t.Signal)
+		soon := errors.Is(why, node.ErrNotYet) || errors.Is(why, disk.ErrNoLayout) || errors.Is(why, disk.ErrNoPath) && s.host.lister.Current().Err != nil
+		if soon || time.Since(s.started) < 2*s.guard.Config().Eviction.StallWindow || !s.once(name) {
 			continue
 		}
-		s.log.Warn("a configured signal cannot be observed; its threshold is not watched", systemd.EventKey, systemd.EventSignalAbsent,
-			"action", "observe", "signal", name, "reason", s.node.kernel.Reason(t.Signal))
+		s.log.Warn("signal unavailable, threshold not in force", systemd.EventKey, systemd.EventSignalAbsent,
+			"action", "observe", "signal", name, "reason", why.Error())
+	}
+}
+
+// warnSwap logs once that pods are ranked for swap.available by something other than their swap.
+func (s *Service) warnSwap() {
+	if note := s.guard.SwapNote(s.host.kernel.SwapUnaccounted()); note != "" && s.once("swap of pods") {
+		s.log.Warn("pods are not ranked by the signal itself", systemd.EventKey, systemd.EventDegraded,
+			"action", "observe", "signal", policy.SwapAvailable.String(), "reason", note)
+	}
+}
+
+// watchMounts looks at the mounts after each listing, until ctx ends, and logs once what is missing.
+func (s *Service) watchMounts(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.look:
+		}
+		for _, text := range s.host.lookAtMounts(ctx) {
+			if s.once(text) {
+				s.log.Warn("node not fully visible", systemd.EventKey, systemd.EventDegraded, "action", "mount", "reason", text)
+			}
+		}
 	}
 }

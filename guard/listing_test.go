@@ -4,57 +4,80 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/node"
+	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
 )
 
 func TestListPause(t *testing.T) {
 	const interval = 10 * time.Second
+	up := critest.New(t, critest.Containerd2).Endpoint()
 	for _, c := range []struct {
-		name    string
-		err     error
-		near    bool
-		streams time.Duration // for how long the runtime's events were listened to
-		want    time.Duration
+		name     string
+		endpoint string
+		near     bool
+		streams  time.Duration // how long a stream of the runtime's events has been open
+		want     time.Duration
 	}{
-		{"idle", nil, false, 0, interval},
-		{"idle, and the runtime's events will tell", nil, false, eventsPause, hintedPauses * interval},
-		{"a stream that may end at once", nil, false, eventsPause / 2, interval},
-		{"near a threshold", nil, true, eventsPause, nearPause},
-		{"no runtime", errors.New("down"), true, eventsPause, downPause},
+		{"idle", up, false, 0, interval},
+		{"idle, and the runtime's events will tell", up, false, eventsPause, hintedPauses * interval},
+		{"a stream that may end at once", up, false, eventsPause / 2, interval},
+		{"near a threshold", up, true, eventsPause, nearPause},
+		{"no runtime", "/none", true, eventsPause, downPause},
 	} {
-		n := &node{lister: &lister{}, kernel: &nodeKernel{}, cfg: Config{}}
-		n.cfg.Eviction.Interval = interval
-		n.lister.current.Store(&Inventory{Err: c.err})
-		n.kernel.near.Store(c.near)
+		n := openEffectNode(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '"+c.endpoint+"'")))
+		n.cfg.Load().Eviction.Interval = interval
+		n.lister.List(t.Context())
+		if c.near {
+			n.kernel.Arm([]policy.Threshold{{Signal: policy.PIDAvailable, Value: policy.Percent(50)}}, &policy.Observations{policy.PIDAvailable: {Capacity: 1000, Status: policy.OK}})
+		}
 		if c.streams > 0 {
 			n.subscribed.Store(int64(cgroup.BootTime() - c.streams))
 		}
-		if got := (&Service{node: n}).listPause(); got != c.want {
+		if got := (&Service{host: n}).listPause(); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-// The log tells of the runtime that is listed, and of another one that is listed in its place.
+// searchAmong makes a node search for its runtime among the servers.
+func searchAmong(t *testing.T, n *host, now func() time.Duration, servers ...*critest.Server) {
+	t.Helper()
+	n.conn.Close()
+	opt := n.connectorOptions(n.config().Runtime)
+	opt.Endpoint, opt.Now, opt.Crictl = "", now, nil
+	for _, s := range servers {
+		opt.Known = append(opt.Known, s.Endpoint())
+	}
+	n.conn = cri.NewConnector(opt)
+	t.Cleanup(n.conn.Close)
+}
+
+// The log names the runtime that is listed, and another one that later takes its place.
 func TestListedTellsOfAnotherRuntime(t *testing.T) {
 	first, second := critest.New(t, critest.Containerd2), critest.New(t, critest.Containerd2)
 	second.AddPod(critest.PodSpec{})
-	s := effectService(t, goodConfig(t, effectNode(t, "")))
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "")))
 	var text strings.Builder
 	s.log = slog.New(slog.NewTextHandler(&text, nil))
-	s.node.conn.crictl, s.node.conn.known = filepath.Join(t.TempDir(), "none"), []string{first.Endpoint(), second.Endpoint()}
+	searchAmong(t, s.host, cgroup.BootTime, first, second)
 	told := func(want ...string) {
 		t.Helper()
 		text.Reset()
 		for range 2 {
-			if inv := s.node.lister.List(t.Context()); inv.Err != nil {
+			if inv := s.host.lister.List(t.Context()); inv.Err != nil {
 				t.Fatal(inv.Err)
 			}
 		}
@@ -73,55 +96,53 @@ func TestListedTellsOfAnotherRuntime(t *testing.T) {
 	told("endpoint=" + first.Endpoint() + " ")
 }
 
-// The pods of a runtime that is away stay known, whatever runtime without pods stands beside it.
+// The pods of an unavailable runtime stay known, even if another runtime without pods answers.
 func TestListingKeepsThePodsOfARuntimeAway(t *testing.T) {
 	first, second := critest.New(t, critest.Containerd2), critest.New(t, critest.Containerd2)
 	first.AddPod(critest.PodSpec{})
-	s := effectService(t, goodConfig(t, effectNode(t, "")))
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "")))
 	now := time.Hour
-	conn := s.node.conn
-	conn.now = func() time.Duration { return now }
-	conn.crictl, conn.known = filepath.Join(t.TempDir(), "none"), []string{first.Endpoint(), second.Endpoint()}
-	if inv := s.node.lister.List(t.Context()); inv.Err != nil || len(inv.Pods) != 1 {
+	searchAmong(t, s.host, func() time.Duration { return now }, first, second)
+	if inv := s.host.lister.List(t.Context()); inv.Err != nil || len(inv.Pods) != 1 {
 		t.Fatalf("%d pods, %v", len(inv.Pods), inv.Err)
 	}
 	first.Stop()
 	for range 3 {
-		now += awayTime
-		if inv := s.node.lister.List(t.Context()); !errors.Is(inv.Err, ErrNoRuntime) || len(inv.Pods) != 1 {
+		now += time.Minute
+		if inv := s.host.lister.List(t.Context()); !errors.Is(inv.Err, cri.ErrNoRuntime) || len(inv.Pods) != 1 {
 			t.Errorf("%d pods, %v", len(inv.Pods), inv.Err)
 		}
 	}
 }
 
-// A threshold that is not watched is told of once, each time that it begins; and when it is watched
-// again. Which disk a runtime's is cannot be known while that is away, and it is told of anyway.
+// An unwatched threshold is logged once whenever it begins, and when it is watched again. It is logged even
+// while the runtime is away, when it is unknown which disk the runtime uses.
 func TestServiceTellsWhatIsNotWatched(t *testing.T) {
-	s := effectService(t, goodConfig(t, effectNode(t, "[eviction.hard]\n\"imagefs.available\" = \"1Gi\"\n")))
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "[eviction.hard]\n\"imagefs.available\" = \"1Gi\"\n")))
 	var text strings.Builder
 	s.log, s.started = slog.New(slog.NewTextHandler(&text, nil)), time.Now().Add(-time.Hour)
 	for sig := range policy.SignalCount {
-		s.guard.obs[sig].Status = policy.OK
+		s.guard.Snapshot().Observations[sig].Status = policy.OK
 	}
-	const gone, back = "cannot be observed", "can be observed again"
+	const gone, back = "signal unavailable", "signal available again"
 	for i, c := range []struct {
 		status policy.Status
 		why    error
 		want   string
 	}{
-		{policy.Absent, errNoPath, ""}, {policy.Failed, errDiskHangs, gone}, {policy.Failed, errDiskHangs, ""}, {policy.OK, nil, back}, {policy.OK, nil, ""},
-		{policy.Failed, errDiskHangs, gone},
+		{policy.Absent, disk.ErrNoPath, ""}, {policy.Absent, node.ErrNotYet, ""}, {policy.Failed, disk.ErrHangs, gone}, {policy.Failed, disk.ErrHangs, ""}, {policy.OK, nil, back}, {policy.OK, nil, ""},
+		{policy.Failed, disk.ErrHangs, gone},
 	} {
 		text.Reset()
-		s.guard.obs[policy.ImageFSAvailable].Status, s.node.kernel.reasons[policy.ImageFSAvailable] = c.status, c.why
-		s.warnAbsent()
+		s.guard.Snapshot().Observations[policy.ImageFSAvailable].Status = c.status
+		s.warnAbsent(s.guard.Snapshot().Observations, func(policy.Signal) error { return c.why })
 		if got := text.String(); c.want == "" && got != "" || !strings.Contains(got, c.want) || c.want == gone && !strings.Contains(got, c.why.Error()) {
 			t.Errorf("%d: told %q, want %q", i, got, c.want)
 		}
 	}
 }
 
-// A stream of events is counted on for as long as it is open.
+// A stream of events counts as open only while it is open.
 func TestWatchEvents(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
 	n := connectedNode(t, srv)
@@ -147,25 +168,26 @@ func TestWatchEvents(t *testing.T) {
 	srv.Stop()
 	for open := true; open; {
 		select {
-		case open = <-hints: // of the pod there may be more than one
+		case open = <-hints: // the pod may have more than one event
 		case <-time.After(time.Minute):
 			t.Fatal("that a stream has ended is no hint")
 		}
 	}
 }
 
-// The pause between two listings is that of the signals as they are by now, also of those that
-// come near a threshold while it lasts, and that of the configuration.
+// The pause between two listings follows the current signals, even if they come near a threshold during the
+// pause, and the current configuration.
 func TestRepace(t *testing.T) {
-	s := effectService(t, goodConfig(t, effectNode(t, "")))
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "[eviction.hard]\n\"pid.available\" = \"100\"\n")))
 	s.repace = make(chan struct{}, 1)
+	s.guard.Observe()
+	*s.guard.Snapshot().Observations = policy.Observations{} // only this signal
 	for _, c := range []struct {
 		available int64
 		want      int
 	}{{900, 0}, {100, 1}, {90, 0}, {900, 0}, {100, 1}} {
-		s.guard.obs[policy.PIDAvailable] = policy.Observation{Available: c.available, Capacity: 1000, Status: policy.OK}
-		s.guard.thresholds = []policy.Threshold{{Signal: policy.PIDAvailable, Value: policy.Bytes(100)}}
-		s.after(&Pass{})
+		s.guard.Snapshot().Observations[policy.PIDAvailable] = policy.Observation{Available: c.available, Capacity: 1000, Status: policy.OK}
+		s.after(&api.Pass{})
 		if len(s.repace) != c.want {
 			t.Errorf("%d available: %d hints, want %d", c.available, len(s.repace), c.want)
 		}
@@ -173,7 +195,31 @@ func TestRepace(t *testing.T) {
 			<-s.repace
 		}
 	}
-	if s.reload(s.opt.Config, nil); len(s.repace) != 1 {
+	if _, _ = s.reload(s.opt.Config, nil, nil, false); len(s.repace) != 1 {
 		t.Error("another interval is not in force with the reload")
+	}
+}
+
+// Unaccounted swap gives a warning in status and one line in the log.
+func TestServiceWarnsOfUnaccountedSwap(t *testing.T) {
+	for _, unaccounted := range []bool{true, false} {
+		s := effectService(t, configtest.Parse(t, nodetest.Config(t, "[eviction.hard]\n\"swap.available\" = \"1Gi\"\n")))
+		var text strings.Builder
+		s.log = slog.New(slog.NewTextHandler(&text, nil))
+		s.guard.Observe()
+		s.guard.Snapshot().Observations[policy.SwapAvailable] = policy.ObserveSpace(1, 2, 0)
+		if unaccounted { // the fake node's cgroups count no swap
+			s.host.kernel.Track([]inventory.Pod{{Cgroup: "/other", Containers: make([]inventory.Container, 1)}})
+			s.host.kernel.Measure(make([]policy.Candidate, 1), policy.SwapAvailable)
+		}
+		for range 2 {
+			s.warnSwap()
+		}
+		if got := strings.Count(text.String(), "pods are not ranked by the signal itself"); (got == 1) != unaccounted || got > 1 {
+			t.Errorf("unaccounted %t: logged %d times", unaccounted, got)
+		}
+		if got := s.status().Warnings; slices.ContainsFunc(got, func(w string) bool { return strings.Contains(w, api.ByMemory) }) != unaccounted {
+			t.Errorf("unaccounted %t: warnings %q", unaccounted, got)
+		}
 	}
 }

@@ -11,15 +11,22 @@ import (
 	"testing"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/node"
+	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
 )
 
-// BenchmarkPass is a whole pass over real cgroups: idle, and pressed, which measures and
+// BenchmarkPass makes whole passes over real cgroups: idle, and under pressure, when a pass measures and
 // ranks every sandbox and begins a stop.
 func BenchmarkPass(b *testing.B) {
 	for _, pods := range []int{10, 110, 500, 1000} {
 		b.Run(fmt.Sprintf("idle/%d", pods), func(b *testing.B) {
-			g, _ := benchGuard(b, pods, "1Mi")
+			newGuard, _ := benchGuard(b, pods, false)
+			g := newGuard(nil)
 			b.ReportAllocs()
 			for b.Loop() {
 				if p := g.Pass(b.Context(), "timer"); p.Stop != nil {
@@ -29,100 +36,96 @@ func BenchmarkPass(b *testing.B) {
 		})
 	}
 	for _, pods := range []int{10, 110, 500, 1000} {
-		b.Run(fmt.Sprintf("pressed/%d", pods), func(b *testing.B) {
-			g, stops := benchGuard(b, pods, "99.99%")
-			b.ReportAllocs()
-			for b.Loop() {
-				p := g.Pass(b.Context(), "memcg")
-				if p.Stop == nil {
-					b.Fatalf("stopped nothing: held by %q", p.Held)
-				}
-				*stops = 0
-				g.flights = nil
-			}
-		})
+		b.Run(fmt.Sprintf("pressed/%d", pods), func(b *testing.B) { benchStop(b, pods, nil) })
+	}
+	b.Run("pressed/110/fleet", func(b *testing.B) { benchStop(b, 110, benchFleet{b}) })
+}
+
+// benchStop makes passes that begin a stop for a hard threshold.
+func benchStop(b *testing.B, pods int, fleet eviction.Fleet) {
+	b.Helper()
+	newGuard, stops := benchGuard(b, pods, true)
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		g := newGuard(fleet)
+		b.StartTimer()
+		p := g.Pass(b.Context(), "memcg")
+		if p.Stop == nil {
+			b.Fatalf("stopped nothing: held by %q", p.Held)
+		}
+		*stops = 0
 	}
 }
 
-// benchGuard guards this node with so many pods in cgroups of their own.
-func benchGuard(b *testing.B, pods int, threshold string) (g *Guard, stops *benchStops) {
+// benchFleet is a fleet that a hard stop must not ask.
+type benchFleet struct{ *testing.B }
+
+func (b benchFleet) Permit(string, *policy.Stop) policy.Held {
+	b.Fatal("a hard stop asks the fleet")
+	return policy.Held{}
+}
+
+// benchGuard creates a manager for this node with this many pods in cgroups of their own. If pressed, its
+// threshold is met, and the largest pod's stop relieves it.
+func benchGuard(b *testing.B, pods int, pressed bool) (newGuard func(eviction.Fleet) *eviction.Manager, stops *benchStops) {
 	b.Helper()
-	if os.Geteuid() != 0 {
-		b.Skip("needs root, for cgroups")
-	}
-	cfg := DefaultConfig()
-	q, err := policy.ParseQuantity(threshold)
-	if err != nil {
-		b.Fatal(err)
-	}
-	cfg.Eviction.Thresholds = []policy.Threshold{{Signal: policy.MemoryAvailable, Kind: policy.Hard, Value: q}}
+	tree := nodetest.NewTree(b)
+	cfg := config.Default()
 	cfg.Budget, cfg.Backoff = cfg.Budget.Off(), cfg.Backoff.Off()
-	layout, err := cgroup.Detect("/sys/fs/cgroup", "/proc")
+	inv := inventory.Inventory{Pods: benchPods(b, tree, pods)}
+	disks := disk.NewWatcher(b.TempDir(), nil)
+	b.Cleanup(disks.Close)
+	k, err := node.Open(node.Options{
+		Layout: tree.Layout, PodsCgroup: tree.Root, StallWindow: cfg.Eviction.StallWindow, Now: cgroup.BootTime,
+		Disks: disks, Meter: disk.NewMeter(disk.MeterOptions{Now: cgroup.BootTime}),
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	root := fmt.Sprintf("/criguard-bench-%d/kubepods", os.Getpid())
-	inv := Inventory{Pods: benchPods(b, layout, root, pods)}
-	reader, err := cgroup.OpenNode(layout, root)
-	if err != nil {
-		b.Fatal(err)
-	}
-	k := &nodeKernel{layout: layout, node: reader, tracker: cgroup.NewTracker(layout), disks: newDiskReader(b.TempDir())}
-	k.pods.Store(&root)
-	k.meter = &diskMeter{now: k.Now}
-	k.window.Store(int64(cfg.Eviction.StallWindow))
-	b.Cleanup(func() { k.tracker.Close(); reader.Close(); k.disks.close() })
+	b.Cleanup(k.Close)
 	k.Track(inv.Pods)
 	stops = new(benchStops)
-	return New(cfg, k, benchRuntime{inv}, benchReclaimer{}, stops, policy.NewRestraint("boot")), stops
+	return func(fleet eviction.Fleet) *eviction.Manager {
+		value := "1Mi"
+		if pressed {
+			var obs policy.Observations
+			k.Observe(&obs)
+			value = fmt.Sprint(obs[policy.MemoryAvailable].Available + 3*int64(onePercent(b))/2)
+		}
+		q, err := policy.ParseQuantity(value)
+		if err != nil {
+			b.Fatal(err)
+		}
+		cfg.Eviction.Thresholds = []policy.Threshold{{Signal: policy.MemoryAvailable, Kind: policy.Hard, Value: q}}
+		return eviction.New(cfg, k, benchRuntime{inv}, benchReclaimer{}, stops, fleet, policy.NewRestraint("boot"))
+	}, stops
 }
 
-// benchPods makes a cgroup for each pod and its container and charges a page to each, and to
-// the first as much of the node as makes its stop worth while, whatever is missing.
-func benchPods(b *testing.B, layout cgroup.Layout, root string, pods int) []Pod {
+// benchPods creates a cgroup for each pod and its container and charges a page to each. It charges so much of
+// the node's memory to the first pod that a stop of it helps, however large the deficit.
+func benchPods(b *testing.B, tree *nodetest.Tree, pods int) []inventory.Pod {
 	b.Helper()
-	var dirs []string
-	mkdir := func(rel string) {
-		dir := layout.Dir("memory", rel)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			b.Skipf("needs CAP_SYS_ADMIN, without which cgroups are read only: %v", err)
-		}
-		dirs = append(dirs, dir)
-	}
-	b.Cleanup(func() {
-		for len(dirs) > 0 {
-			last := dirs[len(dirs)-1]
-			dirs = dirs[:len(dirs)-1]
-			if err := os.Remove(last); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-	mkdir(path.Dir(root))
-	mkdir(root)
-	mkdir(path.Join(root, "besteffort"))
-	mkdir(path.Join(root, "burstable"))
-	list := make([]Pod, pods)
+	list := make([]inventory.Pod, pods)
 	for i := range list {
 		class := []string{"besteffort", "burstable"}[i%2]
 		p := &list[i]
 		p.ID, p.UID = fmt.Sprintf("sandbox-%d", i), fmt.Sprintf("uid-%d", i)
 		p.Namespace, p.Name = "default", fmt.Sprintf("pod-%d", i)
-		p.Workload = policy.Workload(p.Namespace, p.Name, nil)
-		p.Cgroup = path.Join(root, class, "pod"+p.UID)
-		p.Containers = []PodContainer{{ID: p.ID + "-main", Name: "main", Cgroup: path.Join(p.Cgroup, "main"), Running: true}}
-		mkdir(p.Cgroup)
-		mkdir(p.Containers[0].Cgroup)
+		p.Workload = inventory.Workload(p.Namespace, p.Name, nil)
+		p.Cgroup = path.Join(tree.Root, class, "pod"+p.UID)
+		p.Containers = []inventory.Container{{ID: p.ID + "-main", Name: "main", Cgroup: path.Join(p.Cgroup, "main"), Running: true}}
+		tree.Mkdir(p.Containers[0].Cgroup)
 		size := os.Getpagesize()
 		if i == 0 {
-			size = onePercent(b)
+			size = 3 * onePercent(b)
 		}
-		charge(b, layout, p.Containers[0].Cgroup, size)
+		charge(b, tree, p.Containers[0].Cgroup, size)
 	}
 	return list
 }
 
-// onePercent is as much of the node's memory, in bytes.
+// onePercent returns one percent of the node's memory, in bytes.
 func onePercent(b *testing.B) int {
 	b.Helper()
 	var info syscall.Sysinfo_t
@@ -132,15 +135,15 @@ func onePercent(b *testing.B) int {
 	return int(info.Totalram/100) * int(info.Unit)
 }
 
-// charge has this process use memory on a cgroup's account.
-func charge(b *testing.B, layout cgroup.Layout, rel string, size int) {
+// charge makes this process use memory that is charged to a cgroup.
+func charge(b *testing.B, tree *nodetest.Tree, rel string, size int) {
 	b.Helper()
-	home, err := layout.OfPID(os.Getpid())
+	home, err := tree.Layout.OfPID(os.Getpid())
 	if err != nil {
 		b.Fatal(err)
 	}
 	enter := func(rel string) error {
-		return os.WriteFile(filepath.Join(layout.Dir("memory", rel), "cgroup.procs"), []byte("0"), 0)
+		return os.WriteFile(filepath.Join(tree.Dir(rel), "cgroup.procs"), []byte("0"), 0)
 	}
 	if err := enter(rel); err != nil {
 		b.Fatal(err)
@@ -157,20 +160,27 @@ func charge(b *testing.B, layout cgroup.Layout, rel string, size int) {
 	b.Cleanup(func() { _ = syscall.Munmap(memory) })
 }
 
-type benchRuntime struct{ inv Inventory }
+type benchRuntime struct{ inv inventory.Inventory }
 
-func (r benchRuntime) Inventory(context.Context, bool) Inventory { return r.inv }
+func (r benchRuntime) Inventory(context.Context, bool) inventory.Inventory { return r.inv }
 
 type benchReclaimer struct{}
 
-func (benchReclaimer) Reclaim(context.Context, policy.Met, policy.Layout, []Pod) ReliefJob {
-	return finishedRelief{}
+func (benchReclaimer) Reclaim(context.Context, policy.Met, policy.Layout, []inventory.Pod) eviction.ReliefJob {
+	return eviction.Finished(eviction.Relief{})
 }
 
-// benchStops takes orders and stops nobody.
+// benchStops counts orders and stops nothing.
 type benchStops int
 
-func (s *benchStops) Stop(context.Context, StopOrder) StopJob {
+func (s *benchStops) Stop(context.Context, eviction.StopOrder) eviction.StopJob {
 	*s++
-	return &fakeStop{}
+	return benchJob{}
 }
+
+// benchJob is a stop that never ends.
+type benchJob struct{}
+
+func (benchJob) Done() <-chan struct{}         { return nil }
+func (benchJob) Escalate(bool)                 {}
+func (benchJob) Outcome() eviction.StopOutcome { return eviction.StopOutcome{} }

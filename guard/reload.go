@@ -2,72 +2,193 @@ package guard
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/systemd"
 )
 
-// maxLoggedChanges bounds the lines of one reload in the log.
+// maxLoggedChanges limits how many changed keys a reload logs.
 const maxLoggedChanges = 32
 
-// callsOrReload merges reload requests into the calls of the loop. What takes time,
-// reading files and telling the service manager, is done beside the loop. The service
-// manager hears of the beginning before anything is read, and of the end after the
-// configuration is in force or refused, as Type=notify-reload wants it.
+// reloadRequest is a reload that an operator requests on the control socket.
+type reloadRequest struct {
+	now    bool                // put even thresholds in force that are met at once
+	by     *api.Peer           // nil = a signal
+	answer chan<- reloadAnswer // has room for the answer
+}
+
+type reloadAnswer struct {
+	api.CommandAnswer
+	err error
+}
+
+// callsOrReload merges reload requests into the calls of the loop. Another goroutine reads the files, looks
+// at the node, checks the hooks' programs and notifies the service manager. As Type=notify-reload requires,
+// it notifies before reading anything, and again after the configuration was applied, held or refused.
 func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan func() {
 	wg.Go(func() {
 		for {
+			var load func() (config.Config, error)
+			request := reloadRequest{answer: make(chan reloadAnswer, 1)}
 			select {
 			case <-ctx.Done():
 				return
-			case load := <-s.opt.Reload:
-				s.notify(s.opt.Notifier.Reloading())
-				cfg, err := load()
-				status := make(chan string, 1)
-				select {
-				case s.calls <- func() { s.reload(cfg, err); status <- s.statusLine() }:
-					s.notify(s.opt.Notifier.Ready(<-status))
-				case <-ctx.Done():
-					return
+			case load = <-s.opt.Reload:
+			case request = <-s.reloads:
+				load = s.opt.Load
+			}
+			s.notify(s.opt.Notifier.Reloading())
+			cfg, err := load()
+			var warnings []string
+			var met []api.MetNow
+			if err == nil {
+				warnings = s.hooks.Check(ctx, cfg.Hooks)
+				met = s.metAtOnce(ctx, cfg, lookAtReload)
+			}
+			status := make(chan string, 1)
+			select {
+			case s.calls <- func() {
+				a, err := s.reload(cfg, err, met, request.now)
+				s.addNotes(warnings...)
+				if err == nil && s.note != "" {
+					a.Message += "; " + s.note
 				}
+				if request.by != nil {
+					p := s.record("command")
+					p.Command = &api.CommandView{Command: api.CommandReload, By: request.by, Verdict: verdict(a, err)}
+					s.publish(&p)
+				}
+				request.answer <- reloadAnswer{a, err}
+				status <- s.statusLine()
+			}:
+				s.notify(s.opt.Notifier.Ready(<-status))
+			case <-ctx.Done():
+				return
 			}
 		}
 	})
 	return s.calls
 }
 
-// reload puts a new configuration in force; a bad one changes nothing.
-func (s *Service) reload(cfg Config, err error) {
-	s.metrics.reload(err)
-	if err != nil {
-		s.note = "the last reload was refused: " + err.Error()
-		s.log.Error("configuration refused; the old one stays", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
-		return
+// reloadFor reloads for an operator and returns the verdict. It returns api.ErrRefused if the configuration
+// is invalid.
+func (s *Service) reloadFor(ctx context.Context, now bool, by api.Peer) (api.CommandAnswer, error) {
+	answer := make(chan reloadAnswer, 1)
+	select {
+	case s.reloads <- reloadRequest{now, &by, answer}:
+	case <-ctx.Done():
+		return api.CommandAnswer{}, fmt.Errorf("wait for another reload: %w", ctx.Err())
 	}
-	changes, names := cfg.Changes(s.guard.cfg), cfg.Diff(s.guard.cfg)
-	s.note = ""
+	select {
+	case a := <-answer:
+		return a.CommandAnswer, a.err
+	case <-ctx.Done():
+		return api.CommandAnswer{}, fmt.Errorf("reload: %w", ctx.Err())
+	}
+}
+
+// reload applies a new configuration, and returns the verdict. A bad one changes nothing. One that meets hard
+// thresholds at once is held, unless it was held already or is to be in force now.
+func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now bool) (a api.CommandAnswer, refused error) {
+	if err != nil {
+		s.metrics.Reloaded(err)
+		s.note = "the last reload was rejected: " + err.Error()
+		if s.waiting != nil { // its author is still editing
+			s.waiting.until = s.host.kernel.Now() + holdTime
+			s.note += "; " + s.waiting.alarm(s.host.kernel.Now())
+		}
+		s.log.Error("configuration rejected, the old one stays in force", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
+		return a, fmt.Errorf("%w: %w", api.ErrRefused, err)
+	}
+	met = slices.DeleteFunc(met, s.wasInForce) // it may be in force since the look at the node
+	again := s.waiting != nil && maps.Equal(s.waiting.cfg.Hard(), cfg.Hard())
+	if len(met) > 0 && !now && !again {
+		s.note = ""
+		s.hold(cfg, met)
+		a.Message, a.MetNow, a.Until = s.waiting.alarm(s.host.kernel.Now()), met, time.Now().Add(holdTime)
+		return a, nil
+	}
+	changed := s.apply(cfg)
+	switch {
+	case len(changed) > 0:
+		a.Message = "reloaded: " + strings.Join(changed[:min(len(changed), maxLoggedChanges)], ", ")
+	case s.note != "": // it names the keys that take effect at the next start
+		a.Message = "reloaded"
+	default:
+		a.Message = "reloaded; nothing has changed"
+	}
+	return a, nil
+}
+
+// verdict says in one line for the history what became of a reload.
+func verdict(a api.CommandAnswer, err error) string {
+	switch {
+	case err != nil:
+		return strings.SplitN(err.Error(), "\n", 2)[0] // one line per mistake
+	case len(a.MetNow) > 0:
+		return "held" // the alarm has the rest
+	}
+	return a.Message
+}
+
+// apply puts a configuration in force and returns the keys that changed, without those that take effect at the next
+// start.
+func (s *Service) apply(cfg config.Config) (changed []string) {
+	s.metrics.Reloaded(nil)
+	changes := cfg.Changes(*s.guard.Config())
+	for _, c := range changes {
+		if !c.Restart {
+			changed = append(changed, c.Key)
+		}
+	}
+	s.note, s.waiting = "", nil
 	s.guard.SetConfig(cfg)
-	s.node.setConfig(cfg)
-	s.node.kernel.enough = 0 // what is far from every threshold is not known before the next pass
+	s.saveHard()
+	s.host.setConfig(cfg)
 	hint(s.repace)
-	s.keeper.setConfig(cfg)
-	s.hooks.configure(cfg.Hooks)
+	s.relist() // the inventory may lack labels that rules name now
+	s.gc.SetConfig(cfg)
+	s.fleet.Configure(cfg)
+	s.hooks.Configure(cfg.Hooks)
 	s.history.Resize(cfg.History.Passes)
-	s.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(names, ", "))
+	s.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(changed, ", "))
 	for _, c := range changes[:min(len(changes), maxLoggedChanges)] {
 		s.log.Info("key changed", "action", "reload", "key", c.Key, "old", orUnset(c.Old), "new", orUnset(c.New))
 	}
 	if more := len(changes) - maxLoggedChanges; more > 0 {
 		s.log.Info("more keys changed", "action", "reload", "count", more)
 	}
-	// Against what the service was made of: a later reload does not make it other.
-	if later := needRestart(cfg.Diff(s.opt.Config)); len(later) > 0 {
-		s.note = "takes effect at the next start: " + strings.Join(later, ", ")
+	// Compare with the configuration at the start: a later reload does not change what the service runs with.
+	var later []string
+	for _, c := range cfg.Changes(s.opt.Config) {
+		if c.Restart {
+			later = append(later, c.Key)
+		}
+	}
+	if len(later) > 0 {
+		s.addNotes("takes effect at the next start: " + strings.Join(later, ", "))
 		s.log.Warn("some keys take effect at the next start", systemd.EventKey, systemd.EventConfigReload, "action", "reload",
 			"reason", s.note)
 	}
 	s.wake("reload")
+	return changed
+}
+
+// addNotes appends to the verdict on the last reload, which status shows.
+func (s *Service) addNotes(notes ...string) {
+	for _, n := range notes {
+		if s.note != "" {
+			s.note += "; "
+		}
+		s.note += n
+	}
 }
 
 func orUnset(value string) string {
@@ -75,15 +196,4 @@ func orUnset(value string) string {
 		return "unset"
 	}
 	return value
-}
-
-// needRestart picks the keys that say what the service is made of.
-func needRestart(keys []string) []string {
-	var later []string
-	for _, k := range keys {
-		if strings.HasPrefix(k, "runtime.") || strings.HasPrefix(k, "node.") || strings.HasPrefix(k, "metrics.") || k == "history.dir" {
-			later = append(later, k)
-		}
-	}
-	return later
 }

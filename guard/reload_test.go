@@ -11,9 +11,17 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/hook"
+	"github.com/criguard/criguard/guard/journal"
+	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/systemd"
 )
 
@@ -35,13 +43,14 @@ func (l *lockedText) String() string {
 	return l.text.String()
 }
 
-// reloading is a service that runs, what it tells its service manager, and its log.
+// reloading is a running service, with its notifications to the service manager and its log.
 type reloading struct {
 	*Service
-	base    string // what every configuration has
+	base    string // the part that all configurations share
 	log     *lockedText
 	manager *net.UnixConn
-	reload  chan func() (Config, error)
+	reload  chan func() (config.Config, error)
+	file    atomic.Pointer[config.Config] // that a reload on the control socket loads
 }
 
 func newReloading(t *testing.T) *reloading {
@@ -63,26 +72,21 @@ func newReloading(t *testing.T) *reloading {
 		t.Fatal(err)
 	}
 	r := &reloading{
-		base: effectNode(t, "runtime.endpoint = '/none'", fmt.Sprintf("history.dir = %q", t.TempDir())),
-		log:  &lockedText{}, manager: manager, reload: make(chan func() (Config, error)),
+		base: nodetest.Config(t, "runtime.endpoint = '/none'", fmt.Sprintf("history.dir = %q", t.TempDir())),
+		log:  &lockedText{}, manager: manager, reload: make(chan func() (config.Config, error)),
 	}
-	r.Service = effectService(t, goodConfig(t, r.base))
+	r.Service = effectService(t, configtest.Parse(t, r.base))
 	r.opt.Notifier, r.opt.Reload = notifier, r.reload
+	r.opt.Load = func() (config.Config, error) { return *r.file.Load(), nil }
 	r.Service.log = slog.New(slog.NewTextHandler(r.log, nil))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	r.journal = journal.New(r.Service.log)
+	r.hooks = hook.NewDispatcher(r.Service.log, r.metrics.Hook)
+	t.Cleanup(run(t, r.Service))
 	r.told(t, "READY=1")
 	return r
 }
 
-// told waits for a notification that begins with a state, and gives it whole.
+// told waits for a notification that begins with state, and returns it whole.
 func (r *reloading) told(t *testing.T, state string) string {
 	t.Helper()
 	b := make([]byte, 4096)
@@ -100,19 +104,19 @@ func (r *reloading) told(t *testing.T, state string) string {
 	}
 }
 
-// with loads the node's configuration and more.
-func (r *reloading) with(t *testing.T, more string) func() (Config, error) {
-	cfg := goodConfig(t, r.base+more)
-	return func() (Config, error) { return cfg, nil }
+// with returns a function that loads the node's configuration plus more.
+func (r *reloading) with(t *testing.T, more string) func() (config.Config, error) {
+	cfg := configtest.Parse(t, r.base+more)
+	return func() (config.Config, error) { return cfg, nil }
 }
 
-// The service manager hears of the beginning before a file is read, with the time that
-// Type=notify-reload asks for, and of the end once the configuration is in force.
+// The service manager is notified before a file is read, with the timestamp that Type=notify-reload requires,
+// and again once the configuration is in force.
 func TestReloadTellsTheServiceManager(t *testing.T) {
 	r := newReloading(t)
 	load := r.with(t, "mode = 'observe'\n")
 	early := make(chan string, 1)
-	r.reload <- func() (Config, error) {
+	r.reload <- func() (config.Config, error) {
 		early <- r.told(t, "RELOADING=1")
 		return load()
 	}
@@ -125,26 +129,26 @@ func TestReloadTellsTheServiceManager(t *testing.T) {
 	}
 }
 
-// A refused one leaves all as it was, and says why; what follows mends it.
-func TestReloadRefused(t *testing.T) {
+// A rejected configuration changes nothing and gives the reason. A later good one clears it.
+func TestReloadRejected(t *testing.T) {
 	r := newReloading(t)
-	client := NewClient(r.opt.RunDir)
-	_, bad := ParseConfig("config.toml", strings.NewReader("images.high = '200%'\nmode = 'x'"))
-	r.reload <- func() (Config, error) { return Config{}, bad }
+	client := control.NewClient(r.opt.Dir)
+	_, bad := config.Parse("config.toml", strings.NewReader("images.high = '200%'\nmode = 'x'"))
+	r.reload <- func() (config.Config, error) { return config.Config{}, bad }
 	r.told(t, "RELOADING=1")
-	if got := r.told(t, "READY=1"); !strings.Contains(got, "refused: config.toml:1: images.high") {
+	if got := r.told(t, "READY=1"); !strings.Contains(got, "rejected: config.toml:1: images.high") {
 		t.Errorf("the service manager is told %q", got)
 	}
 	st, err := client.Status(t.Context())
 	if err != nil || !strings.Contains(st.ConfigNote, "config.toml:1: images.high") || !strings.Contains(st.ConfigNote, "config.toml:2: mode") || st.Mode != "enforce" {
 		t.Errorf("status tells %q, mode %q, %v", st.ConfigNote, st.Mode, err)
 	}
-	if log := r.log.String(); !strings.Contains(log, "configuration refused") || !strings.Contains(log, "must not be above 100%") {
+	if log := r.log.String(); !strings.Contains(log, "configuration rejected") || !strings.Contains(log, "must not be above 100%") {
 		t.Errorf("logged\n%s", log)
 	}
 
 	r.reload <- r.with(t, "images.high = '90%'\n")
-	if got := r.told(t, "READY=1"); strings.Contains(got, "refused") {
+	if got := r.told(t, "READY=1"); strings.Contains(got, "rejected") {
 		t.Errorf("the service manager is still told %q", got)
 	}
 	if st, err := client.Status(t.Context()); err != nil || st.ConfigNote != "" {
@@ -152,10 +156,11 @@ func TestReloadRefused(t *testing.T) {
 	}
 }
 
-// Each key that changed is logged with what it was and what it is, within bounds.
+// Each changed key is logged with its old and new value, within limits.
 func TestReloadLogsEachKey(t *testing.T) {
 	r := newReloading(t)
 	var many strings.Builder
+	const maxShown = 120 // bytes of a value that an error or a change shows
 	for i := range 3 * maxShown {
 		fmt.Fprintf(&many, "'a%d', ", i)
 	}
@@ -187,15 +192,17 @@ func TestReloadLogsSoManyKeys(t *testing.T) {
 		fmt.Fprintf(&text, "eviction.hard.%q = '3%%'\neviction.soft.%q = '4%%'\neviction.soft_grace_period.%q = '1m'\neviction.minimum_reclaim.%q = '1%%'\n", s, s, s, s)
 	}
 	text.WriteString("containers.max = 9\n")
-	r.reload <- r.with(t, text.String())
-	r.told(t, "READY=1")
+	for range 2 { // the fake node meets these thresholds, so the first reload is held
+		r.reload <- r.with(t, text.String())
+		r.told(t, "READY=1")
+	}
 	log := r.log.String()
 	if n := strings.Count(log, "key changed"); n != maxLoggedChanges || !strings.Contains(log, `msg="more keys changed" action=reload count=1`) {
 		t.Errorf("%d lines:\n%s", n, log)
 	}
 }
 
-// What waits for the next start is told for as long as it waits.
+// Changes that require a restart are noted for as long as they are pending.
 func TestReloadTellsWhatWaits(t *testing.T) {
 	r := newReloading(t)
 	for _, step := range []struct{ more, note string }{
@@ -211,16 +218,16 @@ func TestReloadTellsWhatWaits(t *testing.T) {
 	}
 }
 
-// What rules say of a pod is in force with the configuration, not from the next listing on.
+// Rules apply to pods with the reload rather than from the next listing on.
 func TestReloadJudgesPodsAnew(t *testing.T) {
 	s, _ := newOperated(t, "")
-	rules := goodConfig(t, "[[protect]]\nname = 'a'\n[[priority]]\nname = 'a'\nvalue = 7\n[[limit]]\nname = 'a'\nephemeral_storage = '1Gi'\n")
-	for _, rules := range []Config{rules, DefaultConfig()} {
+	rules := configtest.Parse(t, "[[protect]]\nname = 'a'\n[[priority]]\nname = 'a'\nvalue = 7\n[[limit]]\nname = 'a'\nephemeral_storage = '1Gi'\n")
+	for _, rules := range []config.Config{rules, config.Default()} {
 		cfg := s.opt.Config
 		cfg.Protects, cfg.Priorities, cfg.Limits = rules.Protects, rules.Priorities, rules.Limits
-		before := s.node.Inventory(t.Context(), false)
-		s.reload(cfg, nil)
-		inv := s.node.Inventory(t.Context(), false)
+		before := s.host.Inventory(t.Context(), false)
+		_, _ = s.reload(cfg, nil, nil, false)
+		inv := s.host.Inventory(t.Context(), false)
 		if inv.Err != nil || inv.At != before.At || len(inv.Pods) != len(before.Pods) {
 			t.Fatalf("%d pods listed at %s, %v; were %d at %s", len(inv.Pods), inv.At, inv.Err, len(before.Pods), before.At)
 		}
@@ -235,17 +242,94 @@ func TestReloadJudgesPodsAnew(t *testing.T) {
 	}
 }
 
-// A load that takes for ever keeps the loop from nothing.
+// If a pod has many labels, the inventory drops those that no rule names. So a reload lists the pods again.
+func TestReloadListsAgain(t *testing.T) {
+	s, _ := newOperated(t, "")
+	for len(s.kick) > 0 {
+		<-s.kick
+	}
+	_, _ = s.reload(s.opt.Config, nil, nil, false)
+	if len(s.kick) != 1 {
+		t.Error("no listing was asked for")
+	}
+}
+
+// A load that hangs does not block the loop.
 func TestReloadThatHangs(t *testing.T) {
 	r := newReloading(t)
 	release := make(chan struct{})
-	r.reload <- func() (Config, error) { <-release; return Config{}, errors.New("gave up") }
+	r.reload <- func() (config.Config, error) { <-release; return config.Config{}, errors.New("gave up") }
 	r.told(t, "RELOADING=1")
-	if _, err := NewClient(r.opt.RunDir).Status(t.Context()); err != nil {
+	if _, err := control.NewClient(r.opt.Dir).Status(t.Context()); err != nil {
 		t.Error(err)
 	}
 	close(release)
 	if got := r.told(t, "READY=1"); !strings.Contains(got, "gave up") {
 		t.Errorf("told %q", got)
+	}
+}
+
+// A hook's program on a dead mount blocks neither the loop nor the reload. The verdict names the program that
+// does not answer, and the configuration is in force.
+func TestReloadHookDoesNotAnswer(t *testing.T) {
+	r := newReloading(t)
+	release := make(chan struct{})
+	defer close(release)
+	r.hooks.Access = hook.NewAccess(func(path string) error {
+		if strings.HasPrefix(path, "/dead/") {
+			<-release
+		}
+		return os.ErrNotExist
+	})
+	const hooks = "mode = 'observe'\n[[hook]]\non = 'stop'\ncommand = ['/dead/one']\n[[hook]]\non = 'alarm'\ncommand = ['/dead/two']\n[[hook]]\non = 'alarm'\ncommand = ['/gone']\n"
+	for range 2 {
+		begin := time.Now()
+		r.reload <- r.with(t, hooks)
+		r.told(t, "RELOADING=1")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		if _, err := control.NewClient(r.opt.Dir).Status(ctx); err != nil {
+			t.Errorf("while the programs are checked: %v", err)
+		}
+		cancel()
+		const want = "warning: hook program /dead/one does not answer; warning: hook program /dead/two does not answer"
+		if got := r.told(t, "READY=1"); !strings.Contains(got, "observe mode") || !strings.Contains(got, want) {
+			t.Errorf("told %q", got)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("the reload took %s", took)
+		}
+	}
+	if log := r.log.String(); !strings.Contains(log, "command=/dead/one") || !strings.Contains(log, "command=/gone") {
+		t.Errorf("logged\n%s", log)
+	}
+	r.reload <- r.with(t, "")
+	if got := r.told(t, "READY=1"); strings.Contains(got, "warning") {
+		t.Errorf("without hooks told %q", got)
+	}
+}
+
+// A reload by an operator is recorded, also one from outside the service's PID namespace, which the kernel
+// reports as PID 0.
+func TestReloadIsRecorded(t *testing.T) {
+	r := newReloading(t)
+	load := r.with(t, "")
+	r.reload <- load
+	r.told(t, "READY=1")
+	cfg, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.file.Store(&cfg)
+	if _, err := r.reloadFor(t.Context(), false, api.Peer{}); err != nil {
+		t.Fatal(err)
+	}
+	var by []*api.Peer
+	for _, p := range passesOf(t, r.Service) {
+		if p.Command != nil && p.Command.Command == api.CommandReload {
+			by = append(by, p.Command.By)
+		}
+	}
+	if len(by) != 1 || by[0] == nil || *by[0] != (api.Peer{}) {
+		t.Errorf("recorded %v", by)
 	}
 }

@@ -3,70 +3,98 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/metrics"
 	"github.com/criguard/criguard/systemd"
 )
 
-// textfileEvery is how often the metrics are written to a file, where that is asked
-// for: as often as node_exporter is usually scraped.
-const textfileEvery = 15 * time.Second
-
-// answer serves the control socket and, where configured, the metrics elsewhere,
-// until ctx ends. The returned function closes all of it.
+// answer serves the control socket and, if configured, metrics on another address or in a file, until ctx
+// ends. end closes the servers.
 func (s *Service) answer(ctx context.Context, wg *sync.WaitGroup) (end func(), err error) {
-	control, err := ListenControl(s.opt.RunDir)
+	socket, err := control.Listen(s.opt.Dir)
 	if err != nil {
 		return nil, err
 	}
-	var servers []*http.Server
-	serve := func(l net.Listener, h http.Handler) {
-		srv := NewServer(h)
-		servers = append(servers, srv)
-		wg.Go(func() {
-			if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				s.log.Warn("server ended", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
-			}
-		})
-	}
-	serve(control, Handler(s, s, s.metrics))
+	clients, endClients := context.WithCancel(context.WithoutCancel(ctx))
+	wg.Go(func() {
+		s.keeper(ctx).Keep(clients, socket, time.Tick(control.KeepEvery))
+	})
+	var pages *http.Server
 	if addr := s.opt.Config.Metrics.Listen; addr != "" {
 		if l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err != nil {
 			s.log.Warn("metrics are on the control socket alone", systemd.EventKey, systemd.EventDegraded, "action", "metrics", "reason", err.Error())
 		} else {
 			mux := http.NewServeMux()
 			mux.Handle("GET /metrics", s.metrics.Handler())
-			serve(newDoor(l), mux)
+			pages = control.NewServer(mux)
+			wg.Go(func() {
+				if err := pages.Serve(control.NewLimitListener(l)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+					s.serverEnded(err)
+				}
+			})
 		}
 	}
 	if path := s.opt.Config.Metrics.Textfile; path != "" {
-		s.log.Info("metrics are written to a file", systemd.EventKey, systemd.EventStart, "action", "metrics", "file", path, "every", textfileEvery)
-		wg.Go(func() { s.writeMetrics(ctx, path) })
+		s.log.Info("metrics are written to a file", systemd.EventKey, systemd.EventStart, "action", "metrics", "file", path, "every", metrics.FileEvery)
+		wg.Go(func() {
+			s.metrics.WriteFiles(ctx, path, time.Tick(metrics.FileEvery), func(err error) { s.degraded("textfile", "metrics", "metrics cannot be written to a file", err) })
+		})
 	}
 	return func() {
-		for _, srv := range servers {
-			_ = srv.Close()
+		endClients()
+		if pages != nil {
+			_ = pages.Close()
 		}
 	}, nil
 }
 
-// writeMetrics writes the metrics to a file every so often, until ctx ends.
-func (s *Service) writeMetrics(ctx context.Context, path string) {
-	tick := time.NewTicker(textfileEvery)
-	defer tick.Stop()
-	for {
-		if err := s.metrics.WriteFile(path); err != nil && s.once("textfile") {
-			s.log.Warn("metrics cannot be written to a file", systemd.EventKey, systemd.EventDegraded, "action", "metrics",
-				"reason", fmt.Errorf("write %s: %w", path, err).Error())
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+func (s *Service) serverEnded(err error) {
+	s.log.Warn("server ended", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
+}
+
+// keeper returns what serves the control socket. When the socket was removed, alone or with the run directory, it
+// restores what the service keeps there, unless ctx has ended.
+func (s *Service) keeper(ctx context.Context) *control.Keeper {
+	return &control.Keeper{
+		Handler: control.Handler(s, s, s.metrics.Handler(), s.metrics.OwnHandler()),
+		Removed: func() bool {
+			_, err := os.Lstat(s.opt.Dir.Socket())
+			return errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil
+		},
+		Restore: func() (net.Listener, error) { return s.restoreDir(ctx) },
+		Failed: func(err error) {
+			s.log.Error("run directory removed, no command reaches the service", systemd.EventKey, systemd.EventDegraded, "action", "restore", "reason", err.Error())
+		},
+		Ended: s.serverEnded,
 	}
+}
+
+// restoreDir restores the run directory after it was removed: the lock, the socket and the state files.
+func (s *Service) restoreDir(ctx context.Context) (net.Listener, error) {
+	if err := s.lock.Renew(); err != nil {
+		return nil, err
+	}
+	l, err := control.Listen(s.opt.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s.log.Warn("run directory restored: its socket was removed", systemd.EventKey, systemd.EventDegraded, "action", "restore", "file", s.opt.Dir.Socket())
+	select {
+	case s.calls <- func() {
+		s.conditions.Restore() // with the next pass
+		s.saveBudget()
+		s.saveHard()
+		s.inForce()
+		s.saver.Wake()
+	}:
+	case <-ctx.Done():
+	}
+	return l, nil
 }

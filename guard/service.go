@@ -3,119 +3,159 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/conditions"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/fleet/client"
+	"github.com/criguard/criguard/guard/gc"
+	"github.com/criguard/criguard/guard/history"
+	"github.com/criguard/criguard/guard/hook"
+	"github.com/criguard/criguard/guard/journal"
+	"github.com/criguard/criguard/guard/metrics"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/guard/stop"
 	"github.com/criguard/criguard/systemd"
 )
 
-// ServiceOptions is what a service is made of.
+// ServiceOptions configures a Service.
 type ServiceOptions struct {
-	Config   Config
-	RunDir   RunDir
+	Config   config.Config
+	Dir      rundir.Dir
 	Version  string
 	Log      *slog.Logger
 	Notifier *systemd.Notifier
-	// Reload gives a new configuration, or why there is none, when asked to.
-	Reload <-chan func() (Config, error)
+	// Load loads the configuration, or returns why it is invalid, for a reload on the control socket.
+	Load func() (config.Config, error)
+	// Reload requests a reload with a function like Load.
+	Reload <-chan func() (config.Config, error)
 }
 
-// Service is the guard as a daemon: the loop, what feeds it and what it feeds.
+// Service is the daemon: the loop, its inputs and its outputs.
 type Service struct {
 	opt        ServiceOptions
+	lock       *rundir.Lock
 	log        *slog.Logger
-	node       *node
-	guard      *Guard
-	history    *History
-	samples    *Samples
-	saver      *saver // of both
-	metrics    *Metrics
-	journal    *Journal
-	keeper     *housekeeper
-	hooks      *hooks
-	conditions conditionsWriter
+	host       *host
+	guard      *eviction.Manager
+	history    *history.History
+	samples    *history.Samples
+	saver      *history.Writer // of history and samples
+	metrics    *metrics.Metrics
+	journal    *journal.Journal
+	gc         *gc.Manager
+	hooks      *hook.Dispatcher
+	conditions conditions.Writer
+	readers    rundir.Access // of the orders and budget files
 	started    time.Time
-	stops      *stopper
-	// endStops gives the stops up that are under way.
+	stops      *stop.Stopper
+	fleet      *client.Client
+	// endStops cancels the stops in flight.
 	endStops context.CancelFunc
 
+	waiting *heldConfig                           // waits to be in force; nil = none
+	hard    atomic.Pointer[config.HardThresholds] // that were in force last
+
 	calls    chan func()
-	turn     chan struct{} // holds one element while somebody calls
+	reloads  chan reloadRequest
+	turn     chan struct{} // holds one element during a call
 	wakes    chan string
 	kick     chan struct{} // re-list now
-	repace   chan struct{} // what the pause until the next listing goes by has changed
-	lastPass *Pass
-	held     hold
-	note     string // why a reload was refused
-	lastInv  error  // of the lister
-	lastAt   string // endpoint of the runtime that was listed last
-	freed    time.Time
-	warned   sync.Map    // complaints made already
-	lost     atomic.Bool // what happens is lost with the service
+	repace   chan struct{} // recompute the pause until the next listing
+	look     chan struct{} // look at the mounts
+	lastPass *api.Pass
+	held     api.Hold
+	nextStop time.Duration // when the budget or a back-off allows the held stop, since boot
+	note     string        // verdict on the last reload, see addNotes
+	lastInv  error         // error of the last listing
+	lastAt   string        // endpoint of the runtime that was listed last
+	freeing  atomic.Bool   // freeSoon is about to
+	warned   sync.Map      // warnings that were logged
+	lost     atomic.Bool   // the history cannot be saved and would be lost with the service
 }
 
-// shutdownTime bounds how long a service that was told to end waits for stops
-// under way, and then for what else runs.
+// shutdownTime limits how long a service that is shutting down waits for stops in flight, and then for
+// everything else that runs.
 const shutdownTime = 3 * time.Second
 
-// Serve guards until ctx ends. It returns ErrRunning when another criguard has
-// the runtime directory, and other errors only for what cannot be done without:
-// a runtime that is away, a disk that is full or a kernel without some feature
-// are lived with and told.
+// Serve guards the node until ctx ends. It returns rundir.ErrRunning if another criguard uses the runtime
+// directory. It returns other errors only for what it cannot work without. If the runtime is unavailable, a
+// disk is full or the kernel lacks a feature, it logs a warning and continues.
 func Serve(ctx context.Context, opt ServiceOptions) error {
-	release, err := opt.RunDir.Lock()
+	lock, err := opt.Dir.Lock()
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer lock.Release()
+	unlock, missed, err := lockNode(opt)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	s := &Service{
-		opt: opt, log: opt.Log, started: time.Now(), journal: NewJournal(opt.Log), metrics: NewMetrics(opt.Version),
-		calls: make(chan func()), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
-		repace: make(chan struct{}, 1),
+		opt: opt, lock: lock, log: opt.Log, started: time.Now(), journal: journal.New(opt.Log), metrics: metrics.New(opt.Version),
+		calls: make(chan func()), reloads: make(chan reloadRequest), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
+		repace: make(chan struct{}, 1), look: make(chan struct{}, 1),
+	}
+	s.sweep()
+	if len(missed) > 0 {
+		s.log.Warn("node not locked, another criguard would not be noticed", systemd.EventKey, systemd.EventDegraded,
+			"action", "lock", "reason", "address of "+strings.Join(missed, ", ")+" used by another program")
 	}
 	if err := cgroup.LockMemory(); err != nil {
-		s.log.Warn("memory is not locked: a node that swaps may slow the guard down", systemd.EventKey, systemd.EventDegraded,
+		s.log.Warn("memory not locked: swapping may delay stops", systemd.EventKey, systemd.EventDegraded,
 			"action", "lock", "reason", err.Error())
 	}
-	// A stop that has begun goes on for a while when the service is told to end.
+	// A stop in flight continues for a while after ctx ends.
 	stops, endStops := context.WithCancel(context.WithoutCancel(ctx))
 	defer endStops()
 	if err := s.assemble(ctx, stops); err != nil {
 		return err
 	}
 	s.endStops = endStops
-	defer s.node.Close()
+	defer s.host.Close()
 	return s.serve(ctx)
 }
 
-// assemble opens the node and puts the guard together.
+// assemble opens the node and creates the parts of the service.
 func (s *Service) assemble(ctx, stops context.Context) error {
-	n, err := openNode(s.opt.Config)
+	s.opt.Config.Dir = s.opt.Dir
+	n, err := openHost(s.opt.Config)
 	if err != nil {
 		return err
 	}
-	s.node = n
-	n.lister.publish = s.listed
-	n.wake = s.wake
-	if err := n.kernel.startWaker(); err != nil {
-		s.log.Warn("nothing but the timer wakes the loop", systemd.EventKey, systemd.EventDegraded, "action", "wake", "reason", err.Error())
+	s.host = n
+	if err := n.checkCgroups(); err != nil {
+		n.Close()
+		return err
 	}
+	n.listed = s.listed
+	n.wake = s.wake
+	if err := n.kernel.Watch(); err != nil {
+		s.log.Warn("kernel notifications unavailable, polling only", systemd.EventKey, systemd.EventDegraded, "action", "wake", "reason", err.Error())
+	}
+	s.readers = rundir.ForOperators()
 	restraint := s.loadBudget()
-	s.history = OpenHistory(s.opt.Config.History.Dir, s.opt.Config.History.Passes)
-	s.samples = NewSamples(s.opt.Config.History.Dir)
-	s.saver = newSaver(func() error { return errors.Join(s.history.Save(), s.samples.Save()) }, s.toldHistory)
-	s.keeper = newHousekeeper(n, s.opt.Config, s.log, func(v ReclaimView) { s.reclaimed(ctx, v) })
-	s.stops = &stopper{node: n, ctx: stops, stopped: s.keeper.stopped}
-	s.guard = New(s.opt.Config, n.kernel, n, &reclaimer{node: n, keeper: s.keeper}, s.stops, restraint)
-	s.guard.seq = s.history.LastID()
-	s.hooks = newHooks(s.log, s.metrics)
-	s.conditions.dir = s.opt.RunDir
+	s.history = history.Open(s.opt.Config.HistoryDir(), s.opt.Config.History.Passes)
+	s.samples = history.NewSamples(s.opt.Config.HistoryDir())
+	s.saver = history.NewWriter(func() error { return errors.Join(s.history.Save(), s.samples.Save()) }, s.historySaved)
+	s.gc = gc.New(n.gcOptions(s.log, func(v api.ReclaimView, by *api.Peer) { s.reclaimed(ctx, v, by) }))
+	s.stops = stop.New(stops, n.stopOptions(s.gc.Stopped))
+	cfg := s.holdAtStart(ctx)
+	s.fleet = client.New(client.Options{Config: cfg, Dir: s.opt.Dir, Access: s.readers, BootID: n.bootID, Version: s.opt.Version, Log: s.log, Now: n.kernel.Now})
+	s.guard = eviction.New(cfg, n.kernel, n, s.gc, s.stops, s.fleet, restraint)
+	s.guard.LastID = s.history.LastID()
+	s.hooks = hook.NewDispatcher(s.log, s.metrics.Hook)
+	s.conditions.Dir = s.opt.Dir
 	s.resumeOrders()
+	s.saveHard()
 	return nil
 }
 
@@ -127,39 +167,45 @@ func (s *Service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.hooks.start(background, s.opt.Config.Hooks)
-	wg.Go(s.saver.run)
-	s.saver.wake() // what is torn is mended, and a directory that cannot be written is told
-	wg.Go(func() { s.node.lister.Run(background, s.listPause, s.kick, s.repace) })
-	wg.Go(func() { s.node.watchEvents(background, s.relist) })
-	wg.Go(func() { s.keeper.Run(background) })
-	wg.Go(func() { s.node.forwardWakes(background, s.wake, s.relist) })
+	s.hooks.Start(background, s.opt.Config.Hooks)
+	wg.Go(func() { s.hooks.Check(background, s.opt.Config.Hooks) })
+	wg.Go(s.saver.Run)
+	s.saver.Wake() // repair a torn file, and report a directory that cannot be written
+	wg.Go(func() { s.host.lister.Run(background, s.listPause, s.kick, s.repace) })
+	wg.Go(func() { s.watchMounts(background) })
+	wg.Go(func() { s.host.watchEvents(background, s.relist) })
+	wg.Go(func() { s.gc.Run(background) })
+	wg.Go(func() { s.fleet.Run(background) })
+	wg.Go(func() { s.host.kernel.ForwardWakes(background, s.wake, s.relist) })
 
 	s.log.Info("guarding", systemd.EventKey, systemd.EventStart, "action", "start", "version", s.opt.Version, "mode", s.opt.Config.Mode.String(),
-		"cgroup", s.node.kernel.Cgroup(), "wakes", s.node.kernel.Wakes())
+		"cgroup", s.host.kernel.Cgroup(), "wakes", strings.Join(s.host.kernel.Wakes(), ", "), "thresholds", strings.Join(s.guard.Thresholds(), ", "))
 	s.notify(s.opt.Notifier.Ready(s.statusLine()))
-	loop := Loop{Guard: s.guard, Wakes: s.wakes, Calls: s.callsOrReload(background, &wg), After: s.after}
+	if w := s.waiting; w != nil {
+		s.hold(w.cfg, w.met)
+	}
+	loop := eviction.Loop{Guard: s.guard, Wakes: s.wakes, Calls: s.callsOrReload(background, &wg), After: s.after}
 	loop.Run(ctx)
 
 	s.notify(s.opt.Notifier.Stopping("ending"))
-	s.log.Info("ending", systemd.EventKey, systemd.EventShutdown, "action", "end", "in_flight", len(s.guard.flights))
+	s.log.Info("ending", systemd.EventKey, systemd.EventShutdown, "action", "end", "in_flight", s.guard.Snapshot().InFlight)
 	cancel()
 	s.awaitStops()
-	s.told("conditions", s.conditions.remove())
+	s.warnFile("conditions", s.conditions.Remove())
 	closeServers()
 	s.samples.Close()
-	s.saver.finish()
-	if !within(shutdownTime, func() { wg.Wait(); s.hooks.wait() }) {
-		s.log.Warn("ending without the last of the history", systemd.EventKey, systemd.EventDegraded, "action", "end", "reason", "a disk or a hook does not answer")
+	s.saver.Close()
+	if !within(shutdownTime, func() { wg.Wait(); s.hooks.Wait() }) {
+		s.log.Warn("shutdown timed out, history may be incomplete", systemd.EventKey, systemd.EventDegraded, "action", "end", "reason", "a disk or a hook does not answer")
 		return nil
 	}
 	if err := s.history.Close(); err != nil {
-		s.toldHistory(err)
+		s.historySaved(err)
 	}
 	return nil
 }
 
-// within tells whether f returns within a time. If not, it is left behind.
+// within reports whether f returns within d. If not, f keeps running.
 func within(d time.Duration, f func()) bool {
 	done := make(chan struct{})
 	go func() { f(); close(done) }()
@@ -171,71 +217,89 @@ func within(d time.Duration, f func()) bool {
 	}
 }
 
-// awaitStops waits, bounded, for the stops that were under way, and records what
-// became of them.
+// awaitStops waits a limited time for the stops in flight and records their results.
 func (s *Service) awaitStops() {
 	deadline := time.AfterFunc(shutdownTime, s.endStops)
 	defer deadline.Stop()
-	for _, f := range s.guard.flights {
-		<-f.job.Done()
-	}
-	s.stops.wait() // a sandbox that was not told to stop stays ready, with nothing in it
-	if len(s.guard.flights) == 0 {
+	s.guard.AwaitJobs()
+	// A sandbox that was not stopped would stay ready, but empty. The wait is limited because a log directory
+	// may hang.
+	within(2*shutdownTime, s.stops.Wait)
+	if s.guard.Snapshot().InFlight == 0 {
 		return
 	}
-	p := s.guard.conclude()
+	p := s.guard.Conclude()
 	s.after(&p)
 }
 
-// after is told of every pass, in the loop's goroutine.
-func (s *Service) after(p *Pass) {
-	s.metrics.Observe(p, s.guard)
-	if s.samples.Add(&s.guard.obs, p.At) {
-		s.saver.wake()
+// after handles every pass, in the loop's goroutine.
+func (s *Service) after(p *api.Pass) {
+	state := s.guard.Snapshot()
+	s.metrics.Observe(p, state)
+	if s.samples.Add(state.Observations, time.Duration(p.At)) {
+		s.saver.Wake()
 	}
-	s.hooks.look(s.guard)
-	s.notify(s.opt.Notifier.Watchdog(p.At))
-	if s.node.kernel.Arm(s.guard.thresholds, &s.guard.obs) {
-		hint(s.repace) // the pause under way may be as long as those of an idle node
+	s.hooks.Observe(state)
+	s.fleet.Observe(p)
+	s.notify(s.opt.Notifier.Watchdog(time.Duration(p.At)))
+	if s.host.kernel.Arm(state.Thresholds, state.Observations) {
+		hint(s.repace) // the current pause may be as long as on an idle node
 	}
-	s.told("conditions", s.conditions.write(s.guard.pressure, time.Now()))
-	s.warnAbsent()
+	s.warnFile("conditions", s.conditions.Write(state.Pressure, time.Now()))
+	s.warnAbsent(state.Observations, s.host.kernel.Reason)
 	s.warnSwap()
-	if s.guard.eased || p.Stop != nil || len(p.Settled) > 0 {
+	if s.guard.Unsaved() {
 		s.saveBudget()
+	}
+	s.endHold(time.Duration(p.At))
+	if p.Held != "" && !api.Transient(p.Held) {
+		s.nextStop = time.Duration(p.At + p.NextStopIn)
 	}
 	if !p.Notable() {
 		return
 	}
-	p.Time = time.Now()
-	if p.Stop != nil {
-		s.samples.Stop(p, s.guard.thresholds)
-	}
 	if len(p.Settled) > 0 {
-		s.relist() // not before: what listing takes, the victim needs for its end
+		s.relist() // not earlier: the victim needs the resources of a listing for its shutdown
 	}
 	if p.Command != nil {
-		s.inForce()
+		s.inForce() // a pause or a protection has ended
+	}
+	if s.repeats(p) {
+		s.guard.LastID-- // nothing new: the pass gets no record
+		return
+	}
+	s.publish(p)
+}
+
+// record returns the record of what happens between two passes.
+func (s *Service) record(wake string) api.Pass {
+	state := s.guard.Snapshot()
+	p := api.Pass{ID: s.guard.NextID(), At: api.Duration(s.host.kernel.Now()), Wake: wake, Conditions: state.Pressure.Conditions}
+	p.Observe(state.Observations, state.Pressure)
+	return p
+}
+
+// publish passes a record on to the metrics, the log, the hooks, the history and the status.
+func (s *Service) publish(p *api.Pass) {
+	p.Time = time.Now()
+	if p.Stop != nil {
+		s.samples.Stop(p, s.guard.Snapshot().Thresholds)
 	}
 	s.metrics.Record(p)
 	s.journal.Record(p)
-	s.hooks.post(p, s.guard.cfg.Mode)
-	if s.repeats(p) {
-		s.guard.seq-- // nothing new: no record of its own
-		return
-	}
+	s.hooks.Post(p, s.guard.Config().Mode)
 	s.lastPass = p
 	s.keep(p)
 	s.notify(s.opt.Notifier.Status(s.statusLine()))
 }
 
-// repeats tells whether a pass only finds again what those before it found.
-func (s *Service) repeats(p *Pass) bool {
-	return !s.held.news(p) && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil &&
+// repeats reports whether a pass only repeats the findings of earlier passes.
+func (s *Service) repeats(p *api.Pass) bool {
+	return !s.held.Changed(p) && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil &&
 		len(p.Settled) == 0 && len(p.Reclaimed) == 0
 }
 
-// wake asks for a pass. One wake waiting is enough.
+// wake requests a pass. One pending request is enough.
 func (s *Service) wake(why string) {
 	select {
 	case s.wakes <- why:
@@ -243,10 +307,10 @@ func (s *Service) wake(why string) {
 	}
 }
 
-// relist asks for a listing.
+// relist requests a listing.
 func (s *Service) relist() { hint(s.kick) }
 
-// hint passes a hint on. One waiting is enough.
+// hint sends a hint. One pending hint is enough.
 func hint(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -254,67 +318,56 @@ func hint(to chan<- struct{}) {
 	}
 }
 
+// degraded logs an error, once for each key.
+func (s *Service) degraded(key, action, msg string, err error) {
+	if err != nil && s.once(key) {
+		s.log.Warn(msg, systemd.EventKey, systemd.EventDegraded, "action", action, "reason", err.Error())
+	}
+}
+
 func (s *Service) notify(err error) {
-	if err != nil && s.once("notify") {
-		s.log.Warn("service manager cannot be told", systemd.EventKey, systemd.EventDegraded, "action", "notify", "reason", err.Error())
-	}
+	s.degraded("notify", "notify", "sd_notify failed", err)
 }
 
-// told says once that a small file cannot be kept as it should be.
-func (s *Service) told(what string, err error) {
-	if err != nil && s.once(what) {
-		s.log.Warn(what+" file is not as it should be", systemd.EventKey, systemd.EventDegraded, "action", what, "reason", err.Error())
-	}
+// warnFile logs once that a small file cannot be written or removed.
+func (s *Service) warnFile(what string, err error) {
+	s.degraded(what, what, "cannot update the "+what+" file", err)
 }
 
-// keep takes a pass into the history.
-func (s *Service) keep(p *Pass) {
+// keep adds a pass to the history.
+func (s *Service) keep(p *api.Pass) {
 	s.history.Add(*p)
-	s.saver.wake()
+	s.saver.Wake()
 }
 
-// toldHistory says when what happened begins to be lost with the service, and when it ends.
-func (s *Service) toldHistory(err error) {
+// historySaved logs when the history can no longer be saved, and when it can be saved again.
+func (s *Service) historySaved(err error) {
 	switch lost := err != nil; {
 	case lost == s.lost.Swap(lost):
 	case lost:
-		s.log.Warn("history stays in memory", systemd.EventKey, systemd.EventDegraded, "action", "history", "reason", err.Error())
+		s.log.Warn("history not saved, kept in memory", systemd.EventKey, systemd.EventDegraded, "action", "history", "reason", err.Error())
 	default:
-		s.log.Info("history is in its file again", "action", "history")
+		s.log.Info("history saved again", "action", "history")
 	}
 }
 
-// reclaimed records what the housekeeper removed by itself.
-func (s *Service) reclaimed(ctx context.Context, v ReclaimView) {
+// reclaimed records what garbage collection removed, by itself or for an operator.
+func (s *Service) reclaimed(ctx context.Context, v api.ReclaimView, by *api.Peer) {
 	select {
 	case s.calls <- func() {
-		s.guard.seq++
-		p := Pass{ID: s.guard.seq, At: s.node.kernel.Now(), Time: time.Now(), Wake: "housekeeping",
-			Conditions: s.guard.pressure.Conditions, Reclaimed: []ReclaimView{v}}
-		s.metrics.Record(&p)
-		s.journal.Record(&p)
-		s.lastPass = &p
-		s.keep(&p)
+		p := s.record("housekeeping")
+		p.Reclaimed = []api.ReclaimView{v}
+		if by != nil {
+			p.Wake, p.Command = "command", &api.CommandView{Command: api.CommandPrune, By: by}
+		}
+		s.publish(&p)
 	}:
 	case <-ctx.Done():
 	}
 }
 
-// once reports true the first time that it is asked about something.
+// once reports whether it is called with this key for the first time.
 func (s *Service) once(what string) bool {
 	_, again := s.warned.LoadOrStore(what, true)
 	return !again
-}
-
-// resident is the service's own resident memory, in bytes.
-func resident() int64 {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	var size, rss int64
-	if _, err := fmt.Sscan(string(b), &size, &rss); err != nil {
-		return 0
-	}
-	return rss * int64(os.Getpagesize())
 }

@@ -1,102 +1,217 @@
 package guard
 
 import (
+	"encoding/json"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/journal"
+	"github.com/criguard/criguard/guard/metrics/metricstest"
+	"github.com/criguard/criguard/guard/node/nodetest"
+	"github.com/criguard/criguard/guard/simulate"
+	"github.com/criguard/criguard/guard/trace"
 	"github.com/criguard/criguard/policy"
 )
 
-// A breaker that closes while nothing is stopped is closed after a restart, too.
-func TestServiceSavesAClosedBreaker(t *testing.T) {
-	s := effectService(t, goodConfig(t, effectNode(t, "runtime.endpoint = '/none'")+"eviction.hard.'memory.available' = '1'\n"))
-	for range 3 {
-		s.guard.restraint.Judge(policy.MemoryAvailable, false)
-	}
-	s.saveBudget()
-	if !s.loadBudget().Cleared(policy.MemoryAvailable) {
-		t.Fatal("an open breaker is not saved")
-	}
-	p := s.guard.Pass(t.Context(), "test")
-	if s.after(&p); p.Notable() || s.loadBudget().Cleared(policy.MemoryAvailable) {
-		t.Errorf("open after a restart; the pass is notable: %v", p.Notable())
+// openBreaker makes three stops for memory that gave nothing back.
+func openBreaker(r *policy.Restraint, now time.Duration) {
+	for i := range 3 {
+		sandbox := fmt.Sprint(i)
+		r.Begin(policy.Stop{Sandbox: sandbox, Signal: policy.MemoryAvailable, Expected: 1 << 30, Need: 1 << 30}, now)
+		r.End(sandbox, 0)
+		r.Judge(policy.PoolMemory, func(policy.Signal) policy.Amount { return policy.Amount{} }, policy.Known(8<<30), now)
 	}
 }
 
-// An alarm lasts as long as the breaker is open and the signal met, over a restart, too.
-func TestStatusShowsAnOpenBreaker(t *testing.T) {
-	s := effectService(t, goodConfig(t, effectNode(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
-	for range 3 {
-		s.guard.restraint.Judge(policy.MemoryAvailable, false)
+// breakerTrace returns a service with an open breaker on the node of a trace, and a function that moves the
+// node to a line: what is available and what the one pod uses.
+func breakerTrace(t *testing.T) (*Service, func(at, available, used string)) {
+	t.Helper()
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
+	n := simulate.NewNode(s.opt.Config)
+	line := func(at, available, used string) {
+		t.Helper()
+		l, err := trace.NewReader(strings.NewReader(`{"at":"` + at + `","signals":{"memory.available":{"available":"` + available + `","capacity":"16Gi"}},"pods":[{"name":"d/a","memory_usage":"` + used + `"}]}`)).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Advance(l)
 	}
+	line("0s", "1Mi", "8Gi")
+	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, policy.NewRestraint(s.host.bootID))
+	openBreaker(s.guard.Restraint(), n.Now())
+	return s, line
+}
+
+// A breaker that closes while no pod is being stopped is still closed after a restart.
+func TestServiceSavesAClosedBreaker(t *testing.T) {
+	s, line := breakerTrace(t)
 	s.saveBudget()
-	g, n := newPassGuard(t, softAndHard)
-	g = New(g.cfg, n, n, n, n, s.loadBudget())
-	n.set(policy.MemoryAvailable, testGiB/2)
-	if p := n.at(g, 0); p.Held != HeldBreaker {
+	breakers := func() []policy.Pool {
+		r := s.loadBudget()
+		r.Configure(s.opt.Config.Budget.Policy(), s.opt.Config.Backoff.Policy())
+		return r.Status(s.host.kernel.Now()).Breakers
+	}
+	if got := breakers(); !slices.Contains(got, policy.PoolMemory) {
+		t.Fatalf("an open breaker is not saved: %v", got)
+	}
+	line("1s", "1Mi", "10Gi") // the pods have grown by the need
+	p := s.guard.Pass(t.Context(), "test")
+	if s.after(&p); p.Stop != nil || p.Held != api.HeldBudget || len(breakers()) > 0 {
+		t.Errorf("stopped %+v, held by %q, open after a restart: %v", p.Stop, p.Held, breakers())
+	}
+}
+
+// An alarm lasts while the breaker is open and a threshold is met, even over a restart.
+func TestStatusShowsAnOpenBreaker(t *testing.T) {
+	s, line := breakerTrace(t)
+	g := s.guard
+	if p := g.Pass(t.Context(), "test"); p.Held != api.HeldBreaker {
 		t.Fatalf("held by %q", p.Held)
 	}
-	if got := g.status(s.node).Alarms; len(got) != 1 || !strings.HasPrefix(got[0], "memory.available: ") {
-		t.Errorf("alarms %q", got)
+	for _, at := range []string{"1s", "30s"} {
+		if got := status(g, s.host).Alarms; len(got) != 1 || !strings.HasPrefix(got[0], "memory: breaker open: ") {
+			t.Errorf("before %s: alarms %q", at, got)
+		}
+		line(at, "1Mi", "8Gi")
+		g.Pass(t.Context(), "test")
 	}
-	n.set(policy.MemoryAvailable, 8*testGiB)
-	n.at(g, time.Second)
-	if got := g.status(s.node).Alarms; len(got) != 0 {
+	line("31s", "8Gi", "8Gi")
+	g.Pass(t.Context(), "test")
+	if got := status(g, s.host).Alarms; len(got) != 0 {
 		t.Errorf("alarms %q without pressure", got)
 	}
 }
 
-// A stop that is held back is told of once by all that tell of it, however often the signal
-// crosses its threshold before the condition ends; and again when something else holds it back.
-func TestServiceTellsOfAHoldOnce(t *testing.T) {
-	s := effectService(t, goodConfig(t, effectNode(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
-	var text strings.Builder
-	s.journal = NewJournal(slog.New(slog.NewTextHandler(&text, nil)))
-	g, n := newDiskGuard(t)
-	s.guard = g
-	for i := range n.pods {
-		n.pods[i].Protection = "test"
+// The status names every pool for which a stop is held back.
+func TestStatusNamesEveryHeldPool(t *testing.T) {
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
+	n := simulate.NewNode(s.opt.Config)
+	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Restraint())
+	pass := func(at, memory, nodefs string) (first, also string) {
+		t.Helper()
+		l, err := trace.NewReader(strings.NewReader(`{"at":"` + at + `","signals":{"memory.available":{"available":"` + memory +
+			`","capacity":"16Gi"},"nodefs.available":{"available":"` + nodefs + `","capacity":"100Gi"}}}`)).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Advance(l)
+		p := s.guard.Pass(t.Context(), "test")
+		s.after(&p)
+		st := s.status()
+		return st.HeldBy + ": " + st.Held, fmt.Sprint(st.AlsoHeld)
 	}
-	at := time.Duration(0)
+	const memory, disk = "memory.available:hard: outside pods", "[{nodefs.available:hard outside pods }]"
+	if first, also := pass("1s", "1Mi", "1Mi"); first != memory || also != disk {
+		t.Errorf("%s, also %s", first, also)
+	}
+	if first, also := pass("2s", "1Mi", "50Gi"); first != memory || also != "[]" {
+		t.Errorf("once the disk is relieved: %s, also %s", first, also)
+	}
+}
+
+// Journal, history and metrics report a held-back stop once, however often the signal crosses its threshold
+// before the condition ends, and again when the reason changes.
+func TestServiceTellsOfAHoldOnce(t *testing.T) {
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
+	var text strings.Builder
+	s.journal = journal.New(slog.New(slog.NewTextHandler(&text, nil)))
+	n := simulate.NewNode(s.opt.Config)
+	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Restraint())
 	pass := func(held string) {
 		t.Helper()
-		at += time.Second
-		p := n.at(g, at)
-		if s.after(&p); p.Held != held {
-			t.Fatalf("held by %q, want %q", p.Held, held)
+		p := api.Pass{Held: held}
+		if held != "" {
+			p.ID = s.guard.NextID()
+			p.HeldBy = "nodefs.available:hard"
+			p.Met = []api.MetView{{Threshold: p.HeldBy, Signal: policy.NodeFSAvailable}}
 		}
+		s.after(&p)
 	}
-	for i := range 10 {
-		n.set(policy.NodeFSAvailable, 0)
-		pass(HeldReclaiming)
-		close(n.reliefs[i].done)
-		pass(HeldProtected)
-		n.set(policy.NodeFSAvailable, 2*testGiB)
+	for range 10 {
+		pass(api.HeldReclaiming)
+		pass(api.HeldProtected)
 		pass("")
 	}
-	records := s.history.Last(0)
-	if len(records) != 2 || records[0].Held != HeldReclaiming || records[1].Held != HeldProtected || records[1].ID != records[0].ID+1 {
+	records := passesOf(t, s)
+	if len(records) != 2 || records[0].Held != api.HeldReclaiming || records[1].Held != api.HeldProtected || records[1].ID != records[0].ID+1 {
 		t.Errorf("%d records", len(records))
 	}
 	if got := strings.Count(text.String(), "stop held back"); got != 1 {
 		t.Errorf("%d lines in the journal", got)
 	}
-	wantMetrics(t, s.metrics, map[string]string{`held_total{reason="protected"}`: "1"})
-	n.set(policy.NodeFSAvailable, 0)
-	pass(HeldReclaiming)
+	metricstest.Want(t, s.metrics, map[string]string{`held_total{reason="protected"}`: "1"})
+	l, err := trace.NewReader(strings.NewReader(`{"at":"0s","signals":{"nodefs.available":{"available":"0","capacity":"10Gi"}}}`)).Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Advance(l)
+	s.guard.Pass(t.Context(), "test") // the threshold is met
+	pass(api.HeldReclaiming)
 	if got := s.statusLine(); !strings.HasSuffix(got, "held back: protected") {
 		t.Errorf("status line %q", got)
 	}
-	if st := s.status(); st.Held != HeldProtected || !strings.HasPrefix(st.HeldBy, "nodefs.available") {
+	if st := s.status(); st.Held != api.HeldProtected || !strings.HasPrefix(st.HeldBy, "nodefs.available") {
 		t.Errorf("status: %q held back by %q", st.HeldBy, st.Held)
 	}
-	close(n.reliefs[10].done)
-	n.pods = nil
-	pass(HeldNoCandidate)
-	if got := len(s.history.Last(0)); got != 3 {
-		t.Errorf("%d records with another reason", got)
+	pass(api.HeldOutside)
+	if got := passesOf(t, s); len(got) != 3 || got[2].ID != got[1].ID+2 { // the pass that met the threshold has an ID, too
+		t.Errorf("with another reason: %+v", got)
 	}
-	wantMetrics(t, s.metrics, map[string]string{`held_total{reason="no candidate"}`: "1"})
+	metricstest.Want(t, s.metrics, map[string]string{`held_total{reason="outside pods"}`: "1"})
+}
+
+// A command is no pass: it counts as none, and it ends no hold, so the next pass does not report the hold again.
+func TestCommandIsNoPass(t *testing.T) {
+	s, _ := breakerTrace(t)
+	var text strings.Builder
+	s.journal = journal.New(slog.New(slog.NewTextHandler(&text, nil)))
+	pass := func() {
+		p := s.guard.Pass(t.Context(), "timer")
+		s.after(&p)
+	}
+	pass()
+	s.guard.Orders.Drain = &api.Drain{}
+	if _, err := s.execute(t.Context(), api.Command{Command: api.CommandUndrain}, api.Peer{}); err != nil {
+		t.Fatal(err)
+	}
+	pass()
+	if got := strings.Count(text.String(), "stop held back"); got != 1 {
+		t.Errorf("the hold is logged %d times", got)
+	}
+	metricstest.Want(t, s.metrics, map[string]string{
+		`passes_total{wake="timer"}`: "2", `passes_total{wake="command"}`: "0", "pass_duration_seconds_count": "2",
+	})
+	if all := passesOf(t, s); len(all) != 2 || all[1].Command == nil || len(all[1].Met) == 0 {
+		t.Errorf("recorded %+v", all)
+	}
+}
+
+// A held configuration is the last record of the status.
+func TestHoldIsTheLastPass(t *testing.T) {
+	s, _ := newOperated(t, "")
+	s.hold(s.opt.Config, []api.MetNow{{Signal: policy.MemoryAvailable}})
+	if p := s.status().LastPass; p == nil || p.AlarmKind != api.AlarmHeld {
+		t.Errorf("the last pass is %+v", p)
+	}
+}
+
+// passesOf returns the service's history, oldest pass first.
+func passesOf(t *testing.T, s *Service) (passes []api.Pass) {
+	t.Helper()
+	_, err := s.history.Query(t.Context(), api.HistoryQuery{}, func(line []byte) error {
+		passes = append(passes, api.Pass{})
+		return json.Unmarshal(line, &passes[len(passes)-1])
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return passes
 }

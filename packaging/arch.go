@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// arch is an architecture: under its own name, which is Go's with GOARM as a suffix, and
-// under those of nfpm and of packages' file names.
+// arch is an architecture: its own name (GOARCH, with GOARM as a suffix), its name in nfpm, and its
+// names in package file names.
 type arch struct{ name, nfpm, debFile, rpmFile string }
 
-// arches are all that are packaged. ARMv6 is armhf in the deb, as in Raspberry Pi OS, which runs
-// on the boards that need it: Debian's own armhf wants ARMv7, its armel has no
-// floating point unit. The file's name tells the two apart; they belong in
-// repositories of different distributions.
+// arches are the packaged architectures. The ARMv6 deb is armhf, as in Raspberry Pi OS, which runs
+// on the boards that need it: Debian's armhf requires ARMv7, and its armel has no floating point
+// unit. The two differ in their file names and belong in repositories of different distributions.
 var arches = []arch{
 	{"amd64", "amd64", "amd64", "x86_64"},
 	{"arm64", "arm64", "arm64", "aarch64"},

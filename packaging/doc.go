@@ -1,12 +1,12 @@
-// Command packaging makes a deb and an rpm of criguard for each architecture that it is
-// told, from binaries that are built already. It is run by `make packages`.
+// Command packaging builds a deb and an rpm of criguard for each architecture given to it, from
+// existing binaries. `make packages` runs it.
 //
-// nfpm.yaml says what is in a package; this program makes what is not in the tree as such:
-// the configuration in observe mode, compressed man pages and changelogs, completions, and
-// a version that dpkg and rpm sort rightly. The same commit gives the same bytes on any
-// machine: every time is that of the commit, and nothing of the builder gets in.
+// nfpm.yaml lists the contents of a package. This program generates the files that are not in the
+// tree: the configuration in observe mode, compressed man pages and changelogs, completions, and a
+// version that dpkg and rpm sort correctly. Builds are reproducible: every timestamp is the
+// commit's, and nothing depends on the build machine.
 //
-// The rules are those of the Debian Policy Manual (chapters 6, 9.3 and 12) and of Fedora's
-// packaging guidelines for systemd, but that no package enables or starts the service: a
-// guard that may stop pods is switched on by whoever answers for the node.
+// The packages follow the Debian Policy Manual (chapters 6, 9.3 and 12) and Fedora's packaging
+// guidelines for systemd, with one exception: no package enables or starts the service. A guard
+// that may stop pods must be enabled explicitly.
 package main

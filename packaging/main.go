@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// options say what to package, with which tools.
+// options name the inputs, the output and the tools.
 type options struct {
-	nfpm    string // the program
-	native  string // criguard for this machine, which writes the completions
-	dist    string // holds bin/ARCH/criguard; the packages go here
-	version string // as git describes it
-	epoch   int64  // time of everything in the packages, in seconds of Unix time
+	nfpm    string // path of the nfpm program
+	native  string // criguard binary for this machine, which writes the completions
+	dist    string // holds bin/ARCH/criguard; receives the packages
+	version string // from git describe
+	epoch   int64  // timestamp of everything in the packages, in seconds of Unix time
 }
 
 func main() {
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// pack makes both packages of each architecture and removes those of an earlier run.
+// pack builds both packages for each architecture and removes those of earlier runs.
 func pack(ctx context.Context, o options, names []string) error {
 	if o.epoch < 0 {
 		return errors.New("package without a time: no -epoch (hint: outside of a git tree, set SOURCE_DATE_EPOCH)")

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// maintainer signs the Debian changelog; nfpm.yaml names the same.
+// maintainer signs the Debian changelog; nfpm.yaml uses the same name.
 const maintainer = "The criguard authors <criguard@users.noreply.github.com>"
 
-// fillStage makes the files of the packages that are not in the tree as they are there.
+// fillStage generates the package files that are not in the tree in their final form.
 func fillStage(ctx context.Context, dir, version string, o options) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -58,8 +58,8 @@ func fillStage(ctx context.Context, dir, version string, o options) error {
 	return nil
 }
 
-// observing is the example of a configuration with observe mode switched on: a package that
-// was just installed watches, decides and tells, and stops nothing.
+// observing returns the example configuration with observe mode on: a newly installed package
+// watches, decides and logs, but stops nothing.
 func observing(example []byte) ([]byte, error) {
 	from, to := []byte("\nmode = \"enforce\"\n"), []byte("\nmode = \"observe\"\n")
 	if n := bytes.Count(example, from); n != 1 {
@@ -68,7 +68,7 @@ func observing(example []byte) ([]byte, error) {
 	return bytes.Replace(example, from, to, 1), nil
 }
 
-// manPages compresses every page of the tree, as criguard.1 or criguard.toml.5.
+// manPages compresses every man page in the tree, such as criguard.1 and criguard.toml.5.
 func manPages(dir string) error {
 	pages, err := filepath.Glob("systemd/*.[1-8]")
 	if err != nil {
@@ -86,14 +86,14 @@ func manPages(dir string) error {
 	return nil
 }
 
-// debianChangelog is the one entry that dpkg-parsechangelog(1) and apt-listchanges need; what
-// changed is told in the project's own changelog.
+// debianChangelog is the single entry that dpkg-parsechangelog(1) and apt-listchanges need. The
+// project's own changelog lists the changes.
 func debianChangelog(version string, at time.Time) []byte {
-	return fmt.Appendf(nil, "criguard (%s-1) unstable; urgency=medium\n\n  * This version; /usr/share/doc/criguard/changelog.gz tells what changed.\n\n -- %s  %s\n",
+	return fmt.Appendf(nil, "criguard (%s-1) unstable; urgency=medium\n\n  * This version; /usr/share/doc/criguard/changelog.gz lists the changes.\n\n -- %s  %s\n",
 		version, maintainer, at.UTC().Format(time.RFC1123Z))
 }
 
-// writeGzip compresses as `gzip -9n` does: without a name and a time.
+// writeGzip compresses like `gzip -9n`: without a name or a timestamp.
 func writeGzip(path string, text []byte) error {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -12,9 +12,9 @@ var (
 	unfitInVersion  = regexp.MustCompile(`[^0-9A-Za-z.]+`)
 )
 
-// packageVersion turns what `git describe --tags --always --dirty` says into a version that
-// dpkg and rpm sort rightly: pre-releases before their release ("~"), commits after a tag
-// behind it ("+"), and commits without any tag before all releases, by their time.
+// packageVersion converts the output of `git describe --tags --always --dirty` to a version that
+// dpkg and rpm sort correctly: pre-releases before their release ("~"), commits after a tag behind
+// it ("+"), and commits without a tag before all releases, by commit time.
 func packageVersion(described string, commit time.Time) string {
 	described, dirty := strings.CutSuffix(described, "-dirty")
 	version := "0.0.0~" + unfitInVersion.ReplaceAllString(described, ".")

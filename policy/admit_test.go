@@ -27,7 +27,7 @@ func TestAdmit(t *testing.T) {
 	const memory, pid, disk = MemoryPressure, PIDPressure, DiskPressure
 	for _, v := range []struct {
 		conditions Conditions
-		admitted   []QoS // without being critical
+		admitted   []QoS // if not critical
 	}{
 		{0, []QoS{QoSUnknown, Guaranteed, Burstable, BestEffort}},
 		{ConditionsOf(memory), []QoS{QoSUnknown, Guaranteed, Burstable}},

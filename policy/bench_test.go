@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// benchmarkPods are as pods are: few priorities, some without statistics.
+// benchmarkPods returns pods as on a real node: few priorities, some pods without statistics.
 func benchmarkPods(n int) []Candidate {
 	r := rand.New(rand.NewPCG(1, 1))
 	cs := make([]Candidate, n)
@@ -28,9 +28,19 @@ func BenchmarkRank(b *testing.B) {
 			cs := benchmarkPods(n)
 			b.ReportAllocs()
 			for b.Loop() {
-				Rank(cs, MemoryAvailable, SingleFS, nil, gi)
+				Rank(cs, MemoryAvailable, SingleFS, nil)
 			}
 		})
+	}
+}
+
+func BenchmarkDecide(b *testing.B) {
+	cs := benchmarkPods(110)
+	q := lacking(MemoryAvailable, gi)
+	q.Samples.Add(-time.Second, &Observations{}, cs, Amount{})
+	b.ReportAllocs()
+	for b.Loop() {
+		Decide(cs, q)
 	}
 }
 

@@ -7,48 +7,52 @@ import (
 	"time"
 )
 
-// BudgetView is the state of a restraint, for display.
+// BudgetView is the state of a restraint for display.
 type BudgetView struct {
-	Hard      BucketView     `json:"hard"`
-	Soft      BucketView     `json:"soft"`
-	LastHour  int            `json:"last_hour"`          // stops
-	PerHour   int            `json:"per_hour"`           // the cap; 0 = none
-	Breakers  []Signal       `json:"breakers,omitempty"` // signals that nothing is stopped for any more
-	Workloads []WorkloadView `json:"workloads,omitempty"`
+	Hard      BucketView     // stops for hard thresholds
+	Soft      BucketView     // soft stops, limits and admission
+	PerHour   int            // the cap of each; 0 = no cap
+	Breakers  []Pool         // pools whose breaker is open: no more stops for them
+	Workloads []WorkloadView // those that were stopped, latest first
 }
 
-// BucketView is what is left of one kind's budget.
+// BucketView is the remaining budget of one kind.
 type BucketView struct {
-	Left  int           `json:"left"`
-	Burst int           `json:"burst"`
-	Next  time.Duration `json:"next,omitempty"` // until one is left; 0 when one is
+	Left     int           // stops left now
+	Burst    int           // the most that can be left
+	Next     time.Duration // time until one is left; 0 = now
+	LastHour int           // stops that took budget
 }
 
 // WorkloadView is a workload that was stopped.
 type WorkloadView struct {
-	Workload   string        `json:"workload"`
-	Stops      int           `json:"stops"` // in a row
-	Ago        time.Duration `json:"ago"`   // since the last
-	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	Workload   string        // what recreates the pods
+	Stops      int           // in a row
+	Ago        time.Duration // since the last stop
+	RetryAfter time.Duration // left until it may be stopped again for a soft threshold
 }
 
-// Status shows what is left of the budget, and who waits; workloads by the
-// latest stop first.
+// Status returns the remaining budget and the workloads in back-off, latest stop first.
 func (r *Restraint) Status(now time.Duration) BudgetView {
 	r.at(now)
 	view := func(k Kind) BucketView {
-		b, f := r.bucket(k)
-		return BucketView{Left: b.left(f), Burst: b.Burst, Next: b.wait(f, now)}
+		b, taken := r.budget.of(k), r.taken(k)
+		left, next, _ := b.after(taken, now)
+		hour := slices.DeleteFunc(taken, func(t time.Duration) bool { return now-t >= time.Hour })
+		return BucketView{left, b.Burst, next, len(hour)}
 	}
-	v := BudgetView{Hard: view(Hard), Soft: view(Soft), LastHour: len(r.recent), PerHour: r.budget.PerHour}
-	for s := range SignalCount {
-		if r.open(s) {
-			v.Breakers = append(v.Breakers, s)
+	v := BudgetView{Hard: view(Hard), Soft: view(Soft), PerHour: r.budget.PerHour}
+	for p := range PoolCount {
+		if r.isOpen(p) {
+			v.Breakers = append(v.Breakers, p)
 		}
 	}
-	for name := range r.workloads {
-		if s, ok := r.past(name); ok {
-			v.Workloads = append(v.Workloads, WorkloadView{name, s.Count, now - s.Last, r.left(name)})
+	seen := map[string]bool{}
+	for i := len(r.stops) - 1; i >= 0 && r.backoff.First > 0; i-- {
+		if s := &r.stops[i]; s.Workload != "" && !seen[s.Workload] && r.lasts(s) {
+			seen[s.Workload] = true
+			left := max(s.At+r.backoff.wait(s.Count)-now, 0)
+			v.Workloads = append(v.Workloads, WorkloadView{s.Workload, s.Count, now - s.At, left})
 		}
 	}
 	slices.SortFunc(v.Workloads, func(a, b WorkloadView) int {

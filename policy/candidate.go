@@ -2,109 +2,126 @@ package policy
 
 import "time"
 
-// Amount is a number that may not be known. Unknown differs from 0.
+// Amount is a number that may be unknown. Unknown differs from 0.
 type Amount struct {
-	Value int64
-	Known bool
+	Value int64 `json:"value"`
+	Known bool  `json:"known"`
 }
 
-// Known is an amount that is known.
+// Known returns a known amount.
 func Known(v int64) Amount { return Amount{Value: v, Known: true} }
 
-// DiskUsage is what a pod uses of the disks, in bytes or in inodes.
+// DiskUsage is a pod's usage of the disks, in bytes or in inodes.
 type DiskUsage struct {
-	Rootfs  int64 // the containers' writable layers
-	Logs    int64
-	Volumes int64 // local ones, as emptyDirs on disk
-	Known   bool
-	// LogsApart: the logs are on a device of their own, which no signal is about.
+	Rootfs  Measured // the containers' writable layers
+	Logs    Measured
+	Volumes Measured // local volumes, such as emptyDirs on disk
+	// LogsApart means that the logs are on a separate device, which no signal covers.
 	LogsApart bool
 }
 
-// Candidate is a pod that runs, as far as ranking needs to know it.
+// Candidate is a running pod with the values that ranking needs.
 type Candidate struct {
-	ID        string // of the sandbox; distinct
+	ID        string // sandbox ID; unique
 	Namespace string
 	Name      string
 	UID       string
-	Workload  string // what recreates the pod, see Workload
+	Workload  string // what recreates the pod, as namespace/name
 
 	QoS            QoS
 	Priority       int64
-	Created        time.Duration // since boot; negative when older than the boot, 0 when not known
+	Created        time.Duration // since boot; negative if older than the boot, 0 if unknown
 	MemoryRequest  int64         // bytes
 	StorageRequest int64         // bytes of ephemeral storage
 
-	Memory Amount // working set, bytes
-	Swap   Amount // what of it was moved to swap, bytes; not known where the kernel does not account it
-	PIDs   Amount // tasks
-	Growth Amount // bytes per second, of the memory
-	Disk   DiskUsage
-	Inodes DiskUsage
-	// Uncounted: what it uses of the resource was looked for, and the kernel does not count it.
-	Uncounted bool
+	Memory     Amount // working set, bytes
+	ActiveFile int64  // part of Memory that is page cache, which a stop does not free for good, bytes
+	Swap       Amount // part of the memory that is in swap, bytes; unknown if the kernel does not account for it
+	PIDs       Amount // tasks
+	Growth     Amount // growth of the usage of the pool, per second, see Samples.Growth
+	Disk       DiskUsage
+	Inodes     DiskUsage
 
-	Protection string // why it is never stopped; "" = it may be
+	Protection string // why it must never be stopped; "" = not protected
+	Survived   bool   // a stop of it within the last minute killed nothing
+	CameBack   bool   // its workload was stopped for the pool, see Restraint.CameBack
 }
 
-// usage is what the candidate uses of what the signal ranks. For disks it is what
-// lies on the pressed device; images belong to no pod. For swap it is what the pod has
-// there, since its resident memory gives no swap back. For stalls it is memory and swap
-// together, as the kernel's OOM killer counts: what is waited for is pages that were
-// pushed out, and who was pushed out is no smaller for it.
-func (c *Candidate) usage(s Signal, l Layout) Amount {
-	switch s.Resource() {
-	case ResourcePIDs:
-		return c.PIDs
-	case ResourceDisk:
+// Known reports whether all parts of the usage are known.
+func (u DiskUsage) Known() bool {
+	return u.Rootfs.Quality != QualityUnknown && u.Logs.Quality != QualityUnknown && u.Volumes.Quality != QualityUnknown
+}
+
+// Total returns the pod's usage of all disks.
+func (u DiskUsage) Total() Measured { return u.Rootfs.Plus(u.Logs).Plus(u.Volumes) }
+
+// usage returns the candidate's usage of the resource that the signal ranks by. For disks it is the
+// part on the device under pressure; images belong to no pod. For swap it is the pod's swap alone,
+// because its resident memory frees no swap. For stalls it is memory plus swap, as the kernel's OOM
+// killer counts: tasks wait for pages that were swapped out, and a pod is no smaller because its pages
+// were swapped out.
+func (c *Candidate) usage(s Signal, l Layout) Measured {
+	switch r := s.Resource(); {
+	case r == ResourcePIDs:
+		return c.PIDs.Measured()
+	case r == ResourceDisk:
 		return c.Disk.on(s, l)
-	case ResourceInodes:
+	case r == ResourceInodes:
 		return c.Inodes.on(s, l)
+	case s == SwapAvailable:
+		return c.Swap.Measured()
+	case s.IsStall() && c.Swap.Known:
+		return Amount{addCapped(max(c.Memory.Value, 0), max(c.Swap.Value, 0)), c.Memory.Known}.Measured()
 	default:
-		switch {
-		case s == SwapAvailable:
-			return c.Swap
-		case s.IsStall() && c.Swap.Known:
-			return Amount{Value: addCapped(max(c.Memory.Value, 0), max(c.Swap.Value, 0)), Known: c.Memory.Known}
-		default:
-			return c.Memory
-		}
+		return c.Memory.Measured()
 	}
 }
 
-// request is what the candidate asked for of that, in the same unit. Of swap, inodes
-// and tasks nothing can be requested: whoever uses any is over it.
+// yield returns what a stop of the candidate gives back, from its usage as ranked. Page cache in active use
+// is not the pod's: it comes back to the node without a stop.
+func (c *Candidate) yield(s Signal, usage int64) int64 {
+	if s.isMemory() {
+		return max(usage-max(c.ActiveFile, 0), 0)
+	}
+	return usage
+}
+
+// request returns the candidate's request in the same unit. Swap, inodes and tasks cannot be requested,
+// so any usage of them is above the request.
 func (c *Candidate) request(s Signal) int64 {
-	switch r := s.Resource(); {
-	case s == SwapAvailable:
-		return 0
-	case r == ResourceMemory:
+	switch {
+	case s.isMemory():
 		return c.MemoryRequest
-	case r == ResourceDisk:
+	case s.Resource() == ResourceDisk:
 		return c.StorageRequest
 	default:
 		return 0
 	}
 }
 
-// on is the part of the usage that lies on the filesystem a disk signal is
-// about. With a dedicated imagefs the writable layers are there and the rest is
-// on nodefs; a split one holds images alone, which no pod's stop gives back.
-func (u DiskUsage) on(s Signal, l Layout) Amount {
-	image := s == ImageFSAvailable || s == ImageFSInodesFree
-	node := s == NodeFSAvailable || s == NodeFSInodesFree
+// isMemory reports whether the signal ranks by memory that can be requested.
+func (s Signal) isMemory() bool { return s.Resource() == ResourceMemory && s != SwapAvailable }
+
+// covered reports whether the candidate's request covers its usage by definition. The kernel limits a
+// Guaranteed pod to its limit, which equals its request. If the usage looks larger, the request is
+// unknown or out of date.
+func (c *Candidate) covered(s Signal) bool { return c.QoS == Guaranteed && s.isMemory() }
+
+// on returns the part of the usage on the filesystem of a disk signal. With a dedicated imagefs, the
+// writable layers are there and the rest is on nodefs. A split imagefs holds only images, which no stop
+// frees.
+func (u DiskUsage) on(s Signal, l Layout) Measured {
 	if u.LogsApart {
-		u.Logs = 0
+		u.Logs = Exactly(0)
 	}
-	var used int64
-	switch {
-	case l == DedicatedImageFS && node:
-		used = addCapped(u.Logs, u.Volumes)
+	switch beside := l.beside(s); {
+	case l == DedicatedImageFS && beside:
+		return u.Rootfs
 	case l == DedicatedImageFS:
-		used = u.Rootfs
-	case l == SplitFS && image:
+		return u.Logs.Plus(u.Volumes)
+	case beside:
+		return Exactly(0)
 	default:
-		used = addCapped(u.Rootfs, addCapped(u.Logs, u.Volumes))
+		return u.Total()
 	}
-	return Amount{Value: used, Known: u.Known}
 }

@@ -13,15 +13,15 @@ func TestVectorsC(t *testing.T) {
 		got                 Observation
 		available, capacity int64
 	}{
-		{"C-memory", ObserveMemory(2*gi, gi, at), gi, 2 * gi},
-		{"C-allocatable", ObserveMemory(2*gi, gi, at), gi, 2 * gi},
+		{"C-memory", ObserveUsed(2*gi, gi, at), gi, 2 * gi},
+		{"C-allocatable", ObserveUsed(2*gi, gi, at), gi, 2 * gi},
 		{"C-nodefs", ObserveSpace(1024, 2048, at), 1024, 2048},
 		{"C-nodefs-inodes", ObserveSpace(1024, 1048576, at), 1024, 1048576},
 		{"C-imagefs", ObserveSpace(mi, 2*mi, at), mi, 2 * mi},
 		{"C-imagefs-inodes", ObserveSpace(1024, 1048576, at), 1024, 1048576},
 		{"C-containerfs", ObserveSpace(2*mi, 8*mi, at), 2 * mi, 8 * mi},
 		{"C-containerfs-inodes", ObserveSpace(2048, 2048, at), 2048, 2048},
-		{"C-pid", ObservePIDs(255816, 1000, at), 254816, 255816},
+		{"C-pid", ObserveUsed(255816, 1000, at), 254816, 255816},
 	} {
 		t.Run(v.id, func(t *testing.T) {
 			if want := (Observation{v.available, v.capacity, at, OK}); v.got != want {
@@ -33,9 +33,9 @@ func TestVectorsC(t *testing.T) {
 
 func TestObserveEdges(t *testing.T) {
 	for name, v := range map[string]struct{ got, want Observation }{
-		"more used than there is":  {ObserveMemory(100, 150, 1), Observation{0, 100, 1, OK}},
-		"no capacity":              {ObserveMemory(0, 150, 1), Observation{At: 1, Status: Failed}},
-		"negative working set":     {ObserveMemory(100, -1, 1), Observation{At: 1, Status: Failed}},
+		"more used than there is":  {ObserveUsed(100, 150, 1), Observation{0, 100, 1, OK}},
+		"no capacity":              {ObserveUsed(0, 150, 1), Observation{At: 1, Status: Failed}},
+		"negative working set":     {ObserveUsed(100, -1, 1), Observation{At: 1, Status: Failed}},
 		"no inodes (btrfs)":        {ObserveSpace(0, 0, 1), Observation{At: 1}},
 		"negative total":           {ObserveSpace(0, -1, 1), Observation{At: 1, Status: Failed}},
 		"more free than there is":  {ObserveSpace(5, 4, 1), Observation{4, 4, 1, OK}},
@@ -44,7 +44,7 @@ func TestObserveEdges(t *testing.T) {
 		"never stalled, for ever":  {ObserveStall(0, math.MaxInt64, 1), Observation{StallCapacity, StallCapacity, 1, OK}},
 		"no window":                {ObserveStall(0, 0, 1), Observation{At: 1, Status: Failed}},
 		"a stall that went back":   {ObserveStall(-1, 2*time.Second, 1), Observation{At: 1, Status: Failed}},
-		"a capacity of PIDs alone": {ObservePIDs(-1, 3, 1), Observation{At: 1, Status: Failed}},
+		"a capacity of PIDs alone": {ObserveUsed(-1, 3, 1), Observation{At: 1, Status: Failed}},
 	} {
 		if v.got != v.want {
 			t.Errorf("%s: got %+v, want %+v", name, v.got, v.want)

@@ -5,73 +5,97 @@ import (
 	"time"
 )
 
-// Settings is how thresholds are judged over time.
+// Settings controls how thresholds are judged over time.
 type Settings struct {
-	TransitionPeriod time.Duration // how long a condition outlives its thresholds
-	SoftForgive      time.Duration // how long a signal must be clear for its grace period to start anew
-	UnseenAtMost     time.Duration // how much of a time in which a signal was not read counts for its grace period; 0 = all of it
+	TransitionPeriod time.Duration // how long a condition stays on after its thresholds cleared
+	SoftForgive      time.Duration // how long a signal must be clear before its grace period restarts
+	UnseenAtMost     time.Duration // how much of a gap between readings counts towards a grace period; 0 = all of it
 	StallFloor       Quantity      // a stall stops pods only while meminfo.available is below this
 }
 
-// State is what Evaluate remembers from one round to the next. It is a plain
-// value; the zero value is a fresh start. It is kept by signal and kind, so that
-// running grace periods survive a change of the configuration.
+// State is what Evaluate keeps between rounds. It is a plain value, and the zero value is a fresh
+// start. It is indexed by signal and kind, so that running grace periods survive a change of the
+// configuration.
 type State struct {
 	marks [SignalCount][kindCount]mark
 	seen  [conditionCount]sighting
 }
 
-// mark is the past of one threshold.
+// mark is the history of one threshold.
 type mark struct {
 	met      bool          // met at some evaluation
-	since    time.Duration // met: when it was met first, later by what does not count
-	read     time.Duration // met: when its signal was read last
-	due      bool          // met at the last evaluation, and its grace period was over
-	clearing bool          // met, but not at the last evaluation
-	clear    time.Duration // clearing: since when
+	since    time.Duration // if met: start of the grace period, moved later by gaps that do not count
+	read     time.Duration // time of the signal's last reading
+	due      bool          // met at the last evaluation, after its grace period
+	clearing bool          // met before, but not at the last evaluation
+	clear    time.Duration // if clearing: since when
 }
 
-// sighting is when a condition was last raised by a met threshold.
+// sighting is when a met threshold last raised a condition.
 type sighting struct {
 	ever bool
 	last time.Duration
 }
 
-// Met is a threshold that is met now.
+// Met is a threshold that is currently met.
 type Met struct {
 	Threshold
-	Since     time.Duration // since boot: when it was met first, later by what was not seen
-	Due       bool          // its grace period is over
-	Wait      time.Duration // what is left of the grace period
+	Since     time.Duration // since boot: when it was first met, moved later by gaps between readings
+	Due       bool          // the grace period is over, and it is not WarnOnly
+	Wait      time.Duration // rest of the grace period
 	Available int64
-	Target    int64 // what must be available for the pressure to end: value + minimum reclaim
-	Deficit   int64 // Target − Available, at least 1
-	WarnOnly  bool  // a stall above the floor, or with the floor unknown: stop nothing for it
+	Target    int64 // amount that must be available for the pressure to end: value + minimum reclaim
+	// Deficit is what lacks to the threshold or, inside the minimum reclaim, to the target, and Lack is what
+	// lacks to the target. A stall has no amount of its own: its lack is what memory lacks to the stall
+	// floor, and its deficit a twentieth of that.
+	Deficit, Lack int64
+	WarnOnly      bool // a stall while memory is above the floor or unknown: never due, without a deficit
 }
 
-// Pressure is the outcome of one evaluation.
+// lacks sets what lacks of an observed signal.
+func (m *Met) lacks(obs *Observations, floor Quantity) {
+	o := obs[m.Signal]
+	m.Available, m.Target = o.Available, m.Threshold.Target(o.Capacity)
+	switch value := m.Value.Of(o.Capacity); {
+	case m.Signal.IsStall():
+		memory := obs[MeminfoAvailable]
+		m.WarnOnly = !memory.usable() || memory.Available >= floor.Of(memory.Capacity)
+		if !m.WarnOnly {
+			m.Lack = floor.Of(memory.Capacity) - memory.Available
+			m.Deficit = twentieth(m.Lack)
+		}
+	case m.Available < value:
+		m.Deficit, m.Lack = value-m.Available, m.Target-m.Available
+	default:
+		m.Deficit = m.Target - m.Available
+		m.Lack = m.Deficit
+	}
+}
+
+// twentieth returns a twentieth of n, rounded up.
+func twentieth(n int64) int64 { return n/20 + min(n%20, 1) }
+
+// Pressure is the result of one evaluation.
 type Pressure struct {
-	Met        []Met // in the order of acting
+	Met        []Met // in the order of Threshold.Compare
 	Conditions Conditions
 }
 
-// Evaluate judges every threshold by its own signal's observation, and nothing
-// else. There is at most one threshold for each signal and kind, as
-// ParseThresholds and Derive give them.
+// Evaluate judges every threshold by the observation of its own signal and nothing else. There must be
+// at most one threshold per signal and kind, as Derive returns them.
 //
-// A threshold is met while less than its value is available, and, once its grace
-// period was over at the evaluation before, while less than value + minimum
-// reclaim is. It is due when it has been met for its grace period or longer. A
-// signal that became clear keeps the time it was met first until an evaluation
-// finds it clear for SoftForgive; an absent signal counts as clear. A failed
-// reading changes nothing for its own thresholds and lists none of them: nothing
-// is due that was not just seen. Nor is what nobody saw: of a time without a
-// reading, as a suspended node or a failing disk leaves one, a grace period counts
-// UnseenAtMost.
+// A threshold is met while less than its value is available. If its grace period was already over at
+// the previous evaluation, it stays met while less than value + minimum reclaim is available. It is due
+// once it has been met for its grace period. A signal that clears keeps its first-met time until it has
+// been clear for SoftForgive; an absent signal counts as clear.
 //
-// A condition is reported while one of its thresholds is met, grace period or
-// not, and until TransitionPeriod after it was last seen met. A stall that only
-// warns is none: under a condition pods are refused and held down.
+// A failed reading changes nothing for its own thresholds, and none of them is listed as met: only a
+// threshold that was just seen can be due. A gap without readings, as after a suspend or with a failing
+// disk, counts towards a grace period for at most UnseenAtMost.
+//
+// A condition is reported while one of its thresholds is met, in its grace period or not, and for
+// TransitionPeriod after it was last seen met. A stall that only warns raises no condition, because a
+// condition makes criguard refuse pods and hold them down.
 func Evaluate(s State, ts []Threshold, set Settings, obs *Observations, now time.Duration) (State, Pressure) {
 	next := State{seen: s.seen}
 	var p Pressure
@@ -80,27 +104,23 @@ func Evaluate(s State, ts []Threshold, set Settings, obs *Observations, now time
 		if t.Signal >= SignalCount || t.Kind >= kindCount {
 			continue
 		}
-		o := obs[t.Signal]
-		m := s.marks[t.Signal][t.Kind]
-		if o.Status == Absent {
-			m = m.notMet(now)
-		} else if o.usable() {
-			target := t.Target(o.Capacity)
-			if o.Available < t.Value.Of(o.Capacity) || m.due && o.Available < target {
-				m = m.metAt(now, set)
-				wait := t.wait(m.since, now)
-				m.due = wait <= 0
-				warn := t.Signal.IsStall() && !belowFloor(obs, set.StallFloor)
-				p.Met = append(p.Met, Met{
-					Threshold: *t, Since: m.since, Due: m.due, Wait: max(wait, 0),
-					Available: o.Available, Target: target, Deficit: target - o.Available, WarnOnly: warn,
-				})
-				if !warn {
-					p.Conditions |= ConditionsOf(t.Signal.Condition())
-				}
-			} else {
-				m = m.notMet(now)
+		o, m := obs[t.Signal], s.marks[t.Signal][t.Kind]
+		switch {
+		case o.usable() && (o.Available < t.Value.Of(o.Capacity) || m.due && o.Available < t.Target(o.Capacity)):
+			m = m.metAt(now, set)
+			met := Met{Threshold: *t, Since: m.since}
+			if t.Kind == Soft {
+				met.Wait = max(t.Grace-(now-m.since), 0)
 			}
+			m.due = met.Wait == 0
+			met.lacks(obs, set.StallFloor)
+			met.Due = m.due && !met.WarnOnly
+			p.Met = append(p.Met, met)
+			if !met.WarnOnly {
+				p.Conditions |= ConditionsOf(t.Signal.Condition())
+			}
+		case o.usable() || o.Status == Absent:
+			m = m.notMet(now)
 		}
 		next.marks[t.Signal][t.Kind] = m
 	}
@@ -115,17 +135,19 @@ func Evaluate(s State, ts []Threshold, set Settings, obs *Observations, now time
 	return next, p
 }
 
-// wait is what is left at now of the grace period of a threshold met since then.
-func (t *Threshold) wait(since, now time.Duration) time.Duration {
-	if t.Kind == Hard {
+// ClearsIn returns for how long a condition still holds although none of its thresholds is met. It returns 0 if
+// one is met or the condition does not hold.
+func (s *State) ClearsIn(c Condition, p *Pressure, set Settings, now time.Duration) time.Duration {
+	met := slices.ContainsFunc(p.Met, func(m Met) bool { return m.Signal.Condition() == c && !m.WarnOnly })
+	if met || !p.Conditions.Has(c) {
 		return 0
 	}
-	return t.Grace - (now - since)
+	return max(s.seen[c].last+set.TransitionPeriod-now, 0)
 }
 
-// metAt remembers since when the threshold is met: anew, when it was clear for
-// the time that forgives, and later by as much as too long a time without a reading
-// exceeds what counts of it.
+// metAt marks the threshold as met. It restarts the grace period if the threshold was clear for
+// SoftForgive, and moves its start later by the part of a gap between readings that exceeds
+// UnseenAtMost.
 func (m mark) metAt(now time.Duration, set Settings) mark {
 	if !m.met || m.clearing && now-m.clear >= set.SoftForgive {
 		return mark{met: true, since: now, read: now}
@@ -137,8 +159,8 @@ func (m mark) metAt(now time.Duration, set Settings) mark {
 	return mark{met: true, since: since, read: now}
 }
 
-// notMet remembers since when the threshold is clear; whether that is long enough
-// to be forgiven is asked when it is met again.
+// notMet records since when the threshold is clear. metAt decides whether that was long enough to
+// forgive.
 func (m mark) notMet(now time.Duration) mark {
 	if m.met && !m.clearing {
 		m.clearing, m.clear = true, now
@@ -147,9 +169,7 @@ func (m mark) notMet(now time.Duration) mark {
 	return m
 }
 
-// belowFloor reports whether memory is short enough for a stall to stop a pod.
-// An unknown level is not short.
-func belowFloor(obs *Observations, floor Quantity) bool {
-	o := obs[MeminfoAvailable]
-	return o.usable() && o.Available < floor.Of(o.Capacity)
+// IsMet reports whether a threshold is met.
+func (p *Pressure) IsMet(t Threshold) bool {
+	return slices.ContainsFunc(p.Met, func(m Met) bool { return m.Compare(t) == 0 })
 }

@@ -8,8 +8,8 @@ import (
 
 const minute = time.Minute
 
-// TestVectorsD: T = memory 1Gi, minimum reclaim 500Mi. "Enforced" is the minimum
-// reclaim, for what was met before.
+// TestVectorsD: T = memory 1Gi, minimum reclaim 500Mi. "enforce" means that the threshold was met
+// before, so that the minimum reclaim applies.
 func TestVectorsD(t *testing.T) {
 	threshold := Threshold{Signal: MemoryAvailable, Value: Bytes(gi), MinReclaim: Bytes(500 * mi)}
 	for _, v := range []struct {
@@ -45,8 +45,14 @@ func TestVectorsD(t *testing.T) {
 			if met := len(p.Met) > 0; met != v.want {
 				t.Errorf("met = %v, want %v", met, v.want)
 			}
-			if target := gi + 500*mi; v.want && (p.Met[0].Target != target || p.Met[0].Deficit != target-v.available || p.Met[0].Available != v.available) {
-				t.Errorf("met as %+v", p.Met[0])
+			if target := gi + 500*mi; v.want {
+				deficit := gi - v.available
+				if deficit <= 0 {
+					deficit = target - v.available
+				}
+				if m := p.Met[0]; m.Target != target || m.Deficit != deficit || m.Lack != target-v.available || m.Available != v.available {
+					t.Errorf("met as %+v", m)
+				}
 			}
 			if o := obs[MemoryAvailable]; v.enforce && Relieved(threshold, o) == v.want {
 				t.Errorf("relieved = %v, want %v", !v.want, v.want)
@@ -55,7 +61,7 @@ func TestVectorsD(t *testing.T) {
 	}
 }
 
-// step is one evaluation and what is expected of it.
+// step is one evaluation with its expected result.
 type step struct {
 	at         time.Duration
 	available  int64
@@ -64,8 +70,8 @@ type step struct {
 	conditions string
 }
 
-// TestVectorsF: first-observed times, grace periods and conditions, with t = 10m.
-// SoftForgive is 0: the kubelet forgets at the first good sample.
+// TestVectorsF: first-observed times, grace periods and conditions, with t = 10m. SoftForgive is 0,
+// because the kubelet forgives at the first good sample.
 func TestVectorsF(t *testing.T) {
 	const now, bad, good = 10 * minute, gi / 2, 2 * gi
 	soft := Threshold{Signal: MemoryAvailable, Kind: Soft, Value: Bytes(gi), Grace: minute}
@@ -119,7 +125,7 @@ func TestVectorsF(t *testing.T) {
 	}
 }
 
-// TestHardIsAtOnce: a grace period that stands with a hard threshold is none.
+// TestHardIsAtOnce: a grace period on a hard threshold has no effect.
 func TestHardIsAtOnce(t *testing.T) {
 	w := watch{ts: []Threshold{{Signal: MemoryAvailable, Value: Bytes(10), Grace: minute}}}
 	if p := w.at(0, one(MemoryAvailable, read(5, 100))); len(p.Met) != 1 || !p.Met[0].Due || p.Met[0].Wait != 0 {
@@ -182,8 +188,8 @@ func TestFailedReading(t *testing.T) {
 	}
 }
 
-// TestUnseenTime: a grace period is served by what was seen, but for the pauses
-// between two looks.
+// TestUnseenTime: only observed time counts towards a grace period, plus the pauses between two
+// readings up to UnseenAtMost.
 func TestUnseenTime(t *testing.T) {
 	const s, unseen = time.Second, 10 * time.Second
 	bad, good, failed := read(5, 100), read(50, 100), Observation{Status: Failed}
@@ -194,7 +200,7 @@ func TestUnseenTime(t *testing.T) {
 	for name, v := range map[string]struct {
 		grace time.Duration
 		looks []look
-		since time.Duration // at the last look
+		since time.Duration // at the last reading
 		due   bool
 	}{
 		"looks as far apart as may be": {30 * s, []look{{0, bad}, {10 * s, bad}, {20 * s, bad}, {30 * s, bad}}, 0, true},
@@ -229,7 +235,7 @@ func TestUnseenTime(t *testing.T) {
 	}
 }
 
-// TestImplausibleReading: what cannot be true stops nothing.
+// TestImplausibleReading: an impossible value stops nothing.
 func TestImplausibleReading(t *testing.T) {
 	for _, o := range []Observation{read(0, 0), read(-1, 100), read(5, -1), {Available: 5, Capacity: 100, Status: 7}} {
 		w := watch{ts: []Threshold{{Signal: SwapAvailable, Value: Bytes(10)}}}
@@ -260,8 +266,8 @@ func TestAbsentSignal(t *testing.T) {
 	}
 }
 
-// TestReload: a running grace period survives a changed value; a threshold that
-// was gone starts afresh.
+// TestReload: a running grace period survives a change of the value. A threshold that was removed and
+// added again starts over.
 func TestReload(t *testing.T) {
 	soft := Threshold{Signal: MemoryAvailable, Kind: Soft, Value: Bytes(50), Grace: minute}
 	bad := one(MemoryAvailable, read(5, 100))
@@ -269,7 +275,7 @@ func TestReload(t *testing.T) {
 	w.at(0, bad)
 	w.ts[0].Value = Bytes(60)
 	if p := w.at(minute, bad); !p.Met[0].Due {
-		t.Errorf("the grace period started anew: %+v", p)
+		t.Errorf("the grace period restarted: %+v", p)
 	}
 	w.ts = nil
 	w.at(2*minute, bad)
@@ -300,8 +306,10 @@ func TestStall(t *testing.T) {
 				obs := one(s, ObserveStall(time.Second, 2*time.Second, 0))
 				obs[MeminfoAvailable] = v.meminfo
 				p := w.at(0, obs)
-				if want := v.want && s.IsStall(); len(p.Met) != 1 || !p.Met[0].Due || p.Met[0].WarnOnly != want {
+				if want := v.want && s.IsStall(); len(p.Met) != 1 || p.Met[0].Due == want || p.Met[0].WarnOnly != want {
 					t.Errorf("%s: %+v, want WarnOnly %v", s, p.Met, want)
+				} else if m := p.Met[0]; s.IsStall() && (want && m.Deficit != 0 || !want && (m.Lack != 1 || m.Deficit != 1)) {
+					t.Errorf("%s: %+v", s, m)
 				} else if (p.Conditions == 0) != want {
 					t.Errorf("%s raises %q, and only warns: %v", s, p.Conditions, want)
 				}
@@ -310,10 +318,9 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestEvaluateProperties checks what must hold in any history of one soft
-// threshold: nothing is due that was not just seen below its target, nor before
-// its grace period is over, nor across a clear stretch of SoftForgive; and what
-// was seen bad without a break for the grace period is due.
+// TestEvaluateProperties checks invariants over random histories of one soft threshold. Nothing is due
+// unless it was just seen below its target, for its grace period, with no clear stretch of SoftForgive.
+// A signal seen bad without a break for the grace period is due.
 func TestEvaluateProperties(t *testing.T) {
 	const grace, forgive = 30 * time.Second, 5 * time.Second
 	r := source(2)
@@ -323,7 +330,7 @@ func TestEvaluateProperties(t *testing.T) {
 			settings: Settings{SoftForgive: forgive},
 		}
 		var now, badSince, clearSince time.Duration = 0, -1, -1
-		forgivenAt := time.Duration(-1) // latest moment at which the grace period was surely forgotten
+		forgivenAt := time.Duration(-1) // latest time at which the grace period was certainly forgiven
 		latched := false
 		for range 40 {
 			now += time.Duration(r.IntN(8)) * time.Second
@@ -359,7 +366,7 @@ func TestEvaluateProperties(t *testing.T) {
 			}
 			m := p.Met[0]
 			switch {
-			case m.Deficit < 1 || m.Deficit != m.Target-m.Available:
+			case m.Deficit < 1 || m.Lack != target-m.Available || m.Available < 10 && m.Deficit != 10-m.Available || m.Available >= 10 && m.Deficit != m.Lack:
 				t.Fatalf("deficit of %+v", m)
 			case m.Due && now-m.Since < grace:
 				t.Fatalf("due too early: %+v at %s", m, now)
@@ -375,7 +382,7 @@ func TestEvaluateProperties(t *testing.T) {
 	}
 }
 
-// TestEvaluateDeterminism: the order in which thresholds are given plays no part.
+// TestEvaluateDeterminism: the order of the thresholds does not matter.
 func TestEvaluateDeterminism(t *testing.T) {
 	r := source(3)
 	for range 10_000 {
@@ -415,17 +422,36 @@ func TestEvaluateIdleAllocatesNothing(t *testing.T) {
 	}
 }
 
-// idleNode is the defaults, with what derives from them, on a node that lacks
-// nothing.
+// idleNode returns the default thresholds, with the derived ones, and a node without any shortage.
 func idleNode(t testing.TB) ([]Threshold, Observations) {
 	t.Helper()
-	ts, err := ParseThresholds(DefaultHard(), nil, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ts := thresholds(t, DefaultHard(), nil, nil, nil)
 	var obs Observations
 	for s := range obs {
 		obs[s] = read(3*gi, 4*gi)
 	}
 	return Derive(ts, SingleFS, true), obs
+}
+
+// A condition whose thresholds are clear lasts for the rest of its transition period.
+func TestClearsIn(t *testing.T) {
+	ts := []Threshold{{Signal: MemoryAvailable, Value: Bytes(gi)}}
+	set := Settings{TransitionPeriod: minute}
+	var s State
+	at := func(available int64, now time.Duration) time.Duration {
+		var p Pressure
+		s, p = Evaluate(s, ts, set, one(MemoryAvailable, read(available, 4*gi)), now)
+		return s.ClearsIn(MemoryPressure, &p, set, now+time.Second)
+	}
+	for _, c := range []struct {
+		available int64
+		at, want  time.Duration
+	}{
+		{2 * gi, 0, 0}, {gi / 2, 10 * time.Second, 0}, {2 * gi, 20 * time.Second, 49 * time.Second},
+		{gi / 2, 30 * time.Second, 0}, {2 * gi, 40 * time.Second, 49 * time.Second}, {2 * gi, 90 * time.Second, 0},
+	} {
+		if got := at(c.available, c.at); got != c.want {
+			t.Errorf("at %s with %d: %s, want %s", c.at, c.available, got, c.want)
+		}
+	}
 }

@@ -5,42 +5,42 @@ import (
 	"math"
 	"math/big"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Quantity is an amount of a signal: absolute (bytes, inodes, tasks) or a
-// percentage of the capacity. It is exact and comparable. The zero value is the
-// absolute 0.
+// Quantity is an amount of a signal: either absolute (bytes, inodes, tasks) or a percentage of the
+// capacity. It is exact and comparable. The zero value is the absolute 0.
 type Quantity struct {
 	n       int64 // the amount, or billionths of a percent
 	percent bool
 }
 
-// A percentage is kept in billionths of a percent.
+// A percentage is stored in billionths of a percent.
 const (
 	percentDigits = 9
 	percentUnit   = 1_000_000_000
 	wholePercent  = 100 * percentUnit
 )
 
-// maxQuantityLen bounds what is parsed; more digits than this mean nothing.
+// maxQuantityLen limits the input; longer numbers are mistakes.
 const maxQuantityLen = 64
 
-// Bytes is an absolute quantity. A negative n counts as 0.
+// Bytes returns an absolute quantity. A negative n counts as 0.
 func Bytes(n int64) Quantity { return Quantity{n: max(n, 0)} }
 
-// Percent is whole percents of the capacity, held between 0 and 100.
+// Percent returns p percent of the capacity, with p clamped to 0 … 100.
 func Percent(p int64) Quantity {
 	return Quantity{n: min(max(p, 0), 100) * percentUnit, percent: true}
 }
 
-// QuantityError says which rule a quantity breaks.
+// QuantityError is a quantity that breaks a rule.
 type QuantityError struct {
 	Value, Rule, Hint string
 }
 
-// Error is "parse quantity …: rule (hint: …)".
+// Error returns "parse quantity …: rule (hint: …)".
 func (e *QuantityError) Error() string {
 	return fmt.Sprintf("parse quantity %q: %s%s", e.Value, e.Rule, hint(e.Hint))
 }
@@ -52,13 +52,12 @@ func hint(h string) string {
 	return " (hint: " + h + ")"
 }
 
-// ParseQuantity reads the kubelet's syntax: a number of bytes, inodes or tasks,
-// with a binary suffix ("100Mi", "1.5Gi"), a decimal one ("500M", "20k") or an
-// exponent ("1e3"), or a percentage of the capacity ("10%", "10.5%"). A fraction
-// of a byte counts as a whole one. The error is a *QuantityError.
+// ParseQuantity parses the kubelet's syntax: a number of bytes, inodes or tasks with a binary suffix
+// ("100Mi", "1.5Gi"), a decimal suffix ("500M", "20k") or an exponent ("1e3"), or a percentage of the
+// capacity ("10%", "10.5%"). It rounds a fraction of a byte up. The error is a *QuantityError.
 //
-// Kubernetes' suffixes for fractions (m, u, n) are read where they come to whole
-// bytes; "100m" is a slip for something larger and an error.
+// It accepts Kubernetes' suffixes for fractions (m, u, n) if the result is a whole number of bytes.
+// "100m" is probably a mistake for a larger unit, so it is an error.
 func ParseQuantity(s string) (Quantity, error) {
 	q, rule, hint := parseQuantity(s)
 	if rule != "" {
@@ -73,6 +72,9 @@ func parseQuantity(s string) (q Quantity, rule, hint string) {
 	}
 	if s[0] == '-' {
 		return q, "must not be negative", ""
+	}
+	if whole := strings.Join(strings.Fields(s), ""); whole != s && whole != "" {
+		return q, "must not contain blanks", fmt.Sprintf("write it as %q", whole)
 	}
 	number := strings.TrimPrefix(s, "+")
 	end := strings.IndexFunc(number, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
@@ -96,7 +98,7 @@ func parseQuantity(s string) (q Quantity, rule, hint string) {
 	rest := new(big.Int)
 	value.QuoRem(value.Mul(value, factor), divisor.Mul(divisor, power(10, len(fraction))), rest)
 	if rest.Sign() > 0 {
-		if strings.Contains("mun", suffix) && suffix != "" {
+		if slices.Contains(fractionSuffixes, suffix) && suffix != "" {
 			return q, "must be whole bytes", fmt.Sprintf(`%q is a fraction in Kubernetes; mega is "M", mebi is "Mi"`, suffix)
 		}
 		value.Add(value, big.NewInt(1))
@@ -120,21 +122,24 @@ func percentage(value *big.Int, decimals int) (q Quantity, rule, hint string) {
 	return Quantity{n: value.Int64(), percent: true}, "", ""
 }
 
-const suffixHint = `suffixes are Ki, Mi, Gi, Ti, Pi, Ei, k, M, G, T, P, E and %`
+// The suffixes, by the power of 1024, 1000 or a thousandth that they stand for.
+var (
+	binarySuffixes   = []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
+	decimalSuffixes  = []string{"", "k", "M", "G", "T", "P", "E"}
+	fractionSuffixes = []string{"", "m", "u", "n"}
+)
 
-// multiplier is what a suffix or an exponent stands for: a factor or a divisor.
+// multiplier returns what a suffix or an exponent stands for: a factor or a divisor.
 func multiplier(suffix string) (factor, divisor *big.Int, rule, hint string) {
-	const decimal, binary, fractions = " kMGTPE", " KMGTPE", " mun"
 	one := big.NewInt(1)
+	if i := slices.Index(decimalSuffixes, suffix); i >= 0 {
+		return power(1000, i), one, "", ""
+	} else if i := slices.Index(binarySuffixes, suffix); i >= 0 {
+		return power(1024, i), one, "", ""
+	} else if i := slices.Index(fractionSuffixes, suffix); i >= 0 {
+		return one, power(1000, i), "", ""
+	}
 	switch {
-	case suffix == "":
-		return one, big.NewInt(1), "", ""
-	case len(suffix) == 1 && strings.Contains(decimal[1:], suffix):
-		return power(1000, strings.Index(decimal, suffix)), one, "", ""
-	case len(suffix) == 1 && strings.Contains(fractions[1:], suffix):
-		return one, power(1000, strings.Index(fractions, suffix)), "", ""
-	case len(suffix) == 2 && suffix[1] == 'i' && strings.IndexByte(binary[1:], suffix[0]) >= 0:
-		return power(1024, strings.IndexByte(binary, suffix[0])), one, "", ""
 	case suffix[0] == 'e' || suffix[0] == 'E':
 		exp, err := strconv.ParseUint(strings.TrimPrefix(suffix[1:], "+"), 10, 8)
 		if err != nil || exp > maxQuantityLen {
@@ -149,15 +154,15 @@ func multiplier(suffix string) (factor, divisor *big.Int, rule, hint string) {
 			return nil, nil, "must have a known suffix", fmt.Sprintf("leave the %q out", suffix[len(bare):])
 		}
 	}
-	return nil, nil, "must have a known suffix", suffixHint
+	return nil, nil, "must have a known suffix", "suffixes are Ki, Mi, Gi, Ti, Pi, Ei, k, M, G, T, P, E and %"
 }
 
 func power(base int64, exp int) *big.Int {
 	return new(big.Int).Exp(big.NewInt(base), big.NewInt(int64(exp)), nil)
 }
 
-// Of is the quantity in units of the signal, for a capacity: exact, a
-// percentage rounded down. A capacity below 0 counts as 0.
+// Of returns the quantity in units of the signal for a capacity. It is exact; a percentage is rounded
+// down. A capacity below 0 counts as 0.
 func (q Quantity) Of(capacity int64) int64 {
 	if !q.percent {
 		return q.n
@@ -171,7 +176,7 @@ func (q Quantity) IsPercent() bool { return q.percent }
 // IsZero reports whether the quantity is 0 or 0%.
 func (q Quantity) IsZero() bool { return q.n == 0 }
 
-// String is the shortest exact form; ParseQuantity reads it back.
+// String returns the shortest exact form, which ParseQuantity accepts.
 func (q Quantity) String() string {
 	if q.percent {
 		whole, fraction := q.n/percentUnit, q.n%percentUnit
@@ -190,12 +195,7 @@ func (q Quantity) String() string {
 	return strconv.FormatInt(n, 10) + decimalSuffixes[i]
 }
 
-var (
-	binarySuffixes  = []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
-	decimalSuffixes = []string{"", "k", "M", "G", "T", "P", "E"}
-)
-
-// divideOut divides n by base as often as that leaves no rest.
+// divideOut divides n by base as often as there is no remainder.
 func divideOut(n, base int64) (rest int64, times int) {
 	for n%base == 0 {
 		n /= base
@@ -204,25 +204,24 @@ func divideOut(n, base int64) (rest int64, times int) {
 	return n, times
 }
 
-// MarshalText gives String.
+// MarshalText returns String.
 func (q Quantity) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
-// UnmarshalText is ParseQuantity.
+// UnmarshalText parses with ParseQuantity.
 func (q *Quantity) UnmarshalText(text []byte) (err error) {
 	*q, err = ParseQuantity(string(text))
 	return err
 }
 
-// mulDiv is a·b/c in 128 bits, rounded down. None is negative, and b ≤ c, so
-// that the result fits.
+// mulDiv returns a·b/c, computed in 128 bits and rounded down. No argument may be negative, and b ≤ c,
+// so that the result fits.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	quotient, _ := bits.Div64(hi, lo, uint64(c))
 	return int64(quotient)
 }
 
-// addCapped adds two amounts that are not negative; the sum stops at the
-// largest number there is.
+// addCapped adds two non-negative amounts. The sum saturates at MaxInt64.
 func addCapped(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

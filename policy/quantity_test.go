@@ -15,7 +15,7 @@ func TestParseQuantity(t *testing.T) {
 		"1k": 1000, "500M": 500e6, "2G": 2e9, "1T": 1e12, "1P": 1e15, "1E": 1e18, "9.2E": 9.2e18,
 		"1e3": 1000, "1E3": 1000, "1.5e+6": 1500000, "0e64": 0,
 		"9223372036854775807":           math.MaxInt64,
-		"1.0000000009313225746154785Ki": 1025, // a fraction of a byte is a whole one
+		"1.0000000009313225746154785Ki": 1025, // a fraction of a byte is rounded up
 		"0.1":                           1,
 		"128974848000m":                 128974848, "5000000u": 5, "3000000000n": 3,
 	} {
@@ -66,8 +66,8 @@ func TestParseQuantityErrors(t *testing.T) {
 		"100MiB":                 `leave the "B" out`,
 		"100MB":                  `leave the "B" out`,
 		"100MI":                  "suffix",
-		"100 Mi":                 "suffix",
-		" 100Mi":                 "begin with a number",
+		"100 Mi":                 "must not contain blanks",
+		" 100Mi":                 "must not contain blanks",
 		"10%%":                   "suffix",
 		"0x10":                   "suffix",
 		"1\x00":                  "suffix",
@@ -116,8 +116,8 @@ func TestQuantityString(t *testing.T) {
 	}
 }
 
-// TestVectorsB compares percentages with the kubelet's, which come out of 32-bit
-// floats and are off by a few bytes. Ours are exact.
+// TestVectorsB compares percentages with the kubelet's, which uses 32-bit floats and is off by a few
+// bytes. Ours are exact.
 func TestVectorsB(t *testing.T) {
 	for _, v := range []struct {
 		id            string
@@ -145,7 +145,7 @@ func TestVectorsB(t *testing.T) {
 	}
 }
 
-// TestPercentIsExact compares with unbounded integers, up to the largest capacity.
+// TestPercentIsExact compares with big integers, up to the largest capacity.
 func TestPercentIsExact(t *testing.T) {
 	r := source(1)
 	for range 10_000 {

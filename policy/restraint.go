@@ -5,58 +5,116 @@ import (
 	"time"
 )
 
-// BudgetConfig is how many stops are allowed.
+// BudgetConfig limits the number of stops.
 type BudgetConfig struct {
 	Hard, Soft Bucket
-	PerHour    int // of both kinds, within any hour; 0 = no cap
-	Breaker    int // stops in a row that did not move a signal; 0 = off
+	PerHour    int // of each kind, within any hour; 0 = no cap
+	Breaker    int // fruitless stops in a row that open a pool's breaker; 0 = off
 }
 
-// What restraint holds a stop back by.
+// BackoffConfig limits how often the same workload is stopped. If First is 0, a workload's past stops do not
+// count.
+type BackoffConfig struct {
+	First time.Duration // wait after the first stop; doubles with each further one
+	Max   time.Duration // longest wait
+	Reset time.Duration // a stop is forgotten after this time
+}
+
+// Reasons why the restraint holds a stop back.
 const (
 	HeldBudget  = "budget"
 	HeldBackoff = "back-off"
 	HeldBreaker = "breaker"
 )
 
-// Held says what holds a stop back; the zero value is nothing.
+// Held is the reason why a stop is held back. The zero value means that it is not.
 type Held struct {
-	By         string        // HeldBudget, HeldBackoff, HeldBreaker or ""
-	RetryAfter time.Duration // when that ends; 0 where no time ends it
+	By         string        // such as HeldBudget; "" = nothing
+	Detail     string        // more about it, for people; "" = nothing
+	RetryAfter time.Duration // time until it ends; 0 if it does not end with time
 }
 
-// Restraint remembers what was stopped and bounds what may be stopped next: by a
-// budget per kind and per hour, by a back-off per workload, and by a breaker per
-// signal. It marshals to JSON, so that a crash loop does not refill the budget.
+// Cause is what requires a stop.
+type Cause string
+
+// The causes.
+const (
+	CausePressure  Cause = ""          // a threshold of a pool
+	CauseLimit     Cause = "limit"     // a pod's storage limit
+	CauseAdmission Cause = "admission" // a pod started while its class is not admitted
+	CauseDrain     Cause = "drain"     // an operator who drains the node
+	CauseCommand   Cause = "command"   // an operator who stops this pod
+)
+
+// ByOperator reports whether an operator requires the stop. Such a stop takes no budget.
+func (c Cause) ByOperator() bool { return c == CauseDrain || c == CauseCommand }
+
+// Stop is the record of one stop. Times are since boot.
+type Stop struct {
+	Workload string        `json:"workload"`
+	Sandbox  string        `json:"sandbox"`
+	Cause    Cause         `json:"cause,omitempty"`
+	Kind     Kind          `json:"kind"` // Soft for every cause but pressure
+	Pool     Pool          `json:"pool"` // for pressure only
+	Signal   Signal        `json:"signal"`
+	Created  time.Duration `json:"-"` // of the sandbox; 0 = unknown
+	At       time.Duration `json:"at"`
+	Count    int           `json:"count"` // stops of the workload in a row, with this one
+	// Pass is the ID of the record of its begin. It, the pod's namespace/name and its UID are zero once the
+	// outcome is recorded.
+	Pass      uint64        `json:"pass,omitempty"`
+	Pod       string        `json:"pod,omitempty"`
+	UID       string        `json:"uid,omitempty"`
+	Grace     time.Duration `json:"grace,omitempty"`     // grace period
+	Available int64         `json:"available,omitempty"` // of the signal when it began
+	Expected  int64         `json:"expected"`            // yield when it began
+	Need      int64         `json:"need"`                // of the pool when it began
+	Outside   Amount        `json:"outside"`             // what was used outside the unprotected pods when it began
+	Back      int64         `json:"back"`                // what came back from the sandbox
+	Over      bool          `json:"over"`                // its resources are free again, or it was given up
+	Judged    bool          `json:"judged"`
+	// Fruitless means that the stop did not help. Its workload is not the cause, and gets no special treatment.
+	Fruitless bool          `json:"fruitless"`
+	CameBack  bool          `json:"came_back,omitempty"` // a stop of a sandbox that came back: it takes no budget
+	Culprit   bool          `json:"culprit,omitempty"`
+	Token     bool          `json:"token,omitempty"` // it took budget, and when
+	Taken     time.Duration `json:"taken,omitempty"`
+}
+
+// breaker counts a pool's fruitless stops in a row. It is open from BudgetConfig.Breaker on.
+type breaker struct {
+	Fruitless int           `json:"fruitless"`
+	Pods      Amount        `json:"pods"` // what the unprotected pods used at the last of them, or when it opened
+	Need      int64         `json:"need"` // of the pool then
+	Seen      time.Duration `json:"seen"` // when the pool last had an episode
+}
+
+// Restraint remembers stops and limits the next ones: by a budget per kind and per hour, by a back-off
+// per workload, and by a breaker per pool. It marshals to JSON, so that a crash loop does not refill
+// the budget.
 //
-// Time is the time since boot. A clock that goes back loses no budget and wins
-// none: ages stay what they were. It is used from one goroutine. The zero value
-// allows nothing until it is configured.
+// Time is the time since boot. If the clock moves back, ages stay the same, so the budget neither
+// shrinks nor grows. A Restraint must be used from a single goroutine. The zero value allows no stops
+// until Configure.
 type Restraint struct {
-	bootID    string
-	budget    BudgetConfig
-	backoff   BackoffConfig
-	now       time.Duration // of the last call
-	fills     [kindCount]fill
-	recent    []recentStop // within the last hour, oldest first
-	workloads map[string]stopped
-	fruitless [SignalCount]int // stops in a row that did not move the signal
+	bootID   string
+	budget   BudgetConfig
+	backoff  BackoffConfig
+	now      time.Duration // of the last call
+	stops    []Stop        // oldest first
+	breakers [PoolCount]breaker
 }
 
-// recentStop is a stop that counts towards the hourly cap.
-type recentStop struct {
-	At     time.Duration `json:"at"`
-	Kind   Kind          `json:"kind"`
-	Before fill          `json:"before"` // of the kind's bucket, to undo the stop
-}
+// Limits of the records, if stops come faster than they expire or if there is no hourly cap.
+const (
+	maxStops  = 1024
+	maxInARow = 64 // no wait doubles more often
+)
 
-// maxRecent bounds what is remembered of an hour without a cap.
-const maxRecent = 1024
-
-// NewRestraint is one that has seen no stop yet, on the boot with that ID.
+// NewRestraint returns a Restraint without stops, for the boot with that ID.
 func NewRestraint(bootID string) *Restraint { return &Restraint{bootID: bootID} }
 
-// Configure puts other bounds in force. What was stopped stays counted.
+// Configure sets new limits. Earlier stops still count.
 func (r *Restraint) Configure(budget BudgetConfig, backoff BackoffConfig) {
 	r.budget, r.backoff = budget, backoff
 }
@@ -68,262 +126,287 @@ func (b BudgetConfig) of(k Kind) Bucket {
 	return b.Soft
 }
 
-// Check says what would hold back a stop of that workload for that signal: the
-// breaker first, which no time ends. With the workload "" the back-off is left
-// out.
-func (r *Restraint) Check(kind Kind, signal Signal, workload string, now time.Duration) Held {
-	if r.open(signal) {
+// Check returns what would hold back a stop. A culprit at a hard threshold is never held back, because
+// there is evidence that it is the cause, and a sandbox that came back takes no budget. A hard threshold
+// never waits for a back-off. Nothing but the back-off restrains a drain.
+func (r *Restraint) Check(s *Stop, now time.Duration) Held {
+	r.at(now)
+	hard := s.Cause == CausePressure && s.Kind == Hard
+	if hard && s.Culprit {
+		return Held{}
+	}
+	if s.Cause == CausePressure && r.isOpen(s.Pool) {
 		return Held{By: HeldBreaker}
 	}
-	return r.CheckBudget(kind, workload, now)
+	if wait := r.left(s); wait > 0 && !hard {
+		return Held{By: HeldBackoff, RetryAfter: wait}
+	}
+	if s.CameBack || s.Cause.ByOperator() {
+		return Held{}
+	}
+	return r.checkBudget(s.Kind)
 }
 
-// CheckBudget is Check without the breaker, for a stop that no signal asks for.
-func (r *Restraint) CheckBudget(kind Kind, workload string, now time.Duration) Held {
-	r.at(now)
-	if wait := r.left(workload); wait > 0 {
-		return Held{HeldBackoff, wait}
+func (r *Restraint) checkBudget(kind Kind) Held {
+	taken := r.taken(kind)
+	left, wait, _ := r.budget.of(kind).after(taken, r.now)
+	if per := r.budget.PerHour; per > 0 && len(taken) >= per {
+		if hour := taken[len(taken)-per] + time.Hour - r.now; hour > 0 {
+			left, wait = 0, max(wait, hour)
+		}
 	}
-	bucket, f := r.bucket(kind)
-	wait := bucket.wait(f, now)
-	spent := bucket.left(f) < 1
-	if per := r.budget.PerHour; per > 0 && len(r.recent) >= per {
-		spent = true
-		wait = max(wait, r.recent[len(r.recent)-per].At+time.Hour-now)
-	}
-	if spent {
-		return Held{HeldBudget, wait}
+	if left < 1 {
+		return Held{By: HeldBudget, RetryAfter: wait}
 	}
 	return Held{}
 }
 
-// CheckWorkload is Check for the back-off alone: HeldBackoff or "".
-func (r *Restraint) CheckWorkload(workload string, now time.Duration) string {
-	r.at(now)
-	if r.left(workload) > 0 {
-		return HeldBackoff
-	}
-	return ""
-}
-
-// Take counts a stop that begins now.
-func (r *Restraint) Take(kind Kind, signal Signal, workload string, now time.Duration) {
-	r.take(kind, now)
-	r.note(workload, stopped{Last: now, Condition: signal.Condition()})
-}
-
-// TakeBudget is Take for a stop that no signal asks for: no hold-down follows from it.
-func (r *Restraint) TakeBudget(kind Kind, workload string, now time.Duration) {
-	r.take(kind, now)
-	r.Remember(workload, now)
-}
-
-func (r *Restraint) take(kind Kind, now time.Duration) {
-	r.at(now)
-	bucket, f := r.bucket(kind)
-	r.recent = append(r.recent, recentStop{now, kind, f})
-	r.fills[kind] = bucket.take(f, now)
-	if over := len(r.recent) - max(maxRecent, r.budget.PerHour); over > 0 {
-		r.recent = slices.Delete(r.recent, 0, over)
-	}
-}
-
-// Remember counts a stop of a workload that no signal asked for towards its
-// back-off alone.
-func (r *Restraint) Remember(workload string, now time.Duration) {
-	r.at(now)
-	r.note(workload, stopped{Last: now, Over: true})
-}
-
-// note adds a stop to a workload's past.
-func (r *Restraint) note(workload string, s stopped) {
-	now := s.Last
-	if workload == "" || r.backoff.First <= 0 {
-		return
-	}
-	for name, s := range r.workloads {
-		if r.backoff.forgotten(s, now) {
-			delete(r.workloads, name)
+// taken returns when the stops of a kind took budget, oldest first.
+func (r *Restraint) taken(kind Kind) (at []time.Duration) {
+	for i := range r.stops {
+		if s := &r.stops[i]; s.Token && s.Kind == kind {
+			at = append(at, s.Taken)
 		}
 	}
-	if r.workloads == nil {
-		r.workloads = map[string]stopped{}
-	}
-	past, again := r.workloads[workload]
-	if s.Over && again {
-		s.Condition, s.Over = past.Condition, past.Over // no reason to end a hold-down either
-	}
-	s.First, s.Previous, s.Count = now, past.Last, min(past.Count+1, maxInARow)
-	if again {
-		s.First = past.First
-	}
-	r.workloads[workload] = s
+	slices.Sort(at) // a stop takes another token when it is escalated
+	return at
 }
 
-// Return undoes the Take of that moment, of a stop that killed nothing: the
-// budget is as if it had not been. What was not taken is not returned.
-func (r *Restraint) Return(kind Kind, _ Signal, workload string, taken time.Duration) {
-	i := slices.IndexFunc(r.recent, func(s recentStop) bool { return s.At == taken && s.Kind == kind })
-	if i < 0 {
-		return
+// Begin records a stop that begins now, and takes its budget.
+func (r *Restraint) Begin(s Stop, now time.Duration) {
+	r.at(now)
+	s.At, s.Taken, s.Count = now, now, 1
+	if last := r.last(func(l *Stop) bool { return l.Workload == s.Workload }); last != nil {
+		s.Count = min(last.Count+1, maxInARow)
 	}
-	r.replay(i)
-	if s, ok := r.workloads[workload]; ok && s.Last == taken {
-		if s.Count--; s.Count < 1 {
-			delete(r.workloads, workload)
+	s.Token = !s.CameBack && !s.Cause.ByOperator() && (!s.Culprit || r.checkBudget(s.Kind).By == "")
+	r.stops = append(r.stops, s)
+	r.forget()
+}
+
+// forget drops the records that no rule needs any more, and the oldest ones if there are too many: first
+// those that took no budget.
+func (r *Restraint) forget() {
+	var busy [kindCount]time.Duration
+	for k := range kindCount {
+		_, _, busy[k] = r.budget.of(k).after(r.taken(k), r.now)
+		busy[k] = min(busy[k], r.now-time.Hour)
+	}
+	r.stops = slices.DeleteFunc(r.stops, func(s Stop) bool { return !r.lasts(&s) && (!s.Token || s.Taken < busy[s.Kind]) })
+	for len(r.stops) > max(maxStops, 2*r.budget.PerHour) {
+		i := max(slices.IndexFunc(r.stops, func(s Stop) bool { return !s.Token }), 0)
+		r.stops = slices.Delete(r.stops, i, i+1)
+	}
+}
+
+// Escalate records that a soft stop in flight became a hard one. It takes a hard token if there is one
+// and no operator required the stop.
+func (r *Restraint) Escalate(sandbox string, now time.Duration) {
+	r.at(now)
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil && s.Kind == Soft {
+		s.Kind, s.Taken, s.Token = Hard, now, !s.Cause.ByOperator() && r.checkBudget(Hard).By == ""
+	}
+}
+
+// Undo removes the record of a sandbox's last stop, because it killed nothing: the budget is as if the
+// stop had never been taken.
+func (r *Restraint) Undo(sandbox string) {
+	for i := len(r.stops) - 1; i >= 0; i-- {
+		if r.stops[i].Sandbox == sandbox {
+			r.stops = slices.Delete(r.stops, i, i+1)
 			return
 		}
-		s.Last = s.Previous
-		r.workloads[workload] = s
 	}
 }
 
-// LastStop is when the last stop that counts began, since boot; ok is false without
-// one in the last hour.
-func (r *Restraint) LastStop() (at time.Duration, ok bool) {
-	if len(r.recent) == 0 {
-		return 0, false
-	}
-	return r.recent[len(r.recent)-1].At, true
-}
-
-// Judge tells the breaker whether a stop moved its signal.
-func (r *Restraint) Judge(signal Signal, moved bool) {
-	if moved {
-		r.fruitless[signal] = 0
-	} else {
-		r.fruitless[signal] = min(r.fruitless[signal]+1, maxFruitless)
+// End records that a sandbox's stop is over: its resources are free again, or it was given up. back is
+// what came back from the sandbox itself.
+func (r *Restraint) End(sandbox string, back int64) {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
+		s.Over, s.Back = true, back
+		s.Pass, s.Pod, s.UID = 0, "", ""
 	}
 }
 
-const maxFruitless = 1 << 16
-
-// Cleared tells that a signal is met no more: its breaker closes. It reports whether
-// that changed anything.
-func (r *Restraint) Cleared(signal Signal) bool {
-	changed := r.fruitless[signal] > 0
-	r.fruitless[signal] = 0
-	return changed
-}
-
-// Ended tells that a condition is reported no more: the hold-down of what was
-// stopped for it is over. Its back-off goes on. It reports whether that changed
-// anything.
-func (r *Restraint) Ended(c Condition) bool {
-	changed := false
-	for name, s := range r.workloads {
-		if s.Condition == c && !s.Over {
-			s.Over = true
-			r.workloads[name] = s
-			changed = true
-		}
+// Report records that the outcome of a sandbox's last stop is recorded, although it is not over.
+func (r *Restraint) Report(sandbox string) {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
+		s.Pass, s.Pod, s.UID = 0, "", ""
 	}
-	return changed
 }
 
-// Returned reports whether a sandbox is a workload's return: it was created,
-// since boot, after the first of our stops in a row of the workload. A later one may
-// have been of another replica.
-func (r *Restraint) Returned(workload string, created time.Duration) bool {
-	s, ok := r.past(workload)
-	return ok && created > s.First
+// Unfinished returns the last stop for a pool if it is not over, or nil.
+func (r *Restraint) Unfinished(p Pool) *Stop {
+	if s := r.last(func(s *Stop) bool { return s.Cause == CausePressure && s.Pool == p }); s != nil && !s.Over {
+		return s
+	}
+	return nil
 }
 
-// Stopped tells when we last stopped a workload, since boot; 0 where that counts no more.
-func (r *Restraint) Stopped(workload string) (at time.Duration) {
-	s, _ := r.past(workload)
-	return s.Last
+// Judge decides whether the last stop for a pool was fruitless, once, when the pool's next victim would be
+// chosen: if less than half of its expected yield came back, or if meanwhile the use outside the
+// unprotected pods has grown by half of what came back. outside returns that use, as of now, by the signal
+// that the stop was for. pods is what the unprotected pods use now. Judge reports whether there was a stop to
+// judge.
+func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now time.Duration) bool {
+	r.at(now)
+	s := r.last(func(s *Stop) bool { return s.Cause == CausePressure && s.Pool == p })
+	if s == nil || !s.Over || s.Judged {
+		return false
+	}
+	s.Judged = true
+	grown := Amount{}
+	if o := outside(s.Signal); o.Known && s.Outside.Known {
+		grown = Known(o.Value - s.Outside.Value)
+	}
+	s.Fruitless = s.Back < s.Expected/2+s.Expected%2 || grown.Known && grown.Value >= s.Back/2+s.Back%2
+	b := &r.breakers[p]
+	if !s.Fruitless {
+		b.Fruitless = 0
+		return true
+	}
+	if b.Seen = now; !r.isOpen(p) {
+		b.Pods, b.Need = pods, s.Need
+	}
+	b.Fruitless = min(b.Fruitless+1, maxInARow)
+	return true
 }
 
-// HoldDown reports whether a sandbox is to be stopped before all others for a
-// signal: its workload was stopped for the signal's condition and has come back
-// while that still holds.
-func (r *Restraint) HoldDown(signal Signal, workload string, created time.Duration) bool {
-	s, _ := r.past(workload)
-	return r.Returned(workload, created) && s.Condition == signal.Condition() && !s.Over
-}
-
-// AnyStopped reports whether the stop of any workload still counts.
-func (r *Restraint) AnyStopped() bool {
-	for name := range r.workloads {
-		if _, ok := r.past(name); ok {
-			return true
-		}
+// Episode records that a pool has an episode, which keeps its breaker open. It closes the breaker if the
+// unprotected pods have grown by what the pool needed since, and reports whether that changed anything.
+func (r *Restraint) Episode(p Pool, pods Amount, now time.Duration) (closed bool) {
+	r.at(now)
+	b := &r.breakers[p]
+	b.Seen = now
+	if r.isOpen(p) && pods.Known && b.Pods.Known && pods.Value-b.Pods.Value >= max(b.Need, 1) {
+		*b = breaker{Seen: now}
+		return true
 	}
 	return false
 }
 
-// replay takes the i-th recent stop out and counts those of its kind that came
-// after it once more. To give a token back would not do: it may have come back
-// in time, and the next one have been earned by it.
-func (r *Restraint) replay(i int) {
-	kind, f := r.recent[i].Kind, r.recent[i].Before
-	r.recent = slices.Delete(r.recent, i, i+1)
-	bucket := r.budget.of(kind)
-	for j := i; j < len(r.recent); j++ {
-		if s := &r.recent[j]; s.Kind == kind {
-			s.Before = bucket.after(f, s.At)
-			f = bucket.take(f, s.At)
-		}
-	}
-	r.fills[kind] = f
+// Stopped reports whether a pod was stopped for a pool in the current episode, which began then.
+func (r *Restraint) Stopped(p Pool, episode, now time.Duration) bool {
+	r.at(now)
+	return r.last(func(s *Stop) bool { return s.Cause == CausePressure && s.Pool == p && s.At >= episode }) != nil
 }
 
-// at brings the restraint to another time. Should the clock have gone back, what
-// is remembered goes back with it.
+// CameBack reports whether a sandbox is younger than a stop of its workload for a pool in the current
+// episode, which began then. A fruitless stop shows that the workload is not the cause.
+func (r *Restraint) CameBack(p Pool, workload string, created, episode, now time.Duration) bool {
+	r.at(now)
+	came := false
+	for i := range r.stops {
+		s := &r.stops[i]
+		lasts := s.At >= episode && now-s.At < r.backoff.Reset // a record may last longer than the reset
+		if r.backoff.First > 0 && s.Cause == CausePressure && s.Pool == p && s.Workload == workload && lasts {
+			came = !s.Fruitless && (came || created > s.At)
+		}
+	}
+	return came
+}
+
+// left returns the rest of a workload's back-off. It applies to a sandbox that came back after a stop, that
+// outlived its stop, or whose age is unknown. Another replica that has been there all the time is treated
+// like any pod.
+func (r *Restraint) left(s *Stop) time.Duration {
+	var last *Stop
+	applies := s.Created == 0
+	for i := range r.stops {
+		if l := &r.stops[i]; l.Workload == s.Workload {
+			last = l
+			applies = applies || s.Created > l.At || l.Sandbox == s.Sandbox
+		}
+	}
+	if last == nil || !applies {
+		return 0
+	}
+	return max(last.At+r.backoff.wait(last.Count)-r.now, 0)
+}
+
+// wait returns for how long a workload is in back-off after its last stop.
+func (b BackoffConfig) wait(count int) time.Duration {
+	wait := b.First
+	for range count - 1 {
+		if wait >= b.Max/2 {
+			return max(b.Max, b.First)
+		}
+		wait *= 2
+	}
+	return wait
+}
+
+// lasts reports whether a stop still counts for its workload and its pool: until it is over, during its
+// workload's back-off, and long enough to be judged.
+func (r *Restraint) lasts(s *Stop) bool {
+	return !s.Over || r.now-s.At < max(r.backoff.Reset, r.backoff.wait(s.Count), time.Minute)
+}
+
+// last returns the last stop that counts and that f selects, or nil.
+func (r *Restraint) last(f func(*Stop) bool) *Stop {
+	for i := len(r.stops) - 1; i >= 0; i-- {
+		if s := &r.stops[i]; r.lasts(s) && f(s) {
+			return s
+		}
+	}
+	return nil
+}
+
+// at moves the restraint to another time. If the clock went back, it shifts all recorded times back as well.
 func (r *Restraint) at(now time.Duration) {
 	if back := r.now - now; back > 0 {
 		r.shift(back)
 	}
 	r.now = now
-	old := 0
-	for old < len(r.recent) && now-r.recent[old].At >= time.Hour {
-		old++
+	for p := range r.breakers {
+		if b := &r.breakers[p]; b.Fruitless > 0 && now-b.Seen > r.backoff.Reset {
+			*b = breaker{}
+		}
 	}
-	r.recent = slices.Delete(r.recent, 0, old)
 }
 
 func (r *Restraint) shift(back time.Duration) {
-	for k := range r.fills {
-		r.fills[k].At -= back
+	for i := range r.stops {
+		r.stops[i].At -= back
+		r.stops[i].Taken -= back
 	}
-	for i := range r.recent {
-		r.recent[i].At -= back
-		r.recent[i].Before.At -= back
-	}
-	for name, s := range r.workloads {
-		s.Last -= back
-		s.Previous -= back
-		s.First -= back
-		r.workloads[name] = s
+	for p := range r.breakers {
+		r.breakers[p].Seen -= back
 	}
 }
 
-// bucket is a kind's bucket and its fill, brought up to date.
-func (r *Restraint) bucket(k Kind) (Bucket, fill) {
-	b := r.budget.of(k)
-	r.fills[k] = b.after(r.fills[k], r.now)
-	return b, r.fills[k]
+func (r *Restraint) isOpen(p Pool) bool {
+	return r.budget.Breaker > 0 && r.breakers[p].Fruitless >= r.budget.Breaker
 }
 
-func (r *Restraint) open(s Signal) bool {
-	return r.budget.Breaker > 0 && r.fruitless[s] >= r.budget.Breaker
+// Bucket is a rate limit for stops: a burst of Burst, and one more per Every. A Burst below 1 allows no
+// stops; otherwise, an Every of 0 allows any number.
+type Bucket struct {
+	Burst int
+	Every time.Duration
 }
 
-// past is what is remembered of a workload and still counts.
-func (r *Restraint) past(workload string) (stopped, bool) {
-	s, ok := r.workloads[workload]
-	if !ok || r.backoff.forgotten(s, r.now) {
-		return stopped{}, false
+// after takes a token at each of the times, oldest first, if there is one. It returns how many are left at
+// now, the time until there is one, and since when at least one has been missing: older stops do not count.
+func (b Bucket) after(taken []time.Duration, now time.Duration) (left int, wait, since time.Duration) {
+	if b.Every <= 0 || b.Burst < 1 || len(taken) == 0 {
+		return max(b.Burst, 0), 0, now
 	}
-	return s, true
-}
-
-// left is what is left of a workload's back-off.
-func (r *Restraint) left(workload string) time.Duration {
-	s, ok := r.past(workload)
-	if !ok {
-		return 0
+	full := taken[0] // when all tokens are back
+	missing := func(at time.Duration) int { return int((full - at + b.Every - 1) / b.Every) }
+	for _, t := range taken {
+		if full <= t {
+			full, since = t, t
+		}
+		if missing(t) < b.Burst {
+			full += b.Every
+		}
 	}
-	return max(s.Last+r.backoff.wait(s)-r.now, 0)
+	if full <= now {
+		return b.Burst, 0, now
+	}
+	if left = b.Burst - missing(now); left < 1 {
+		wait = full - time.Duration(b.Burst-1)*b.Every - now
+	}
+	return left, wait, since
 }

@@ -9,44 +9,37 @@ import (
 	"time"
 )
 
-// ErrImplausible is a saved restraint that cannot be one.
+// ErrImplausible means that a saved restraint contains impossible values.
 var ErrImplausible = errors.New("implausible state")
 
-// Bounds of what a saved restraint may say. No boot lasts longer than maxUptime.
+// Limits for a saved restraint. No boot lasts longer than maxUptime.
 const (
 	maxUptime    = 100 * 365 * 24 * time.Hour
 	maxSavedSize = 1 << 20 // bytes of JSON
 )
 
-// saved is the JSON of a restraint. Times are nanoseconds since boot.
+// saved is the JSON form of a restraint. Times are nanoseconds since boot.
 type saved struct {
-	BootID    string             `json:"boot_id"`
-	Now       time.Duration      `json:"now"`
-	Hard      fill               `json:"hard"`
-	Soft      fill               `json:"soft"`
-	Recent    []recentStop       `json:"recent,omitempty"`
-	Workloads map[string]stopped `json:"workloads,omitempty"`
-	Fruitless map[string]int     `json:"fruitless,omitempty"` // by signal
+	BootID   string           `json:"boot_id"`
+	Now      time.Duration    `json:"now"`
+	Stops    []Stop           `json:"stops,omitempty"`
+	Breakers map[Pool]breaker `json:"breakers,omitempty"`
 }
 
-// MarshalJSON saves what was stopped. The bounds are not saved: they come from
-// the configuration.
+// MarshalJSON saves the recorded stops. It does not save the limits, which come from the configuration.
 func (r *Restraint) MarshalJSON() ([]byte, error) {
-	s := saved{
-		BootID: r.bootID, Now: r.now, Hard: r.fills[Hard], Soft: r.fills[Soft],
-		Recent: r.recent, Workloads: r.workloads, Fruitless: map[string]int{},
-	}
-	for sig, n := range r.fruitless {
-		if n > 0 {
-			s.Fruitless[Signal(sig).String()] = n
+	s := saved{r.bootID, r.now, r.stops, map[Pool]breaker{}}
+	for p, b := range r.breakers {
+		if b.Fruitless > 0 {
+			s.Breakers[Pool(p)] = b
 		}
 	}
 	return json.Marshal(s)
 }
 
-// UnmarshalJSON restores what MarshalJSON saved and keeps the bounds in force.
-// What cannot be true is taken for what holds back most: a stop in the future
-// happened just now. On an error the restraint stays as it was.
+// UnmarshalJSON restores what MarshalJSON saved and keeps the current limits. It replaces an impossible
+// value with the most restrictive one: a stop in the future becomes a stop just now. Only the last stop for
+// a pool can still be unfinished. On an error, the restraint does not change.
 func (r *Restraint) UnmarshalJSON(data []byte) error {
 	var s saved
 	if len(data) > maxSavedSize {
@@ -59,41 +52,37 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("restore restraint: %s since boot: %w", s.Now, ErrImplausible)
 	}
 	sane := func(t time.Duration) time.Duration { return min(max(t, s.Now-maxUptime), s.Now) }
-	saneFill := func(f fill) fill { return fill{Used: max(f.Used, 0), At: sane(f.At)} }
 	n := Restraint{bootID: s.BootID, budget: r.budget, backoff: r.backoff, now: s.Now}
-	for k, f := range [kindCount]fill{Hard: s.Hard, Soft: s.Soft} {
-		n.fills[k] = saneFill(f)
+	for _, stop := range s.Stops {
+		stop.At, stop.Taken, stop.Count = sane(stop.At), sane(stop.Taken), min(max(stop.Count, 1), maxInARow)
+		stop.Expected, stop.Back, stop.Need = max(stop.Expected, 0), max(stop.Back, 0), max(stop.Need, 0)
+		stop.Grace = min(max(stop.Grace, 0), maxUptime)
+		n.stops = append(n.stops, stop)
 	}
-	for _, stop := range s.Recent {
-		n.recent = append(n.recent, recentStop{sane(stop.At), stop.Kind, saneFill(stop.Before)})
+	slices.SortStableFunc(n.stops, func(a, b Stop) int { return cmp.Compare(a.At, b.At) })
+	var seen [PoolCount]bool
+	for i := len(n.stops) - 1; i >= 0; i-- {
+		stop := &n.stops[i]
+		stop.Over = stop.Over || stop.Cause != CausePressure || seen[stop.Pool]
+		seen[stop.Pool] = seen[stop.Pool] || stop.Cause == CausePressure
 	}
-	slices.SortFunc(n.recent, func(a, b recentStop) int { return cmp.Compare(a.At, b.At) })
-	for name, w := range s.Workloads {
-		if n.workloads == nil {
-			n.workloads = map[string]stopped{}
-		}
-		w.First, w.Last, w.Previous, w.Count = sane(w.First), sane(w.Last), sane(w.Previous), min(max(w.Count, 1), maxInARow)
-		n.workloads[name] = w
-	}
-	for name, count := range s.Fruitless {
-		if sig, err := ParseSignal(name); err == nil {
-			n.fruitless[sig] = min(max(count, 0), maxFruitless)
-		}
+	for p, b := range s.Breakers {
+		n.breakers[p] = breaker{min(max(b.Fruitless, 0), maxInARow), b.Pods, max(b.Need, 0), sane(b.Seen)}
 	}
 	*r = n
 	return nil
 }
 
-// LoadRestraint restores a restraint that was saved on this boot. Data from
-// another boot starts afresh: its times mean nothing here, and a reboot may
-// refill the budget. So does data that cannot be read, with an error that says
-// why. The restraint can be used in either case and is to be configured next.
+// LoadRestraint restores a restraint that was saved on this boot. Data from another boot is discarded:
+// its times have no meaning here, and a reboot may refill the budget. Unreadable data is discarded,
+// too, and the error says why. The returned restraint is always usable; call Configure next.
 func LoadRestraint(data []byte, bootID string, now time.Duration) (*Restraint, error) {
 	r := NewRestraint(bootID)
 	err := json.Unmarshal(data, r)
 	if err != nil || r.bootID != bootID {
 		r = NewRestraint(bootID)
 	}
-	r.at(now)
+	r.shift(max(r.now-now, 0)) // nothing expires before Configure
+	r.now = now
 	return r, err
 }

@@ -11,14 +11,27 @@ import (
 	"time"
 )
 
-func TestRestraintSaved(t *testing.T) {
+// used returns a restraint with stops of several kinds and a pool with fruitless stops.
+func used() *Restraint {
 	r := restrained()
-	stop(r, Hard, "default/a", minute)
-	stop(r, Soft, "default/b", minute+1)
-	r.Judge(IOStall, false)
+	finish(r, stopOf(Hard, "a"), 0, 0, minute)
+	disk, limit := stopOf(Hard, "disk"), stopOf(Soft, "b")
+	disk.Pool, disk.Signal, disk.Culprit, limit.Cause = PoolImageInodes, ImageFSInodesFree, true, CauseLimit
+	r.Begin(*disk, minute)
+	r.Begin(*limit, minute+1)
+	r.End("b", 0)
+	return r
+}
+
+// Past stops, the budget and the breakers survive a restart; times of another boot have no meaning.
+func TestRestraintSaved(t *testing.T) {
+	r := used()
 	data, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := range r.stops {
+		r.stops[i].Created = 0 // not saved: it only matters before a stop
 	}
 	again := restrained()
 	if err := json.Unmarshal(data, again); err != nil || !reflect.DeepEqual(again, r) {
@@ -28,13 +41,17 @@ func TestRestraintSaved(t *testing.T) {
 	if fresh := (&Restraint{bootID: "another boot", now: 5}); err != nil || !reflect.DeepEqual(other, fresh) {
 		t.Errorf("on another boot %+v, %v", other, err)
 	}
+	late := r.Status(5 * minute)
+	if got := restart(t, again, 4*minute).Status(5 * minute); !reflect.DeepEqual(got, late) {
+		t.Errorf("restarted later %+v, want %+v", got, late)
+	}
 }
 
 func TestRestraintGarbage(t *testing.T) {
 	const now = 10 * minute
 	for name, data := range map[string]string{
-		"empty": "", "torn": `{"boot_id":"boot","no`, "of another kind": `[1]`, "of wrong types": `{"hard":"x"}`,
-		"an unknown kind": `{"recent":[{"kind":"x"}]}`, "an unknown condition": `{"workloads":{"a":{"condition":"x"}}}`,
+		"empty": "", "torn": `{"boot_id":"boot","no`, "of another kind": `[1]`, "of wrong types": `{"stops":"x"}`,
+		"an unknown kind": `{"stops":[{"kind":"x"}]}`, "an unknown pool": `{"breakers":{"x":{}}}`,
 		"before the boot": `{"boot_id":"boot","now":-1}`, "in a thousand years": `{"boot_id":"boot","now":9223372036854775807}`,
 		"too long": `{"boot_id":"` + strings.Repeat("x", maxSavedSize) + `"}`,
 	} {
@@ -42,47 +59,55 @@ func TestRestraintGarbage(t *testing.T) {
 		if err == nil || !reflect.DeepEqual(r, &Restraint{bootID: "boot", now: now}) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
-		if strings.Contains(name, "boot") != errors.Is(err, ErrImplausible) && name != "too long" && !strings.Contains(name, "thousand") {
+		want := name == "before the boot" || name == "in a thousand years" || name == "too long"
+		if errors.Is(err, ErrImplausible) != want {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	// Times in the future and impossible counts hold back as much as they can,
-	// and not for ever.
-	data := `{"boot_id":"boot","now":600000000000,"hard":{"used":MANY,"at":9e18},"soft":{"used":2,"at":-9223372036854775808},
-		"recent":[{"at":9e18,"kind":"hard"},{"at":-9e18,"kind":"soft"}],"fruitless":{"memory.available":-7,"io.stall":MANY,"gone":5},
-		"workloads":{"a":{"last":9e18,"previous":9e18,"count":-1,"condition":"DiskPressure"},"b":{"last":0,"count":MANY,"condition":"DiskPressure"}}}`
+	// Times in the future and impossible counts restrict as much as possible, but not forever.
+	data := `{"boot_id":"boot","now":600000000000,
+		"breakers":{"memory":{"fruitless":-7},"swap":{"fruitless":MANY,"need":-5,"seen":9e18},"pid":{"fruitless":3,"seen":-9e18}},
+		"stops":[{"workload":"a","sandbox":"a","kind":"hard","pool":"memory","at":9e18,"token":true,"taken":9e18,"count":-1,"expected":-1,"back":-1,"need":-1},
+			{"workload":"b","sandbox":"b","pool":"memory","at":0,"count":MANY,"token":true,"taken":-9e18},
+			{"workload":"c","sandbox":"c","pool":"pid","cause":"limit","kind":"soft","at":0,"token":true,"taken":9e18,"over":false}]}`
 	data = strings.NewReplacer("9e18", "9000000000000000000", "MANY", strconv.Itoa(math.MaxInt)).Replace(data)
 	r, err := LoadRestraint([]byte(data), "boot", now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Configure(testBudget, testBackoff)
+	if r.Unfinished(PoolPIDs) != nil || r.Unfinished(PoolMemory) == nil {
+		t.Error("the stop for a limit is in flight for a pool, or the one for memory is not")
+	}
 	want := BudgetView{
-		Hard: BucketView{0, 3, 30 * time.Second}, Soft: BucketView{2, 2, 0}, LastHour: 1, PerHour: 20, Breakers: []Signal{IOStall},
-		Workloads: []WorkloadView{{"a", 1, 0, 10 * time.Second}},
+		Hard: BucketView{2, 3, 0, 1}, Soft: BucketView{1, 2, 0, 1}, PerHour: 20, Breakers: []Pool{PoolSwap},
+		Workloads: []WorkloadView{{"a", 1, 0, 10 * second}},
 	}
 	if got := r.Status(now); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := r.Status(now + time.Hour); got.LastHour != 0 || got.Hard.Left != 3 || len(got.Workloads) != 0 {
+	for i := range r.stops {
+		if s := &r.stops[i]; s.At > now || s.Taken > now || s.Count < 1 || s.Count > maxInARow || s.Expected < 0 || s.Back < 0 || s.Need < 0 {
+			t.Errorf("restored %+v", s)
+		}
+	}
+	r.End("a", 0)
+	if got := r.Status(now + time.Hour); got.Hard.LastHour != 0 || got.Hard.Left != 3 || len(got.Workloads) != 0 || len(got.Breakers) != 0 {
 		t.Errorf("an hour later %+v", got)
 	}
 }
 
-// FuzzRestraintJSON: no file, however broken, grants more than a full burst, or
-// cannot be saved and loaded again.
+// FuzzRestraintJSON: no broken file grants more than a full burst, and every restored state can be
+// saved and loaded again.
 func FuzzRestraintJSON(f *testing.F) {
-	r := restrained()
-	stop(r, Hard, "default/a", minute)
-	stop(r, Soft, "default/b", minute+1)
-	r.Judge(IOStall, false)
-	data, err := json.Marshal(r)
+	data, err := json.Marshal(used())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(data, int64(2*minute))
-	f.Add([]byte(`{"boot_id":"boot","now":1,"hard":{"used":-1,"at":-9000000000000000000}}`), int64(5))
-	f.Add([]byte(`{"boot_id":"boot","recent":[{"at":1,"kind":"soft","before":{"used":-3}}],"workloads":{"a":{"count":-1}}}`), int64(0))
+	f.Add([]byte(`{"boot_id":"boot","now":1,"stops":[{"sandbox":"a","token":true,"taken":-9000000000000000000}]}`), int64(5))
+	f.Add([]byte(`{"boot_id":"boot","stops":[{"sandbox":"a","token":true,"count":-1}]}`), int64(0))
+	f.Add([]byte(`{"boot_id":"boot","now":9,"breakers":{"swap":{"fruitless":5,"pods":{"value":-9223372036854775808,"known":true}}}}`), int64(3))
 	f.Add([]byte(`{`), int64(-5))
 	f.Fuzz(func(t *testing.T, data []byte, at int64) {
 		now := time.Duration(at)
@@ -91,10 +116,14 @@ func FuzzRestraintJSON(f *testing.F) {
 		}
 		r, _ := LoadRestraint(data, "boot", now)
 		r.Configure(testBudget, testBackoff)
-		r.Return(Hard, MemoryAvailable, "a", now)
+		r.Undo("a")
+		for p := range PoolCount {
+			r.Judge(p, func(Signal) Amount { return Known(0) }, Known(0), now)
+			r.Episode(p, Known(0), now)
+		}
 		for kind, most := range map[Kind]int{Hard: testBudget.Hard.Burst, Soft: testBudget.Soft.Burst} {
 			n := 0
-			for n <= most && stop(r, kind, "", now) == "" {
+			for n <= most && try(r, stopOf(kind, strconv.Itoa(n)), now).By == "" {
 				n++
 			}
 			if n > most {

@@ -5,15 +5,18 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
 
+const second = time.Second
+
 var (
 	testBudget = BudgetConfig{
-		Hard: Bucket{Burst: 3, Every: 30 * time.Second}, Soft: Bucket{Burst: 2, Every: 5 * minute}, PerHour: 20, Breaker: 3,
+		Hard: Bucket{Burst: 3, Every: 30 * second}, Soft: Bucket{Burst: 2, Every: 5 * minute}, PerHour: 20, Breaker: 3,
 	}
-	testBackoff = BackoffConfig{First: 10 * time.Second, Max: 5 * minute, Reset: 10 * minute}
+	testBackoff = BackoffConfig{First: 10 * second, Max: 5 * minute, Reset: 10 * minute}
 )
 
 func restrained() *Restraint {
@@ -22,16 +25,31 @@ func restrained() *Restraint {
 	return r
 }
 
-// stop checks and takes.
-func stop(r *Restraint, kind Kind, workload string, now time.Duration) string {
-	held := r.Check(kind, MemoryAvailable, workload, now)
-	if held.By == "" {
-		r.Take(kind, MemoryAvailable, workload, now)
-	}
-	return held.By
+// stopOf returns a stop for memory of a sandbox that is older than the boot. Such a stop is in back-off
+// only after a stop of the same sandbox.
+func stopOf(kind Kind, sandbox string) *Stop {
+	return &Stop{Workload: "of " + sandbox, Sandbox: sandbox, Kind: kind, Created: -1, Signal: MemoryAvailable, Expected: 100, Need: 50}
 }
 
-// restart saves and loads, as a crash loop does.
+// try begins a stop unless the restraint holds it back.
+func try(r *Restraint, s *Stop, now time.Duration) Held {
+	held := r.Check(s, now)
+	if held.By == "" {
+		r.Begin(*s, now)
+	}
+	return held
+}
+
+// finish begins, ends and judges a stop after which back of its expected 100 came back. meanwhile is how
+// much the use outside the pods grew.
+func finish(r *Restraint, s *Stop, back, meanwhile int64, now time.Duration) {
+	s.Outside = Known(-7) // negative values stay negative
+	r.Begin(*s, now)
+	r.End(s.Sandbox, back)
+	r.Judge(s.Pool, func(Signal) Amount { return Known(-7 + meanwhile) }, Known(1000), now)
+}
+
+// restart saves and restores the restraint, as in a crash loop.
 func restart(t testing.TB, r *Restraint, now time.Duration) *Restraint {
 	t.Helper()
 	data, err := json.Marshal(r)
@@ -47,7 +65,6 @@ func restart(t testing.TB, r *Restraint, now time.Duration) *Restraint {
 }
 
 func TestBudgetBuckets(t *testing.T) {
-	const s = time.Second
 	r := restrained()
 	for _, v := range []struct {
 		at   time.Duration
@@ -55,105 +72,206 @@ func TestBudgetBuckets(t *testing.T) {
 		held string
 		wait time.Duration
 	}{
-		{0, Hard, "", 0}, {0, Hard, "", 0}, {0, Hard, "", 0}, {0, Hard, HeldBudget, 30 * s},
-		{0, Soft, "", 0}, {0, Soft, "", 0}, {0, Soft, HeldBudget, 300 * s},
-		{29 * s, Hard, HeldBudget, s}, {30 * s, Hard, "", 0}, {31 * s, Hard, HeldBudget, 29 * s},
-		{90 * s, Hard, "", 0}, {90 * s, Hard, "", 0}, {90 * s, Hard, HeldBudget, 30 * s},
-		{299 * s, Soft, HeldBudget, s}, {300 * s, Soft, "", 0}, {300 * s, Soft, HeldBudget, 300 * s},
+		{0, Hard, "", 0}, {0, Hard, "", 0}, {0, Hard, "", 0}, {0, Hard, HeldBudget, 30 * second},
+		{0, Soft, "", 0}, {0, Soft, "", 0}, {0, Soft, HeldBudget, 300 * second},
+		{29 * second, Hard, HeldBudget, second}, {30 * second, Hard, "", 0}, {31 * second, Hard, HeldBudget, 29 * second},
+		{90 * second, Hard, "", 0}, {90 * second, Hard, "", 0}, {90 * second, Hard, HeldBudget, 30 * second},
+		{299 * second, Soft, HeldBudget, second}, {300 * second, Soft, "", 0}, {300 * second, Soft, HeldBudget, 300 * second},
 	} {
-		held := r.Check(v.kind, MemoryAvailable, "", v.at)
-		if want := (Held{v.held, v.wait}); held != want {
+		if held, want := try(r, stopOf(v.kind, v.at.String()+string(rune('a'+len(r.stops)))), v.at), (Held{By: v.held, RetryAfter: v.wait}); held != want {
 			t.Fatalf("at %s %s: %+v, want %+v", v.at, v.kind, held, want)
-		}
-		if held.By == "" {
-			r.Take(v.kind, MemoryAvailable, "", v.at)
 		}
 	}
 }
 
-func TestBudgetPerHour(t *testing.T) {
-	r := restrained()
-	r.Configure(BudgetConfig{Hard: Bucket{1, 0}, Soft: Bucket{1, 0}, PerHour: 20}, BackoffConfig{})
-	for i := range 20 {
-		if held := stop(r, Kind(i%2), "", time.Duration(i)*time.Second); held != "" {
-			t.Fatalf("stop %d is held by %q", i, held)
+// Soft stops, limits and admission share the soft bucket; a drain takes no budget.
+func TestBudgetOfCauses(t *testing.T) {
+	for cause, want := range map[Cause]int{CausePressure: 1, CauseLimit: 1, CauseAdmission: 1, CauseDrain: 2} {
+		r := restrained()
+		s := stopOf(Soft, "a")
+		s.Cause = cause
+		if held := try(r, s, 0); held.By != "" || r.Status(0).Soft.Left != want || r.Status(0).Hard.Left != 3 {
+			t.Errorf("%s: held by %q, left %+v, want %d soft", cause, held.By, r.Status(0), want)
+		}
+		for _, id := range []string{"b", "c"} {
+			r.Begin(*stopOf(Soft, id), 0)
+		}
+		s = stopOf(Soft, "d")
+		s.Cause = cause
+		if held := r.Check(s, 0).By; (held == "") != (cause == CauseDrain) {
+			t.Errorf("%s without budget: held by %q", cause, held)
 		}
 	}
-	if held := r.Check(Hard, MemoryAvailable, "", 20*time.Second); held != (Held{HeldBudget, time.Hour - 20*time.Second}) {
+}
+
+// PerHour counts hard stops and all others separately.
+func TestBudgetPerHour(t *testing.T) {
+	none := BudgetConfig{Hard: Bucket{1, 0}, Soft: Bucket{1, 0}}
+	capped := none
+	capped.PerHour = 20
+	r := restrained()
+	r.Configure(capped, BackoffConfig{})
+	for i := range 20 {
+		if held := try(r, stopOf(Hard, ""), time.Duration(i)*second); held.By != "" {
+			t.Fatalf("stop %d: %+v", i, held)
+		}
+	}
+	if held := r.Check(stopOf(Hard, ""), 20*second); held != (Held{By: HeldBudget, RetryAfter: time.Hour - 20*second}) {
 		t.Errorf("the 21st: %+v", held)
 	}
-	if held := r.Check(Soft, MemoryAvailable, "", time.Hour-1); held.By != HeldBudget {
+	if held := r.Check(stopOf(Soft, ""), 20*second); held.By != "" {
+		t.Errorf("a soft one: %+v", held)
+	}
+	if held := r.Check(stopOf(Hard, ""), time.Hour-1); held.By != HeldBudget {
 		t.Errorf("just before the hour: %+v", held)
 	}
-	if held := stop(r, Soft, "", time.Hour); held != "" {
-		t.Errorf("after an hour held by %q", held)
+	if held := try(r, stopOf(Hard, ""), time.Hour); held.By != "" {
+		t.Errorf("after an hour: %+v", held)
 	}
-	if held := r.Check(Soft, MemoryAvailable, "", time.Hour); held != (Held{HeldBudget, time.Second}) {
+	if held := r.Check(stopOf(Hard, ""), time.Hour); held != (Held{By: HeldBudget, RetryAfter: second}) {
 		t.Errorf("then the cap slides: %+v", held)
 	}
-	r.Configure(BudgetConfig{Hard: Bucket{1, 0}, PerHour: 5}, BackoffConfig{})
-	if held := r.Check(Hard, MemoryAvailable, "", time.Hour); held != (Held{HeldBudget, 16 * time.Second}) {
-		t.Errorf("with a lower cap: %+v", held) // the fifth last was stopped at 16 s
+	capped.PerHour = 5
+	r.Configure(capped, BackoffConfig{})
+	if held := r.Check(stopOf(Hard, ""), time.Hour); held != (Held{By: HeldBudget, RetryAfter: 16 * second}) {
+		t.Errorf("with a lower cap: %+v", held) // the fifth last stop was at 16 s
 	}
-	r.Configure(BudgetConfig{Hard: Bucket{1, 0}}, BackoffConfig{})
-	if held := stop(r, Hard, "", time.Hour); held != "" {
-		t.Errorf("without a cap held by %q", held)
+	r.Configure(none, BackoffConfig{})
+	if held := try(r, stopOf(Hard, ""), time.Hour); held.By != "" {
+		t.Errorf("without a cap: %+v", held)
 	}
-	for range 3 * maxRecent {
-		r.Take(Hard, MemoryAvailable, "", time.Hour)
+	for range 3 * maxStops {
+		r.Begin(*stopOf(Hard, ""), time.Hour)
 	}
-	if len(r.recent) != maxRecent {
-		t.Errorf("%d stops are remembered", len(r.recent))
+	if len(r.stops) != maxStops {
+		t.Errorf("%d stops are remembered", len(r.stops))
 	}
 }
 
 func TestBudgetZero(t *testing.T) {
 	var r Restraint
-	if held := r.Check(Hard, MemoryAvailable, "a", 0); held.By != HeldBudget {
-		t.Errorf("a restraint without bounds allows a stop: %+v", held)
+	if held := r.Check(stopOf(Hard, "a"), 0); held.By != HeldBudget {
+		t.Errorf("a restraint without limits allows a stop: %+v", held)
 	}
-	r.Configure(BudgetConfig{Hard: Bucket{Burst: -1, Every: time.Second}, Soft: Bucket{Burst: 1}}, BackoffConfig{})
-	if held := r.Check(Hard, MemoryAvailable, "a", 0); held != (Held{By: HeldBudget}) {
+	r.Configure(BudgetConfig{Hard: Bucket{Burst: -1, Every: second}, Soft: Bucket{Burst: 1}}, BackoffConfig{})
+	if held := r.Check(stopOf(Hard, "a"), 0); held != (Held{By: HeldBudget}) {
 		t.Errorf("a burst below 1 allows a stop: %+v", held)
 	}
 	for range 100 {
-		if held := stop(&r, Soft, "a", 0); held != "" {
-			t.Fatalf("without a rate held by %q", held)
+		if held := try(&r, stopOf(Soft, "a"), 0); held.By != "" {
+			t.Fatalf("without a rate: %+v", held)
 		}
+	}
+}
+
+// A stop of a sandbox that came back is free. At a hard threshold, a culprit takes a token if there is one,
+// and neither the budget nor the breaker holds it; at a soft threshold they do.
+func TestBudgetOfCulpritsAndReturned(t *testing.T) {
+	for _, v := range []struct {
+		name              string
+		kind              Kind
+		culprit, cameBack bool
+		spent, open       bool
+		held              string
+		token             bool
+	}{
+		{"any pod", Hard, false, false, false, false, "", true},
+		{"any pod without budget", Hard, false, false, true, false, HeldBudget, false},
+		{"any pod, breaker open", Hard, false, false, false, true, HeldBreaker, false},
+		{"came back", Hard, false, true, false, false, "", false},
+		{"came back, without budget", Hard, false, true, true, false, "", false},
+		{"came back, breaker open", Hard, false, true, false, true, HeldBreaker, false},
+		{"came back, soft, without budget", Soft, false, true, true, false, "", false},
+		{"culprit", Hard, true, false, false, false, "", true},
+		{"culprit without budget", Hard, true, false, true, false, "", false},
+		{"culprit, breaker open", Hard, true, false, false, true, "", true},
+		{"culprit that came back", Hard, true, true, false, false, "", false},
+		{"soft culprit", Soft, true, false, false, false, "", true},
+		{"soft culprit without budget", Soft, true, false, true, false, HeldBudget, false},
+		{"soft culprit, breaker open", Soft, true, false, false, true, HeldBreaker, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			r := restrained()
+			if v.spent {
+				for i := range 3 {
+					r.Begin(*stopOf(v.kind, string(rune('x'+i))), 0)
+				}
+			}
+			if v.open {
+				r.breakers[PoolMemory] = breaker{Fruitless: 3}
+			}
+			s := stopOf(v.kind, "a")
+			s.Culprit, s.CameBack = v.culprit, v.cameBack
+			before := len(r.taken(v.kind))
+			held := try(r, s, second)
+			if held.By != v.held || (len(r.taken(v.kind)) > before) != v.token {
+				t.Errorf("held by %q, %d tokens taken; want %q, %t", held.By, len(r.taken(v.kind))-before, v.held, v.token)
+			}
+		})
 	}
 }
 
 func TestBackoff(t *testing.T) {
 	r := restrained()
-	r.Configure(BudgetConfig{Hard: Bucket{Burst: 1}}, testBackoff)
-	now := time.Duration(0)
+	r.Configure(BudgetConfig{Hard: Bucket{Burst: 1}, Soft: Bucket{Burst: 1}}, testBackoff)
+	now, a := time.Duration(0), stopOf(Soft, "a")
 	for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
-		want *= time.Second
-		if held := stop(r, Hard, "a", now); held != "" {
-			t.Fatalf("at %s held by %q", now, held)
+		want *= second
+		if held := try(r, a, now); held.By != "" {
+			t.Fatalf("at %s: %+v", now, held)
 		}
-		if held := r.Check(Hard, MemoryAvailable, "a", now); held != (Held{HeldBackoff, want}) {
+		r.End("a", 100)
+		if held := r.Check(a, now); held != (Held{By: HeldBackoff, RetryAfter: want}) {
 			t.Errorf("at %s: %+v, want %s", now, held, want)
 		}
-		if r.CheckWorkload("a", now+want-1) != HeldBackoff || r.CheckWorkload("b", now+want-1) != "" {
+		if r.Check(a, now+want-1).By != HeldBackoff || r.Check(stopOf(Soft, "b"), now+want-1).By != "" {
 			t.Errorf("at %s it ends early, or holds another", now)
 		}
-		if now += want; r.CheckWorkload("a", now) != "" {
+		if now += want; r.Check(a, now).By != "" {
 			t.Errorf("at %s it goes on", now)
 		}
 	}
-	now += 10*minute - 300*time.Second - 1 // the last one was 300 s ago
-	stop(r, Hard, "a", now)
-	if held := r.Check(Hard, MemoryAvailable, "a", now); held.RetryAfter != 300*time.Second {
-		t.Errorf("just before the reset it waits %s", held.RetryAfter)
+	now += 10*minute - 300*second - 1 // the last stop was 300 s ago
+	for _, want := range []time.Duration{300 * second, 10 * second} {
+		try(r, a, now)
+		r.End("a", 100)
+		if held := r.Check(a, now); held.RetryAfter != want {
+			t.Errorf("it waits %s, want %s", held.RetryAfter, want)
+		}
+		now += 10 * minute
 	}
-	now += 10 * minute
-	stop(r, Hard, "a", now)
-	if held := r.Check(Hard, MemoryAvailable, "a", now); held.RetryAfter != 10*time.Second {
-		t.Errorf("after the reset it waits %s", held.RetryAfter)
-	}
-	if len(r.workloads) != 1 {
-		t.Errorf("remembers %v", r.workloads)
+}
+
+// Back-off applies to soft stops, limits, admission and pods that arrive during a drain. A hard threshold
+// never waits for it.
+func TestBackoffOfCauses(t *testing.T) {
+	for _, v := range []struct {
+		cause Cause
+		kind  Kind
+		want  string
+	}{
+		{CausePressure, Hard, ""}, {CausePressure, Soft, HeldBackoff}, {CauseLimit, Soft, HeldBackoff},
+		{CauseAdmission, Soft, HeldBackoff}, {CauseDrain, Soft, HeldBackoff},
+	} {
+		for name, s := range map[string]Stop{
+			"arrived later":  {Sandbox: "b", Created: second + 1},
+			"same sandbox":   {Sandbox: "a", Created: -1},
+			"unknown age":    {Sandbox: "b"},
+			"was there":      {Sandbox: "b", Created: second},
+			"older than the": {Sandbox: "b", Created: -1},
+		} {
+			r := restrained()
+			first := stopOf(Hard, "a")
+			r.Begin(*first, second)
+			s.Workload, s.Cause, s.Kind = first.Workload, v.cause, v.kind
+			want := v.want
+			if s.Sandbox == "b" && s.Created != 0 && s.Created <= second {
+				want = "" // another replica that was there at the stop
+			}
+			if held := r.Check(&s, 2*second); held.By != want {
+				t.Errorf("%s, %s, %s: held by %q, want %q", v.cause, v.kind, name, held.By, want)
+			}
+		}
 	}
 }
 
@@ -170,281 +288,186 @@ func TestBackoffConfigs(t *testing.T) {
 		{"an odd maximum reached", BackoffConfig{First: 10, Max: 45}, 4, 45},
 		{"no maximum", BackoffConfig{First: 10}, 9, 10},
 	} {
-		if got := v.config.wait(stopped{Count: v.count}); got != v.want {
+		if got := v.config.wait(v.count); got != v.want {
 			t.Errorf("%s: %d, want %d", v.name, got, v.want)
 		}
 	}
-	// A reset shorter than the back-off does not cut it short.
-	r := restrained()
-	r.Configure(testBudget, BackoffConfig{First: minute, Max: minute, Reset: time.Second})
-	stop(r, Hard, "a", 0)
-	if r.CheckWorkload("a", minute-1) == "" || r.CheckWorkload("a", minute) != "" {
-		t.Error("the back-off is not a minute")
+	// A reset shorter than the back-off does not shorten it.
+	r, a := restrained(), stopOf(Soft, "a")
+	r.Configure(testBudget, BackoffConfig{First: 2 * minute, Max: 2 * minute, Reset: second})
+	r.Begin(*a, 0)
+	if r.End("a", 0); r.Check(a, 2*minute-1).By == "" || r.Check(a, 2*minute).By != "" {
+		t.Error("the back-off is not two minutes")
 	}
-	// Switched off, it holds nobody and remembers nobody.
+	// If back-off is switched off, no workload counts, not even one that was stopped before.
 	r = restrained()
-	r.Configure(testBudget, BackoffConfig{})
-	stop(r, Hard, "a", 0)
-	if r.CheckWorkload("a", 0) != "" || r.AnyStopped() || r.Returned("a", 1) {
+	r.Begin(*a, 0)
+	r.Configure(testBudget, BackoffConfig{Reset: time.Hour})
+	r.Begin(*a, 0)
+	if r.Check(stopOf(Soft, "b"), 0).By != HeldBudget || r.Check(a, 1).By == HeldBackoff || r.CameBack(PoolMemory, a.Workload, 1, 0, 1) || r.Status(1).Workloads != nil {
 		t.Error("back-off is not off")
 	}
-	// Also for what was stopped before it was switched off.
-	r.Configure(testBudget, testBackoff)
-	stop(r, Hard, "a", 0)
-	r.Configure(testBudget, BackoffConfig{Reset: time.Hour})
-	if r.CheckWorkload("a", 1) != "" || r.AnyStopped() || r.Returned("a", 1) {
-		t.Error("back-off is not off for what was stopped before")
-	}
 }
 
-func TestBreaker(t *testing.T) {
-	r := restrained()
-	judge := func(moved ...bool) string {
-		for _, m := range moved {
-			r.Judge(NodeFSAvailable, m)
-		}
-		return r.Check(Hard, NodeFSAvailable, "", 0).By
-	}
-	if held := judge(false, false, true, false, false); held != "" {
-		t.Errorf("two in a row: held by %q", held)
-	}
-	if held := judge(false); held != HeldBreaker {
-		t.Errorf("three in a row: held by %q", held)
-	}
-	if held := r.Check(Hard, MemoryAvailable, "", 0); held.By != "" {
-		t.Errorf("another signal is held by %q", held.By)
-	}
-	if held := r.CheckBudget(Hard, "", 0); held.By != "" {
-		t.Errorf("the budget alone is held by %q", held.By)
-	}
-	if r = restart(t, r, minute); r.Check(Hard, NodeFSAvailable, "", minute).By != HeldBreaker {
-		t.Error("a restart closes the breaker")
-	}
-	if held := r.Status(minute); !slices.Equal(held.Breakers, []Signal{NodeFSAvailable}) {
-		t.Errorf("shows %v", held.Breakers)
-	}
-	if r.Cleared(MemoryAvailable) {
-		t.Error("a closed breaker has changed")
-	}
-	if r.Check(Hard, NodeFSAvailable, "", minute).By != HeldBreaker {
-		t.Error("another signal's clearing closes the breaker")
-	}
-	if !r.Cleared(NodeFSAvailable) || r.Cleared(NodeFSAvailable) {
-		t.Error("that a breaker closes is not told, or told twice")
-	}
-	if held := judge(false, false); held != "" {
-		t.Errorf("after it was clear: held by %q", held)
-	}
-	r.Configure(BudgetConfig{Hard: Bucket{1, 0}}, testBackoff)
-	if held := judge(false, false, false); held != "" {
-		t.Errorf("switched off: held by %q", held)
-	}
-}
-
-func TestHoldDown(t *testing.T) {
-	r := restrained()
-	r.Take(Hard, MemoryAvailable, "a", minute)
-	type want struct{ returned, memory, stall, disk bool }
-	check := func(when string, created time.Duration, w want) {
-		t.Helper()
-		got := want{
-			r.Returned("a", created), r.HoldDown(MemoryAvailable, "a", created),
-			r.HoldDown(MemoryStall, "a", created), r.HoldDown(NodeFSAvailable, "a", created),
-		}
-		if got != w {
-			t.Errorf("%s: %+v, want %+v", when, got, w)
-		}
-	}
-	check("created before the stop", minute-1, want{})
-	check("created at the stop", minute, want{})
-	check("created before the boot", -minute, want{})
-	check("created after the stop", minute+1, want{returned: true, memory: true, stall: true})
-	if r.Returned("b", minute+1) || !r.AnyStopped() {
-		t.Error("another workload has returned, or none was stopped")
-	}
-	if r.Ended(DiskPressure) {
-		t.Error("there is nothing to end for another condition")
-	}
-	check("another condition has ended", minute+1, want{returned: true, memory: true, stall: true})
-	r = restart(t, r, minute+1)
-	if !r.Ended(MemoryPressure) || r.Ended(MemoryPressure) {
-		t.Error("that a hold-down ends is not told, or told twice")
-	}
-	check("the condition has ended", minute+1, want{returned: true})
-	r = restart(t, r, minute+1)
-	check("and after a restart", minute+1, want{returned: true})
-	r.Take(Hard, NodeFSAvailable, "a", 2*minute)
-	check("stopped again, for another", 2*minute+1, want{returned: true, disk: true})
-	r.CheckWorkload("a", 12*minute)
-	check("forgotten", 12*minute, want{})
-	if r.AnyStopped() {
-		t.Error("some stop still counts")
-	}
-}
-
-// A stop that no signal asked for counts towards the back-off, and neither begins a
-// hold-down nor ends one.
-func TestHoldDownIsOfSignals(t *testing.T) {
-	for name, stop := range map[string]func(r *Restraint, now time.Duration){
-		"with budget": func(r *Restraint, now time.Duration) { r.TakeBudget(Soft, "a", now) },
-		"without":     func(r *Restraint, now time.Duration) { r.Remember("a", now) },
+// A sandbox came back if it is younger than the stop of its workload for this pool, in this episode, and
+// within the reset of that stop.
+func TestCameBack(t *testing.T) {
+	const at = minute
+	other := func(s *Stop) { s.Pool, s.Signal = PoolNodeBytes, NodeFSAvailable }
+	for _, v := range []struct {
+		name             string
+		change           func(*Stop)
+		created, episode time.Duration
+		now              time.Duration
+		want             bool
+	}{
+		{"younger", nil, at + 1, 0, at + 2, true},
+		{"created at the stop", nil, at, 0, at + 2, false},
+		{"older than the boot", nil, -at, 0, at + 2, false},
+		{"episode that began with the stop", nil, at + 1, at, at + 2, true},
+		{"another episode", nil, at + 1, at + 1, at + 2, false},
+		{"another pool", other, at + 1, 0, at + 2, false},
+		{"another workload", func(s *Stop) { s.Workload = "b" }, at + 1, 0, at + 2, false},
+		{"a limit", func(s *Stop) { s.Cause = CauseLimit }, at + 1, 0, at + 2, false},
+		{"an admission", func(s *Stop) { s.Cause = CauseAdmission }, at + 1, 0, at + 2, false},
+		{"a drain", func(s *Stop) { s.Cause = CauseDrain }, at + 1, 0, at + 2, false},
+		{"just within the reset", nil, at + 1, 0, at + 10*minute - 1, true},
+		{"after the reset", nil, at + 1, 0, at + 10*minute, false},
 	} {
+		s := stopOf(Hard, "a")
+		s.Workload = "a"
+		if v.change != nil {
+			v.change(s)
+		}
 		r := restrained()
-		stop(r, 0)
-		for _, s := range Signals() {
-			if r.HoldDown(s, "a", minute) {
-				t.Errorf("%s: held down for %s", name, s)
-			}
+		r.Begin(*s, at)
+		if got := restart(t, r, at).CameBack(PoolMemory, "a", v.created, v.episode, v.now); got != v.want {
+			t.Errorf("%s: %t after a restart", v.name, got)
 		}
-		if !r.Returned("a", minute) || r.CheckWorkload("a", 1) != HeldBackoff {
-			t.Errorf("%s: the stop does not count", name)
-		}
-		if left := r.Status(0).Soft.Left; (left == 2) != (name == "without") {
-			t.Errorf("%s: %d soft stops left", name, left)
-		}
-		r.Take(Hard, NodeFSAvailable, "a", minute)
-		stop(r, 2*minute)
-		if !r.HoldDown(NodeFSAvailable, "a", 3*minute) {
-			t.Errorf("%s: the hold-down for another stop has ended", name)
+		if got := r.CameBack(PoolMemory, "a", v.created, v.episode, v.now); got != v.want {
+			t.Errorf("%s: %t", v.name, got)
 		}
 	}
-}
-
-func TestReturn(t *testing.T) {
 	r := restrained()
-	fresh := r.Status(0)
-	r.Take(Hard, MemoryAvailable, "a", 0)
-	r.Return(Hard, MemoryAvailable, "a", 1) // not taken
-	r.Return(Soft, MemoryAvailable, "a", 0) // nor that
-	if r.Status(0).Hard.Left != 2 || r.CheckWorkload("a", 0) == "" {
-		t.Error("what was not taken is returned")
-	}
-	r.Return(Hard, MemoryAvailable, "a", 0)
-	r.Return(Hard, MemoryAvailable, "a", 0)
-	if got := r.Status(0); !reflect.DeepEqual(got, fresh) {
-		t.Errorf("after the return %+v, want %+v", got, fresh)
-	}
-	// A later stop of the workload goes on counting.
-	r.Take(Hard, MemoryAvailable, "b", 0)
-	r.Take(Hard, MemoryAvailable, "b", 4*time.Second)
-	r.Return(Hard, MemoryAvailable, "b", 0)
-	if got := r.Check(Soft, MemoryAvailable, "b", 5*time.Second); got.By != HeldBackoff || got.RetryAfter < 9*time.Second {
-		t.Errorf("the later stop is held %+v", got)
-	}
-	// An earlier stop of the workload counts as before.
-	r = restrained()
-	r.Take(Hard, MemoryAvailable, "a", 0)
-	r.Take(Hard, MemoryAvailable, "a", 4*time.Second)
-	r.Return(Hard, MemoryAvailable, "a", 4*time.Second)
-	if got := r.Status(5 * time.Second).Workloads; len(got) != 1 || got[0] != (WorkloadView{"a", 1, 5 * time.Second, 5 * time.Second}) {
-		t.Errorf("the earlier stop is %+v", got)
+	r.Configure(testBudget, BackoffConfig{First: second, Max: second, Reset: 5 * second})
+	r.Begin(*stopOf(Hard, "a"), 0)
+	if r.CameBack(PoolMemory, "of a", 1, 0, 5*second) {
+		t.Error("with a short reset, the workload still counts")
 	}
 }
 
-// TestReturnIsAsIfNotTaken: a returned stop leaves no token behind that another
-// one has earned, nor one that is missing.
-func TestReturnIsAsIfNotTaken(t *testing.T) {
-	rnd := source(10)
-	for range 10_000 {
-		a, b := restrained(), restrained()
-		a.Configure(testBudget, BackoffConfig{})
-		b.Configure(testBudget, BackoffConfig{})
-		var now time.Duration
-		victim := rnd.IntN(6)
-		var taken time.Duration
-		for i := range 6 {
-			now += time.Duration(1+rnd.IntN(40)) * time.Second
-			if a.Check(Hard, MemoryAvailable, "", now).By != "" {
-				continue
-			}
-			a.Take(Hard, MemoryAvailable, "", now)
-			if i == victim {
-				taken = now
-			} else {
-				b.Take(Hard, MemoryAvailable, "", now)
-			}
-		}
-		if taken == 0 {
-			continue
-		}
-		a.Return(Hard, MemoryAvailable, "", taken)
-		for range 3 {
-			if x, y := a.Status(now), b.Status(now); !reflect.DeepEqual(x, y) {
-				t.Fatalf("after a return %+v, want %+v", x, y)
-			}
-			now += time.Duration(rnd.IntN(20)) * time.Second
-		}
-	}
-}
-
-func TestClockBack(t *testing.T) {
+// After a fruitless stop its workload is neither free nor considered first.
+func TestFruitlessIsNotConsideredFirst(t *testing.T) {
 	r := restrained()
-	for range 3 {
-		r.Take(Hard, MemoryAvailable, "a", time.Hour)
-	}
-	// It is as if all had happened that much earlier.
-	want := restrained()
-	for range 3 {
-		want.Take(Hard, MemoryAvailable, "a", minute)
-	}
-	early := restrained()
-	for range 3 {
-		early.Take(Hard, MemoryAvailable, "a", time.Hour)
-	}
-	want.Status(minute)
-	if early.Status(minute); !reflect.DeepEqual(early, want) {
-		t.Errorf("gone back %+v, want %+v", early, want)
-	}
-	for _, restarted := range []bool{false, true} {
-		now := 10 * time.Second
-		if restarted {
-			r = restart(t, r, now)
+	for i, v := range []struct {
+		back int64
+		want bool
+	}{{100, true}, {49, false}, {50, true}} {
+		now := time.Duration(i+1) * second
+		finish(r, stopOf(Hard, "a"), v.back, 0, now)
+		if got := r.CameBack(PoolMemory, "of a", now+1, 0, now+1); got != v.want {
+			t.Errorf("stop %d: came back %t", i+1, got)
 		}
-		if held := r.Check(Hard, MemoryAvailable, "", now); held != (Held{HeldBudget, 30 * time.Second}) {
-			t.Errorf("restarted %v: budget %+v", restarted, held)
+	}
+}
+
+// When a soft stop in flight becomes hard, it takes a hard token if there is one, is never held for lack
+// of one, and gives its soft token back.
+func TestEscalate(t *testing.T) {
+	for spent := range 4 {
+		r := restrained()
+		for i := range spent {
+			r.Begin(*stopOf(Hard, string(rune('x'+i))), 0)
 		}
-		if held := r.Check(Hard, MemoryAvailable, "a", now); held != (Held{HeldBackoff, 40 * time.Second}) {
-			t.Errorf("restarted %v: back-off %+v", restarted, held)
+		r.Begin(*stopOf(Soft, "a"), 0)
+		r.Escalate("a", second)
+		r.Escalate("a", second)
+		r.Escalate("unknown", second)
+		v := r.Status(second)
+		if s := r.Unfinished(PoolMemory); s == nil || s.Kind != Hard || s.Token != (spent < 3) || v.Hard.Left != max(2-spent, 0) || v.Soft.Left != 2 {
+			t.Errorf("after %d stops: %+v, left %+v and %+v", spent, s, v.Hard, v.Soft)
 		}
+	}
+	r := restrained()
+	r.Begin(*stopOf(Soft, "a"), 0)
+	r.End("a", 100)
+	if r.Escalate("a", second); r.Status(second).Hard.Left != 3 || r.Status(second).Soft.Left != 1 {
+		t.Errorf("a stop that is over: %+v", r.Status(second))
+	}
+	byOperator := stopOf(Soft, "b")
+	byOperator.Cause = CauseDrain
+	r.Begin(*byOperator, second)
+	if r.Escalate("b", second); r.Status(second).Hard.Left != 3 {
+		t.Errorf("a stop by an operator: %+v", r.Status(second))
 	}
 }
 
 func TestConfigure(t *testing.T) {
 	r := restrained()
 	for range 3 {
-		stop(r, Hard, "", 0)
+		r.Begin(*stopOf(Hard, ""), 0)
 	}
-	r.Check(Hard, MemoryAvailable, "", 20*time.Second)
-	r.Configure(BudgetConfig{Hard: Bucket{2, 40 * time.Second}}, testBackoff)
-	if held := r.Check(Hard, MemoryAvailable, "", 20*time.Second); held != (Held{HeldBudget, 20 * time.Second}) {
+	r.Check(stopOf(Hard, ""), 20*second)
+	r.Configure(BudgetConfig{Hard: Bucket{2, 40 * second}}, testBackoff)
+	if held := r.Check(stopOf(Hard, ""), 20*second); held != (Held{By: HeldBudget, RetryAfter: 20 * second}) {
 		t.Errorf("a smaller budget: %+v", held)
 	}
 	r.Configure(BudgetConfig{Soft: Bucket{1, 0}}, testBackoff)
-	stop(r, Soft, "", 20*time.Second)
+	r.Begin(*stopOf(Soft, ""), 20*second)
 	r.Configure(BudgetConfig{Soft: Bucket{1, minute}}, testBackoff)
-	if held := r.Check(Soft, MemoryAvailable, "", 20*time.Second); held != (Held{HeldBudget, minute}) {
+	if held := r.Check(stopOf(Soft, "another"), 20*second); held != (Held{By: HeldBudget, RetryAfter: minute}) {
 		t.Errorf("a budget after none: %+v", held)
 	}
-	r.Configure(BudgetConfig{Hard: Bucket{5, 40 * time.Second}}, testBackoff)
-	if got := r.Status(20 * time.Second).Hard; got != (BucketView{Left: 3, Burst: 5}) {
+	r.Configure(BudgetConfig{Hard: Bucket{5, 40 * second}}, testBackoff)
+	if got := r.Status(20 * second).Hard; got != (BucketView{Left: 2, Burst: 5, LastHour: 3}) {
 		t.Errorf("a larger budget: %+v", got)
 	}
 }
 
 func TestStatus(t *testing.T) {
 	r := restrained()
-	stop(r, Hard, "default/a", 0)
-	stop(r, Soft, "default/b", time.Second)
-	stop(r, Soft, "default/c", time.Second)
+	r.Begin(*stopOf(Hard, "a"), 0)
+	r.Begin(*stopOf(Soft, "b"), second)
+	r.Begin(*stopOf(Soft, "c"), second)
 	want := BudgetView{
-		Hard: BucketView{Left: 2, Burst: 3}, Soft: BucketView{Left: 0, Burst: 2, Next: 296 * time.Second},
-		LastHour: 3, PerHour: 20,
+		Hard: BucketView{Left: 2, Burst: 3, LastHour: 1}, Soft: BucketView{Left: 0, Burst: 2, Next: 296 * second, LastHour: 2}, PerHour: 20,
 		Workloads: []WorkloadView{
-			{"default/b", 1, 4 * time.Second, 6 * time.Second}, {"default/c", 1, 4 * time.Second, 6 * time.Second},
-			{"default/a", 1, 5 * time.Second, 5 * time.Second},
+			{"of b", 1, 4 * second, 6 * second}, {"of c", 1, 4 * second, 6 * second}, {"of a", 1, 5 * second, 5 * second},
 		},
 	}
-	if got := r.Status(5 * time.Second); !reflect.DeepEqual(got, want) {
+	got := r.Status(5 * second)
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	r.breakers[PoolSwap].Fruitless, r.breakers[PoolNodeInodes].Fruitless = 3, 2
+	if got := r.Status(5 * second).Breakers; !slices.Equal(got, []Pool{PoolSwap}) {
+		t.Errorf("open breakers: %v", got)
+	}
+	// The records expire after the reset, except those of stops in flight.
+	r.End("a", 0)
+	r.End("b", 0)
+	for at, want := range map[time.Duration]int{10*minute - 1: 3, 10 * minute: 2, 10*minute + second: 1, time.Hour: 1} {
+		if got := restart(t, r, 5*second).Status(at).Workloads; len(got) != want {
+			t.Errorf("at %s: %v", at, got)
+		}
+	}
+}
+
+// A stop is remembered as long as its token is missing, also after the hour and the reset.
+func TestRecordsLastAsLongAsTheBudget(t *testing.T) {
+	r := restrained()
+	r.Configure(BudgetConfig{Hard: Bucket{2, 2 * time.Hour}, Soft: testBudget.Soft}, testBackoff)
+	for i, v := range []struct {
+		at   time.Duration
+		wait time.Duration // 0 = a stop begins
+	}{{0, 0}, {0, 0}, {time.Hour, time.Hour}, {2 * time.Hour, 0}, {3 * time.Hour, time.Hour}, {4 * time.Hour, 0}, {5 * time.Hour, time.Hour}} {
+		s := stopOf(Hard, strconv.Itoa(i))
+		if held := try(r, s, v.at); held.RetryAfter != v.wait || (held.By != "") != (v.wait > 0) {
+			t.Errorf("stop %d at %s: %+v, want to wait %s", i, v.at, held, v.wait)
+		}
+		r.End(s.Sandbox, 100)
+	}
+	if r.Begin(*stopOf(Soft, "late"), 9*time.Hour); len(r.stops) != 1 {
+		t.Errorf("once all tokens are back, %d stops are remembered", len(r.stops))
 	}
 }

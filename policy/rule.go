@@ -6,15 +6,14 @@ import (
 	"path"
 )
 
-// Rule names pods by their namespace, name and labels. What is left out matches
-// anything.
+// Rule selects pods by namespace, name and labels. An empty field matches anything.
 type Rule struct {
-	Namespace string            // glob, as "batch-*"
+	Namespace string            // glob, such as "batch-*"
 	Name      string            // glob
-	Labels    map[string]string // each must be there, with a value that matches the glob
+	Labels    map[string]string // each must exist, with a value that matches the glob
 }
 
-// Match reports whether a pod is named by the rule.
+// Match reports whether the rule matches a pod.
 func (r Rule) Match(namespace, name string, labels map[string]string) bool {
 	if !glob(r.Namespace, namespace) || !glob(r.Name, name) {
 		return false
@@ -27,8 +26,8 @@ func (r Rule) Match(namespace, name string, labels map[string]string) bool {
 	return true
 }
 
-// glob reports whether s matches a path.Match pattern. "" and "*" match
-// anything, also what path.Match's * leaves out.
+// glob reports whether s matches a path.Match pattern. "" and "*" match anything, even a slash, which
+// the * of path.Match does not match.
 func glob(pattern, s string) bool {
 	if pattern == "" || pattern == "*" {
 		return true
@@ -37,11 +36,10 @@ func glob(pattern, s string) bool {
 	return ok && err == nil
 }
 
-// ErrEmptyRule is a rule that names nothing, and so would name everything.
+// ErrEmptyRule means that a rule sets nothing and so would match every pod.
 var ErrEmptyRule = errors.New(`names no pod (hint: set namespace, name or labels; "*" is any)`)
 
-// Validate reports what is wrong with the rule: that it is empty, or has a
-// pattern that is none.
+// Validate returns an error if the rule is empty or has an invalid pattern.
 func (r Rule) Validate() error {
 	if r.Namespace == "" && r.Name == "" && len(r.Labels) == 0 {
 		return ErrEmptyRule

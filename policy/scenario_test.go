@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// podsM are the pods of the kubelet's manager tests.
+// podsM returns the pods of the kubelet's manager tests.
 func podsM() []Candidate {
 	const low, normal, high = -1, 0, 1
 	pod := func(id string, request, usage, priority int64) Candidate {
@@ -17,16 +17,13 @@ func podsM() []Candidate {
 	}
 }
 
-// TestVectorsI1: hard 1Gi, soft 2Gi with 2m grace, transition 5m. The victim is
-// the pod above its request with the lowest priority, not the largest one. The
-// kubelet gives a hard stop 1 s; ours is at once.
+// TestVectorsI1: hard 1Gi, soft 2Gi with 2m grace, transition 5m. The victim is the pod above its
+// request with the lowest priority, not the largest pod. The kubelet gives a hard stop a grace period
+// of 1 s; ours stops at once.
 func TestVectorsI1(t *testing.T) {
-	ts, err := ParseThresholds(
+	ts := thresholds(t,
 		map[string]string{"memory.available": "1Gi"}, map[string]string{"memory.available": "2Gi"},
 		map[string]string{"memory.available": "2m"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	const maxPodGrace = 5 * time.Second
 	w := watch{ts: ts, settings: Settings{TransitionPeriod: 5 * minute, SoftForgive: 5 * time.Second}}
 	now := time.Duration(0)
@@ -56,8 +53,8 @@ func TestVectorsI1(t *testing.T) {
 			if !m.Due || victim != "" {
 				continue
 			}
-			chosen, _ := Choose(Rank(podsM(), m.Signal, SingleFS, nil, m.Deficit), m.Deficit, func(*Ranked) Standing { return Standing{} })
-			if victim = chosen.ID; m.Kind == Soft {
+			d := Decide(podsM(), Shortage{Due: []Met{m}, Observed: &Observations{}, Samples: &Samples{}})
+			if victim = d.Victim.ID; m.Kind == Soft {
 				grace = maxPodGrace
 			}
 		}
@@ -72,44 +69,42 @@ func TestVectorsI1(t *testing.T) {
 
 func TestVectorsIRanking(t *testing.T) {
 	want := []string{"M4", "M2", "M3", "M0", "M1"}
-	if got := ids(Rank(podsM(), MemoryAvailable, SingleFS, nil, 500*mi)); !slices.Equal(got, want) {
+	if got := ids(Rank(podsM(), MemoryAvailable, SingleFS, nil)); !slices.Equal(got, want) {
 		t.Errorf("ranked %v, want %v", got, want)
 	}
 }
 
-// TestHoldDownScenario: a workload that is started again at once takes the stops
-// upon itself, further and further apart, and the pod beside it lives on.
-func TestHoldDownScenario(t *testing.T) {
-	r := NewRestraint("boot")
-	r.Configure(BudgetConfig{Hard: Bucket{Burst: 100, Every: time.Second}},
-		BackoffConfig{First: 10 * time.Second, Max: 5 * minute, Reset: 10 * minute})
-	leak := Candidate{ID: "leak-0", Workload: "default/leak", Memory: Known(900), Priority: 5}
-	calm := Candidate{ID: "calm", Workload: "default/calm", Memory: Known(100)}
-	const deficit = 200
+// TestReturningScenario: a workload that restarts at once takes all the soft stops, at growing intervals and
+// without more budget, and the pod of lower priority next to it survives.
+func TestReturningScenario(t *testing.T) {
+	r := restrained()
+	leak := Candidate{ID: "leak", Workload: "default/leak", Memory: Known(900 * mi), Priority: 5}
+	calm := Candidate{ID: "calm", Workload: "default/calm", Memory: Known(100 * mi)}
+	q := lacking(MemoryAvailable, 200*mi)
 	var stops []time.Duration
-	for now := time.Duration(0); now <= 2*minute; now += time.Second {
-		standing := func(c *Ranked) Standing {
-			return Standing{Held: r.CheckWorkload(c.Workload, now), Returned: r.HoldDown(MemoryAvailable, c.Workload, c.Created)}
-		}
+	for now := time.Duration(0); now <= 2*minute; now += second {
+		leak.CameBack = r.CameBack(PoolMemory, leak.Workload, leak.Created, 0, now)
 		cs := []Candidate{leak, calm}
 		if now == 0 {
-			cs = cs[:1] // it was alone when it was stopped first
+			cs = cs[:1] // it was alone at the first stop
 		}
-		victim, held := Choose(Rank(cs, MemoryAvailable, SingleFS, nil, deficit), deficit, standing)
-		if victim == nil {
-			if held != HeldBackoff {
-				t.Fatalf("at %s held by %q", now, held)
-			}
+		d := Decide(cs, q)
+		if d.Victim == nil || d.Victim.ID != leak.ID || d.Why != ByCameBack && now > 0 {
+			t.Fatalf("at %s chose %+v", now, d)
+		}
+		s := Stop{Workload: leak.Workload, Sandbox: leak.ID, Created: leak.Created, Kind: Soft, CameBack: leak.CameBack}
+		if held := try(r, &s, now); held.By == HeldBackoff {
 			continue
+		} else if held.By != "" {
+			t.Fatalf("at %s: %+v", now, held)
 		}
-		if victim.ID != leak.ID {
-			t.Fatalf("at %s %s was stopped", now, victim.ID)
-		}
-		r.Take(Hard, MemoryAvailable, victim.Workload, now)
 		stops = append(stops, now)
 		leak.ID, leak.Created = leak.ID+"'", now+time.Millisecond
 	}
-	if want := []time.Duration{0, 10 * time.Second, 30 * time.Second, 70 * time.Second}; !slices.Equal(stops, want) {
+	if want := []time.Duration{0, 10 * second, 30 * second, 70 * second}; !slices.Equal(stops, want) {
 		t.Errorf("stopped at %v, want %v", stops, want)
+	}
+	if left := r.Status(0).Soft.Left; left != 1 {
+		t.Errorf("%d soft stops are left", left)
 	}
 }

@@ -2,48 +2,61 @@ package policy
 
 import (
 	"encoding"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 )
 
-// TestNames: every enumerated value has a name of its own that reads back, and
-// nothing else does.
+// TestNames: every enumerated value has a unique name that parses back, and nothing else parses.
 func TestNames(t *testing.T) {
-	type text interface {
-		encoding.TextMarshaler
-		String() string
-	}
 	for _, v := range []struct {
-		zero  text
+		zero  fmt.Stringer
 		count int
+		parse func(string) (any, error) // nil = UnmarshalText
 	}{
-		{Signal(0), int(SignalCount)}, {Condition(0), int(conditionCount)}, {Kind(0), int(kindCount)}, {Status(0), 3},
-		{Layout(0), 3}, {QoS(0), 4}, {Key(0), int(keyCount)},
+		{Signal(0), int(SignalCount), nil}, {Kind(0), int(kindCount), nil}, {Key(0), int(keyCount), nil},
+		{Pool(0), int(PoolCount), nil},
+		{Condition(0), int(conditionCount), func(s string) (any, error) { return parseName[Condition](conditionNames, s, "") }},
+		{Status(0), len(statusNames), func(s string) (any, error) { return parseName[Status](statusNames, s, "") }},
+		{Layout(0), 3, func(s string) (any, error) { return ParseLayout(s) }},
+		{QoS(0), 4, func(s string) (any, error) { return ParseQoS(s) }},
 	} {
 		typ := reflect.TypeOf(v.zero)
+		parse := func(s string) (any, error) {
+			if v.parse != nil {
+				return v.parse(s)
+			}
+			value := reflect.New(typ)
+			err := value.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s))
+			return value.Elem().Interface(), err
+		}
 		seen := map[string]bool{}
 		for i := range v.count {
 			value := reflect.New(typ)
 			value.Elem().SetUint(uint64(i))
-			name, err := value.Elem().Interface().(text).MarshalText()
-			if err != nil || seen[string(name)] || strings.Contains(string(name), "(") {
-				t.Fatalf("%s %d is named %q, %v", typ, i, name, err)
+			name := value.Elem().Interface().(fmt.Stringer).String()
+			if seen[name] || strings.Contains(name, "(") {
+				t.Fatalf("%s %d is named %q", typ, i, name)
 			}
-			seen[string(name)] = true
-			again := reflect.New(typ)
-			if err := again.Interface().(encoding.TextUnmarshaler).UnmarshalText(name); err != nil || again.Elem().Uint() != uint64(i) {
-				t.Errorf("%s %q reads as %v, %v", typ, name, again.Elem(), err)
+			seen[name] = true
+			if again, err := parse(name); err != nil || again != value.Elem().Interface() {
+				t.Errorf("%s %q reads as %v, %v", typ, name, again, err)
+			}
+			if m, ok := value.Elem().Interface().(encoding.TextMarshaler); ok {
+				if text, err := m.MarshalText(); err != nil || string(text) != name {
+					t.Errorf("%s %q is written as %q, %v", typ, name, text, err)
+				}
 			}
 		}
 		beyond := reflect.New(typ)
 		beyond.Elem().SetUint(uint64(v.count))
-		if name := beyond.Elem().Interface().(text).String(); !strings.Contains(name, "(") {
+		if name := beyond.Elem().Interface().(fmt.Stringer).String(); !strings.Contains(name, "(") {
 			t.Errorf("%s %d is named %q", typ, v.count, name)
 		}
 		for _, wrong := range []string{"", "x", strings.ToUpper(v.zero.String()) + " "} {
-			if err := beyond.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(wrong)); err == nil {
-				t.Errorf("%s %q reads as %v", typ, wrong, beyond.Elem())
+			if got, err := parse(wrong); err == nil {
+				t.Errorf("%s %q reads as %v", typ, wrong, got)
 			}
 		}
 	}
@@ -51,7 +64,7 @@ func TestNames(t *testing.T) {
 
 func TestConditionsSet(t *testing.T) {
 	set := ConditionsOf(DiskPressure, MemoryPressure)
-	if set.String() != "MemoryPressure,DiskPressure" || set.Has(PIDPressure) || !set.Has(DiskPressure) {
+	if set.String() != "MemoryPressure, DiskPressure" || set.Has(PIDPressure) || !set.Has(DiskPressure) {
 		t.Errorf("got %s", set)
 	}
 	if none := ConditionsOf(); none != 0 || none.String() != "" || none.List() != nil {
@@ -59,17 +72,6 @@ func TestConditionsSet(t *testing.T) {
 	}
 	if got := ConditionsOf(AllConditions()...).List(); !reflect.DeepEqual(got, AllConditions()) {
 		t.Errorf("all are %v", got)
-	}
-}
-
-func TestClosest(t *testing.T) {
-	for in, want := range map[string]string{
-		"mem.available": "memory.available", "nodefs.inodefree": "nodefs.inodesFree", "pids.available": "pid.available",
-		"memory.stal": "memory.stall", "invalid.foo": "", "": "", "x": "",
-	} {
-		if got := closest(in, signalNames); got != want {
-			t.Errorf("%q is taken for %q, want %q", in, got, want)
-		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -13,14 +14,13 @@ type Moment struct {
 	Wall time.Time
 }
 
-// plausible is the 1st of March 2013, in seconds of Unix time: before any
-// container was made, so that an earlier time was stamped by a clock that had not
-// been set.
+// plausible is 1 March 2013 in Unix seconds, before any container was created: a clock that had not
+// been set stamped any earlier time.
 const plausible = 1362096000
 
-// wallAge is the age by the wall clock. Where that cannot be believed (no time
-// told, one in the future, one stamped before the clock was set) it is zero: a
-// thing of unknown age is young.
+// wallAge returns the age by the wall clock. It is zero if the creation time is not credible (missing,
+// in the future, or stamped before the clock was set): a container or sandbox of unknown age counts as
+// young.
 func wallAge(created time.Time, now time.Time) time.Duration {
 	if created.IsZero() || created.After(now) || created.Unix() < plausible && now.Unix() >= plausible {
 		return 0
@@ -28,11 +28,10 @@ func wallAge(created time.Time, now time.Time) time.Duration {
 	return now.Sub(created)
 }
 
-// sightings remembers when each container and sandbox was first seen, and since
-// when each pod shows no life. The wall clock is asked once for each thing, at the
-// first sight, and boot time counts from there: when the clock is set while they
-// live, nothing ages. The zero value has seen nothing. It may be used from several
-// goroutines.
+// sightings remembers when each container and sandbox was first seen, and since when each pod has shown
+// no life. It reads the wall clock once per object, at the first sighting, and counts boot time from
+// there, so that setting the clock ages nothing. The zero value has seen nothing. It is safe for
+// concurrent use.
 type sightings struct {
 	mu    sync.Mutex
 	first map[string]sighting
@@ -44,7 +43,7 @@ type sighting struct {
 	age  time.Duration // at that time
 }
 
-// see takes a listing in, and forgets what it does not have.
+// see records a listing and forgets the objects that are missing from it.
 func (s *sightings) see(inv inventory, now Moment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +75,7 @@ func (s *sightings) see(inv inventory, now Moment) {
 	s.first, s.quiet = first, quiet
 }
 
-// age is how old a thing is.
+// age returns the age of a container or sandbox.
 func (s *sightings) age(id string, created time.Time, now Moment) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +86,17 @@ func (s *sightings) age(id string, created time.Time, now Moment) time.Duration 
 	return seen.age + max(now.Boot-seen.boot, 0)
 }
 
-// quietFor is for how long a pod has shown no life: neither a ready sandbox nor a
-// running container.
+// since returns when an object was first seen, in boot time; math.MaxInt64 if it never was.
+func (s *sightings) since(id string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if seen, ok := s.first[id]; ok {
+		return seen.boot
+	}
+	return math.MaxInt64
+}
+
+// quietFor returns for how long a pod has shown no life: no ready sandbox and no running container.
 func (s *sightings) quietFor(pod string, now Moment) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,11 +107,8 @@ func (s *sightings) quietFor(pod string, now Moment) time.Duration {
 	return max(now.Boot-since, 0)
 }
 
-// inventory is what a runtime listed at one moment.
-type inventory struct {
-	Containers []cri.Container
-	Sandboxes  []cri.Sandbox
-}
+// inventory is a runtime's listing at one moment.
+type inventory cri.Listing
 
 // Labels in which a kubelet repeats the pod's identity on each container.
 const (
@@ -112,7 +117,7 @@ const (
 	labelPodName      = "io.kubernetes.pod.name"
 )
 
-// podKey names the pod of a sandbox; without a UID, each sandbox is its own pod.
+// podKey identifies the pod of a sandbox; without a UID, each sandbox is its own pod.
 func podKey(b cri.Sandbox) string {
 	if b.UID != "" {
 		return b.UID
@@ -120,7 +125,7 @@ func podKey(b cri.Sandbox) string {
 	return b.ID
 }
 
-// podOf gives the key of each container's pod, in the order of the containers.
+// podOf returns the key of each container's pod, in the order of the containers.
 func (inv inventory) podOf() []string {
 	bySandbox := make(map[string]string, len(inv.Sandboxes))
 	for _, b := range inv.Sandboxes {
@@ -139,8 +144,8 @@ func (inv inventory) podOf() []string {
 	return keys
 }
 
-// pods lists every pod and whether it shows life: a ready sandbox, or a container
-// that runs or may run.
+// pods returns every pod and whether it shows life: a ready sandbox, or a container that runs or may
+// run.
 func (inv inventory) pods() map[string]bool {
 	pods := make(map[string]bool, len(inv.Sandboxes))
 	for _, b := range inv.Sandboxes {
@@ -153,7 +158,7 @@ func (inv inventory) pods() map[string]bool {
 	return pods
 }
 
-// has reports whether the runtime has a sandbox or a container of a pod.
+// has reports whether the runtime has a sandbox or container of a pod.
 func (inv inventory) has(pod string) bool {
 	_, ok := inv.pods()[pod]
 	return ok

@@ -13,65 +13,125 @@ import (
 	"time"
 )
 
-// Bounds of looking for air-gap files.
+// Limits of the search for air-gap files.
 const (
 	maxAirGapDepth = 3
 	maxAirGapFiles = 1000
 )
 
-// airGap finds out which images came from files on this node: no registry may
-// have them. It reads tarballs, as `docker save`, `ctr images export` and the
-// k3s and RKE2 releases make them, and lists of names (*.txt). A file is read
-// again only when its time or size has changed, or the disk failed. The zero value is
-// ready for use, from several goroutines.
+// airGapWait is how long a judgement of images waits for air-gap files. Large tarballs on a slow disk
+// may take longer, and a stalled disk never answers; the read continues in the background.
+const airGapWait = 30 * time.Second
+
+// airGap finds the images that came from files on this node, because no registry may have them. It
+// reads tarballs, as created by `docker save`, `ctr images export` and the k3s and RKE2 releases, and
+// lists of names (*.txt). The zero value is ready, and safe for concurrent use.
 type airGap struct {
-	mu    sync.Mutex
-	files map[string]airGapFile
+	mu   sync.Mutex
+	dirs map[string]*airGapDir
 }
 
-// airGapFile is what was read from one file.
+// airGapNames holds the names from the files of some directories.
+type airGapNames struct {
+	found []string
+	// notes lists the files that could not be read; the names in them protect no image.
+	notes []string
+	// hold is the reason to keep all images: a directory was never read to its end. "" = none.
+	hold string
+}
+
+// names reads the files in these directories and below. A directory that does not exist has no files.
+// If one does not answer, the result of its last read counts. The error is that of the context, if it
+// ended before all was read.
+func (a *airGap) names(ctx context.Context, dirs []string) (airGapNames, error) {
+	var all airGapNames
+	for _, dir := range dirs {
+		d := a.dir(dir)
+		last, err := call(ctx, &d.reader, airGapWait, d.read)
+		if ctx.Err() != nil {
+			return airGapNames{}, fmt.Errorf("read air-gap files: %w", ctx.Err())
+		}
+		if err != nil {
+			all.notes = append(all.notes, dir+": "+err.Error())
+			if last = d.lastGood(); last == nil {
+				all.hold = "air-gap directory " + dir + " does not answer"
+				continue
+			}
+		}
+		all.found = append(all.found, last.found...)
+		all.notes = append(all.notes, last.notes...)
+	}
+	slices.Sort(all.found)
+	all.found = slices.Compact(all.found)
+	return all, nil
+}
+
+func (a *airGap) dir(path string) *airGapDir {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dirs == nil {
+		a.dirs = map[string]*airGapDir{}
+	}
+	if a.dirs[path] == nil {
+		a.dirs[path] = &airGapDir{path: path}
+	}
+	return a.dirs[path]
+}
+
+// airGapDir is one directory of air-gap files. It re-reads a file only if its time or size has changed
+// or the disk failed.
+type airGapDir struct {
+	path   string
+	reader worker
+	files  map[string]airGapFile // only the reader uses it
+
+	mu   sync.Mutex
+	last *airGapNames // from the last completed read; nil = there was no such read
+}
+
+func (d *airGapDir) lastGood() *airGapNames {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// read reads the changed files. It continues when its caller gives up, so that a large tarball needs to
+// be read only once.
+func (d *airGapDir) read() (*airGapNames, error) {
+	var all airGapNames
+	files := make(map[string]airGapFile)
+	paths, note := airGapPaths(d.path)
+	if note != "" {
+		all.notes = append(all.notes, note)
+	}
+	for _, path := range paths {
+		f := readAirGapFile(path, d.files)
+		if f.note != "" {
+			all.notes = append(all.notes, path+": "+f.note)
+		}
+		if !f.again {
+			files[path] = f
+		}
+		all.found = append(all.found, f.names...)
+	}
+	d.files = files
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = &all
+	return &all, nil
+}
+
+// airGapFile is the result of reading one file.
 type airGapFile struct {
 	modified time.Time
 	size     int64
 	names    []string
-	note     string // why the file's names are not, or not all, known
-	again    bool   // it was the disk, or a lack of descriptors, and not what the file holds
+	note     string // why some or all of the file's names are unknown
+	again    bool   // the disk failed or descriptors ran out: the content is not the cause, so read it again
 }
 
-// names reads the files in these directories and below. Notes say which files
-// could not be read; what they hold is not protected by its name. A directory that
-// does not exist holds nothing. The error is the context's, when it ended before
-// all was read.
-func (a *airGap) names(ctx context.Context, dirs []string) (found, notes []string, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	files := make(map[string]airGapFile)
-	for _, dir := range dirs {
-		paths, note := airGapPaths(dir)
-		if note != "" {
-			notes = append(notes, note)
-		}
-		for _, path := range paths {
-			f, err := a.read(ctx, path)
-			if err != nil {
-				return nil, nil, fmt.Errorf("read air-gap files: %w", err)
-			}
-			if f.note != "" {
-				notes = append(notes, path+": "+f.note)
-			}
-			if !f.again {
-				files[path] = f
-			}
-			found = append(found, f.names...)
-		}
-	}
-	a.files = files
-	slices.Sort(found)
-	return slices.Compact(found), notes, nil
-}
-
-// airGapPaths lists the tarballs and lists in a directory and a little below.
-// Links to files are followed, links to directories are not.
+// airGapPaths lists the tarballs and lists in a directory and a few levels below. It follows links to
+// files, but not to directories.
 func airGapPaths(dir string) (paths []string, note string) {
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = target
@@ -115,36 +175,33 @@ func isArchive(path string) bool {
 	return false
 }
 
-// read reads one file, unless it is known. The error is the context's alone.
-func (a *airGap) read(ctx context.Context, path string) (airGapFile, error) {
+// readAirGapFile reads one file, unless the known result is current.
+func readAirGapFile(path string, known map[string]airGapFile) airGapFile {
 	info, err := os.Stat(path)
 	if err != nil {
-		return airGapFile{note: err.Error()}, nil
+		return airGapFile{note: err.Error()}
 	}
 	if !info.Mode().IsRegular() {
-		return airGapFile{note: "not a regular file"}, nil
+		return airGapFile{note: "not a regular file"}
 	}
 	f := airGapFile{modified: info.ModTime(), size: info.Size()}
-	if old, ok := a.files[path]; ok && old.modified.Equal(f.modified) && old.size == f.size {
-		return old, nil
+	if old, ok := known[path]; ok && old.modified.Equal(f.modified) && old.size == f.size {
+		return old
 	}
 	file, err := os.Open(path)
 	if err != nil {
 		f.note, f.again = err.Error(), true
-		return f, nil
+		return f
 	}
 	defer func() { _ = file.Close() }()
 	if isList(path) {
 		f.names, err = readList(file)
 	} else {
-		f.names, err = readArchive(ctx, file)
-	}
-	if ctx.Err() != nil {
-		return airGapFile{}, ctx.Err()
+		f.names, err = readArchive(context.Background(), file)
 	}
 	if err != nil {
-		var failed *fs.PathError // what is wrong with the content is none
+		var failed *fs.PathError // an error in the content is not a PathError
 		f.note, f.again = err.Error(), errors.As(err, &failed)
 	}
-	return f, nil
+	return f
 }

@@ -19,7 +19,7 @@ import (
 
 type entry struct{ name, content string }
 
-// tarball makes a tar archive.
+// tarball creates a tar archive.
 func tarball(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -49,7 +49,7 @@ func gzipped(t testing.TB, raw []byte) []byte {
 	return buf.Bytes()
 }
 
-// zstandard compresses as the k3s and RKE2 releases do, looking back 32 MiB.
+// zstandard compresses like the k3s and RKE2 releases, with a window of 32 MiB.
 func zstandard(t testing.TB, raw []byte) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -57,7 +57,7 @@ func zstandard(t testing.TB, raw []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, half := range [][]byte{raw[:len(raw)/2], raw[len(raw)/2:]} { // of a stream the size is not known
+	for _, half := range [][]byte{raw[:len(raw)/2], raw[len(raw)/2:]} { // as in a stream, the size is unknown
 		_, err := w.Write(half)
 		if err := errors.Join(err, w.Flush()); err != nil {
 			t.Fatal(err)
@@ -191,13 +191,13 @@ func TestAirGap(t *testing.T) {
 	want := []string{"docker.io/rancher/pause:3.6", "in.release/x:1", "in.sub/x:1", "linked/x:1", "listed/x:1", "rancher/app:v1"}
 
 	var a airGap
-	got, notes, err := a.names(t.Context(), []string{linked, filepath.Join(dir, "none")})
+	got, err := a.names(t.Context(), []string{linked, filepath.Join(dir, "none")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "names", got, want)
-	if len(notes) != 2 || !strings.Contains(notes[0], "broken.txt") || !strings.Contains(notes[1], "release.tar.lz4: "+errCompression.Error()) {
-		t.Errorf("notes: %q", notes)
+	equal(t, "names", got.found, want)
+	if notes := got.notes; len(notes) != 2 || !strings.Contains(notes[0], "broken.txt") || !strings.Contains(notes[1], "release.tar.lz4: "+errCompression.Error()) {
+		t.Errorf("notes: %q", got.notes)
 	}
 
 	t.Run("an unchanged file is not read again", func(t *testing.T) {
@@ -208,8 +208,8 @@ func TestAirGap(t *testing.T) {
 		if err := errors.Join(os.WriteFile(save, make([]byte, info.Size()), 0o600), os.Chtimes(save, time.Time{}, info.ModTime())); err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := a.names(t.Context(), []string{linked})
-		equal(t, "names", got, want)
+		got, err := a.names(t.Context(), []string{linked})
+		equal(t, "names", got.found, want)
 		if err != nil {
 			t.Error(err)
 		}
@@ -217,8 +217,8 @@ func TestAirGap(t *testing.T) {
 	t.Run("a changed one is", func(t *testing.T) {
 		put("list.txt", []byte("changed/x:1\n"))
 		put("save.tar", tarball(t, entry{"manifest.json", `[{"RepoTags":["new/x:1"]}]`}))
-		got, _, err := a.names(t.Context(), []string{linked})
-		equal(t, "names", got, []string{"changed/x:1", "in.release/x:1", "in.sub/x:1", "linked/x:1", "new/x:1"})
+		got, err := a.names(t.Context(), []string{linked})
+		equal(t, "names", got.found, []string{"changed/x:1", "in.release/x:1", "in.sub/x:1", "linked/x:1", "new/x:1"})
 		if err != nil {
 			t.Error(err)
 		}
@@ -228,17 +228,17 @@ func TestAirGap(t *testing.T) {
 		dir := t.TempDir()
 		failing, format := filepath.Join(dir, "failing.txt"), filepath.Join(dir, "format.tar")
 		writeFile(t, format, "no tarball")
-		if err := os.Symlink("/proc/self/mem", failing); err != nil { // there is nothing at its begin
+		if err := os.Symlink("/proc/self/mem", failing); err != nil { // a read at offset 0 fails
 			t.Fatal(err)
 		}
-		_, notes, err := a.names(t.Context(), []string{dir})
-		if err != nil || len(notes) != 2 || !strings.Contains(notes[0], "input/output error") {
-			t.Fatalf("notes %q, %v", notes, err)
+		got, err := a.names(t.Context(), []string{dir})
+		if err != nil || len(got.notes) != 2 || !strings.Contains(got.notes[0], "input/output error") {
+			t.Fatalf("notes %q, %v", got.notes, err)
 		}
-		if _, ok := a.files[failing]; ok {
+		if _, ok := a.dir(dir).files[failing]; ok {
 			t.Error("an error of the disk is kept for one of the file")
 		}
-		if _, ok := a.files[format]; !ok {
+		if _, ok := a.dir(dir).files[format]; !ok {
 			t.Error("what is no tarball is read again and again")
 		}
 	})
@@ -246,8 +246,8 @@ func TestAirGap(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		var fresh airGap
-		if got, _, err := fresh.names(ctx, []string{dir}); !errors.Is(err, context.Canceled) || got != nil {
-			t.Errorf("got %q, %v", got, err)
+		if got, err := fresh.names(ctx, []string{dir}); !errors.Is(err, context.Canceled) || got.found != nil {
+			t.Errorf("got %q, %v", got.found, err)
 		}
 	})
 	t.Run("more files than are read", func(t *testing.T) {
@@ -257,9 +257,9 @@ func TestAirGap(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, notes, err := new(airGap).names(t.Context(), []string{many})
-		if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "the rest is not read") {
-			t.Errorf("notes %q, %v", notes, err)
+		got, err := new(airGap).names(t.Context(), []string{many})
+		if err != nil || len(got.notes) != 1 || !strings.Contains(got.notes[0], "the rest is not read") {
+			t.Errorf("notes %q, %v", got.notes, err)
 		}
 	})
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Bounds of reading one file.
+// Limits for reading one file.
 const (
-	maxIndex       = 16 << 20 // bytes of an index, and of a list
-	maxUnpacked    = 64 << 30 // bytes of a tarball, unpacked
-	maxWindow      = 64 << 20 // bytes that zstd may look back, and memory it takes; k3s and RKE2 pack with 32 MiB
+	maxIndex       = 16 << 20 // bytes of an index or a list
+	maxUnpacked    = 64 << 30 // bytes of an unpacked tarball
+	maxWindow      = 64 << 20 // bytes of the zstd window, which zstd holds in memory; k3s and RKE2 pack with 32 MiB
 	maxTarEntries  = 1 << 20
 	maxNames       = 1 << 16
 	maxNameLength  = 512
@@ -35,7 +35,7 @@ var (
 	errNoIndex     = errors.New("no image archive: it has neither manifest.json nor index.json")
 )
 
-// readList reads a list of image names, one a line, with # for comments.
+// readList reads a list of image names, one per line, with # for comments.
 func readList(r io.Reader) ([]string, error) {
 	raw, err := readAll(r, maxIndex)
 	if err != nil {
@@ -49,9 +49,8 @@ func readList(r io.Reader) ([]string, error) {
 	return found, nil
 }
 
-// readArchive finds the image names in a tarball, compressed or not: what
-// `docker save` calls manifest.json (RepoTags) and an OCI layout index.json
-// (annotations).
+// readArchive finds the image names in a tarball, compressed or not: in manifest.json (RepoTags), as
+// written by `docker save`, and in index.json (annotations) of an OCI layout.
 func readArchive(ctx context.Context, r io.Reader) ([]string, error) {
 	r, done, err := unpacked(ctx, r)
 	if err != nil {
@@ -89,13 +88,13 @@ func readArchive(ctx context.Context, r io.Reader) ([]string, error) {
 		}
 		found = append(found, more...)
 		if seen++; seen == 2 {
-			return found, nil // the layers behind need not be unpacked
+			return found, nil // the layers after it need not be unpacked
 		}
 	}
 	return found, fmt.Errorf("read archive: %w", errTooLong)
 }
 
-// parseIndex takes the names out of one of both indexes.
+// parseIndex extracts the names from either index.
 func parseIndex(name string, raw []byte) (found []string, err error) {
 	if name == "manifest.json" {
 		var images []struct{ RepoTags []string }
@@ -120,7 +119,7 @@ func parseIndex(name string, raw []byte) (found []string, err error) {
 	}
 	for _, m := range index.Manifests {
 		found = appendName(found, m.Annotations[annotationName])
-		// The reference is often a bare tag, which names nothing.
+		// The reference is often a bare tag without a name.
 		if ref := m.Annotations[annotationRef]; strings.ContainsAny(ref, "/:") {
 			found = appendName(found, ref)
 		}
@@ -131,7 +130,7 @@ func parseIndex(name string, raw []byte) (found []string, err error) {
 	return found, nil
 }
 
-// appendName adds what can be an image's name.
+// appendName adds a name if it could be that of an image.
 func appendName(found []string, name string) []string {
 	if name == "" || len(name) > maxNameLength || len(found) >= maxNames ||
 		strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -140,8 +139,8 @@ func appendName(found []string, name string) []string {
 	return append(found, name)
 }
 
-// unpacked undoes the compression, which the first bytes tell. What that takes is given back by
-// done.
+// unpacked decompresses, by the format that the first bytes show. done releases the decompressor's
+// resources.
 func unpacked(ctx context.Context, r io.Reader) (plain io.Reader, done func(), err error) {
 	done = func() {}
 	seeker, canSeek := r.(io.Seeker)
@@ -166,7 +165,7 @@ func unpacked(ctx context.Context, r io.Reader) (plain io.Reader, done func(), e
 	case bytes.HasPrefix(head, []byte("BZh")):
 		return bounded(bzip2.NewReader(buffered)), done, nil
 	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		// One at a time, in this goroutine: to find some names is in no haste.
+		// One block at a time, in this goroutine: finding names is not urgent.
 		z, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return failed(err)
@@ -175,7 +174,7 @@ func unpacked(ctx context.Context, r io.Reader) (plain io.Reader, done func(), e
 	case bytes.Equal(head, []byte{0x04, 0x22, 0x4d, 0x18}):
 		return nil, nil, errCompression
 	case canSeek:
-		// The layers of a plain tarball are leapt over.
+		// In a plain tarball, the reader can skip the layers.
 		if _, err := seeker.Seek(0, io.SeekStart); err != nil {
 			return failed(err)
 		}
@@ -184,12 +183,12 @@ func unpacked(ctx context.Context, r io.Reader) (plain io.Reader, done func(), e
 	return bounded(buffered), done, nil
 }
 
-// readFunc makes a function a reader.
+// readFunc makes a function an io.Reader.
 type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
-// readAll reads to the end, which must come within limit bytes.
+// readAll reads to the end, and fails if that is more than limit bytes.
 func readAll(r io.Reader, limit int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(raw)) > limit {

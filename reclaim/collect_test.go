@@ -11,15 +11,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/criguard/criguard/cgroup/mountinfo"
 	"github.com/criguard/criguard/cri"
 )
 
-// world is a collector over a fake runtime.
+// world is a collector with a fake runtime.
 type world struct {
 	*Collector
 	rt    *fakeRuntime
 	clock *fakeClock
 }
+
+// logsIn returns log directories below a directory of the test.
+func logsIn(dir string) Logs { return Logs{dir, mountinfo.Points} }
 
 func newWorld(o Options) world {
 	w := world{rt: newFake(), clock: newClock()}
@@ -28,7 +32,18 @@ func newWorld(o Options) world {
 	return w
 }
 
-// withImages gives the runtime n unused images of so many bytes, known for long.
+// Notice lists everything and notes it.
+func (w world) Notice(ctx context.Context) error { return noticeAll(ctx, w.Collector) }
+
+func noticeAll(ctx context.Context, c *Collector) error {
+	inv, err := c.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	return c.Notice(ctx, cri.Listing(inv))
+}
+
+// withImages adds n unused images of this size, first seen long ago.
 func (w world) withImages(t *testing.T, n int, size int64) []cri.Image {
 	t.Helper()
 	for i := range n {
@@ -41,7 +56,7 @@ func (w world) withImages(t *testing.T, n int, size int64) []cri.Image {
 	return slices.Clone(w.rt.images)
 }
 
-// withDead gives the runtime n dead containers of one container.
+// withDead adds n dead containers, all attempts of one container.
 func (w world) withDead(n int, size int64) {
 	for i := range n {
 		c := container(string(rune('a'+i)), "p", "c", epoch.Add(time.Duration(i)*time.Second))
@@ -67,15 +82,15 @@ func messages(r Report) string {
 	return strings.Join(all, "\n")
 }
 
-// The steps run in their order, whatever the order asked for, and each on what
-// the one before has left.
+// The steps run in their order, whatever the order in the plan, and each works on what the previous one
+// has left.
 func TestCollectRunsStepsInOrder(t *testing.T) {
 	t.Parallel()
 	logs := filepath.Join(t.TempDir(), "pods")
 	write(t, logs+"/default_p_p/c/0.log", 10, epoch)
 	write(t, logs+"/default_gone_q/c/0.log", 10, epoch)
 	write(t, logs+"/default_alive_r/c/0.log", 10, epoch)
-	w := newWorld(Options{Logs: Logs(logs)})
+	w := newWorld(Options{Logs: logsIn(logs)})
 	c := container("dead", "p", "c", epoch)
 	w.rt.containers = []cri.Container{c}
 	w.rt.sandboxes = []cri.Sandbox{sandbox("sb-p", "p", false, epoch), sandbox("sb-r", "r", true, epoch)}
@@ -194,7 +209,7 @@ func TestCollectStopsAtTheTarget(t *testing.T) {
 		w.withImages(t, 3, 10)
 		asked := 0
 		p := anyContainer.until(func(context.Context) (Room, error) {
-			if asked++; asked > 1 {
+			if asked++; asked > 2 { // at the start and before the first removal
 				return Room{}, errBoom
 			}
 			return Room{LackBytes: 1}, nil
@@ -207,8 +222,35 @@ func TestCollectStopsAtTheTarget(t *testing.T) {
 	})
 }
 
-// A container that has filled a disk ends, and the next attempt of it runs: what it wrote is in no
-// pod's usage. It goes before others are stopped for it, but after all that nobody misses.
+// What was freed is what the removals brought, although a pod writes more than that meanwhile.
+func TestCollectFreedBesideAWriter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(Options{})
+		w.withImages(t, 5, 100)
+		w.withDead(4, 100)
+		free, written := w.rt.want(1<<40), int64(0)
+		p := anyImage.until(func(ctx context.Context) (Room, error) {
+			room, err := free(ctx)
+			written += 30 // with each measurement
+			room.Bytes, room.LackBytes = room.Bytes-written, room.LackBytes+written
+			return room, err
+		})
+		p.Steps, p.Containers = []Step{StepContainers, StepImages}, anyContainer.Containers
+		for _, r := range w.Collect(t.Context(), p) {
+			if n := int64(len(r.Removed)); n < 4 || r.Freed != n*70 {
+				t.Errorf("%s: %d removed, %d freed, want 70 for each", r.Step, n, r.Freed)
+			}
+		}
+		if written < 1000 {
+			t.Errorf("only %d was written", written)
+		}
+	})
+}
+
+// A container has filled a disk and exited, and its next attempt runs: no pod's usage includes its
+// data. It is removed before other pods are stopped for it, but after everything that is no longer
+// needed.
 func TestCollectReplacedContainers(t *testing.T) {
 	t.Parallel()
 	attempt := func(id, name string, n uint32, state cri.State) cri.Container {
@@ -228,7 +270,7 @@ func TestCollectReplacedContainers(t *testing.T) {
 		w := newWorld(Options{})
 		w.rt.containers = []cri.Container{
 			attempt("a", "full", 0, cri.Exited), attempt("b", "full", 1, cri.Exited), attempt("c", "full", 2, cri.Running),
-			attempt("d", "waits", 3, cri.Exited), // a kubelet starts it again, or its owner looks at it
+			attempt("d", "waits", 3, cri.Exited), // a kubelet may restart it, or its owner inspect it
 		}
 		w.rt.sandboxes = []cri.Sandbox{sandbox("sb-p", "p", true, epoch)}
 		w.rt.sizes = map[string]int64{"a": 10, "b": 100, "d": 100}
@@ -246,7 +288,7 @@ func TestCollectWithoutTheRuntime(t *testing.T) {
 	logs := filepath.Join(t.TempDir(), "pods")
 	write(t, logs+"/n_q_q/c/0.log", 1, epoch)
 	for _, call := range []string{"Containers", "Sandboxes"} {
-		w := newWorld(Options{Logs: Logs(logs)})
+		w := newWorld(Options{Logs: logsIn(logs)})
 		w.withDead(3, 1)
 		w.withImages(t, 3, 1)
 		w.rt.faults[call] = unavailable
@@ -288,8 +330,7 @@ func TestCollectWithoutTheRuntime(t *testing.T) {
 	})
 }
 
-// Those that hang have their turn last for a while, so that the oldest ones do not keep all
-// others from theirs for ever.
+// Items that hang come last for a while, so that the oldest ones do not block all others for ever.
 func TestCollectTriesTheStuckLast(t *testing.T) {
 	t.Parallel()
 	late := func(context.Context) (bool, error) { return true, cri.ErrTimeout }
@@ -326,13 +367,13 @@ func TestCollectTriesTheStuckLast(t *testing.T) {
 	}
 }
 
-// After a start of the runtime its list may not be whole.
+// After a start of the runtime, its listing may be incomplete.
 func TestCollectHoldsAfterRuntimeStart(t *testing.T) {
 	t.Parallel()
 	logs := filepath.Join(t.TempDir(), "pods")
 	write(t, logs+"/n_p_p/c/0.log", 1, epoch)
 	write(t, logs+"/n_q_q/c/0.log", 1, epoch)
-	w := newWorld(Options{Logs: Logs(logs)})
+	w := newWorld(Options{Logs: logsIn(logs)})
 	w.withDead(1, 1)
 	w.withImages(t, 1, 1)
 	p := anyContainer
@@ -356,13 +397,13 @@ func TestCollectHoldsAfterRuntimeStart(t *testing.T) {
 	}
 }
 
-// Under pressure the hold keeps what was in use before the runtime went, however long it was
-// away: nobody is stopped for images that nobody needs.
+// Under pressure, the hold keeps only images that were in use before the runtime went away, however
+// long it was away: no pod is stopped to keep unneeded images.
 func TestCollectHoldsLessUnderPressure(t *testing.T) {
 	t.Parallel()
 	logs := filepath.Join(t.TempDir(), "pods")
 	write(t, logs+"/n_q_q/c/0.log", 1, epoch)
-	w := newWorld(Options{Logs: Logs(logs)})
+	w := newWorld(Options{Logs: logsIn(logs)})
 	images := w.withImages(t, 4, 1)
 	note := func(in ...cri.Image) {
 		w.rt.containers = nil
@@ -383,7 +424,7 @@ func TestCollectHoldsLessUnderPressure(t *testing.T) {
 	started := w.clock.now().Boot
 	p := Plan{Steps: []Step{StepLogs, StepImages}, Images: ImagePolicy{Prune: PruneAuto, Hold: 5 * time.Minute}}
 	p.RuntimeSince = func() time.Duration { return started }
-	note(last) // the others' containers are not there yet
+	note(last) // the containers of the other images are not listed yet
 	w.clock.add(time.Minute)
 	for _, r := range w.Collect(t.Context(), p) {
 		if len(r.Removed) != 0 {
@@ -406,7 +447,7 @@ func TestCollectHoldsLessUnderPressure(t *testing.T) {
 func TestCollectRemovesLogsOfContainers(t *testing.T) {
 	t.Parallel()
 	logs := filepath.Join(t.TempDir(), "pods")
-	w := newWorld(Options{Logs: Logs(logs)})
+	w := newWorld(Options{Logs: logsIn(logs)})
 	w.withDead(2, 1)
 	for i, id := range []string{"a", "b"} {
 		path := logs + "/default_p_p/c/" + string(rune('0'+i)) + ".log"
@@ -434,12 +475,12 @@ func TestCollectRemovesLogsOfContainers(t *testing.T) {
 	}
 }
 
-// Where there is nothing to remove, a look at everything lists the pods once; with something,
-// the next step looks again.
+// If there is nothing to remove, all steps share one listing of the pods. If something is removed, the
+// next step lists again.
 func TestCollectListsOnce(t *testing.T) {
 	plan := Plan{Steps: []Step{StepContainers, StepSandboxes, StepLogs}, Containers: ContainerPolicy{MaxPerContainer: 1, Max: -1}}
 	for dead, want := range map[int]int{1: 1, 3: 2} {
-		w := newWorld(Options{Logs: Logs(t.TempDir())})
+		w := newWorld(Options{Logs: logsIn(t.TempDir())})
 		w.withDead(dead, 1)
 		lists := 0
 		w.rt.faults["Containers"] = func(context.Context) (bool, error) { lists++; return false, nil }

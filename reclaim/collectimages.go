@@ -10,37 +10,40 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// stuckFor is how long an image stays that would not go, and a container or sandbox that hung
-// has its turn last: to ask again and again only keeps the runtime busy.
+// stuckFor is how long an image stays after its removal failed, and how long a container or sandbox
+// that hung is tried last: constant retries only keep the runtime busy.
 const stuckFor = 10 * time.Minute
 
-// errNothing is a removal that the runtime says it made, and did not.
-var errNothing = errors.New("the runtime says it is done, and the image is still there")
+// errNothing: the runtime reported a removal that it did not make.
+var errNothing = errors.New("the runtime reported success, but the image still exists")
 
 // ImageList is every image with its verdict.
 type ImageList struct {
-	Verdicts []Verdict `json:"images"`
-	// PinsSeen: the runtime has reported some image as pinned. One that never does
-	// cannot pin: then nothing of an image says that it must stay but its names.
+	Verdicts []Verdict `json:"images"` // removable ones first, in the order of removal
+	// The runtime has reported some image as pinned. If it never does, it cannot pin, and
+	// only the names of an image show that it must stay.
 	PinsSeen bool     `json:"pins_seen"`
-	Notes    []string `json:"notes,omitempty"` // which air-gap files could not be read
+	Notes    []string `json:"notes,omitempty"` // the air-gap files that could not be read
+	// The containers whose status the runtime does not return, and why. Images that they
+	// may have mounted are kept.
+	InDoubt []string `json:"in_doubt,omitempty"`
 }
 
-// Images judges all images as a collection under this plan would, and removes
-// nothing.
+// Images judges all images as a collection with this plan would, and removes none.
 func (c *Collector) Images(ctx context.Context, p Plan) (ImageList, error) {
 	return c.judge(ctx, p, c.inventory)
 }
 
-// judge judges the images of a node. What may take long comes first: to read tarballs.
+// judge judges the images of a node. It reads the tarballs first, because that may take long.
 func (c *Collector) judge(ctx context.Context, p Plan, inventory func(context.Context) (inventory, error)) (ImageList, error) {
 	var list ImageList
-	var files []string
+	var files airGapNames
 	var err error
 	if p.Images.Prune != PruneAlways {
-		if files, list.Notes, err = c.airgap.names(ctx, p.Images.AirGapDirs); err != nil {
+		if files, err = c.airgap.names(ctx, p.Images.AirGapDirs); err != nil {
 			return ImageList{}, err
 		}
+		list.Notes = files.notes
 	}
 	inv, err := inventory(ctx)
 	if err != nil {
@@ -51,8 +54,11 @@ func (c *Collector) judge(ctx context.Context, p Plan, inventory func(context.Co
 		return ImageList{}, err
 	}
 	now := c.clock().Boot
-	use.AirGap, use.Stuck, use.Hold = files, c.stuckAt(now), p.hold(now)
-	if p.Containers.Finished { // under pressure: an image that is not kept saves a pod
+	use.AirGap, use.AirGapHold, use.Stuck, use.Hold = files.found, files.hold, c.stuckAt(now), p.hold(now)
+	for _, d := range use.Doubts {
+		list.InDoubt = append(list.InDoubt, d.note())
+	}
+	if p.Containers.Finished { // under pressure, an image that is removed saves a pod
 		use.Away = c.ledger.away(now, p.runtimeFor(now))
 	}
 	list.Verdicts = judgeImages(images, use, p.Images, c.ledger, now)
@@ -60,10 +66,9 @@ func (c *Collector) judge(ctx context.Context, p Plan, inventory func(context.Co
 	return list, nil
 }
 
-// collectImages removes unused images, one at a time. All is listed and judged
-// afresh for each removal, and what uses images is listed once more right before it: a
-// container may have come meanwhile, and containerd removes an image in use without a
-// word.
+// collectImages removes unused images, one at a time. For each removal it lists and judges all images
+// again, and re-lists the users of images right before: a container may have been created meanwhile,
+// and containerd removes an image in use without warning.
 func (j *job) collectImages(ctx context.Context) {
 	tried := map[string]bool{}
 	defer func() {
@@ -77,7 +82,7 @@ func (j *job) collectImages(ctx context.Context) {
 			j.failed(Item{}, err)
 			return
 		}
-		j.report.Notes = list.Notes
+		j.report.Notes, j.report.InDoubt = list.Notes, list.InDoubt
 		next := slices.IndexFunc(list.Verdicts, func(v Verdict) bool {
 			return v.Removable && !tried[v.ID] && (!j.gauge.met() || j.plan.Expire && v.Expired)
 		})
@@ -91,6 +96,8 @@ func (j *job) collectImages(ctx context.Context) {
 		}
 		tried[v.ID] = true
 		switch {
+		case j.gauge.err != nil: // not the image's fault
+			j.report.fail(Item{}, err)
 		case err != nil:
 			j.failed(v.Item, err)
 		case went:
@@ -110,12 +117,15 @@ func (j *job) keepImages(verdicts []Verdict, tried map[string]bool) {
 	}
 }
 
-// removeImage removes one image with all its names, and believes the listing alone. It reports
-// false for one that is needed after all: to judge and to write the ledger takes time.
+// removeImage removes one image with all its names, and trusts only the listing. It returns false if
+// the image is needed after all: judging and writing the ledger take time.
 func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error) {
 	j.ledger.noteRemoving(v.ID)
 	j.saveLedger()
 	if needed, err := j.needed(ctx, v.Image); err != nil || needed {
+		return false, err
+	}
+	if err := j.gauge.begin(ctx); err != nil {
 		return false, err
 	}
 	call, cancel := context.WithTimeout(ctx, removeImageFor)
@@ -126,7 +136,7 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 		return false, errors.Join(err, listErr)
 	}
 	if !slices.ContainsFunc(images, func(img cri.Image) bool { return img.ID == v.ID }) {
-		return true, nil // however it came about
+		return true, nil // for whatever reason
 	}
 	j.noteStuck(v.ID)
 	if err == nil {
@@ -142,7 +152,12 @@ func (j *job) needed(ctx context.Context, img cri.Image) (bool, error) {
 		return false, err
 	}
 	use, err := j.usesOf(ctx, inv)
-	return len(use.needed([]cri.Image{img})) > 0, err
+	if err != nil {
+		return false, err
+	}
+	use.Absent = j.absentAt()
+	_, doubtful := use.doubtful(img.ID)
+	return doubtful || len(use.needed([]cri.Image{img})) > 0, nil
 }
 
 func (j *job) saveLedger() {
@@ -151,15 +166,14 @@ func (j *job) saveLedger() {
 	}
 }
 
-// noteStuck takes in that the removal of an image did not work, or that of a container or
-// sandbox hung.
+// noteStuck records that the removal of an image failed, or that of a container or sandbox hung.
 func (c *Collector) noteStuck(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stuck[id] = c.clock().Boot
 }
 
-// stuckAt lists what would not go a moment ago.
+// stuckAt returns the objects whose removal failed within the last stuckFor.
 func (c *Collector) stuckAt(now time.Duration) map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

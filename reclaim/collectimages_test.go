@@ -13,7 +13,7 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// What can go wrong with a removal, and that nothing of it harms the rest.
+// However the removal of one image fails, the other images are unaffected.
 func TestCollectImagesFailures(t *testing.T) {
 	t.Parallel()
 	first := "RemoveImage " + image(0, 1).ID
@@ -66,10 +66,10 @@ func TestCollectImagesFailures(t *testing.T) {
 				if tt.removed {
 					return
 				}
-				if got := why(r.Kept, images[0].ID); got != "its last removal did not work" {
+				if got := why(r.Kept, images[0].ID); got != "its last removal failed" {
 					t.Errorf("kept: %s", got)
 				}
-				// Not again at once, but after a while.
+				// No retry at once, but after a while.
 				w.clock.add(stuckFor - 1)
 				w.Collect(t.Context(), anyImage)
 				if len(w.rt.called(first)) != 1 {
@@ -127,7 +127,7 @@ func TestCollectImagesFailures(t *testing.T) {
 	})
 }
 
-// A container that comes between the listing and a removal keeps its image.
+// A container that is created between the listing and a removal keeps its image.
 func TestCollectImagesListsBeforeEach(t *testing.T) {
 	t.Parallel()
 	w := newWorld(Options{})
@@ -148,7 +148,7 @@ func TestCollectImagesListsBeforeEach(t *testing.T) {
 	}
 }
 
-// What comes to need an image while it is judged, and the ledger written, keeps it.
+// A container that begins to need an image during the judgement and the write of the ledger keeps it.
 func TestCollectImagesLooksBeforeEach(t *testing.T) {
 	t.Parallel()
 	for name, comes := range map[string]func(*fakeRuntime, cri.Image) (why string){
@@ -207,7 +207,7 @@ func TestCollectImagesLooksBeforeEach(t *testing.T) {
 	})
 }
 
-// To read air-gap files takes long: nothing is listed before.
+// Reading air-gap files takes long, so nothing is listed before.
 func TestJudgeReadsFilesFirst(t *testing.T) {
 	t.Parallel()
 	w := newWorld(Options{})
@@ -239,21 +239,6 @@ func TestCollectImagesUses(t *testing.T) {
 		r := w.Collect(t.Context(), anyImage)[0]
 		equal(t, "removed", ids(r.Removed), []string{images[1].ID})
 		equal(t, "asked", w.rt.called("ContainerStatus"), []string{"ContainerStatus c", "ContainerStatus d"})
-	})
-	t.Run("without the details nothing goes", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(Options{})
-		w.withImages(t, 2, 10)
-		w.rt.containers = []cri.Container{{ID: "c"}}
-		w.rt.faults["ContainerStatus"] = refuse
-		r := w.Collect(t.Context(), anyImage)[0]
-		if len(r.Removed) != 0 || !errors.Is(r.Err(), cri.ErrRefused) {
-			t.Errorf("report: %+v", r)
-		}
-		w.rt.faults["ContainerStatus"] = gone
-		if r = w.Collect(t.Context(), anyImage)[0]; len(r.Removed) != 2 {
-			t.Errorf("a container that is gone holds up: %+v", r)
-		}
 	})
 	t.Run("sandbox images of every sandbox, asked for once", func(t *testing.T) {
 		t.Parallel()
@@ -291,6 +276,39 @@ func TestCollectImagesUses(t *testing.T) {
 			}
 		})
 	})
+	t.Run("sandboxes that the runtime refuses to describe hide no other", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 2, 10)
+		w.rt.status.SandboxImage = ""
+		w.rt.sandboxes = []cri.Sandbox{
+			sandbox("s1", "p", true, epoch), sandbox("s2", "q", true, epoch), sandbox("s3", "r", true, epoch),
+		}
+		w.rt.pause["s3"] = images[0].Tags[0]
+		w.rt.faults["SandboxDetail s1"], w.rt.faults["SandboxDetail s2"] = refuse, refuse
+		r := w.Collect(t.Context(), anyImage)[0]
+		equal(t, "removed", ids(r.Removed), []string{images[1].ID})
+	})
+	t.Run("a runtime that goes away is asked again at once", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 2, 10)
+		w.rt.status.SandboxImage = ""
+		w.rt.sandboxes = []cri.Sandbox{
+			sandbox("s1", "p", true, epoch), sandbox("s2", "q", true, epoch), sandbox("s3", "r", true, epoch),
+		}
+		w.rt.pause["s1"], w.rt.pause["s3"] = images[0].Tags[0], images[1].Tags[0]
+		w.rt.faults["SandboxDetail"] = func(context.Context) (bool, error) { return true, cri.ErrUnavailable }
+		dry := anyImage
+		dry.DryRun = true
+		w.Collect(t.Context(), dry)
+		if n := len(w.rt.called("SandboxDetail")); n != 1 {
+			t.Errorf("asked %d times while it is away", n)
+		}
+		delete(w.rt.faults, "SandboxDetail")
+		r := w.Collect(t.Context(), anyImage)[0]
+		equal(t, "removed", ids(r.Removed), nil)
+	})
 	t.Run("no source tells the sandbox image: all stay", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(Options{})
@@ -302,7 +320,7 @@ func TestCollectImagesUses(t *testing.T) {
 		if len(r.Removed) != 0 || !strings.Contains(r.Kept[0].Why, "not known") {
 			t.Errorf("report: %+v", r)
 		}
-		// A runtime that pins says it by that.
+		// A pinned image shows that the runtime can pin.
 		w.rt.images = append(w.rt.images, cri.Image{ID: "sha256:ff", Pinned: true})
 		if r = w.Collect(t.Context(), anyImage)[0]; len(r.Removed) != 2 {
 			t.Errorf("with a pin: %+v", r)
@@ -333,8 +351,7 @@ func TestCollectImagesUses(t *testing.T) {
 	})
 }
 
-// The ledger is on disk before the first removal and after the last one, and
-// untouched by a dry run.
+// The ledger is on disk before the first removal and after the last one. A dry run does not touch it.
 func TestCollectImagesSavesLedger(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger")

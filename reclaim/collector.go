@@ -5,20 +5,21 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/criguard/criguard/cri"
 )
 
-// Options are what a collector needs beside the runtime.
+// Options are the inputs of a collector besides the runtime.
 type Options struct {
-	Ledger *Ledger         // nil = one that is kept in memory
-	Logs   Logs            // "" = none
-	Clock  func() Moment   // both clocks, read together; must be given
+	Ledger *Ledger         // nil = one in memory
+	Logs   Logs            // "" = no log directory
+	Clock  func() Moment   // reads both clocks at once; required
 	Memory MemoryReclaimer // nil = the memory step reclaims nothing
 }
 
-// Collector frees what nobody needs. Between its runs it remembers what the
-// rules ask for: when things were first seen, what was read of air-gap files, and
-// what would not go. It may be used from several goroutines: runs wait for
-// each other, but for those that reclaim memory and nothing else.
+// Collector removes what is no longer needed. Between runs it remembers first sightings, the content of
+// air-gap files and failed removals, which the rules depend on. It is safe for concurrent use: runs
+// wait for each other, except those that only reclaim memory.
 type Collector struct {
 	runtime Runtime
 	ledger  *Ledger
@@ -26,18 +27,19 @@ type Collector struct {
 	clock   func() Moment
 	memory  MemoryReclaimer
 
-	turn   chan struct{} // holds one element while a run goes on that may remove something
+	turn   chan struct{} // holds one element during a run that may remove something
 	seen   sightings
 	airgap airGap
 	uses   useCache
+	files  worker // for the log directory
 
 	mu    sync.Mutex
-	stuck map[string]time.Duration // by id: since boot, when its removal did not work
+	stuck map[string]time.Duration // by id: since boot, when its removal failed
 	last  *inventory               // the newest, unless something was removed since; read only
 	at    time.Duration            // since boot, when it was listed
 }
 
-// recentFor is how long an inventory serves to see that there is nothing to remove.
+// recentFor is how long an inventory is good enough to see that there is nothing to remove.
 const recentFor = time.Second
 
 // NewCollector returns a collector for a runtime.
@@ -51,34 +53,38 @@ func NewCollector(rt Runtime, o Options) *Collector {
 	}
 }
 
-// Plan says what to free.
+// Plan describes what to free.
 type Plan struct {
 	Steps []Step // they run in the order of Steps(), each once
-	// Target measures how much is still missing. It is asked before the first
-	// removal and after each one, and nothing is removed once it is met. Without it,
-	// all that may go goes.
+	// Target measures how much is still missing, before the first removal and after each one. Nothing
+	// more is removed once it is met. Without a target, a run removes everything eligible.
 	Target Target
-	// Expire removes images past max_age whether or not the target is met.
+	// Expire also removes images past max_age when the target is met.
 	Expire     bool
-	DryRun     bool // do all but the removals
+	DryRun     bool // do everything except the removals
 	Containers ContainerPolicy
 	Images     ImagePolicy
 	Memory     []MemoryTarget
-	// Progress is told of each item as it goes; nil = nobody is. It must not wait.
+	// Progress receives each item as it is removed; it must not block. nil = no calls.
 	Progress func(Item)
-	// RuntimeSince tells when the runtime began to answer, in boot time: for a while it
-	// may not list all it has. It is asked after each listing. Nil: it always did.
+	// Enough, once closed, ends the wait for other runs and prevents further removals. The removal in
+	// flight continues: interrupting it would leave orphaned data.
+	Enough <-chan struct{}
+	// RuntimeSince returns when the runtime began to answer, in boot time: for a while after that, its
+	// listing may be incomplete. It is called after each listing. nil = always.
 	RuntimeSince func() time.Duration
 }
 
-// Collect runs the steps of a plan until its target is met, and reports each
-// step that ran: none when the target is met from the start.
+// Collect runs the steps of a plan until its target is met. It returns a report of each step that ran:
+// none if the target is met from the start.
 func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
 	if !slices.Equal(p.Steps, []Step{StepMemory}) {
 		select {
 		case c.turn <- struct{}{}:
 			defer func() { c.forget(); <-c.turn }()
 		case <-ctx.Done():
+			return nil
+		case <-p.Enough:
 			return nil
 		}
 	}
@@ -100,29 +106,35 @@ func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
 		if r := j.run(ctx, first); !last || len(r.Removed)+len(r.Errors) > 0 {
 			reports = append(reports, r)
 		}
-		if ctx.Err() != nil || g.err != nil {
+		if ctx.Err() != nil || g.err != nil || p.isEnough() {
 			break
 		}
 	}
 	return reports
 }
 
-// Notice lists what there is and takes it into the ledger and the sightings,
-// without removing anything: the more often, the better the ages. It saves the
-// ledger where that is due.
-func (c *Collector) Notice(ctx context.Context) error {
-	inv, err := c.inventory(ctx)
-	if err != nil {
-		return err
+func (p *Plan) isEnough() bool {
+	select {
+	case <-p.Enough:
+		return true
+	default:
+		return false
 	}
+}
+
+// Notice records a listing that was just made in the sightings, and the images in the ledger, without
+// removing anything. Frequent calls make the ages more accurate. It saves the ledger if that is due.
+func (c *Collector) Notice(ctx context.Context, all cri.Listing) error {
+	inv := inventory(all)
+	c.note(inv)
 	if _, _, err := c.imageUse(ctx, inv); err != nil {
 		return err
 	}
 	return c.ledger.SaveDue(c.clock().Boot)
 }
 
-// inventory lists the containers and sandboxes. Sandboxes come second, so that
-// a container's is among them.
+// inventory lists the containers and sandboxes. It lists the sandboxes second, so that each container's
+// sandbox is included.
 func (c *Collector) inventory(ctx context.Context) (inventory, error) {
 	var inv inventory
 	var err error
@@ -132,17 +144,22 @@ func (c *Collector) inventory(ctx context.Context) (inventory, error) {
 	if inv.Sandboxes, err = c.runtime.Sandboxes(ctx); err != nil {
 		return inventory{}, err
 	}
-	now := c.clock()
-	c.seen.see(inv, now)
-	c.mu.Lock()
-	c.last, c.at = &inv, now.Boot
-	c.mu.Unlock()
+	c.note(inv)
 	return inv, nil
 }
 
-// recent is what was listed a moment ago, or else a new inventory. What is to be removed is
-// chosen from it, and looked at once more right before it goes: on most nodes there is
-// nothing, and the steps of a run need not list a hundred pods each.
+// note records a listing that was just made.
+func (c *Collector) note(inv inventory) {
+	now := c.clock()
+	c.seen.see(inv, now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last, c.at = &inv, now.Boot
+}
+
+// recent returns the last inventory if it is new enough, else a new one. The steps choose from it and
+// check each item again right before its removal: on most nodes there is nothing to remove, so not
+// every step should list a hundred pods.
 func (c *Collector) recent(ctx context.Context) (inventory, error) {
 	now := c.clock().Boot
 	c.mu.Lock()
@@ -154,8 +171,7 @@ func (c *Collector) recent(ctx context.Context) (inventory, error) {
 	return c.inventory(ctx)
 }
 
-// forget drops the newest inventory: something is about to be removed, or nobody asks for it
-// any more.
+// forget drops the newest inventory: something is about to be removed, or the run is over.
 func (c *Collector) forget() {
 	c.mu.Lock()
 	c.last = nil

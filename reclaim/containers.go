@@ -9,51 +9,49 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// ContainerPolicy says which dead containers and sandboxes may go.
+// ContainerPolicy decides which dead containers and sandboxes are removed.
 type ContainerPolicy struct {
 	MinAge          time.Duration // younger ones stay
-	MaxPerContainer int           // newest dead ones kept of each container of a pod; negative = all
-	Max             int           // dead ones kept on the node; negative = all
-	// Finished takes everything of pods that have finished, too: under pressure. A
-	// runtime alone cannot tell a finished pod from one that a kubelet is about to
-	// start again, or that its owner still wants to look at, so that in quiet times
-	// the newest of each stay. And where a target is missed with all else, it takes dead
-	// containers in whose place a newer attempt runs: what has filled a disk and ended for it is in no
-	// pod's usage, and others would be stopped for it.
+	MaxPerContainer int           // newest dead ones to keep of each container of a pod; negative = all
+	Max             int           // dead ones to keep on the node; negative = all
+	// Finished also removes everything of finished pods; set it under pressure. Without pressure the
+	// newest of each stay, because a runtime cannot distinguish a finished pod from one that a kubelet
+	// is about to restart or whose owner still wants to inspect it. If the target is still missed, it
+	// also removes dead containers that a newer attempt has replaced: no pod's usage includes the data
+	// of a container that filled a disk and died of it, and other pods would be stopped for it.
 	Finished bool
 }
 
-// quietAtLeast is how long a pod must have shown no life before it counts as
-// finished, however short the minimum age: a kubelet that re-creates a pod's
-// sandbox leaves none ready for a while.
+// quietAtLeast is how long a pod must have shown no life before it counts as finished, however short
+// the minimum age: while a kubelet re-creates a pod's sandbox, none is ready.
 const quietAtLeast = time.Minute
 
-// finished reports whether a pod shows no life and has not for long enough.
+// finished reports whether the policy selects finished pods and this one has shown no life for long
+// enough.
 func (p ContainerPolicy) finished(pod string, seen *sightings, now Moment) bool {
 	return p.Finished && seen.quietFor(pod, now) >= max(p.MinAge, quietAtLeast)
 }
 
-// dead is a dead container that is old enough to go.
+// dead is a dead container that is old enough to be removed.
 type dead struct {
 	item Item
 	unit unit
 	cri.Container
 }
 
-// unit is what restarts: a container of a pod, whatever its attempt.
+// unit is what restarts: a container of a pod, in any attempt.
 type unit struct{ pod, name string }
 
 func newDead(c cri.Container, pod string, names map[string]string, seen *sightings, now Moment) dead {
 	return dead{Container: c, unit: unit{pod, c.Name}, item: Item{
-		Kind: KindContainer, ID: c.ID, Name: names[pod] + "/" + c.Name, Age: seen.age(c.ID, c.CreatedAt, now),
+		Kind: KindContainer, ID: c.ID, Name: names[pod] + "/" + c.Name, Age: Duration(seen.age(c.ID, c.CreatedAt, now)),
 	}}
 }
 
-// selectContainers chooses among the dead containers as the kubelet's garbage
-// collector does (kuberuntime_gc.go): a container is dead when it does not run,
-// one that was created and not started included, and may go when it is older than
-// MinAge, counted from its creation. Surplus attempts go before the newest ones
-// that only Max or Finished gives up, and the oldest first.
+// selectContainers selects dead containers like the kubelet's garbage collector (kuberuntime_gc.go). A
+// container is dead if it does not run, including one that was created but not started, and eligible if
+// it was created more than MinAge ago. Surplus attempts come before the newest ones, which only Max or
+// Finished selects; the oldest come first.
 func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
 	var sel selection
 	units := make(map[unit][]dead)
@@ -64,7 +62,7 @@ func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Mom
 			continue
 		}
 		d := newDead(c, pods[i], names, seen, now)
-		if d.item.Age < p.MinAge {
+		if d.item.Age < Duration(p.MinAge) {
 			sel.keep(d.item, "younger than min_age")
 			continue
 		}
@@ -97,7 +95,8 @@ func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Mom
 	return sel
 }
 
-// selectReplaced chooses the dead containers in whose place a newer attempt runs, the oldest first.
+// selectReplaced selects the dead containers that a newer, running attempt has replaced, the oldest
+// first.
 func selectReplaced(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
 	pods, names := inv.podOf(), podNames(inv)
 	running := make(map[unit]uint32)
@@ -110,7 +109,7 @@ func selectReplaced(inv inventory, p ContainerPolicy, seen *sightings, now Momen
 	var replaced []dead
 	for i, c := range inv.Containers {
 		d := newDead(c, pods[i], names, seen, now)
-		if newer, ok := running[d.unit]; ok && c.State == cri.Exited && c.Attempt < newer && d.item.Age >= p.MinAge {
+		if newer, ok := running[d.unit]; ok && c.State == cri.Exited && c.Attempt < newer && d.item.Age >= Duration(p.MinAge) {
 			replaced = append(replaced, d)
 		}
 	}
@@ -118,8 +117,8 @@ func selectReplaced(inv inventory, p ContainerPolicy, seen *sightings, now Momen
 	return sel
 }
 
-// overCap takes what is above the node's cap (negative = none): first the older
-// ones of units that keep several, then the oldest on the node.
+// overCap selects the containers above the node's limit (negative = none): first the older ones of
+// units that keep several, then the oldest on the node.
 func overCap(units map[unit][]dead, limit int) (over, kept []dead) {
 	total := 0
 	for _, ds := range units {
@@ -154,8 +153,8 @@ func (s *selection) remove(ds []dead, why string) {
 	}
 }
 
-// newestAttempt orders the attempts of one container. Attempts are counted, so
-// that their order holds when the clock was set between them.
+// newestAttempt orders the attempts of one container. Attempts are numbered, so their order holds even
+// if the clock was set between them.
 func newestAttempt(a, b dead) int {
 	return cmp.Or(-cmp.Compare(a.Attempt, b.Attempt), -a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
 }
@@ -164,7 +163,8 @@ func oldest(a, b dead) int {
 	return cmp.Or(-cmp.Compare(a.item.Age, b.item.Age), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Attempt, b.Attempt), strings.Compare(a.ID, b.ID))
 }
 
-// podNames gives namespace/name by pod key, or the key where no sandbox tells.
+// podNames returns namespace/name by pod key, or the key itself if neither a sandbox nor a label has
+// the name.
 func podNames(inv inventory) map[string]string {
 	names := make(map[string]string, len(inv.Sandboxes))
 	for i, key := range inv.podOf() {

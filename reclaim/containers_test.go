@@ -10,9 +10,9 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// The kubelet's own tests of its container garbage collector (N1 to N5). Times
-// "after the epoch" are after a plausible one here: a stamp of 1970 comes from a
-// clock that was not set and makes nothing old.
+// The kubelet's own tests of its container garbage collector (N1 to N5). Their times "after the epoch"
+// follow a plausible time here: a timestamp of 1970 comes from a clock that was not set, and makes
+// nothing old.
 func TestSelectContainersLikeKubelet(t *testing.T) {
 	t.Parallel()
 	hour := ContainerPolicy{MinAge: time.Hour, MaxPerContainer: 2, Max: 6}
@@ -148,7 +148,7 @@ func TestSelectContainers(t *testing.T) {
 	})
 }
 
-// What a pod that shows no life loses, and when.
+// This checks which containers of a pod without signs of life are removed, and when.
 func TestSelectContainersOfFinishedPods(t *testing.T) {
 	t.Parallel()
 	start := Moment{time.Hour, epoch.Add(24 * time.Hour)}
@@ -237,8 +237,7 @@ func TestSelectionsHaveATotalOrder(t *testing.T) {
 	}
 }
 
-// randomInventory makes a few pods with attempts in every state; stamps and
-// names collide often.
+// randomInventory returns a few pods with attempts in every state. Timestamps and names often collide.
 func randomInventory(rng *rand.Rand) inventory {
 	var inv inventory
 	for p := range rng.IntN(5) {

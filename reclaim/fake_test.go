@@ -12,17 +12,20 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cri"
-	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/test/leak"
 )
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(writerEnv); path != "" {
 		writeLedgerForever(path)
 	}
-	os.Exit(critest.Main(m))
+	if arg := os.Getenv(writersEnv); arg != "" {
+		saveAlongOthers(arg)
+	}
+	os.Exit(leak.Main(m))
 }
 
-// epoch is a plausible time for things to be made at.
+// epoch is a plausible creation time.
 var epoch = time.Date(2024, time.May, 1, 12, 0, 0, 0, time.UTC)
 
 // fakeClock is both clocks; boot time starts at an hour.
@@ -46,24 +49,24 @@ func (c *fakeClock) add(d time.Duration) {
 	c.boot, c.wall = c.boot+d, c.wall.Add(d)
 }
 
-// fakeRuntime is a runtime in memory with a disk: removing something gives its
-// bytes back, after lag.
+// fakeRuntime is a runtime in memory with a disk: a removal frees the object's bytes after lag.
 type fakeRuntime struct {
 	mu         sync.Mutex
 	containers []cri.Container
-	details    map[string]cri.ContainerDetail // what differs from the list
+	details    map[string]cri.ContainerDetail // fields that differ from the list
 	sandboxes  []cri.Sandbox
 	pause      map[string]string // image, by sandbox
 	images     []cri.Image
 	status     cri.Status
+	version    cri.Version
 
 	sizes map[string]int64
 	free  int64
 	lag   time.Duration
 	late  []lateBytes
 
-	// faults answer in place of the runtime, by "Call" or "Call id"; done = false
-	// lets the call go on after all.
+	// faults answer instead of the runtime, by "Call" or "Call id"; if done is false, the call
+	// proceeds.
 	faults map[string]func(ctx context.Context) (done bool, err error)
 	calls  []string
 }
@@ -98,7 +101,7 @@ func (f *fakeRuntime) call(ctx context.Context, name, id string) (bool, error) {
 	return fault(ctx)
 }
 
-// called lists the calls that begin with a prefix.
+// called returns the calls that begin with a prefix.
 func (f *fakeRuntime) called(prefix string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,6 +144,11 @@ func (f *fakeRuntime) Images(ctx context.Context) ([]cri.Image, error) {
 func (f *fakeRuntime) Status(ctx context.Context) (cri.Status, error) {
 	_, err := f.call(ctx, "Status", "")
 	return f.status, err
+}
+
+func (f *fakeRuntime) Version(ctx context.Context) (cri.Version, error) {
+	_, err := f.call(ctx, "Version", "")
+	return f.version, err
 }
 
 func (f *fakeRuntime) ContainerStatus(ctx context.Context, id string) (cri.ContainerDetail, error) {
@@ -244,7 +252,7 @@ func (f *fakeRuntime) give(id string) {
 	delete(f.sizes, id)
 }
 
-// want is a target of so many free bytes.
+// want returns a target of this many free bytes.
 func (f *fakeRuntime) want(bytes int64) Target {
 	return func(context.Context) (Room, error) {
 		f.mu.Lock()
@@ -260,14 +268,14 @@ func (f *fakeRuntime) want(bytes int64) Target {
 	}
 }
 
-// image makes an image that can be pulled again.
+// image returns an image that can be pulled again.
 func image(n int, size int64) cri.Image {
 	id := fmt.Sprintf("sha256:%064x", n)
 	repo := fmt.Sprintf("registry.example/app%d", n)
 	return cri.Image{ID: id, Tags: []string{repo + ":1"}, Digests: []string{fmt.Sprintf("%s@sha256:%064x", repo, n+1<<20)}, Size: size}
 }
 
-// container makes an exited container of pod and name.
+// container returns an exited container of a pod.
 func container(id, pod, name string, created time.Time) cri.Container {
 	return cri.Container{
 		ID: id, SandboxID: "sb-" + pod, Name: name, State: cri.Exited, CreatedAt: created,

@@ -11,59 +11,85 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// Prune says whether images may be removed.
+// Prune decides whether images may be removed.
 type Prune string
 
-// The ways to prune images. Anything else is as never.
+// The ways to prune images. Any other value means never.
 const (
 	PruneAuto   Prune = "auto"   // those that can be pulled again
 	PruneAlways Prune = "always" // whether or not they can be pulled again
 	PruneNever  Prune = "never"
 )
 
-// ImagePolicy says which unused images may go.
+// ImagePolicy decides which unused images are removed.
 type ImagePolicy struct {
 	Prune  Prune
-	MinAge time.Duration // since it was first seen; younger ones stay
-	// UnusedGrace is how long an image stays that was never seen in use: it may
-	// have been loaded for later.
+	MinAge time.Duration // since the first sighting; younger ones stay
+	// UnusedGrace is how long an image stays that was never seen in use: it may have been loaded for
+	// later.
 	UnusedGrace time.Duration
-	// MaxAge expires an image that was not used for so long, nor seen for the first
-	// time since; 0 = never.
+	// MaxAge expires an image that was neither used nor first seen for this long; 0 = never.
 	MaxAge     time.Duration
-	Keep       []string      // patterns with * and ? over the names of images that stay
+	Keep       []string      // patterns with * and ? for the names of images that stay
 	AirGapDirs []string      // directories with images that no registry may have
-	Hold       time.Duration // after a start of the runtime, while it may not list all yet
+	Hold       time.Duration // after a start of the runtime, while its listing may be incomplete
 }
 
-// heldBefore is how long before the runtime went an image may have been used last for the hold to
-// keep it: after a power cut the ledger is as it was up to an hour before, and a pod may
-// have been between two starts.
+// heldBefore extends the hold to images that were last used up to this long before the runtime went
+// away: after a power cut the ledger may be an hour old, and a pod may have been between two starts.
 const heldBefore = 2 * time.Hour
 
-// stoppedGrace is how long the images of a sandbox that we stopped stay.
+// justNow is the age below which an image was first seen by the listing that is being judged: its age is unknown.
+const justNow = time.Second
+
+// WhyAgeUnknown is the reason to keep an image that no earlier listing showed, for its age.
+const WhyAgeUnknown = "age unknown, first seen just now"
+
+// Other reasons to keep an image for its age.
+const (
+	whyYoung     = "younger than min_age"
+	whyNeverUsed = "never used and younger than unused_grace"
+)
+
+// stoppedGrace is how long the images of a sandbox that criguard stopped stay.
 const stoppedGrace = 24 * time.Hour
 
-// imageUse is what speaks for images, beside the ledger and their own stamps.
+// imageUse is the evidence for keeping images, besides the ledger and their own timestamps.
 type imageUse struct {
-	Containers    []cri.Container       // dead or alive, as listed
-	Details       []cri.ContainerDetail // of those with image volumes
-	SandboxImages []string              // of the runtime's configuration and of every sandbox
-	AirGap        []string              // names that files on this node carry
-	Stuck         map[string]bool       // ids whose last removal did not work
-	Hold          string                // why none may go; "" = nothing holds them
-	// Away: under pressure the hold keeps those alone that were used, or came, shortly before the
-	// runtime was listed last before its start, so long ago, or since; 0 = it keeps all.
+	Containers    []cri.Container       // running or exited, as listed
+	Details       []cri.ContainerDetail // of containers with image volumes
+	SandboxImages []string              // from the runtime's configuration and every sandbox
+	Doubts        []doubt               // containers that may have image volumes
+	Pods          map[string]string     // namespace/name by sandbox
+	// Absent is by image: when a listing last lacked it, in boot time; 0 = never.
+	Absent     map[string]time.Duration
+	AirGap     []string        // names from files on this node
+	AirGapHold string          // why the images from files are unknown; "" = they are known
+	Stuck      map[string]bool // ids whose last removal failed
+	Hold       string          // why all images stay; "" = there is no hold
+	// Away limits the hold under pressure: it then keeps only images that were used or first seen since
+	// shortly before the last listing of images ahead of the runtime's start. Away is the time since
+	// that listing; 0 = the hold keeps all.
 	Away time.Duration
 }
 
-// needed tells which images are in use, by id, and by what.
+// needed returns the images in use, by id, with one need each.
 func (u imageUse) needed(images []cri.Image) map[string]cri.ImageNeed {
 	return cri.InUse(images, cri.ImageNeeds(u.Containers, u.Details, u.SandboxImages))
 }
 
-// held is how long ago an image that the hold keeps may have been used, or have come, at most, by
-// the ledger's time, in which nothing passes while the node is off.
+// doubtful returns a container that may have mounted the image. A container that existed while the
+// image was absent did not: images are pulled before the container is created.
+func (u imageUse) doubtful(image string) (doubt, bool) {
+	i := slices.IndexFunc(u.Doubts, func(d doubt) bool { return u.Absent[image] < d.since })
+	if i < 0 {
+		return doubt{}, false
+	}
+	return u.Doubts[i], true
+}
+
+// held is the maximum age of the last use or first sighting for which the hold keeps an image. It is in
+// the ledger's time, which stands still while the node is off.
 func (u imageUse) held() time.Duration {
 	if u.Away <= 0 {
 		return math.MaxInt64
@@ -71,18 +97,18 @@ func (u imageUse) held() time.Duration {
 	return u.Away + heldBefore
 }
 
-// Verdict is what is decided of one image. Item.Why says why it may go or stays.
+// Verdict is the decision about one image. Item.Why gives the reason.
 type Verdict struct {
 	Item
-	Removable bool      `json:"removable"`
-	Expired   bool      `json:"expired,omitempty"`  // past max_age: goes though no space is needed
-	Position  int       `json:"position,omitempty"` // 1 = goes first; 0 = stays
+	Removable bool      `json:"removable"`          // it may be removed when space is needed
+	Expired   bool      `json:"expired,omitempty"`  // past max_age: removed even if no space is needed
+	Position  int       `json:"position,omitempty"` // 1 = removed first; 0 = stays
 	Image     cri.Image `json:"-"`
 }
 
-// judgeImages gives every image a verdict: those that may go first, the least
-// recently used one first (never used ones before, then the longest known, then by
-// id), as the kubelet orders them; then those that stay, by id.
+// judgeImages gives every image a verdict. Removable images come first, in the kubelet's order: never
+// used ones, then the least recently used, then the longest known, then by id. The images that stay
+// follow, by id.
 func judgeImages(images []cri.Image, use imageUse, p ImagePolicy, l *Ledger, now time.Duration) []Verdict {
 	j := newJudge(images, use, p, l)
 	vs := make([]Verdict, len(images))
@@ -114,7 +140,7 @@ func boolFirst(a, b bool) int {
 	return 1
 }
 
-// judge holds what is the same for all images.
+// judge holds the inputs that are the same for all images.
 type judge struct {
 	policy       ImagePolicy
 	use          imageUse
@@ -138,7 +164,7 @@ func newJudge(images []cri.Image, use imageUse, p ImagePolicy, l *Ledger) judge 
 func (j *judge) verdict(img cri.Image, h history) Verdict {
 	v := Verdict{Image: img, Item: Item{
 		Kind: KindImage, ID: img.ID, Name: displayName(img), Size: img.Size,
-		Age: h.age, Used: h.used, LastUsed: h.unused,
+		Age: Duration(h.age), AgeUnknown: h.age < justNow, Used: h.used, LastUsed: Duration(h.unused),
 	}}
 	if !h.used {
 		v.LastUsed = 0
@@ -153,11 +179,14 @@ func (j *judge) verdict(img cri.Image, h history) Verdict {
 	return v
 }
 
-// keeps says why an image stays; "" = nothing speaks for it. What is true of the
-// image itself comes before what holds it for a while.
+// keeps returns why an image stays; "" = no reason. Permanent reasons come before temporary ones.
 func (j *judge) keeps(img cri.Image, h history) string {
 	if need, ok := j.needed[img.ID]; ok {
-		return "in use: " + need.By
+		why := "in use: " + need.By
+		if pod := j.use.Pods[need.Sandbox]; pod != "" {
+			why += " of " + pod
+		}
+		return why
 	}
 	switch {
 	case slices.ContainsFunc(names(img), func(n string) bool { return isPause(cri.ParseReference(n)) }):
@@ -178,15 +207,20 @@ func (j *judge) keeps(img cri.Image, h history) string {
 			return "cannot be pulled again: " + why
 		}
 	}
+	young := h.age < j.policy.MinAge || !h.used && h.age < j.policy.UnusedGrace
 	switch {
+	case young && h.age < justNow:
+		return WhyAgeUnknown
 	case h.age < j.policy.MinAge:
-		return "younger than min_age"
+		return whyYoung
 	case !h.used && h.age < j.policy.UnusedGrace:
-		return "never used and younger than unused_grace"
+		return whyNeverUsed
 	case h.stopped && h.stopFor < stoppedGrace:
-		return "used by a sandbox that was stopped under pressure in the last 24h"
+		return "used by a pod that was stopped under pressure in the last 24h"
 	case j.policy.Prune != PruneAuto && j.policy.Prune != PruneAlways:
 		return "pruning is switched off"
+	case j.policy.Prune == PruneAuto && j.use.AirGapHold != "":
+		return j.use.AirGapHold
 	case j.use.Hold != "" && h.inactive <= j.use.held():
 		return j.use.Hold
 	case !j.sandboxKnown:
@@ -194,11 +228,14 @@ func (j *judge) keeps(img cri.Image, h history) string {
 	case j.use.Stuck[img.ID]:
 		return whyStuck
 	}
+	if d, ok := j.use.doubtful(img.ID); ok {
+		return "may be an image volume of container " + d.name + ", whose status the runtime does not give"
+	}
 	return ""
 }
 
-// unpullable says why an image cannot be had again, when some of its names can be
-// had from this node alone.
+// unpullable returns why an image cannot be pulled again, if some of its names exist only on this node;
+// "" = it can.
 func (j *judge) unpullable(img cri.Image) string {
 	if len(img.Digests) == 0 {
 		return "it has no repository digest"

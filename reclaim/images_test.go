@@ -9,7 +9,7 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// pullable is a policy under which ages are the only thing that counts.
+// pullable is a policy under which only ages matter.
 var pullable = ImagePolicy{Prune: PruneAuto}
 
 func usedBy(images ...cri.Image) imageUse {
@@ -30,8 +30,8 @@ func removable(vs []Verdict) []string {
 	return out
 }
 
-// The kubelet's own tests of which images it frees, in which order (M5 to M13).
-// It frees by the sizes a runtime tells; criguard measures.
+// The kubelet's own tests of which images it frees, in which order (M5 to M13). The kubelet relies on
+// the sizes that a runtime reports; criguard measures.
 func TestJudgeImagesLikeKubelet(t *testing.T) {
 	t.Parallel()
 	a, b, c := image(0, 1024), image(1, 2048), image(2, 2048)
@@ -43,7 +43,7 @@ func TestJudgeImagesLikeKubelet(t *testing.T) {
 		used   []cri.Image
 		policy ImagePolicy
 		prep   func(*Ledger)
-		want   []cri.Image // that may go, in order
+		want   []cri.Image // the removable ones, in order
 	}{
 		{"M5 the unused one", []cri.Image{a, b}, []cri.Image{b}, pullable, nil, []cri.Image{a}},
 		{"M6 all unused ones", []cri.Image{a, b, c}, []cri.Image{c}, pullable, nil, []cri.Image{a, b}},
@@ -84,7 +84,7 @@ func TestJudgeImagesLikeKubelet(t *testing.T) {
 	}
 }
 
-// Each reason keeps an image by itself, and says so.
+// Each reason alone keeps an image, and appears in the verdict.
 func TestJudgeImagesReasons(t *testing.T) {
 	t.Parallel()
 	now := 100 * time.Hour
@@ -96,7 +96,7 @@ func TestJudgeImagesReasons(t *testing.T) {
 		use   func(*imageUse)
 		pol   func(*ImagePolicy)
 		prep  func(*Ledger, cri.Image)
-		why   string // "" = may go
+		why   string // "" = removable
 	}{
 		{name: "nothing speaks for it"},
 		{name: "a dead container", use: func(u *imageUse) {
@@ -108,6 +108,10 @@ func TestJudgeImagesReasons(t *testing.T) {
 		{name: "an image volume", use: func(u *imageUse) {
 			u.Details = []cri.ContainerDetail{{Container: cri.Container{ID: "0123"}, Mounts: []cri.Mount{{Image: "registry.example/app0:1"}}}}
 		}, why: "in use: image volume of container 0123"},
+		{name: "a container of a known pod", use: func(u *imageUse) {
+			u.Containers = []cri.Container{{ID: "0123", SandboxID: "s", Image: "registry.example/app0:1"}}
+			u.Pods = map[string]string{"s": "default/shop"}
+		}, why: "in use: container 0123 of default/shop"},
 		{name: "the sandbox image", use: func(u *imageUse) { u.SandboxImages = []string{"registry.example/app0:1"} }, why: "in use: sandbox image"},
 		{name: "a sandbox image by its name", image: func(i *cri.Image) { i.Tags = []string{"k8s.gcr.io/pause-arm64:3.1"} }, why: "a sandbox image, by its name"},
 		{name: "a mirrored one", image: func(i *cri.Image) { i.Tags = []string{"rancher/mirrored-pause:3.6"} }, why: "a sandbox image, by its name"},
@@ -136,14 +140,14 @@ func TestJudgeImagesReasons(t *testing.T) {
 		{name: "never", pol: func(p *ImagePolicy) { p.Prune = PruneNever }, why: "pruning is switched off"},
 		{name: "a mode nobody knows", pol: func(p *ImagePolicy) { p.Prune = "" }, why: "pruning is switched off"},
 		{name: "younger than min_age", prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(i), now-2*time.Minute+1) }, why: "younger than min_age"},
-		{name: "unknown to the ledger", prep: func(*Ledger, cri.Image) {}, why: "younger than min_age"},
+		{name: "unknown to the ledger", prep: func(*Ledger, cri.Image) {}, why: WhyAgeUnknown},
 		{name: "never used and new", prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-24*time.Hour+1) }, why: "never used and younger than unused_grace"},
 		{name: "never used for long", prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-24*time.Hour) }},
 		{name: "used by a sandbox we stopped", prep: func(l *Ledger, i cri.Image) {
 			old(l, i)
 			l.NoteStopped([]string{i.Tags[0]}, now-24*time.Hour+1)
 			l.note([]cri.Image{i}, usedOnly(), now-time.Hour)
-		}, why: "used by a sandbox that was stopped under pressure in the last 24h"},
+		}, why: "used by a pod that was stopped under pressure in the last 24h"},
 		{name: "used by a sandbox we stopped a day ago", prep: func(l *Ledger, i cri.Image) {
 			old(l, i)
 			l.NoteStopped([]string{i.Tags[0]}, now-24*time.Hour)
@@ -161,7 +165,7 @@ func TestJudgeImagesReasons(t *testing.T) {
 			pol:  func(p *ImagePolicy) { p.UnusedGrace = 0 },
 			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-heldBefore-time.Minute-1) }},
 		{name: "the sandbox image is not known", use: func(u *imageUse) { u.SandboxImages = nil }, why: "which image the sandboxes use is not known"},
-		{name: "it would not go", use: func(u *imageUse) { u.Stuck = map[string]bool{image(0, 1).ID: true} }, why: "its last removal did not work"},
+		{name: "it would not go", use: func(u *imageUse) { u.Stuck = map[string]bool{image(0, 1).ID: true} }, why: "its last removal failed"},
 		{name: "remains of a removal", image: func(i *cri.Image) { i.Tags, i.Digests = nil, nil }, prep: func(l *Ledger, i cri.Image) {
 			old(l, i)
 			l.noteRemoving(i.ID)
@@ -201,8 +205,8 @@ func TestJudgeImagesReasons(t *testing.T) {
 	}
 }
 
-// max_age counts from the later of the last use and the first sight: an image
-// pulled a minute ago and not used yet is not expired, however high its age limit.
+// max_age counts from the last use or the first sighting, whichever is later. An image that was pulled
+// a minute ago and is not used yet has not expired.
 func TestJudgeImagesMaxAge(t *testing.T) {
 	t.Parallel()
 	a, b, c := image(0, 1), image(1, 1), image(2, 1)

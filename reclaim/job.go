@@ -13,36 +13,38 @@ import (
 // Deadlines of one removal. A client may have shorter ones of its own.
 const (
 	removeFor      = time.Minute
-	removeImageFor = 5 * time.Minute // an interrupted one leaves remains
-	// stopDeadFor is the grace period of a container whose state the runtime has
-	// lost, before it is removed.
+	removeImageFor = 5 * time.Minute // an interrupted removal leaves orphaned data
+	// stopDeadFor is the grace period of a container in an unknown state before its removal.
 	stopDeadFor = 10 * time.Second
+	// logsWait limits the wait for reading the log directory, and for one removal there. Either then
+	// continues in the background, since all other collections would wait for it, too.
+	logsWait = 10 * time.Second
 	// maxTimeouts in a row end a step: the runtime hangs, not one removal.
 	maxTimeouts = 2
 )
 
 const (
 	whyMet   = "the target is met"
-	whyStuck = "its last removal did not work"
+	whyStuck = "its last removal failed"
 )
 
-// job is one step under way.
+// job is one step in progress.
 type job struct {
 	*Collector
 	plan     Plan
 	gauge    *gauge
-	replaced bool // of containers, those in whose place a newer attempt runs
+	replaced bool // select the containers that a newer attempt has replaced
 	report   Report
 	timeouts int
-	settled  bool // nothing was removed since the room was last waited for
+	settled  bool // nothing was removed since the last wait for free space
 	ended    bool // the runtime is gone or hangs
-	// pretended is what earlier steps of a dry run would have removed, by id.
+	// pretended holds what earlier steps of a dry run would have removed, by id.
 	pretended map[string]bool
 }
 
-// run runs one step; unmeasured is why the target could not be asked, if so.
+// run runs one step; unmeasured is the error of measuring the target, if any.
 func (j *job) run(ctx context.Context, unmeasured error) Report {
-	started, before := time.Now(), j.gauge.room
+	started := time.Now()
 	switch {
 	case unmeasured != nil:
 		j.report.fail(Item{}, unmeasured)
@@ -59,27 +61,26 @@ func (j *job) run(ctx context.Context, unmeasured error) Report {
 	}
 	j.finish(ctx)
 	r := j.report
-	r.Met, r.Took = j.gauge.met(), time.Since(started)
+	r.Met, r.Took = j.gauge.met(), Duration(time.Since(started))
 	if !j.plan.DryRun {
-		r.Freed, r.FreedInodes = j.gauge.room.Bytes-before.Bytes, j.gauge.room.Inodes-before.Inodes
+		r.Freed, r.FreedInodes = j.gauge.freed()
 	}
 	return r
 }
 
-// inventory lists what there is, and would be after the removals a dry run
-// pretends.
+// inventory lists the containers and sandboxes, without those that a dry run pretends to have removed.
 func (j *job) inventory(ctx context.Context) (inventory, error) {
 	inv, err := j.Collector.inventory(ctx)
 	return j.pretend(inv), err
 }
 
-// recent is the same for choosing, of a moment ago.
+// recent does the same with a recent listing, for the selection.
 func (j *job) recent(ctx context.Context) (inventory, error) {
 	inv, err := j.Collector.recent(ctx)
 	return j.pretend(inv), err
 }
 
-// pretend leaves out what a dry run pretends to have removed.
+// pretend leaves out the objects that a dry run pretends to have removed.
 func (j *job) pretend(inv inventory) inventory {
 	if !j.plan.DryRun {
 		return inv
@@ -90,14 +91,14 @@ func (j *job) pretend(inv inventory) inventory {
 	}
 }
 
-// over reports whether nothing more can be removed in this step.
+// over reports whether this step can remove nothing more.
 func (j *job) over(ctx context.Context) bool {
-	return j.ended || j.gauge.err != nil || ctx.Err() != nil
+	return j.ended || j.gauge.err != nil || ctx.Err() != nil || j.plan.isEnough()
 }
 
-// each removes items one after another until the target is met, those that hung a moment ago
-// last: they would end the step before the others have had their turn, in every run. check
-// looks once more at an item and says why it stays after all; "" = it goes.
+// each removes items one after another until the target is met. Items that hung recently come last: in
+// every run, they would end the step before the others had their turn. check inspects an item again and
+// returns why it stays after all; "" = remove it.
 func (j *job) each(ctx context.Context, items []Item,
 	check func(context.Context, Item) (string, error), remove func(context.Context, Item) error,
 ) {
@@ -115,6 +116,10 @@ func (j *job) each(ctx context.Context, items []Item,
 		}
 		why, err := check(ctx, it)
 		if err == nil && why == "" && !j.plan.DryRun {
+			if err := j.gauge.begin(ctx); err != nil {
+				j.report.fail(Item{}, err)
+				return
+			}
 			call, cancel := context.WithTimeout(ctx, removeFor)
 			j.forget()
 			err = remove(call, it)
@@ -139,8 +144,7 @@ func (j *job) keep(it Item, why string) {
 	j.report.Kept = append(j.report.Kept, it)
 }
 
-// failed notes a removal that did not work. One that hangs or is refused is
-// nothing to the rest.
+// failed records a removal that failed. One that hangs or is refused does not affect the rest.
 func (j *job) failed(it Item, err error) {
 	j.report.fail(it, err)
 	switch {
@@ -153,13 +157,13 @@ func (j *job) failed(it Item, err error) {
 }
 
 func isTimeout(err error) bool {
-	return errors.Is(err, cri.ErrTimeout) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, cri.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStalled)
 }
 
-// removed takes in that an item went, and measures. What a runtime frees behind
-// its answer is waited for after the first, second, fourth, eighth … removal: so at
-// most twice as much goes as has to, and a thousand removals do not wait a thousand
-// times.
+// removed records the removal of an item and measures. It waits for space that the runtime frees after
+// its answer only after each image and after the first, second, fourth, eighth … removal. So a step
+// removes at most twice as much as necessary, and a thousand removals do not wait a thousand times.
+// Without a limit, no removal is too many, and none waits.
 func (j *job) removed(ctx context.Context, it Item) {
 	j.report.Removed = append(j.report.Removed, it)
 	if j.plan.Progress != nil {
@@ -172,12 +176,12 @@ func (j *job) removed(ctx context.Context, it Item) {
 		j.report.fail(Item{}, err)
 		return
 	}
-	if n := len(j.report.Removed); it.Kind == KindImage || n&(n-1) == 0 {
+	if n := len(j.report.Removed); !j.gauge.room.Unlimited && (it.Kind == KindImage || n&(n-1) == 0) {
 		j.settle(ctx, before, it.Size)
 	}
 }
 
-// finish waits for what the last removals free, before a dearer step begins.
+// finish waits for the space from the last removals before a more expensive step begins.
 func (j *job) finish(ctx context.Context) {
 	if len(j.report.Removed) > 0 && !j.settled && !j.over(ctx) {
 		j.settle(ctx, j.gauge.room.Bytes, 0)
@@ -227,7 +231,8 @@ func (j *job) collectContainers(ctx context.Context) {
 		if err := unlessGone(j.runtime.RemoveContainer(ctx, it.ID)); err != nil {
 			return err
 		}
-		if err := j.logs.RemoveOf(detail.LogPath, detail.Name, detail.Attempt); err != nil {
+		d := detail
+		if err := j.onFiles(ctx, logsWait, func() error { return j.logs.RemoveOf(d.LogPath, d.Name, d.Attempt) }); err != nil {
 			j.report.fail(it, err) // the container is gone all the same
 		}
 		return nil
@@ -264,7 +269,7 @@ func (j *job) collectSandboxes(ctx context.Context) {
 		return "", nil
 	}
 	j.each(ctx, sel.Remove, check, func(ctx context.Context, it Item) error {
-		// Stopping takes the network down, where that was left undone.
+		// The stop tears down the network if that has not been done.
 		if err := unlessGone(j.runtime.StopSandbox(ctx, it.ID)); err != nil {
 			return err
 		}
@@ -272,13 +277,13 @@ func (j *job) collectSandboxes(ctx context.Context) {
 	})
 }
 
-// collectLogs removes the log directories of pods that are gone. A listing that
-// may lack pods removes nothing.
+// collectLogs removes the log directories of pods that are gone. It removes nothing on the basis of a
+// listing that may lack pods.
 func (j *job) collectLogs(ctx context.Context) {
-	if j.logs == "" {
+	if j.logs.Dir == "" {
 		return
 	}
-	dirs, err := j.logs.list()
+	dirs, err := call(ctx, &j.files, logsWait, j.logs.list)
 	if err != nil {
 		j.failed(Item{}, err)
 		return
@@ -288,7 +293,10 @@ func (j *job) collectLogs(ctx context.Context) {
 		j.failed(Item{}, err)
 		return
 	}
-	j.logs.measure(dirs, inv)
+	if dirs, err = call(ctx, &j.files, logsWait, func() ([]logDir, error) { return j.logs.measure(dirs, inv) }); err != nil {
+		j.failed(Item{}, err)
+		return
+	}
 	now := j.clock()
 	sel := selectLogs(dirs, inv, j.plan.Containers.MinAge, now)
 	j.report.Kept = sel.Keep
@@ -308,10 +316,18 @@ func (j *job) collectLogs(ctx context.Context) {
 		}
 		return "", nil
 	}
-	j.each(ctx, sel.Remove, check, func(_ context.Context, it Item) error { return j.logs.remove(it.Name) })
+	j.each(ctx, sel.Remove, check, func(ctx context.Context, it Item) error {
+		return j.onFiles(ctx, logsWait, func() error { return j.logs.remove(it.Name) })
+	})
 }
 
-// hold says why a listing is not to be trusted to be whole; "" = it is.
+// onFiles runs a call that may block in the worker of the log directory.
+func (c *Collector) onFiles(ctx context.Context, atMost time.Duration, f func() error) error {
+	_, err := call(ctx, &c.files, atMost, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+// hold returns why a listing may be incomplete; "" = it is complete.
 func (p *Plan) hold(now time.Duration) string {
 	if p.runtimeFor(now) < p.Images.Hold {
 		return "the runtime started less than hold_after_runtime_restart ago"
@@ -319,7 +335,7 @@ func (p *Plan) hold(now time.Duration) string {
 	return ""
 }
 
-// runtimeFor is how long the runtime has been answering.
+// runtimeFor returns how long the runtime has been answering.
 func (p *Plan) runtimeFor(now time.Duration) time.Duration {
 	if p.RuntimeSince == nil {
 		return now
@@ -327,7 +343,7 @@ func (p *Plan) runtimeFor(now time.Duration) time.Duration {
 	return now - p.RuntimeSince()
 }
 
-// unlessGone makes the removal of what is gone a success.
+// unlessGone treats the removal of an object that is gone as a success.
 func unlessGone(err error) error {
 	if errors.Is(err, cri.ErrGone) {
 		return nil

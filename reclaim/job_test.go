@@ -9,7 +9,7 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// Each removal looks once more.
+// Each removal checks its object again.
 func TestCollectLooksOnceMore(t *testing.T) {
 	t.Parallel()
 	t.Run("a container that runs by now", func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestCollectLooksOnceMore(t *testing.T) {
 		logs := filepath.Join(t.TempDir(), "pods")
 		write(t, logs+"/n_p_p/c/0.log", 1, epoch)
 		write(t, logs+"/n_q_q/c/0.log", 1, epoch)
-		w := newWorld(Options{Logs: Logs(logs)})
+		w := newWorld(Options{Logs: logsIn(logs)})
 		w.rt.sandboxes = []cri.Sandbox{sandbox("a", "p", true, epoch)}
 		lists := 0
 		w.rt.faults["Sandboxes"] = func(context.Context) (bool, error) {

@@ -7,64 +7,62 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// forgetGone is how long what must not be forgotten of an image (that it was
-// pinned, that a sandbox we stopped used it) is kept after the image is gone: a
-// runtime that restarts lists its images one after another.
+// forgetGone is how long the ledger keeps an image's pin, and its use by a sandbox that criguard
+// stopped, after the image is gone: a restarted runtime lists its images one after another.
 const forgetGone = 24 * time.Hour
 
-// Ledger remembers of each image when it was first seen and last used, whether it
-// was ever pinned, and when a sandbox that we stopped used it. Its time is its own:
-// the boot time of this boot, and of all boots before, added up. It goes on only
-// while the node runs, and nothing sets it, so that a clock that jumps, or none at
-// all, makes no image older than it was seen to be. An image it does not know is
-// new. It may be used from several goroutines.
+// Ledger remembers of each image when it was first seen and last used, whether it was ever pinned, and
+// when criguard stopped a sandbox that used it. Its own time is the boot time of this boot plus that of
+// all boots before. It advances only while the node runs and cannot be set, so a missing or jumping
+// clock never makes an image look older than it was seen to be. An unknown image is new. A ledger is
+// safe for concurrent use.
 type Ledger struct {
 	mu     sync.Mutex
-	boot   string        // the boot now.Boot is of
-	before time.Duration // what earlier boots add up to
+	boot   string        // the boot to which boot times belong
+	before time.Duration // the total of earlier boots
 	images map[string]record
-	// stopped is by which names sandboxes that we stopped knew their images, and
-	// when: which images that are, the next listing tells.
+	// stopped maps the image names used by sandboxes that criguard stopped to the time of the stop. The
+	// next listing resolves them to images.
 	stopped map[string]time.Duration
-	latest  time.Duration // the latest time told: time never goes back
-	noted   time.Duration // when the images were listed last, by the ledger's time
-	// gap is the last time for long that they were not, as while the runtime was away.
+	latest  time.Duration // the newest time so far: time never runs backwards
+	noted   time.Duration // when the images were last listed, in the ledger's time
+	// gap is the last long period without a listing, such as an absence of the runtime.
 	gap struct{ from, to time.Duration }
 
 	file   ledgerFile
 	dirty  bool
-	urgent bool          // to be saved at once: a stop, or what could not be saved
-	saved  time.Duration // when, by the ledger's time
+	urgent bool          // save at once: a stop, or a failed save
+	saved  time.Duration // when, in the ledger's time
 }
 
-// record is what is remembered of one image, in the ledger's time.
+// record is the memory of one image, in the ledger's time.
 type record struct {
 	FirstSeen time.Duration `json:"first_seen"`
 	LastUsed  time.Duration `json:"last_used,omitempty"`
 	Used      bool          `json:"used,omitempty"`
 	Pinned    bool          `json:"pinned,omitempty"` // now or ever
-	// StoppedAt is when a sandbox that used it was stopped by us.
+	// StoppedAt is when criguard stopped a sandbox that used it.
 	StoppedAt time.Duration `json:"stopped_at,omitempty"`
 	Stopped   bool          `json:"stopped,omitempty"`
-	Removing  bool          `json:"removing,omitempty"` // we began to remove it
-	// GoneAt is when the runtime was first seen to list it no more.
+	Removing  bool          `json:"removing,omitempty"` // criguard began to remove it
+	// GoneAt is when a listing first lacked it.
 	GoneAt time.Duration `json:"gone_at,omitempty"`
 	Gone   bool          `json:"gone,omitempty"`
 }
 
-// newLedger returns a ledger that knows nothing and is never saved. The boot id
-// tells boots apart (/proc/sys/kernel/random/boot_id); "" = not known.
+// newLedger returns an empty ledger that is never saved. The boot id distinguishes boots
+// (/proc/sys/kernel/random/boot_id); "" = unknown.
 func newLedger(boot string) *Ledger {
 	return &Ledger{boot: boot, images: map[string]record{}, stopped: map[string]time.Duration{}}
 }
 
-// time is the ledger's time at a time since boot.
+// time converts a time since boot to the ledger's time.
 func (l *Ledger) time(now time.Duration) time.Duration {
 	l.latest = max(l.latest, l.before+now)
 	return l.latest
 }
 
-// note takes in which images there are, and which of them, by Image.ID, are in use.
+// note records which images exist and which of them, by Image.ID, are in use.
 func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +77,7 @@ func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Du
 		present[id] = true
 		r, known := l.images[id]
 		if !known || r.Gone {
-			// Back after it was gone: pulled anew, and as new as any other.
+			// It came back after it was gone: it was pulled again and counts as new.
 			r = record{FirstSeen: at, Pinned: r.Pinned, Stopped: r.Stopped, StoppedAt: r.StoppedAt}
 		}
 		r.Pinned = r.Pinned || img.Pinned
@@ -99,13 +97,15 @@ func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Du
 			delete(l.images, id)
 		}
 	}
-	l.dirty = true // at least the time went on
+	l.dirty = true // at least the time has advanced
 }
 
-// noteGap is how long nobody lists the images where nothing is wrong, at most: the housekeeper does each minute.
+// noteGap is the longest pause between two listings of the images in normal operation: garbage
+// collection lists them every minute.
 const noteGap = 5 * time.Minute
 
-// away is how long ago the images were listed last before the runtime's start, which was so long ago.
+// away returns how long ago the images were last listed before the runtime's start. started is the time
+// since that start.
 func (l *Ledger) away(now, started time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,9 +116,9 @@ func (l *Ledger) away(now, started time.Duration) time.Duration {
 	return max(at-l.gap.from, started)
 }
 
-// NoteStopped takes in that a sandbox was stopped by us, and by which names (ids,
-// tags, digests) its containers know their images. It asks nobody and writes nothing, so
-// that it can stand beside a kill; SaveDue writes it.
+// NoteStopped records that criguard stopped a sandbox, and by which names (ids, tags, digests) its
+// containers know their images. It neither calls the runtime nor writes the file, so that it can run
+// alongside a kill; SaveDue writes it.
 func (l *Ledger) NoteStopped(refs []string, now time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +130,7 @@ func (l *Ledger) NoteStopped(refs []string, now time.Duration) {
 	}
 }
 
-// findStopped marks the images of sandboxes that we stopped.
+// findStopped marks the images of sandboxes that criguard stopped.
 func (l *Ledger) findStopped(images []cri.Image, at time.Duration) {
 	if len(l.stopped) == 0 {
 		return
@@ -150,8 +150,8 @@ func (l *Ledger) findStopped(images []cri.Image, at time.Duration) {
 	}
 }
 
-// noteRemoving takes in that an image is about to be removed: what an
-// interrupted removal leaves behind has no name any more.
+// noteRemoving records that an image is about to be removed: an interrupted removal leaves an image
+// without names.
 func (l *Ledger) noteRemoving(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,16 +162,16 @@ func (l *Ledger) noteRemoving(id string) {
 	}
 }
 
-// history is what the ledger knows of an image, as ages.
+// history is the ledger's memory of an image, as ages.
 type history struct {
-	age      time.Duration // since it was first seen; 0 for an unknown image
+	age      time.Duration // since the first sighting; 0 for an unknown image
 	used     bool
 	unused   time.Duration // since it was last seen in use, meaningless unless used
 	pinned   bool          // now or ever
-	removing bool          // we began to remove it
-	stopped  bool          // used by a sandbox we stopped
+	removing bool          // criguard began to remove it
+	stopped  bool          // used by a sandbox that criguard stopped
 	stopFor  time.Duration // since then, meaningless unless stopped
-	inactive time.Duration // since it was last used, or first seen when that is later
+	inactive time.Duration // since the last use or the first sighting, whichever is later
 }
 
 func (l *Ledger) history(image string, now time.Duration) history {
@@ -193,8 +193,14 @@ func (l *Ledger) history(image string, now time.Duration) history {
 	return h
 }
 
-// pinsSeen reports whether any image was ever seen pinned: older runtimes cannot
-// pin.
+// Empty reports whether the ledger knows no image.
+func (l *Ledger) Empty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.images) == 0
+}
+
+// pinsSeen reports whether any image was ever seen pinned: older runtimes cannot pin.
 func (l *Ledger) pinsSeen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

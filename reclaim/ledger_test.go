@@ -10,7 +10,7 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// usedOnly gives what Ledger.Note asks for: these images are in use.
+// usedOnly returns the used argument of Ledger.note: only these images are in use.
 func usedOnly(images ...cri.Image) func(string) bool {
 	return func(id string) bool {
 		for _, img := range images {
@@ -22,8 +22,7 @@ func usedOnly(images ...cri.Image) func(string) bool {
 	}
 }
 
-// The kubelet's own tests of what its image garbage collector detects (M1 to
-// M4).
+// The kubelet's own tests of the images that its garbage collector detects (M1 to M4).
 func TestLedgerDetectsLikeKubelet(t *testing.T) {
 	t.Parallel()
 	img0, img1, img2 := image(0, 1024), image(1, 2048), image(2, 2048)
@@ -142,7 +141,7 @@ func TestLedgerRemembersWhatMustNotBeForgotten(t *testing.T) {
 			if h := l.history(image(1, 1).ID, 3*time.Hour); h.stopped || h.used {
 				t.Errorf("%s: noted of another image: %+v", ref, h)
 			}
-			// An image that comes within the day counts, one that comes later does not.
+			// An image that appears within a day counts, a later one does not.
 			l.note([]cri.Image{img}, usedOnly(), time.Hour+day)
 			if len(l.stopped) != 0 {
 				t.Errorf("%s: kept for ever", ref)
@@ -157,7 +156,7 @@ func TestLedgerRemembersWhatMustNotBeForgotten(t *testing.T) {
 	})
 }
 
-// Ages count from the later of the last use and the first sight.
+// Ages count from the last use or the first sighting, whichever is later.
 func TestLedgerInactive(t *testing.T) {
 	t.Parallel()
 	img := image(0, 1)
@@ -172,14 +171,14 @@ func TestLedgerInactive(t *testing.T) {
 	}
 }
 
-// The ledger's time goes on with boot time, over any number of boots, and never
-// back; no more of it passes than the node was up.
+// The ledger's time advances with boot time, over any number of boots, and never runs backwards. It
+// advances no more than the node was up.
 func TestLedgerTime(t *testing.T) {
 	t.Parallel()
 	img := image(0, 1)
 	tests := []struct {
 		name        string
-		wrote, read string // boots
+		wrote, read string // boot ids
 		at, now     time.Duration
 		passed      time.Duration
 	}{
@@ -213,7 +212,7 @@ func TestLedgerTime(t *testing.T) {
 	}
 }
 
-// A reading from before another one makes nothing younger than nothing.
+// A reading from before the previous one makes no age negative.
 func TestLedgerTimeNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	img := image(0, 1)
@@ -224,19 +223,19 @@ func TestLedgerTimeNeverGoesBack(t *testing.T) {
 	}
 }
 
-// However the boots and the readings fall, no image is ever older than the time
-// that really passed with the node up.
+// Whatever the sequence of boots and readings, no image is ever older than the time that the node was
+// really up.
 func TestLedgerNeverAgesAnImage(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	img := image(0, 1)
 	for round := range 100 {
 		path := t.TempDir() + "/ledger.json"
-		var up, boot time.Duration // the node was up for, in all and in this boot
+		var up, boot time.Duration // how long the node was up, in total and in this boot
 		boots := 0
 		name := func() string {
 			if round%4 == 0 {
-				return "" // not known here
+				return "" // the boot id is unknown
 			}
 			return string(rune('a' + boots))
 		}
@@ -251,7 +250,7 @@ func TestLedgerNeverAgesAnImage(t *testing.T) {
 			switch rng.IntN(4) {
 			case 0: // the service restarts
 				l, err = OpenLedger(path, name(), boot)
-			case 1: // power cut, and some time until the service is up
+			case 1: // a power cut, and some time until the service is up
 				boots++
 				boot = time.Duration(rng.IntN(100)) * time.Second
 				up += boot
@@ -271,7 +270,7 @@ func TestLedgerNeverAgesAnImage(t *testing.T) {
 	}
 }
 
-// known lists the ids of the images that are there, sorted.
+// known returns the sorted ids of the images that are present.
 func (l *Ledger) known() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

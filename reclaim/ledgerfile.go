@@ -1,6 +1,8 @@
 package reclaim
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,7 +14,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 )
 
@@ -20,33 +21,40 @@ import (
 const (
 	ledgerVersion = 1
 	maxLedger     = 8 << 20 // bytes: 50,000 images
-	// saveEvery spares flash cards: while nothing is removed, what an hour adds may
-	// be lost.
+	// saveEvery spares flash cards: an hour of history may be lost while nothing is removed.
 	saveEvery = time.Hour
-	// saveAtEnd is the same at the end of a service, which may be that of the boot: a node
-	// that is up for less than an hour at a time must not lose all of it. A service that
-	// ends again and again wears no flash card out.
+	// saveAtEnd is the same at the end of the service, which may be the end of the boot: a node that is
+	// never up for an hour must not lose everything. A service that keeps restarting does not wear out
+	// a flash card either.
 	saveAtEnd = 5 * time.Minute
 )
 
-// errLedger is a ledger file whose content cannot be believed.
+// ledgerWait is how long a caller waits for the ledger's file. A healthy disk takes milliseconds; a
+// longer write continues in the background.
+const ledgerWait = 5 * time.Second
+
+// errLedger: the content of a ledger file is not valid.
 var errLedger = errors.New("ledger is damaged")
 
-// ledgerFile is where a ledger is kept.
+// ledgerFile is the file of a ledger.
 type ledgerFile struct {
-	mu      sync.Mutex // held while writing
-	path    string     // "" = nowhere
-	failing bool       // the last write did not work, and that was told
+	path   string // "" = no file
+	writer worker
+	own    fs.FileInfo // of the file as last written by this ledger; only the writer uses it
+	// failed is why the last write failed or has not ended; guarded by Ledger.mu.
+	failed error
+	told   bool // Save has returned failed
+	ended  int  // number of writes that have ended
 }
 
-// envelope is the file: the ledger with a checksum over its bytes.
+// envelope is the file: the ledger with a checksum of its bytes.
 type envelope struct {
 	Version  int             `json:"version"`
 	Checksum string          `json:"checksum"` // SHA-256 of the ledger's bytes, in hex
 	Ledger   json.RawMessage `json:"ledger"`
 }
 
-// snapshot is the ledger at a moment.
+// snapshot is the ledger at one moment.
 type snapshot struct {
 	Boot   string            `json:"boot"` // id of the boot it was written in
 	At     time.Duration     `json:"at"`   // the time since that boot
@@ -56,39 +64,68 @@ type snapshot struct {
 	Stopped map[string]time.Duration `json:"stopped,omitempty"`
 }
 
-// OpenLedger loads the ledger that is kept at path ("" = in memory), beside which it uses the names
-// path.prev, path.tmp and path.damaged. It always returns a ledger: where the file
-// is damaged, that is set aside and the generation before it is taken, or none; a
-// ledger that knows nothing protects everything. What went wrong on the way is
-// returned, for a warning.
+// OpenLedger loads the ledger at path ("" = in memory only). It also uses path.prev, path.tmp,
+// path.lock and path.damaged. It always returns a ledger: it moves a damaged file to path.damaged and
+// loads the previous generation, or starts empty; an empty ledger protects every image. The error is
+// for a warning.
 func OpenLedger(path, boot string, now time.Duration) (*Ledger, error) {
-	l := newLedger(boot)
+	l, err := ReadLedger(path, boot, now)
+	if path == "" {
+		return l, err
+	}
 	l.file.path = path
+	damaged := errors.Is(err, errLedger)
+	// Best effort: on a read-only or stalled disk, the files are just left as they are.
+	_ = l.file.writer.do(context.Background(), ledgerWait, func() {
+		if _, none := os.Lstat(path + ".tmp"); none == nil || damaged {
+			l.file.tidy()
+		}
+	})
+	return l, err
+}
+
+// ReadLedger loads a ledger like OpenLedger, for inspection: it is never saved, and no file changes. If the disk
+// does not answer, the ledger starts empty, which protects every image.
+func ReadLedger(path, boot string, now time.Duration) (*Ledger, error) {
+	l := newLedger(boot)
 	if path == "" {
 		return l, nil
 	}
+	type generation struct {
+		snap *snapshot
+		err  error
+	}
+	read := make(chan generation, 1)
+	if err := l.file.writer.do(context.Background(), ledgerWait, func() {
+		snap, err := readGenerations(path)
+		read <- generation{snap, err}
+	}); err != nil {
+		return l, fmt.Errorf("load image ledger %s: %w", path, err)
+	}
+	g := <-read
+	if g.snap != nil {
+		l.restore(*g.snap, now)
+	}
+	return l, g.err
+}
+
+// readGenerations reads the newest generation that is not damaged; nil = none. The error says which are.
+func readGenerations(path string) (*snapshot, error) {
 	var errs []error
 	for _, p := range []string{path, path + ".prev"} {
 		snap, err := readLedger(p)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			return &snap, errors.Join(errs...)
+		case !errors.Is(err, fs.ErrNotExist):
 			errs = append(errs, fmt.Errorf("load image ledger %s: %w", p, err))
-			if errors.Is(err, errLedger) {
-				// Best effort: on a read-only disk it is in nobody's way.
-				_ = os.Rename(p, path+".damaged")
-			}
-			continue
 		}
-		l.restore(snap, now)
-		break
 	}
-	return l, errors.Join(errs...)
+	return nil, errors.Join(errs...)
 }
 
-// restore takes over what an earlier run knew. Where the boots cannot be told
-// apart, the shorter time is taken to have passed.
+// restore takes over the state of an earlier run. If the boots cannot be distinguished, it assumes the
+// shorter time to have passed.
 func (l *Ledger) restore(snap snapshot, now time.Duration) {
 	sameBoot := snap.Boot == l.boot && l.boot != ""
 	unknown := snap.Boot == "" || l.boot == ""
@@ -111,8 +148,7 @@ func readLedger(path string) (snapshot, error) {
 	return parseLedger(f)
 }
 
-// parseLedger believes nothing that its checksum does not cover, or that no
-// ledger writes.
+// parseLedger rejects content that its checksum does not cover or that no ledger writes.
 func parseLedger(r io.Reader) (snapshot, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxLedger+1))
 	if err != nil {
@@ -135,7 +171,7 @@ func parseLedger(r io.Reader) (snapshot, error) {
 	if err := json.Unmarshal(e.Ledger, &s); err != nil {
 		return snapshot{}, fmt.Errorf("%w: %w", errLedger, err)
 	}
-	const longest = math.MaxInt64 / 4 // 73 years: sums of two do not overflow
+	const longest = math.MaxInt64 / 4 // 73 years: the sum of two does not overflow
 	if s.At < 0 || s.Time < s.At || s.Time > longest {
 		return snapshot{}, fmt.Errorf("%w: impossible time", errLedger)
 	}
@@ -154,7 +190,7 @@ func parseLedger(r io.Reader) (snapshot, error) {
 	return s, nil
 }
 
-// marshal writes what parseLedger reads.
+// marshal writes the format that parseLedger reads.
 func (s snapshot) marshal() ([]byte, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -168,12 +204,12 @@ func checksum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// SaveDue saves the ledger when it changed and was not saved for an hour, or when a stop
-// was noted since: the pod may come back only after a restart.
+// SaveDue saves the ledger if it changed and the last save was an hour ago or more, or if a stop was
+// recorded since: the pod may come back only after a restart.
 func (l *Ledger) SaveDue(now time.Duration) error { return l.saveAfter(saveEvery, now) }
 
-// SaveEnd saves the ledger as SaveDue does, at the end of the service: when it was not
-// saved for some minutes.
+// SaveEnd saves the ledger at the end of the service, like SaveDue but if the last save was five
+// minutes ago.
 func (l *Ledger) SaveEnd(now time.Duration) error { return l.saveAfter(saveAtEnd, now) }
 
 func (l *Ledger) saveAfter(pause, now time.Duration) error {
@@ -186,99 +222,95 @@ func (l *Ledger) saveAfter(pause, now time.Duration) error {
 	return l.Save(now)
 }
 
-// Save writes the ledger to its file, when it changed. A disk that is full or
-// read-only costs nothing but memory: the ledger goes on without its file, and
-// only the first of several failures in a row is returned.
+// Save writes a changed ledger to its file, and waits up to 5 s. If the disk is full, read-only or
+// stalled, the ledger continues in memory. If several saves in a row fail, only the first error is
+// returned.
 func (l *Ledger) Save(now time.Duration) error {
-	l.file.mu.Lock()
-	defer l.file.mu.Unlock()
-	raw, at, err := l.take(now)
-	if raw == nil && err == nil {
+	if !l.unsaved() {
 		return nil
 	}
-	if err == nil {
-		err = replaceFile(l.file.path, raw)
-	}
+	l.mu.Lock()
+	ended := l.file.ended
+	l.mu.Unlock()
+	err := l.file.writer.do(context.Background(), ledgerWait, func() { l.setFailed(l.write(now)) })
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil {
-		l.dirty, l.urgent = true, true
-		told := l.file.failing
-		if l.file.failing = true; told {
-			return nil
-		}
-		return fmt.Errorf("save image ledger: %w", err)
+	if err != nil && l.file.ended == ended {
+		l.file.failed = cmp.Or(l.file.failed, err)
 	}
-	l.saved, l.file.failing = at, false
+	if err = l.file.failed; err == nil || l.file.told {
+		return nil
+	}
+	l.file.told = true
+	return fmt.Errorf("save image ledger: %w", err)
+}
+
+// Unsaved returns why the ledger exists only in memory; nil while its file can be written.
+func (l *Ledger) Unsaved() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.file.failed
+}
+
+// setFailed records the result of a write.
+func (l *Ledger) setFailed(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.file.ended++
+	if l.file.failed = err; err == nil {
+		l.file.told = false
+	}
+}
+
+func (l *Ledger) unsaved() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dirty && l.file.path != ""
+}
+
+// write saves the current state, as the only writer among all processes. It also writes urgent changes
+// that came in while a slow disk was busy.
+func (l *Ledger) write(now time.Duration) error {
+	if err := os.MkdirAll(filepath.Dir(l.file.path), 0o755); err != nil {
+		return err
+	}
+	unlock, err := lockFile(l.file.path + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for more := true; more; {
+		l.mergeFile()
+		raw, at, err := l.take(now)
+		if err == nil && raw != nil {
+			err = l.file.replace(raw)
+		}
+		l.mu.Lock()
+		if err != nil {
+			l.dirty, l.urgent = true, true
+		} else if raw != nil {
+			l.saved = at
+		}
+		more = err == nil && l.urgent
+		l.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// take encodes what is to be saved; nil = nothing. The lock is not held while it
-// is written: a disk under pressure takes its time.
+// take encodes the state to save; nil = nothing to save. The caller writes it without the lock: a disk
+// under pressure is slow.
 func (l *Ledger) take(now time.Duration) (raw []byte, at time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.dirty || l.file.path == "" {
+	if !l.dirty {
 		return nil, 0, nil
 	}
 	at = l.time(now)
-	raw, err = snapshot{Boot: l.boot, At: now, Time: at, Images: l.images, Stopped: l.stopped}.marshal()
+	// Records may be newer than now if the disk delayed the write.
+	raw, err = snapshot{Boot: l.boot, At: at - l.before, Time: at, Images: l.images, Stopped: l.stopped}.marshal()
 	l.dirty, l.urgent = false, false
 	return raw, at, err
-}
-
-// replaceFile puts new content at path and keeps the old one as path.prev.
-// Whenever the power goes, one of both is whole.
-func replaceFile(path string, content []byte) error {
-	dir, tmp, prev := filepath.Dir(path), path+".tmp", path+".prev"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if err := writeSynced(tmp, content); err != nil {
-		_ = os.Remove(tmp) // give the space back
-		return err
-	}
-	if err := keepPrevious(path, prev); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// keepPrevious makes prev another name of what is at path. Without anything
-// there, prev is the only whole one and stays.
-func keepPrevious(path, prev string) error {
-	if _, err := os.Lstat(path); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
-	}
-	if err := os.Remove(prev); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if os.Link(path, prev) == nil {
-		return nil
-	}
-	// A filesystem without hard links: for a moment only prev is there.
-	return os.Rename(path, prev)
-}
-
-func writeSynced(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/test/need"
 )
 
 func savedLedger(t *testing.T, generations ...time.Duration) string {
@@ -209,7 +210,7 @@ func TestLedgerSaving(t *testing.T) {
 			}
 			return l
 		}
-		boot("a", time.Minute) // saved at once: there was none
+		boot("a", time.Minute) // saved at once: there was no file
 		boot("b", 45*time.Minute)
 		if got := written(path); got != 46 {
 			t.Errorf("after 45 minutes the file is of minute %d", got)
@@ -274,7 +275,7 @@ func TestLedgerSaving(t *testing.T) {
 	t.Run("a disk that does not take it is told of once, and again after it worked", func(t *testing.T) {
 		t.Parallel()
 		dir := filepath.Join(t.TempDir(), "state")
-		if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file where the directory should be
+		if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in place of the directory
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, "l")
@@ -308,11 +309,7 @@ func TestLedgerSaving(t *testing.T) {
 	t.Run("a disk that is full", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {
-			t.Skipf("needs CAP_SYS_ADMIN to mount a tmpfs: %v", err)
-		}
-		// Detached: a child that another test starts may hold a file of it until its exec.
-		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		need.Mount(t, "tmpfs", dir, "tmpfs", 0, "size=16k")
 		path := filepath.Join(dir, "l")
 		l, _ := OpenLedger(path, "boot", 0)
 		note(l, time.Minute)
@@ -337,10 +334,7 @@ func TestLedgerSaving(t *testing.T) {
 	t.Run("read-only", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
-			t.Skipf("needs CAP_SYS_ADMIN to mount a tmpfs: %v", err)
-		}
-		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		need.Mount(t, "tmpfs", dir, "tmpfs", 0, "size=64k")
 		path := filepath.Join(dir, "l")
 		if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
 			t.Fatal(err)
@@ -383,11 +377,11 @@ func TestLedgerSaving(t *testing.T) {
 	})
 }
 
-// writerEnv makes the test binary a writer of ledgers.
+// writerEnv makes the test binary write ledgers.
 const writerEnv = "CRIGUARD_TEST_LEDGER"
 
-// writeLedgerForever saves generation after generation, and says which is safe,
-// until it is killed.
+// writeLedgerForever saves one generation after another, and prints each that is safe, until it is
+// killed.
 func writeLedgerForever(arg string) {
 	path, from, _ := strings.Cut(arg, "|")
 	n, err := strconv.Atoi(from)
@@ -406,8 +400,8 @@ func writeLedgerForever(arg string) {
 	os.Exit(1)
 }
 
-// A writer is killed at random moments: what is there always loads, and is never
-// older than what was reported as saved.
+// The test kills a writer at random moments. The file always loads, and is never older than the last
+// generation that was reported as saved.
 func TestLedgerSurvivesKill(t *testing.T) {
 	t.Parallel()
 	exe, err := os.Executable()
@@ -465,7 +459,7 @@ func FuzzParseLedger(f *testing.F) {
 	f.Add([]byte(`{"version":1,"checksum":"","ledger":null}`))
 	f.Add([]byte(`{"version":1,"checksum":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","ledger":{}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		// The body by itself, too, under a checksum that is right.
+		// Also parse the input as the body, with a correct checksum.
 		wrapped, err := json.Marshal(map[string]any{"version": 1, "checksum": checksum(raw), "ledger": json.RawMessage(raw)})
 		inputs := [][]byte{raw}
 		if err == nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Bounds of looking into the log directory.
+// Limits for reading the log directory.
 const (
 	maxLogDirs    = 1 << 16
 	maxLogEntries = 1 << 12 // per pod
@@ -24,16 +24,16 @@ const (
 // logDir is the log directory of one pod.
 type logDir struct {
 	Name     string    // "<namespace>_<name>_<uid>"
-	Modified time.Time // the newest of everything in it
-	Size     int64     // bytes of everything in it
-	Foreign  bool      // on another device than the directory it is in
+	Modified time.Time // the newest time of all its entries
+	Size     int64     // bytes of all its files
+	Foreign  bool      // on another device than its parent directory
+	Mounted  bool      // a filesystem is mounted on it or in it
 }
 
-// selectLogs chooses the log directories of pods of which the runtime has
-// neither a sandbox nor a container. The listing must be whole. When it has not
-// one pod that logs here, the logs are another runtime's, and nothing goes.
-// Unlike the kubelet, it leaves directories alone whose name does not tell
-// namespace, name and UID: nobody knows whose they are.
+// selectLogs selects the log directories of pods without a sandbox or container in the runtime. The
+// listing must be complete. If none of its pods logs here, the logs belong to another runtime, and none
+// is selected. Unlike the kubelet, it keeps directories whose name does not consist of namespace, name
+// and UID: their owner is unknown.
 func selectLogs(dirs []logDir, inv inventory, minAge time.Duration, now Moment) selection {
 	pods := inv.pods()
 	ours := slices.ContainsFunc(dirs, func(d logDir) bool {
@@ -43,7 +43,7 @@ func selectLogs(dirs []logDir, inv inventory, minAge time.Duration, now Moment) 
 	})
 	var sel selection
 	for _, d := range dirs {
-		it := Item{Kind: KindLogs, ID: d.Name, Name: d.Name, Size: d.Size, Age: wallAge(d.Modified, now.Wall)}
+		it := Item{Kind: KindLogs, ID: d.Name, Name: d.Name, Size: d.Size, Age: Duration(wallAge(d.Modified, now.Wall))}
 		uid, ok := logUID(d.Name)
 		_, known := pods[uid]
 		switch {
@@ -52,9 +52,11 @@ func selectLogs(dirs []logDir, inv inventory, minAge time.Duration, now Moment) 
 			sel.keep(it, "not the log directory of a pod")
 		case d.Foreign:
 			sel.keep(it, "on a filesystem of its own")
+		case d.Mounted:
+			sel.keep(it, errMounted.Error())
 		case !ours:
 			sel.keep(it, "the runtime has no pod that logs here")
-		case it.Age < minAge:
+		case it.Age < Duration(minAge):
 			sel.keep(it, "written to within min_age")
 		default:
 			it.Why = "its pod is gone"
@@ -67,7 +69,7 @@ func selectLogs(dirs []logDir, inv inventory, minAge time.Duration, now Moment) 
 	return sel
 }
 
-// logUID takes the UID out of a log directory's name.
+// logUID extracts the UID from a log directory's name.
 func logUID(name string) (string, bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || slices.Contains(parts, "") {
@@ -76,14 +78,19 @@ func logUID(name string) (string, bool) {
 	return parts[2], true
 }
 
-// Logs is the directory that holds the pods' log directories, usually
-// /var/log/pods. Below it, no symbolic link is followed.
-type Logs string
+// Logs is the parent of the pods' log directories, usually /var/log/pods. Below it, no symbolic link is
+// followed.
+type Logs struct {
+	Dir string // "" = none
+	// Mounts lists the mount points that this process sees (proc_pid_mountinfo(5)), including mounted files.
+	// A directory with one in it is not removed: its content belongs to others.
+	Mounts func() ([]string, error)
+}
 
-// list reads the log directories, not yet what is in them. A directory that vanishes
-// meanwhile is left out; it is no error when there is none at all.
+// list reads the log directories, but not their content. It skips a directory that disappears
+// meanwhile. A missing parent directory is not an error.
 func (l Logs) list() ([]logDir, error) {
-	root, err := os.OpenRoot(string(l))
+	root, err := os.OpenRoot(l.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -91,10 +98,10 @@ func (l Logs) list() ([]logDir, error) {
 		return nil, fmt.Errorf("open log directory: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	// Reading a directory marks it as accessed, which is a write to the disk.
+	// Reading a directory updates its access time, which is a write to the disk.
 	top, err := root.OpenFile(".", os.O_RDONLY|syscall.O_NOATIME, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		top, err = root.Open(".") // somebody else's
+		top, err = root.Open(".") // the directory belongs to another user
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open log directory: %w", err)
@@ -118,25 +125,40 @@ func (l Logs) list() ([]logDir, error) {
 	return dirs, nil
 }
 
-// measure looks into the log directories of pods that are gone: of the others there may
-// be hundreds, and nothing is asked about them.
-func (l Logs) measure(dirs []logDir, inv inventory) {
-	pods := inv.pods()
-	root, err := os.OpenRoot(string(l))
+// measure reads the log directories of pods that are gone. It skips the others: there may be hundreds
+// of them.
+func (l Logs) measure(listed []logDir, inv inventory) ([]logDir, error) {
+	if len(listed) == 0 {
+		return nil, nil
+	}
+	root, err := os.OpenRoot(l.Dir)
 	if err != nil {
-		return // removed since it was listed
+		return nil, fmt.Errorf("open log directory: %w", err)
 	}
 	defer func() { _ = root.Close() }()
+	base, err := l.resolved()
+	if err != nil {
+		return nil, fmt.Errorf("resolve log directory: %w", err)
+	}
+	mounts, err := l.mountsIn(base)
+	if err != nil {
+		return nil, fmt.Errorf("find mounts in log directory: %w", err)
+	}
+	pods := inv.pods()
+	dirs := slices.Clone(listed)
 	for i := range dirs {
 		d := &dirs[i]
+		path := filepath.Join(base, d.Name)
+		d.Mounted = slices.ContainsFunc(mounts, func(m string) bool { return isIn(m, path) })
 		uid, _ := logUID(d.Name)
-		if _, known := pods[uid]; !known && !d.Foreign {
+		if _, known := pods[uid]; !known && !d.Foreign && !d.Mounted {
 			measure(root, d)
 		}
 	}
+	return dirs, nil
 }
 
-// measure adds up what is in a log directory, as far as it can be read.
+// measure adds up the content of a log directory, as far as it is readable.
 func measure(root *os.Root, d *logDir) {
 	seen := 0
 	_ = fs.WalkDir(root.FS(), d.Name, func(_ string, e fs.DirEntry, err error) error {
@@ -162,31 +184,54 @@ func device(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// remove removes one pod's log directory.
+// remove removes one pod's log directory, unless a filesystem is mounted in it: its content belongs to
+// others.
 func (l Logs) remove(name string) error {
-	root, err := os.OpenRoot(string(l))
+	root, err := os.OpenRoot(l.Dir)
 	if err != nil {
 		return fmt.Errorf("open log directory: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	if err := root.RemoveAll(name); err != nil {
+	if name != filepath.Base(name) || name == "." || name == ".." {
+		return fmt.Errorf("remove logs %s: %w", name, fs.ErrInvalid)
+	}
+	base, err := l.resolved()
+	if err != nil {
+		return fmt.Errorf("resolve log directory: %w", err)
+	}
+	mounts, err := l.mountsIn(filepath.Join(base, name))
+	if err != nil {
+		return fmt.Errorf("find mounts in logs %s: %w", name, err)
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("remove logs %s: %w: %s", name, errMounted, mounts[0])
+	}
+	top, err := root.Open(".")
+	if err != nil {
+		return fmt.Errorf("open log directory: %w", err)
+	}
+	defer func() { _ = top.Close() }()
+	home, err := placeOf(top)
+	if err == nil {
+		err = removeTree(root, name, home, 0)
+	}
+	if err != nil {
 		return fmt.Errorf("remove logs %s: %w", name, err)
 	}
 	return nil
 }
 
-// RemoveOf removes the log of one container, with what it was rotated into; the
-// runtimes leave it behind. It does so only where the path is the one a kubelet
-// gives, <pod>/<container>/<attempt>.log: any other log may be shared by several
-// attempts.
+// RemoveOf removes the log of one container, including rotated ones, which the runtimes leave behind.
+// The path must have a kubelet's form, <pod>/<container>/<attempt>.log: several attempts may share any
+// other log.
 func (l Logs) RemoveOf(path, container string, attempt uint32) error {
-	rel, err := filepath.Rel(string(l), path)
+	rel, err := filepath.Rel(l.Dir, path)
 	base := strconv.FormatUint(uint64(attempt), 10) + ".log"
 	parts := strings.Split(rel, "/")
-	if l == "" || err != nil || len(parts) != 3 || parts[0] == ".." || parts[1] != container || parts[2] != base {
+	if l.Dir == "" || err != nil || len(parts) != 3 || parts[0] == ".." || parts[1] != container || parts[2] != base {
 		return nil
 	}
-	root, err := os.OpenRoot(string(l))
+	root, err := os.OpenRoot(l.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -197,7 +242,7 @@ func (l Logs) RemoveOf(path, container string, attempt uint32) error {
 	dir := parts[0] + "/" + parts[1]
 	for _, d := range []string{parts[0], dir} {
 		if info, err := root.Lstat(d); err != nil || !info.IsDir() {
-			return nil // gone, or a link to somewhere else
+			return nil // gone, or a link to another place
 		}
 	}
 	entries, err := fs.ReadDir(root.FS(), dir)

@@ -6,14 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/test/need"
 )
 
-// The kubelet's own test of the log directories (P), and what differs.
+// The kubelet's own test of the log directories (P), and the differences.
 func TestSelectLogs(t *testing.T) {
 	t.Parallel()
 	now := Moment{time.Hour, epoch.Add(time.Hour)}
@@ -80,7 +80,7 @@ func TestSelectLogs(t *testing.T) {
 	})
 }
 
-// write makes a file of so many bytes with an old time stamp.
+// write creates a file of this size with an old timestamp.
 func write(t *testing.T, path string, size int, modified time.Time) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -116,7 +116,7 @@ func TestLogsList(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	dirs, err := Logs(base).list()
+	dirs, err := logsIn(base).list()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,9 @@ func TestLogsList(t *testing.T) {
 		names = append(names, d.Name)
 	}
 	known := inventory{Sandboxes: []cri.Sandbox{{ID: "s", UID: "u2", Ready: true}}}
-	Logs(base).measure(dirs, known)
+	if dirs, err = logsIn(base).measure(dirs, known); err != nil {
+		t.Fatal(err)
+	}
 	equal(t, "directories: neither files nor links", names, []string{"ns_p_u1", "ns_p_u2"})
 	if d := dirs[0]; d.Size != 150 || !d.Modified.Equal(epoch.Add(time.Minute)) || d.Foreign {
 		t.Errorf("a running log makes its directory young: %+v", d)
@@ -133,10 +135,10 @@ func TestLogsList(t *testing.T) {
 	if d := dirs[1]; d.Size != 0 {
 		t.Errorf("the directory of a pod that is there was looked into: %+v", d)
 	}
-	if dirs, err := Logs(base + "/none").list(); dirs != nil || err != nil {
+	if dirs, err := logsIn(base + "/none").list(); dirs != nil || err != nil {
 		t.Errorf("no directory: %v, %v", dirs, err)
 	}
-	if _, err := Logs(base + "/a-file").list(); err == nil {
+	if _, err := logsIn(base + "/a-file").list(); err == nil {
 		t.Error("a file is no directory")
 	}
 
@@ -145,18 +147,15 @@ func TestLogsList(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"); err != nil {
-			t.Skipf("needs CAP_SYS_ADMIN to mount a tmpfs: %v", err)
-		}
-		defer func() { _ = syscall.Unmount(dir, 0) }()
-		dirs, err := Logs(base).list()
+		need.Mount(t, "tmpfs", dir, "tmpfs", 0, "size=16k")
+		dirs, err := logsIn(base).list()
 		if err != nil || len(dirs) != 3 || !dirs[2].Foreign {
 			t.Errorf("got %+v, %v", dirs, err)
 		}
 	})
 }
 
-// Removing a log directory never reaches outside it.
+// Removing a log directory never affects files outside it.
 func TestLogsRemoveFollowsNoLink(t *testing.T) {
 	t.Parallel()
 	base := filepath.Join(t.TempDir(), "pods")
@@ -173,7 +172,7 @@ func TestLogsRemoveFollowsNoLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"ns_p_u1", "ns_p_link", "ns_p_inner"} {
-		if err := Logs(base).remove(name); err != nil {
+		if err := logsIn(base).remove(name); err != nil {
 			t.Error(err)
 		}
 		if exists(filepath.Join(base, name)) {
@@ -181,7 +180,7 @@ func TestLogsRemoveFollowsNoLink(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"../precious", "..", ".", "", "/etc", "../" + filepath.Base(filepath.Dir(outside)) + "/precious"} {
-		if err := Logs(base).remove(name); err == nil && name != "" {
+		if err := logsIn(base).remove(name); err == nil && name != "" {
 			t.Errorf("removed %q", name)
 		}
 	}
@@ -231,7 +230,7 @@ func TestLogsRemoveOf(t *testing.T) {
 		case "by a link that stays in":
 			name = "inner"
 		}
-		if err := Logs(base).RemoveOf(path, name, 1); err != nil {
+		if err := logsIn(base).RemoveOf(path, name, 1); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -239,11 +238,11 @@ func TestLogsRemoveOf(t *testing.T) {
 	if !exists(outside + "/1.log") {
 		t.Error("a log outside was removed")
 	}
-	if err := Logs(base).RemoveOf(base+"/ns_p_u/c/1.log", "c", 1); err != nil {
+	if err := logsIn(base).RemoveOf(base+"/ns_p_u/c/1.log", "c", 1); err != nil {
 		t.Error(err)
 	}
 	equal(t, "after removing attempt 1 of c", left(), []string{"ns_p_u/c/10.log", "ns_p_u/c/11.log", "ns_p_u/d/1.log"})
-	if err := Logs("").RemoveOf(base+"/ns_p_u/c/10.log", "c", 10); err != nil || !slices.Contains(left(), "ns_p_u/c/10.log") {
+	if err := logsIn("").RemoveOf(base+"/ns_p_u/c/10.log", "c", 10); err != nil || !slices.Contains(left(), "ns_p_u/c/10.log") {
 		t.Error("removed without a log directory")
 	}
 }

@@ -43,7 +43,7 @@ func TestReclaimMemory(t *testing.T) {
 			return Room{Bytes: int64(len(m.asked)), LackBytes: int64(2 - len(m.asked))}, nil
 		}))
 		equal(t, "asked", m.asked, []string{"/a", "/a"})
-		if len(r.Kept) != 2 || r.Kept[0].Why != whyMet || !r.Met {
+		if len(r.Kept) != 2 || r.Kept[0].Why != whyMet || !r.Met || r.Freed != 2 {
 			t.Errorf("report: %+v", r)
 		}
 	})

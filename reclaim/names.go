@@ -6,7 +6,7 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// names lists every name of an image.
+// names returns all names of an image.
 func names(img cri.Image) []string {
 	all := make([]string, 0, len(img.Tags)+len(img.Digests)+1)
 	all = append(append(all, img.Tags...), img.Digests...)
@@ -16,7 +16,7 @@ func names(img cri.Image) []string {
 	return all
 }
 
-// displayName is the name people know an image by.
+// displayName returns the name by which people know an image.
 func displayName(img cri.Image) string {
 	for _, name := range names(img) {
 		return name
@@ -24,24 +24,23 @@ func displayName(img cri.Image) string {
 	return cri.TrimID(img.ID)
 }
 
-// repository is a name without tag and digest.
+// repository returns a name without tag and digest.
 func repository(r cri.Reference) string { return r.Registry + "/" + r.Repository }
 
-// isLocal reports whether a name points at this very node.
+// isLocal reports whether a name refers to this node.
 func isLocal(r cri.Reference) bool {
 	host, _, _ := strings.Cut(r.Registry, ":")
 	return host == "localhost" || strings.HasPrefix(host, "127.")
 }
 
-// isPause reports whether a name is one that sandbox images go by.
+// isPause reports whether a name is typical of sandbox images.
 func isPause(r cri.Reference) bool {
 	name := r.Repository[strings.LastIndexByte(r.Repository, '/')+1:]
 	return name == "pause" || strings.HasPrefix(name, "pause-") || strings.HasPrefix(name, "mirrored-pause")
 }
 
-// MatchesImage reports whether a pattern with * (anything) and ? (any one
-// byte) matches the image's id, or a name of it: as listed, in full, or without
-// tag and digest.
+// MatchesImage reports whether a pattern with * (any string) and ? (any one byte) matches the image's
+// id or one of its names: as listed, in full, or without tag and digest.
 func MatchesImage(pattern string, img cri.Image) bool {
 	for _, name := range names(img) {
 		r := cri.ParseReference(name)
@@ -52,7 +51,7 @@ func MatchesImage(pattern string, img cri.Image) bool {
 	return glob(pattern, img.ID) || glob(pattern, cri.TrimID(img.ID))
 }
 
-// glob matches all of s, without ever going back behind the last star.
+// glob matches all of s. It never backtracks beyond the last star.
 func glob(pattern, s string) bool {
 	p, i, star, mark := 0, 0, -1, 0
 	for i < len(s) {

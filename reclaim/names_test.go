@@ -40,7 +40,7 @@ func FuzzGlob(f *testing.F) {
 	f.Add("**", "")
 	f.Fuzz(func(t *testing.T, pattern, s string) {
 		got := glob(pattern, s)
-		// path.Match agrees where its own specials do not occur.
+		// path.Match agrees if its own special characters do not occur.
 		if strings.ContainsAny(pattern, `[]\`) || strings.ContainsAny(pattern+s, "/") || !ascii(pattern+s) {
 			return
 		}

@@ -12,21 +12,20 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// node is a kernel and a runtime with one pod on it. Times are those of the
-// test's bubble.
+// node is a kernel and a runtime with one pod. Times are those of the synctest bubble.
 type node struct {
 	mu      sync.Mutex
 	started time.Time
-	log     []string       // what was called, with when
-	procs   map[string]int // processes, by cgroup; none = the cgroup is gone
+	log     []string       // the calls, with their times
+	procs   map[string]int // processes, by cgroup; no entry = the cgroup is gone
 
-	stubborn map[string]int // processes that a kill leaves behind
+	stubborn map[string]int // processes that survive a kill
 	killErr  map[string]error
 	readErr  map[string]error
 
-	obeys    map[string]time.Duration // containers that end by themselves, after so long
+	obeys    map[string]time.Duration // containers that exit by themselves, after this long
 	stopErr  map[string]error         // by container or sandbox
-	hung     bool                     // the runtime takes calls and answers none
+	hung     bool                     // the runtime accepts calls and never answers
 	deadline map[string]time.Time     // when the runtime kills, by container
 }
 
@@ -45,7 +44,7 @@ func (n *node) note(format string, args ...any) {
 	n.log = append(n.log, fmt.Sprintf("%v ", time.Since(n.started).Round(time.Millisecond))+fmt.Sprintf(format, args...))
 }
 
-// seen lists the calls, without the cgroups that were looked at.
+// seen returns the calls, without the reads of cgroups.
 func (n *node) seen() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -80,8 +79,8 @@ func (n *node) Populated(rel string) (bool, error) {
 	return procs > 0, nil
 }
 
-// StopContainer is as the runtimes are: it waits until the container has ended by
-// itself or its grace period is over, and a shorter call shortens a longer one.
+// StopContainer behaves like the runtimes: it waits until the container has exited by itself or its
+// grace period is over. A shorter call shortens a longer one.
 func (n *node) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	n.mu.Lock()
 	n.note("stop %s %v", id, grace)
@@ -135,7 +134,7 @@ func (n *node) hang(hung bool) {
 	n.hung = hung
 }
 
-// victim is the pod, with every container's cgroup known.
+// victim returns the pod, with the cgroup of every container known.
 func victim(containers ...string) Victim {
 	v := Victim{SandboxID: "sb", Pod: "default/x", Cgroup: "/kubepods/podx"}
 	for _, c := range containers {
@@ -144,15 +143,12 @@ func victim(containers ...string) Victim {
 	return v
 }
 
-// about reports whether d is at the expected time, or a poll later.
+// about reports whether d is the expected time, or up to one poll later.
 func about(d, want time.Duration) bool { return d >= want && d <= want+pollLast+10*time.Millisecond }
 
-// settled waits for Done, and gives the report of that moment.
+// settled waits for Done and returns the report at that moment.
 func settled(t *testing.T, s *Stop) StopReport {
 	t.Helper()
-	r, err := s.Wait(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	<-s.Done()
+	return s.Report()
 }

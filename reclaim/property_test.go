@@ -24,11 +24,11 @@ func writeFile(t *testing.T, path, content string) {
 	}
 }
 
-// randomWorld is a node with all sorts of things on it, and a plan.
+// randomWorld returns a node with random objects, and a plan.
 func randomWorld(t *testing.T, rng *rand.Rand) (world, Plan) {
 	t.Helper()
 	logs := filepath.Join(t.TempDir(), "pods")
-	w := newWorld(Options{Logs: Logs(logs)})
+	w := newWorld(Options{Logs: logsIn(logs)})
 	inv := randomInventory(rng)
 	w.rt.containers, w.rt.sandboxes = inv.Containers, inv.Sandboxes
 	for n := range rng.IntN(12) {
@@ -72,7 +72,7 @@ func randomWorld(t *testing.T, rng *rand.Rand) (world, Plan) {
 	return w, p
 }
 
-// Whatever is on a node and whatever the plan, what must stay stays.
+// Whatever the node and the plan, no protected object is removed.
 func TestNothingProtectedIsEverRemoved(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -132,7 +132,7 @@ func TestNothingProtectedIsEverRemoved(t *testing.T) {
 	}
 }
 
-// Once the target is met, not one more removal is asked for.
+// Once the target is met, the collector makes no further removal.
 func TestNoRemovalAfterTheTarget(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,14 +167,14 @@ func TestNoRemovalAfterTheTarget(t *testing.T) {
 	})
 }
 
-// A dry run says exactly what the run after it does, and touches nothing.
+// A dry run reports exactly what the next run does, and touches nothing.
 func TestDryRunEqualsRun(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(11, 12))
 	for range 300 {
 		w, p := randomWorld(t, rng)
 		if rng.IntN(2) == 0 {
-			// Only of images the size is known beforehand.
+			// Only the size of images is known in advance.
 			p.Steps, p.Target = []Step{StepImages}, w.rt.want(int64(rng.IntN(300)))
 		}
 		p.DryRun = true
@@ -197,7 +197,7 @@ func TestDryRunEqualsRun(t *testing.T) {
 	}
 }
 
-// A report survives the way to a program and back.
+// A report survives the encoding to JSON and back.
 func TestReportJSON(t *testing.T) {
 	t.Parallel()
 	w := newWorld(Options{})

@@ -1,29 +1,34 @@
 package reclaim
 
 import (
+	"cmp"
 	"errors"
 	"slices"
-	"time"
+	"strings"
 )
 
-// Step is one way of freeing something.
+// Step is one way to free something.
 type Step string
 
 // The steps, in the order in which they run.
 const (
-	StepMemory     Step = "memory"     // the kernel reclaims memory of chosen cgroups
+	StepMemory     Step = "memory"     // the kernel reclaims memory of selected cgroups
 	StepContainers Step = "containers" // dead containers with their logs
 	StepSandboxes  Step = "sandboxes"  // dead sandboxes
-	StepLogs       Step = "logs"       // log directories whose pod is gone
+	StepLogs       Step = "logs"       // log directories of pods that are gone
 	StepImages     Step = "images"     // unused images
 )
 
-// Steps lists all steps in their order.
+// StepCgroups removes empty cgroups of pods that are gone. It needs no runtime and is not a step of a
+// plan.
+const StepCgroups Step = "cgroups"
+
+// Steps returns all steps of a plan in their order.
 func Steps() []Step {
 	return []Step{StepMemory, StepContainers, StepSandboxes, StepLogs, StepImages}
 }
 
-// Kind is what an item is.
+// Kind is the type of an item.
 type Kind string
 
 // The kinds of items.
@@ -35,86 +40,125 @@ const (
 	KindImage     Kind = "image"
 )
 
-// Item is one thing that was, would be, or was not removed.
+// Item is one object that was, would be, or was not removed.
 type Item struct {
-	Kind Kind          `json:"kind"`
-	ID   string        `json:"id"`
-	Name string        `json:"name"`
-	Size int64         `json:"size,omitempty"` // bytes as listed, an estimate of what it frees; 0 = not told
-	Age  time.Duration `json:"age"`            // since it was made; of an image, since it was first seen
-	// Used: an image was seen in use, last LastUsed ago.
-	Used     bool          `json:"used,omitempty"`
-	LastUsed time.Duration `json:"last_used,omitempty"`
-	Why      string        `json:"why"` // it may go, or stays
+	Kind       Kind     `json:"kind"`                        // cgroup, container, sandbox, logs or image
+	ID         string   `json:"id"`                          // in the runtime
+	Name       string   `json:"name"`                        // for people
+	Size       int64    `json:"size,omitempty" unit:"bytes"` // bytes as listed, an estimate of the space it frees; 0 = not reported
+	Age        Duration `json:"age"`                         // since its creation; for an image, since it was first seen
+	Used       bool     `json:"used,omitempty"`              // the image was seen in use
+	LastUsed   Duration `json:"last_used,omitempty"`         // time since an image was last seen in use
+	AgeUnknown bool     `json:"age_unknown,omitempty"`       // no earlier listing showed the image
+	Why        string   `json:"why"`                         // the reason for its removal, or for keeping it
 }
 
-// selection is what may go, first to go first, and what stays.
+// selection holds the items to remove, in order, and those to keep.
 type selection struct {
 	Remove, Keep []Item
 }
 
-// Failure is what went wrong with one item, or with a whole step (no Kind).
+// Failure is an error with one item, or with a whole step (no Kind).
 type Failure struct {
-	Kind    Kind   `json:"kind,omitempty"`
-	ID      string `json:"id,omitempty"`
-	Name    string `json:"name,omitempty"`
-	Message string `json:"error"`
-	Err     error  `json:"-"` // nil when read back from a record
+	Kind    Kind   `json:"kind,omitempty"` // of the item
+	ID      string `json:"id,omitempty"`   // of the item
+	Name    string `json:"name,omitempty"` // of the item
+	Message string `json:"error"`          // what failed
+	Err     error  `json:"-"`              // nil when read back from a record
 }
 
 // TimedOut reports whether the runtime did not answer in time.
 func (f *Failure) TimedOut() bool { return isTimeout(f.Err) }
 
-// Report is what one step did.
+// Report is the result of one step.
 type Report struct {
-	Step    Step   `json:"step"`
-	DryRun  bool   `json:"dry_run,omitempty"`
-	Removed []Item `json:"removed,omitempty"` // in a dry run: what would be
-	Kept    []Item `json:"kept,omitempty"`
-	// Freed is what became available on the target's filesystem meanwhile, by
-	// statfs, whoever freed or filled it; negative when more was written than
-	// freed. Zero without a target and in a dry run.
-	Freed       int64         `json:"freed"`
-	FreedInodes int64         `json:"freed_inodes,omitempty"`
-	Met         bool          `json:"met"` // the target was met when the step ended
-	Errors      []Failure     `json:"errors,omitempty"`
-	Notes       []string      `json:"notes,omitempty"` // which air-gap files could not be read
-	Took        time.Duration `json:"took"`
-	// Further items were removed, and went wrong, that a digest leaves out.
-	RemovedMore int `json:"removed_more,omitempty"`
-	ErrorsMore  int `json:"errors_more,omitempty"`
+	Step    Step   `json:"step"`               // memory, containers, sandboxes, logs, images or cgroups
+	DryRun  bool   `json:"dry_run,omitempty"`  // nothing was removed
+	Removed []Item `json:"removed,omitempty"`  // in a dry run: what would be removed
+	Kept    []Item `json:"kept,omitempty"`     // what stays, and why
+	KeptFor []Kept `json:"kept_for,omitempty"` // in a digest of a step that removed nothing: what stays, by reason
+	// Freed is the space that came back on the target's filesystem, by statfs before and after each removal:
+	// what something else writes meanwhile hides a part of it, but never makes it negative. It is zero
+	// without a target or in a dry run.
+	Freed       int64     `json:"freed" unit:"bytes"`
+	FreedInodes int64     `json:"freed_inodes,omitempty" unit:"inodes"` // likewise
+	Met         bool      `json:"met"`                                  // the target was met when the step ended
+	Errors      []Failure `json:"errors,omitempty"`                     // removals that failed
+	Notes       []string  `json:"notes,omitempty"`                      // the air-gap files that could not be read
+	InDoubt     []string  `json:"in_doubt,omitempty"`                   // no status: images that they may have mounted are kept
+	Took        Duration  `json:"took"`                                 // how long it took
+	RemovedMore int       `json:"removed_more,omitempty"`               // number of removed items that are left out
+	ErrorsMore  int       `json:"errors_more,omitempty"`                // number of errors that are left out
 }
 
-// digestLength is how many items a digest keeps of each list.
+// Kept is how many items stay for the same reason.
+type Kept struct {
+	Why   string `json:"why"`                         // the reason, without what is special to one item
+	Items int    `json:"items"`                       // how many
+	Size  int64  `json:"size,omitempty" unit:"bytes"` // of all of them, as listed
+}
+
+// keptFor counts the items by reason, most first.
+func keptFor(items []Item) (all []Kept) {
+	for _, it := range items {
+		why, _, _ := strings.Cut(it.Why, ": ")
+		i := slices.IndexFunc(all, func(k Kept) bool { return k.Why == why })
+		if i < 0 {
+			i, all = len(all), append(all, Kept{Why: why})
+		}
+		all[i].Items++
+		all[i].Size += it.Size
+	}
+	slices.SortFunc(all, func(a, b Kept) int {
+		return cmp.Or(cmp.Compare(b.Items, a.Items), strings.Compare(a.Why, b.Why))
+	})
+	return all
+}
+
+// digestLength is how many items of each list a digest keeps.
 const digestLength = 20
 
-// Digest is the report without what stayed, and with the first of the items that did not:
-// small enough to be remembered for long.
+// Digest returns the report with only the first of the removed items and errors, and with the reasons for the items
+// that were kept if nothing was removed: small enough to keep for long.
 func (r Report) Digest() Report {
+	if len(r.Removed) == 0 {
+		r.KeptFor, _ = head(keptFor(r.Kept))
+	}
 	r.Kept = nil
 	r.Removed, r.RemovedMore = head(r.Removed)
 	r.Errors, r.ErrorsMore = head(r.Errors)
 	return r
 }
 
-// head copies the first of a list, and counts the rest.
+// head copies the first elements of a list and counts the rest.
 func head[T any](list []T) (first []T, more int) {
 	n := min(len(list), digestLength)
 	return slices.Clone(list[:n]), len(list) - n
 }
 
-// fail notes what went wrong with an item; with the whole step for the zero item.
+// fail records an error with an item, or with the whole step for the zero item.
 func (r *Report) fail(it Item, err error) {
 	r.Errors = append(r.Errors, Failure{it.Kind, it.ID, it.Name, err.Error(), err})
 }
 
-// Well reports whether nothing went wrong, neither now nor, with what is not tried again yet, a
-// moment ago. A digest does not tell.
+// Well reports whether nothing failed, neither in this run nor recently: an item that is kept because
+// its last removal failed counts, too. A digest lacks the kept items, so its result is not reliable.
 func (r *Report) Well() bool {
 	return len(r.Errors) == 0 && !slices.ContainsFunc(r.Kept, func(it Item) bool { return it.Why == whyStuck })
 }
 
-// Err is all that went wrong, nil when nothing did.
+// YoungImages returns how many images are kept only because they are too young or of unknown age, and their
+// bytes as listed. A digest lacks the kept items.
+func (r *Report) YoungImages() (images int, bytes int64) {
+	for _, it := range r.Kept {
+		if it.Kind == KindImage && (it.Why == whyYoung || it.Why == whyNeverUsed || it.Why == WhyAgeUnknown) {
+			images, bytes = images+1, bytes+it.Size
+		}
+	}
+	return images, bytes
+}
+
+// Err returns all errors, joined; nil if there were no errors.
 func (r *Report) Err() error {
 	errs := make([]error, len(r.Errors))
 	for i, f := range r.Errors {

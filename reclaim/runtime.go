@@ -7,41 +7,43 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// Lister lists what the runtime has, from its memory.
+// Lister lists the runtime's objects from its memory.
 type Lister interface {
 	Containers(ctx context.Context) ([]cri.Container, error)
 	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
 }
 
-// Stopper stops what runs. To stop what has ended or is gone is no error, or
-// cri.ErrGone. Both return soon after their context ends.
+// Stopper stops containers and sandboxes. If the object has already ended or is gone, the error is nil
+// or cri.ErrGone. Both methods return soon after their context ends.
 type Stopper interface {
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	StopSandbox(ctx context.Context, id string) error
 }
 
-// ContainerStore looks containers up and removes them.
+// ContainerStore looks up and removes containers.
 type ContainerStore interface {
 	ContainerStatus(ctx context.Context, id string) (cri.ContainerDetail, error)
 	RemoveContainer(ctx context.Context, id string) error
 }
 
-// SandboxStore looks sandboxes up and removes them. Only SandboxDetail asks the
-// sandbox's shim and may hang.
+// SandboxStore looks up and removes sandboxes. Only SandboxDetail needs the sandbox's shim and may
+// hang.
 type SandboxStore interface {
 	Sandbox(ctx context.Context, id string) (cri.Sandbox, error)
 	SandboxDetail(ctx context.Context, id string) (cri.SandboxDetail, error)
 	RemoveSandbox(ctx context.Context, id string) error
 }
 
-// ImageStore lists and removes images, and tells the configured sandbox image.
+// ImageStore lists and removes images, and returns the configured sandbox image and the runtime's
+// version.
 type ImageStore interface {
 	Images(ctx context.Context) ([]cri.Image, error)
 	RemoveImage(ctx context.Context, ref string) error
 	Status(ctx context.Context) (cri.Status, error)
+	Version(ctx context.Context) (cri.Version, error)
 }
 
-// Runtime is all that collecting needs of a container runtime; *cri.Client is one.
+// Runtime is the part of a container runtime that a collection needs; *cri.Client implements it.
 type Runtime interface {
 	Lister
 	Stopper
@@ -50,12 +52,11 @@ type Runtime interface {
 	ImageStore
 }
 
-// Cgroups is all that stopping needs of the kernel. The paths are relative to the
-// hierarchy. A cgroup that is gone is not populated; an error that says so wraps
-// fs.ErrNotExist.
+// Cgroups is the part of the kernel that a stop needs. The paths are relative to the hierarchy. A
+// cgroup that is gone is not populated; the error for it wraps fs.ErrNotExist.
 type Cgroups interface {
-	// Kill sends SIGKILL to every process of a cgroup, until none is left or they
-	// do not end. It returns how many it sent.
+	// Kill sends SIGKILL to every process of a cgroup, until none is left or the processes do not end.
+	// It returns the number of signals.
 	Kill(rel string) (int, error)
 	// Populated reports whether a process is in the cgroup or below it.
 	Populated(rel string) (bool, error)

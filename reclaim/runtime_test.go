@@ -12,7 +12,7 @@ import (
 	"github.com/criguard/criguard/cri/critest"
 )
 
-// Over a socket, against every dialect of the runtimes.
+// eachDialect runs a test over a socket against every dialect of the runtimes.
 func eachDialect(t *testing.T, test func(t *testing.T, s *critest.Server, c *cri.Client)) {
 	t.Parallel()
 	for _, d := range critest.Dialects() {
@@ -35,7 +35,7 @@ func aged(t *testing.T, c *cri.Client, o Options) (*Collector, *fakeClock) {
 	clock := &fakeClock{boot: time.Hour, wall: time.Now()}
 	o.Clock = clock.now
 	col := NewCollector(c, o)
-	if err := col.Notice(t.Context()); err != nil {
+	if err := noticeAll(t.Context(), col); err != nil {
 		t.Fatal(err)
 	}
 	clock.add(48 * time.Hour)
@@ -89,7 +89,7 @@ func TestCollectOverTheSocket(t *testing.T) {
 				t.Errorf("%s is left", what)
 			}
 		}
-		// CRI-O gives it a digest, as it does those that it pulled.
+		// CRI-O gives it a digest, like the images that it pulled.
 		if s.Has(imported) != v.IsContainerd() {
 			t.Errorf("imported image is there: %v", s.Has(imported))
 		}
@@ -162,7 +162,7 @@ func TestCollectImagesOverTheSocket(t *testing.T) {
 			started := clock.now().Boot
 			p.RuntimeSince = func() time.Duration { return started }
 			for _, err := c.Version(t.Context()); err != nil; _, err = c.Version(t.Context()) {
-				time.Sleep(10 * time.Millisecond) // the client finds the runtime again within a second
+				time.Sleep(10 * time.Millisecond) // the client reconnects to the runtime within a second
 			}
 			if r = col.Collect(t.Context(), p)[0]; len(r.Removed) != 0 || r.Err() != nil || !s.Has(first) {
 				t.Errorf("right after the restart: %+v", r)
@@ -192,8 +192,8 @@ func TestCollectImagesOverTheSocket(t *testing.T) {
 	})
 }
 
-// CRI-O lists a container of which its storage knows nothing any more, and refuses the verbose
-// status: it goes as any other does, and holds no image up.
+// CRI-O lists a container that its storage no longer has, and refuses its verbose status. The container
+// is removed like any other, and holds back no image.
 func TestCollectWithoutVerboseStatus(t *testing.T) {
 	eachDialect(t, func(t *testing.T, s *critest.Server, c *cri.Client) {
 		logs := t.TempDir()
@@ -207,7 +207,7 @@ func TestCollectWithoutVerboseStatus(t *testing.T) {
 		s.AddContainer(pod.ID, critest.ContainerSpec{Name: "mounts", Mounts: []cri.Mount{{ContainerPath: "/v", Image: "registry.local/volume:1"}}})
 		free := s.AddImage(critest.ImageSpec{Tags: []string{"registry.local/free:1"}})
 		defer s.Inject(critest.Fault{Method: "ContainerStatus", Verbose: true, Err: errors.New("error getting container metadata: container not known")})()
-		col, _ := aged(t, c, Options{Logs: Logs(logs)})
+		col, _ := aged(t, c, Options{Logs: logsIn(logs)})
 		p := everything
 		p.Steps = []Step{StepContainers, StepImages}
 		p.Containers.MaxPerContainer = 0
@@ -225,7 +225,7 @@ func TestCollectWithoutVerboseStatus(t *testing.T) {
 	})
 }
 
-// Artifacts that CRI-O lists among its images go, too.
+// Artifacts that CRI-O lists among its images are removed, too.
 func TestCollectArtifacts(t *testing.T) {
 	t.Parallel()
 	s := critest.New(t, critest.CRIO)
@@ -251,7 +251,7 @@ func TestCollectArtifacts(t *testing.T) {
 	}
 }
 
-// request stops a pod of the test server.
+// request returns the request to stop a pod of the test server.
 func request(p critest.Pod) StopRequest {
 	req := StopRequest{Victim: Victim{SandboxID: p.ID, Pod: p.Namespace + "/" + p.Name, Cgroup: p.CgroupParent}, Fallback: true, StopTimeout: time.Minute}
 	for _, c := range p.Containers {
@@ -315,7 +315,7 @@ func TestStopOverTheSocket(t *testing.T) {
 			req := request(p)
 			req.StopTimeout = 100 * time.Millisecond
 			stop := NewStops(c, s.Cgroups()).Stop(t.Context(), req)
-			// CRI-O kills past its frozen conmon, containerd asks the shim to.
+			// CRI-O kills without its frozen conmon, containerd needs the shim to kill.
 			if r := settled(t, stop); !r.Emptied || r.Confirmed || r.Method != ByFallback && !strings.HasSuffix(t.Name(), "cri-o") {
 				t.Errorf("report: %+v", r)
 			}

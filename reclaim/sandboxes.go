@@ -8,10 +8,9 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// selectSandboxes chooses among the sandboxes that are not ready and have no
-// container, as the kubelet's garbage collector does. The newest sandbox of a pod
-// stays (an older one may go whatever the newest is), unless the policy takes
-// finished pods and the pod has no container left.
+// selectSandboxes selects sandboxes that are not ready and have no container, like the kubelet's
+// garbage collector. The newest sandbox of a pod stays (an older one is eligible, whatever the state of
+// the newest), unless the policy selects finished pods and the pod has no container left.
 func selectSandboxes(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
 	owned := make(map[string]bool, len(inv.Containers)) // sandboxes with a container
 	peopled := make(map[string]bool, len(inv.Containers))
@@ -33,14 +32,14 @@ func selectSandboxes(inv inventory, p ContainerPolicy, seen *sightings, now Mome
 		pod := podKey(b)
 		it := Item{
 			Kind: KindSandbox, ID: b.ID, Name: b.Namespace + "/" + b.Name,
-			Age: seen.age(b.ID, b.CreatedAt, now), Why: "dead and not the newest of its pod",
+			Age: Duration(seen.age(b.ID, b.CreatedAt, now)), Why: "dead and not the newest of its pod",
 		}
 		last := newest[pod].ID == b.ID
 		switch {
 		case owned[b.ID]:
 			sel.keep(it, "has containers")
 			continue
-		case it.Age < p.MinAge:
+		case it.Age < Duration(p.MinAge):
 			sel.keep(it, "younger than min_age")
 			continue
 		case last && peopled[pod]:
@@ -61,8 +60,8 @@ func selectSandboxes(inv inventory, p ContainerPolicy, seen *sightings, now Mome
 	return sel
 }
 
-// newerSandbox orders the sandboxes of one pod, newest first. A ready one is the
-// newest whatever its stamps say: it is the one the pod lives in.
+// newerSandbox orders the sandboxes of one pod, newest first. A ready one comes first whatever its
+// timestamps: the pod runs in it.
 func newerSandbox(a, b cri.Sandbox) int {
 	ready := func(x cri.Sandbox) int {
 		if x.Ready {

@@ -7,8 +7,8 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// The kubelet's own tests of its sandbox garbage collector (O1 to O4), and where
-// a node without a kube API must differ.
+// The kubelet's own tests of its sandbox garbage collector (O1 to O4), and the necessary differences on
+// a node without a kube API.
 func TestSelectSandboxes(t *testing.T) {
 	t.Parallel()
 	later := epoch.Add(time.Minute)

@@ -6,65 +6,64 @@ import (
 	"time"
 )
 
-// DefaultStopTimeout is how long a stop waits for the runtime before it kills by
-// itself, unless the request says otherwise.
+// DefaultStopTimeout is how long a stop waits for the runtime before it kills by itself, unless the
+// request sets a timeout.
 const DefaultStopTimeout = 2 * time.Second
 
 // Victim is the sandbox to stop.
 type Victim struct {
 	SandboxID  string
 	Pod        string // namespace/name, for errors
-	Cgroup     string // the pod's own, which is never killed; "" = not known
+	Cgroup     string // the pod's own, which is never killed; "" = unknown
 	Containers []VictimContainer
 }
 
 // VictimContainer is a container of the sandbox to stop.
 type VictimContainer struct {
 	ID, Name string
-	Cgroup   string // the leaf, relative to the hierarchy; "" = not known: the runtime alone can stop it
+	Cgroup   string // the leaf, relative to the hierarchy; "" = unknown: only the runtime can stop it
 }
 
-// StopRequest says how to stop a sandbox.
+// StopRequest describes how to stop a sandbox.
 type StopRequest struct {
 	Victim
-	Grace  time.Duration // what the containers get to end by themselves; 0 = none
-	Direct bool          // kill the containers' cgroups at once, before the runtime is asked
-	// Fallback kills the cgroups when the runtime has not emptied them StopTimeout
-	// after the grace period.
+	Grace  time.Duration // for the containers to exit by themselves; 0 = no grace period
+	Direct bool          // kill the containers' cgroups at once, before the first call to the runtime
+	// Fallback kills the cgroups if the runtime has not emptied them StopTimeout after the grace
+	// period.
 	Fallback    bool
 	StopTimeout time.Duration // 0 = DefaultStopTimeout
 }
 
-// Method is what emptied the containers, or was to.
+// Method is how the containers were emptied, or should have been.
 type Method string
 
 // The methods of a stop.
 const (
 	ByRuntime  Method = "runtime"
 	ByDirect   Method = "direct"   // the cgroups were killed at once
-	ByFallback Method = "fallback" // the cgroups were killed after the runtime was too slow
+	ByFallback Method = "fallback" // the cgroups were killed because the runtime was too slow
 )
 
-// StopReport is what became of a stop.
+// StopReport is the result of a stop.
 type StopReport struct {
-	// Emptied: no process is left in any container cgroup. That is the truth about
-	// a stop. A container whose cgroup is not known counts as empty when the runtime
-	// says that it ended; where no process was ever seen in any of them, they do when the
-	// runtime says that the sandbox is stopped.
+	// Emptied: no process is left in any container cgroup; this decides whether the stop succeeded. A
+	// container with an unknown cgroup counts as empty when the runtime reports that it ended. If no
+	// process was ever seen in any of the cgroups, all count as empty when the runtime reports that the
+	// sandbox is stopped.
 	Emptied      bool
 	EmptiedAfter time.Duration
-	// Confirmed: the runtime has stopped every container and the sandbox, as it
-	// says. It may lag behind for ever, which is no failure of the stop.
+	// Confirmed: the runtime reports that every container and the sandbox are stopped. It may never do
+	// so; that is not a failure of the stop.
 	Confirmed      bool
 	ConfirmedAfter time.Duration
 	Method         Method
-	// Killed is how many times a process was sent SIGKILL directly.
+	// Killed counts the SIGKILLs that were sent directly.
 	Killed int
-	// Nothing: not one process ended by this stop. The sandbox had ended before,
-	// or neither the runtime nor the kernel could be made to end it.
+	// Nothing: this stop did not end a single process. The sandbox had ended before, or neither the
+	// runtime nor the kernel managed to end it.
 	Nothing bool
-	// Errors are what went wrong on the way, each once, also when all went well in
-	// the end.
+	// Errors lists the errors on the way, each once, even if the stop succeeded in the end.
 	Errors []error
 }
 
@@ -74,12 +73,12 @@ type Stops struct {
 	cgroups Cgroups
 }
 
-// NewStops returns what stops sandboxes through a runtime and the kernel.
+// NewStops returns a Stops that uses a runtime and the kernel.
 func NewStops(runtime Stopper, cgroups Cgroups) *Stops {
 	return &Stops{runtime, cgroups}
 }
 
-// Stop is a stop under way.
+// Stop is a stop in progress.
 type Stop struct {
 	req       StopRequest
 	runtime   Stopper
@@ -87,19 +86,19 @@ type Stop struct {
 	started   time.Time
 	leaves    []*leaf
 	escalated chan struct{} // closed by Escalate
-	news      chan struct{} // holds one element when the runtime has said something new
+	news      chan struct{} // holds one element if the runtime has reported something new
 	done      chan struct{} // closed when the outcome is known
 	finished  chan struct{} // closed when nothing runs any more
 
 	mu      sync.Mutex
 	report  StopReport
-	killing bool // kill the cgroups rather than wait
-	acted   bool // some process ended by this stop
-	alive   bool // the pod had processes when the stop began, none of them in a container's cgroup
+	killing bool // kill the cgroups instead of waiting
+	acted   bool // this stop ended some process
+	alive   bool // the pod had processes when the stop began, but none in a container's cgroup
 }
 
-// Stop begins to stop a sandbox and returns at once; with Direct, the cgroups
-// were killed when it returns. It goes on until Finished, or until ctx ends.
+// Stop begins to stop a sandbox and returns at once; with Direct, it kills the cgroups before it
+// returns. The stop continues until Finished, or until ctx ends.
 func (s *Stops) Stop(ctx context.Context, req StopRequest) *Stop {
 	if req.StopTimeout <= 0 {
 		req.StopTimeout = DefaultStopTimeout
@@ -116,13 +115,13 @@ func (s *Stops) Stop(ctx context.Context, req StopRequest) *Stop {
 		st.kill(ByDirect)
 	}
 	st.look()
-	st.lookElsewhere()
+	st.checkPodCgroup()
 	go st.run(ctx)
 	return st
 }
 
-// Escalate ends the grace period now; with direct, the cgroups were killed when it
-// returns. Either happens once.
+// Escalate ends the grace period now; with direct, it kills the cgroups before it returns. Either
+// happens only once.
 func (s *Stop) Escalate(direct bool) {
 	s.mu.Lock()
 	select {
@@ -137,16 +136,16 @@ func (s *Stop) Escalate(direct bool) {
 	}
 }
 
-// Done is closed when the containers are empty, or when they could not be
-// emptied. The runtime may still be chased for its confirmation.
+// Done is closed when the containers are empty or could not be emptied. The stop may still be waiting
+// for the runtime's confirmation.
 func (s *Stop) Done() <-chan struct{} { return s.done }
 
-// Finished is closed when the runtime has confirmed, too, or was given up on:
-// nothing of the stop runs any more.
+// Finished is closed when the runtime has also confirmed or the stop has given up on it: nothing of the
+// stop runs any more.
 func (s *Stop) Finished() <-chan struct{} { return s.finished }
 
-// Report is what is known of the stop by now. After Done, only what the runtime
-// says is added to it.
+// Report returns the current state of the stop. After Done, it changes only with reports from the
+// runtime.
 func (s *Stop) Report() StopReport {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,15 +153,4 @@ func (s *Stop) Report() StopReport {
 	r.Nothing = !s.acted
 	r.Errors = append([]error(nil), r.Errors...)
 	return r
-}
-
-// Wait waits until Done and returns the report. When ctx ends first it returns
-// what is known by then and the context's error; the stop goes on.
-func (s *Stop) Wait(ctx context.Context) (StopReport, error) {
-	select {
-	case <-s.done:
-		return s.Report(), nil
-	case <-ctx.Done():
-		return s.Report(), ctx.Err()
-	}
 }

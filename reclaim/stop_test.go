@@ -93,26 +93,25 @@ func TestStopDirect(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode("a", "b")
 			s := NewStops(n, n).Stop(t.Context(), direct)
-			// The runtime's turn may come at any moment from here on.
+			// From here on, the runtime's calls may come at any moment.
 			seen := n.seen()
-			equal(t, "when Stop returns", seen[:min(2, len(seen))], []string{"0s kill /kubepods/podx/a", "0s kill /kubepods/podx/b"})
+			equal(t, "when Stop returns", seen[:min(3, len(seen))], []string{"0s kill /kubepods/podx/a", "0s kill /kubepods/podx/b", "0s kill /kubepods/podx/sb"})
 			r := settled(t, s)
 			if !r.Emptied || r.EmptiedAfter != 0 || r.Method != ByDirect || r.Killed != 6 || r.Nothing {
 				t.Errorf("report: %+v", r)
 			}
 			<-s.Finished()
-			if !s.Report().Confirmed || len(n.seen()) != 5 {
+			if !s.Report().Confirmed || len(n.seen()) != 6 {
 				t.Errorf("calls: %q", n.seen())
 			}
 		})
 	})
-	t.Run("the runtime hears of it when it may have noticed by itself", func(t *testing.T) {
+	t.Run("the runtime is asked when the processes have ended, or have had their time", func(t *testing.T) {
 		t.Parallel()
-		const want = "250ms stop b 0s"
-		for _, ends := range []time.Duration{4 * time.Millisecond, time.Second} {
+		for ends, want := range map[time.Duration]string{4 * time.Millisecond: "7ms stop b 0s", time.Second: "250ms stop b 0s"} {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode("b")
-				n.stubborn["/kubepods/podx/b"] = 1 // still being taken down by the kernel
+				n.stubborn["/kubepods/podx/b"] = 1 // the kernel is still tearing it down
 				time.AfterFunc(ends, func() {
 					n.mu.Lock()
 					defer n.mu.Unlock()
@@ -303,7 +302,7 @@ func TestStopEscalate(t *testing.T) {
 			s.Escalate(false)
 			time.Sleep(time.Second)
 			s.Escalate(true)
-			if last := n.seen()[len(n.seen())-1]; last != "5s kill /kubepods/podx/b" {
+			if last := n.seen()[len(n.seen())-1]; last != "5s kill /kubepods/podx/sb" {
 				t.Errorf("when Escalate returns: %q", n.seen())
 			}
 			if r := settled(t, s); !about(r.EmptiedAfter, 5*time.Second) || r.Method != ByDirect || r.Killed != 6 {

@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/test/need"
 )
 
 var hexID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 func TestEventsHaveOneIDEach(t *testing.T) {
 	seen := map[string]Event{}
-	for _, e := range Events() {
+	for e := range messageIDs {
 		id := e.MessageID()
 		if !hexID.MatchString(id) {
 			t.Errorf("%s: message ID %q", e, id)
@@ -29,7 +31,7 @@ func TestEventsHaveOneIDEach(t *testing.T) {
 	}
 }
 
-// An ID is an interface: filters and alerts of other people name it.
+// An ID is an interface: other people's filters and alerts contain it.
 func TestEventIDsStay(t *testing.T) {
 	for event, want := range map[Event]string{
 		EventStart:         "974a8d3e51dda36a00c9992635360e95",
@@ -57,7 +59,6 @@ func TestEventIDsStay(t *testing.T) {
 	}
 }
 
-// explanation is an entry of the catalog.
 type explanation struct{ header, text string }
 
 func readCatalog(t *testing.T) map[string]explanation {
@@ -80,7 +81,7 @@ func readCatalog(t *testing.T) map[string]explanation {
 }
 
 func TestCatalogExplainsEveryEvent(t *testing.T) {
-	// What every record of a kind carries; another name would stay unreplaced.
+	// The fields of every record of a kind. The journal would not replace any other name.
 	carries := map[Event][]string{
 		EventCondition: {"CONDITION"}, EventReclaim: {"SIGNAL"}, EventStopBegin: {"POD"}, EventStopDone: {"POD"}, EventStopFailed: {"POD"},
 		EventHeld: {"THRESHOLD", "REASON"}, EventAlarm: {"REASON"}, EventRuntimeDown: {"REASON"},
@@ -89,7 +90,7 @@ func TestCatalogExplainsEveryEvent(t *testing.T) {
 	}
 	used := regexp.MustCompile(`@([A-Z_]+)@`)
 	entries := readCatalog(t)
-	for _, e := range Events() {
+	for e := range messageIDs {
 		t.Run(string(e), func(t *testing.T) {
 			entry, ok := entries[e.MessageID()]
 			if !ok {
@@ -118,10 +119,7 @@ func TestCatalogExplainsEveryEvent(t *testing.T) {
 }
 
 func TestCatalogCompiles(t *testing.T) {
-	journalctl, err := exec.LookPath("journalctl")
-	if err != nil {
-		t.Skip("needs systemd 252 (journalctl)")
-	}
+	journalctl := need.Program(t, "journalctl")
 	root := t.TempDir()
 	b, err := os.ReadFile("criguard.catalog")
 	if err != nil {
@@ -142,7 +140,7 @@ func TestCatalogCompiles(t *testing.T) {
 	if err != nil {
 		t.Fatalf("list catalog: %v\n%s", err, out)
 	}
-	for _, e := range Events() {
+	for e := range messageIDs {
 		if !strings.Contains(string(out), e.MessageID()+" criguard: ") {
 			t.Errorf("%s (%s) is not listed:\n%s", e, e.MessageID(), out)
 		}

@@ -8,19 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a record, so that one always fits a datagram: the least send buffer
-// that a kernel gives is 160 KiB.
+// Limits for a record, so that it always fits into a datagram: the smallest send buffer of a kernel is
+// 160 KiB.
 const (
 	maxName   = 64 // the journal refuses longer names
 	maxValue  = 8 << 10
 	maxRecord = 64 << 10
 )
 
-// fieldPrefix stands before every field that is our own.
+// fieldPrefix precedes the name of each of our own fields.
 const fieldPrefix = "CRIGUARD_"
 
-// fieldName makes a valid field name of an attribute's key: CRIGUARD_ and
-// the key in upper case, with an underscore for what the journal does not allow.
+// fieldName derives a valid field name from an attribute's key: CRIGUARD_ and the key in upper case,
+// with an underscore for each character that the journal does not allow.
 func fieldName(key string) string {
 	var b strings.Builder
 	b.WriteString(fieldPrefix)
@@ -40,9 +40,9 @@ func fieldName(key string) string {
 	return b.String()
 }
 
-// appendField adds a field in the journal's native protocol: "NAME=value", or,
-// for a value of several lines, the name, the length in 64 bits little endian and
-// the bytes. name is valid; value is made valid UTF-8 of bounded length.
+// appendField adds a field in the journal's native protocol: "NAME=value", or, for a value with
+// newlines, the name, the length as 64 bits little endian, and the bytes. name must be valid. value is
+// converted to valid UTF-8 and cut to maxValue.
 func appendField(b []byte, name, value string) []byte {
 	value = cut(strings.ToValidUTF8(value, "�"), maxValue)
 	b = append(b, name...)
@@ -56,8 +56,7 @@ func appendField(b []byte, name, value string) []byte {
 	return append(b, '\n')
 }
 
-// appendText adds " key=value" to a message, the value quoted where it would not
-// read as one word.
+// appendText adds " key=value" to a message. It quotes the value if it would not read as one word.
 func appendText(b []byte, key, value string) []byte {
 	b = append(b, ' ')
 	b = appendWord(b, key)

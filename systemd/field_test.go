@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// field is one field of a record, as the journal reads it.
+// field is one field of a record, as the journal parses it.
 type field struct{ name, value string }
 
-// record is what the journal makes of a datagram, in its order.
+// record holds the fields that the journal parses from a datagram, in their order.
 type record []field
 
 func (r record) get(name string) string {
@@ -35,9 +35,8 @@ func (r record) has(name string) bool {
 
 var validName = regexp.MustCompile(`^[A-Z][A-Z0-9_]{0,63}$`)
 
-// parseRecord reads the native protocol by the rules of
-// https://systemd.io/JOURNAL_NATIVE_PROTOCOL, and refuses what the journal would
-// refuse or pass over.
+// parseRecord parses the native protocol by the rules of https://systemd.io/JOURNAL_NATIVE_PROTOCOL. It
+// rejects anything that the journal would reject or ignore.
 func parseRecord(b string) (record, error) {
 	var r record
 	for b != "" {
@@ -120,7 +119,7 @@ func TestAppendText(t *testing.T) {
 	}
 }
 
-// Whatever a pod is called, the journal reads one field of ours and no other.
+// For any pod name, the journal parses exactly one field, which is ours.
 func FuzzAppendField(f *testing.F) {
 	for _, s := range [][2]string{
 		{"pod", "default/a"}, {"pod", "a\nMESSAGE=gone\nPRIORITY=0"}, {"", ""}, {"\xff", "\xff\n"},

@@ -7,20 +7,19 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// NewHandler is the handler for a program's log, for records of at least level:
-// the journal with native fields where standard error leads there (JOURNAL_STREAM
-// names its device and inode), and text on standard error otherwise. Neither waits for
-// long for who reads it. Call flush at the program's end.
+// NewHandler returns the handler for a program's log, for records of at least level. If standard error
+// is the journal (JOURNAL_STREAM names its device and inode), the handler writes native fields there,
+// else text to standard error. Neither blocks for long on a slow reader. Call flush before the program
+// ends.
 func NewHandler(level slog.Leveler) (h slog.Handler, flush func()) {
-	return newHandler(JournalSocket, level)
+	return newHandler(journalSocket, level)
 }
 
 func newHandler(socket string, level slog.Leveler) (h slog.Handler, flush func()) {
-	// A JOURNAL_STREAM that cannot be read is no reason to stay silent: what is
-	// written to standard error as text arrives wherever that leads.
+	// If JOURNAL_STREAM is malformed, log text to standard error, which still reaches its destination.
 	if direct, err := journal.StderrIsJournalStream(); err == nil && direct {
-		if h, err := NewJournalHandler(socket, level); err == nil {
-			return h, func() {} // a datagram is there once it is sent
+		if h, err := newJournalHandler(socket, level); err == nil {
+			return h, func() {} // nothing to flush: a datagram arrives once it is sent
 		}
 	}
 	q := newQueue(os.Stderr)

@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// childSocket makes TestHandlerChild, in a process of its own, log to its
-// standard error or to the journal at this socket.
+// childSocket makes TestHandlerChild, in a separate process, log to its standard error or to the
+// journal at this socket.
 const childSocket = "CRIGUARD_TEST_JOURNAL"
 
 func TestHandlerChild(t *testing.T) {
 	socket := os.Getenv(childSocket)
 	if socket == "" {
-		// The other half of TestHandlerChoosesItsWay: alone, it shows that the
-		// handler of an ordinary process is text.
+		// This is the other half of TestHandlerChoosesItsWay. On its own, it checks that an ordinary
+		// process gets the text handler.
 		t.Setenv("JOURNAL_STREAM", "")
 		h, flush := NewHandler(slog.LevelInfo)
 		flush()
@@ -37,7 +37,7 @@ func TestHandlerChoosesItsWay(t *testing.T) {
 	const text = `level=INFO msg="from the child" event=start pod=default/a`
 	for _, c := range []struct {
 		name   string
-		stream func(st *syscall.Stat_t) string // JOURNAL_STREAM, of the child's standard error
+		stream func(st *syscall.Stat_t) string // JOURNAL_STREAM, given the child's standard error
 		native bool
 	}{
 		{"standard error is the journal's", func(st *syscall.Stat_t) string { return fmt.Sprintf("%d:%d", st.Dev, st.Ino) }, true},
@@ -59,7 +59,7 @@ func TestHandlerChoosesItsWay(t *testing.T) {
 			}
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHandlerChild$")
 			cmd.Env = append(os.Environ(), childSocket+"="+r.path, "JOURNAL_STREAM="+c.stream(&st),
-				"GORACE=atexit_sleep_ms=0") // the detector would wait a second for reports
+				"GORACE=atexit_sleep_ms=0") // the race detector would wait a second for reports
 			cmd.Stderr = stderr
 			if out, err := cmd.Output(); err != nil {
 				t.Fatalf("child: %v\n%s", err, out)

@@ -11,71 +11,69 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// JournalSocket is where the journal takes records in its native protocol.
-const JournalSocket = "/run/systemd/journal/socket"
+// journalSocket is the socket where the journal accepts records in its native protocol.
+const journalSocket = "/run/systemd/journal/socket"
 
-// identifier is what `journalctl -t` finds the records by.
+// identifier is the name by which `journalctl -t` selects the records.
 const identifier = "criguard"
 
-// journalPatience is how long a record may wait for a journal whose queue is
-// full. Once one was lost, the next ones do not wait until one gets through.
+// journalPatience is how long a record may wait while the journal's queue is full. After a record was
+// lost, further ones do not wait until one is delivered.
 const journalPatience = 10 * time.Millisecond
 
-// JournalHandler is a slog.Handler that writes records to the journal with fields
-// of their own: the attribute "pod" becomes CRIGUARD_POD, "x" in group "g"
-// becomes CRIGUARD_G_X, the level PRIORITY, and the attribute EventKey MESSAGE_ID and
-// CRIGUARD_EVENT. MESSAGE is the message with the attributes behind it, on
-// one line, since journalctl shows no other field unless asked. Values beyond
-// 8 KiB are cut, and fields beyond 64 KiB a record left out. The journal stamps the
-// time itself.
+// journalHandler is a slog.Handler that writes records with native fields to the journal: the attribute
+// "pod" becomes CRIGUARD_POD, "x" in group "g" becomes CRIGUARD_G_X, the level becomes PRIORITY, and
+// the attribute EventKey becomes MESSAGE_ID and CRIGUARD_EVENT. MESSAGE is the message followed by the
+// attributes, because journalctl shows no other field by default. Values are cut at 8 KiB. A field that
+// would make the record larger than 64 KiB is left out. The journal adds the time itself.
 //
-// A record that the journal does not take is lost; the next one that it takes
-// carries the count of the lost ones as CRIGUARD_DROPPED.
-type JournalHandler struct {
+// If the journal does not accept a record, the record is lost. The next one that it accepts carries the
+// number of lost records as CRIGUARD_DROPPED.
+type journalHandler struct {
 	out   *journalOut
 	level slog.Leveler
-	group string // path of the open groups, each with a "." behind it
-	with  entry  // what WithAttrs has added
+	group string // path of the open groups, each followed by a "."
+	with  entry  // the attributes of WithAttrs
 }
 
-// journalOut is what a handler shares with those derived from it.
+// journalOut is the state shared by a handler and those derived from it.
 type journalOut struct {
 	mu      sync.Mutex
 	socket  *datagrams
-	dropped uint64 // since the last record that got through
+	dropped uint64 // since the last delivered record
 }
 
-// entry is the part of a record that attributes make.
+// entry is the part of a record that comes from attributes.
 type entry struct {
 	event  Event
 	fields []byte // native protocol
 	text   []byte // for MESSAGE
 }
 
-// NewJournalHandler makes a handler that writes records of at least level to
-// the journal listening at socket, usually JournalSocket.
-func NewJournalHandler(socket string, level slog.Leveler) (*JournalHandler, error) {
+// newJournalHandler returns a handler that writes records of at least level to the journal that listens
+// at socket, usually journalSocket.
+func newJournalHandler(socket string, level slog.Leveler) (*journalHandler, error) {
 	s, err := openDatagrams(socket)
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
-	return &JournalHandler{out: &journalOut{socket: s}, level: level}, nil
+	return &journalHandler{out: &journalOut{socket: s}, level: level}, nil
 }
 
-// Close lets go of the socket, for all handlers derived from this one too.
-func (h *JournalHandler) Close() error {
+// Close closes the socket, also for all handlers derived from this one.
+func (h *journalHandler) Close() error {
 	h.out.mu.Lock()
 	defer h.out.mu.Unlock()
 	return h.out.socket.close()
 }
 
-// Enabled says whether records of this level are written.
-func (h *JournalHandler) Enabled(_ context.Context, level slog.Level) bool {
+// Enabled reports whether records of this level are written.
+func (h *journalHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= h.level.Level()
 }
 
 // WithAttrs returns a handler that adds attrs to each record.
-func (h *JournalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *h
 	c.with = h.with.clone()
 	for _, a := range attrs {
@@ -84,8 +82,8 @@ func (h *JournalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &c
 }
 
-// WithGroup returns a handler that puts later attributes into the group name.
-func (h *JournalHandler) WithGroup(name string) slog.Handler {
+// WithGroup returns a handler that adds later attributes to the group name.
+func (h *journalHandler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
 	}
@@ -95,7 +93,7 @@ func (h *JournalHandler) WithGroup(name string) slog.Handler {
 }
 
 // Handle writes one record.
-func (h *JournalHandler) Handle(_ context.Context, r slog.Record) error {
+func (h *journalHandler) Handle(_ context.Context, r slog.Record) error {
 	e := h.with.clone()
 	r.Attrs(func(a slog.Attr) bool {
 		e.add(h.group, a)
@@ -128,11 +126,12 @@ func (o *journalOut) write(b []byte) error {
 }
 
 func (e *entry) clone() entry {
-	// Capped, so that two handlers derived from one do not write over each other.
+	// The capacity is limited, so that two handlers derived from one do not overwrite each other's
+	// bytes.
 	return entry{e.event, e.fields[:len(e.fields):len(e.fields)], e.text[:len(e.text):len(e.text)]}
 }
 
-// add takes up an attribute. group is the path of the groups around it.
+// add adds an attribute. group is the path of the groups around it.
 func (e *entry) add(group string, a slog.Attr) {
 	a.Value = a.Value.Resolve()
 	if a.Equal(slog.Attr{}) {
@@ -158,7 +157,7 @@ func (e *entry) add(group string, a slog.Attr) {
 	}
 }
 
-// priority is the syslog level of a record's level.
+// priority returns the syslog level of a record's level.
 func priority(l slog.Level) journal.Priority {
 	switch {
 	case l < slog.LevelInfo:

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// record is the next datagram as a record; the test fails where the journal would
-// refuse it.
+// record returns the next datagram as a record. The test fails if the journal would reject it.
 func (r *receiver) record() record {
 	r.t.Helper()
 	got, err := parseRecord(r.next())
@@ -24,10 +23,10 @@ func (r *receiver) record() record {
 	return got
 }
 
-func newJournal(t *testing.T, level slog.Leveler) (*JournalHandler, *receiver) {
+func newJournal(t *testing.T, level slog.Leveler) (*journalHandler, *receiver) {
 	t.Helper()
 	r := listen(t)
-	h, err := NewJournalHandler(r.path, level)
+	h, err := newJournalHandler(r.path, level)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,12 +36,12 @@ func newJournal(t *testing.T, level slog.Leveler) (*JournalHandler, *receiver) {
 
 func TestJournalRecord(t *testing.T) {
 	h, r := newJournal(t, slog.LevelInfo)
-	slog.New(h).Warn("stopping sandbox", EventKey, "stop-begin", "pod", "default/a", "signal", "memory.available",
+	slog.New(h).Warn("stopping pod", EventKey, "stop-begin", "pod", "default/a", "signal", "memory.available",
 		"grace", 5*time.Second, "reason", "20Mi free, 100Mi asked for")
 	want := record{
 		{"PRIORITY", "4"},
 		{"SYSLOG_IDENTIFIER", "criguard"},
-		{"MESSAGE", `stopping sandbox pod=default/a signal=memory.available grace=5s reason="20Mi free, 100Mi asked for"`},
+		{"MESSAGE", `stopping pod pod=default/a signal=memory.available grace=5s reason="20Mi free, 100Mi asked for"`},
 		{"MESSAGE_ID", EventStopBegin.MessageID()},
 		{"CRIGUARD_EVENT", "stop-begin"},
 		{"CRIGUARD_POD", "default/a"},
@@ -226,7 +225,7 @@ func TestJournalLostRecordsAreCounted(t *testing.T) {
 	}
 }
 
-// The loop that logs must go on beside a journal that hangs.
+// The logging loop must continue even if the journal hangs.
 func TestJournalHangingCostsLittle(t *testing.T) {
 	h, r := newJournal(t, slog.LevelInfo)
 	r.fill()
@@ -244,7 +243,7 @@ func TestJournalHangingCostsLittle(t *testing.T) {
 	})
 }
 
-// Every record arrives whole or is counted as lost, however the writers meet.
+// With concurrent writers, every record arrives intact or is counted as lost.
 func TestJournalTogether(t *testing.T) {
 	h, r := newJournal(t, slog.LevelInfo)
 	log := slog.New(h).With("shared", true)

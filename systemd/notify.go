@@ -15,33 +15,31 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// Notifier tells the service manager how the service fares, as sd_notify(3)
-// says. The zero value, and a Notifier made where no service manager asked to be
-// told, sends nothing and returns no error. It may be used by several goroutines.
+// Notifier reports the state of the service to the service manager (sd_notify(3)). The zero value, and
+// a Notifier created without NOTIFY_SOCKET, sends nothing and returns no error. It may be used from
+// several goroutines.
 type Notifier struct {
-	mu       sync.Mutex // never held while a busy service manager is waited for
-	socket   *datagrams // nil: nobody asked to be told
-	status   string     // the last one that arrived
+	mu       sync.Mutex // never held while waiting for a busy service manager
+	socket   *datagrams // nil: there is no NOTIFY_SOCKET
+	status   string     // last status that was sent
 	interval time.Duration
-	fed      time.Duration // when the watchdog was fed last, as the caller's clock says
+	fed      time.Duration // time of the last watchdog notification, by the caller's clock
 	everFed  bool
 }
 
-// Bounds of a notification.
+// Limits for notifications.
 const (
-	// maxStatus is the most bytes of a status line that are sent: systemctl
-	// shows it on one.
+	// maxStatus is the maximum length of a status line in bytes: systemctl shows it on one line.
 	maxStatus = 512
-	// statePatience is how long a change of state may wait for a busy service
-	// manager. It is worth waiting for: a lost READY=1 is a failed start.
+	// statePatience is how long a change of state may wait for a busy service manager. The wait is
+	// worth it: a lost READY=1 is a failed start.
 	statePatience = time.Second
-	// feeds is how often the watchdog is fed within its interval, at most.
+	// feeds is the maximum number of watchdog notifications per interval.
 	feeds = 4
 )
 
-// NewNotifier makes the Notifier of this process from NOTIFY_SOCKET,
-// WATCHDOG_USEC and WATCHDOG_PID. The Notifier can be used beside an error, too,
-// and then leaves out what the environment says wrongly.
+// NewNotifier creates the Notifier of this process from NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
+// The Notifier is usable even if there is an error; it then ignores the invalid variables.
 func NewNotifier() (*Notifier, error) {
 	n := &Notifier{}
 	path := os.Getenv("NOTIFY_SOCKET")
@@ -59,27 +57,27 @@ func NewNotifier() (*Notifier, error) {
 	return n, nil
 }
 
-// WatchdogInterval is how long the service manager waits for a sign of life
-// before it kills the service; 0 means for ever. The decision loop comes by at
-// least twice in that time, or the service is as good as hung.
+// WatchdogInterval is how long the service manager waits for a watchdog notification before it kills
+// the service; 0 means forever. Unless the decision loop completes a pass at least twice in that time,
+// the service counts as hung.
 func (n *Notifier) WatchdogInterval() time.Duration { return n.interval }
 
-// Ready says that the service has started, or has finished reloading.
-// It waits up to a second for a busy service manager.
+// Ready reports that the service has started or has finished reloading. It waits up to a second for a
+// busy service manager.
 func (n *Notifier) Ready(status string) error {
 	return n.state(daemon.SdNotifyReady, status)
 }
 
-// Stopping says that the service is shutting down.
-// It waits up to a second for a busy service manager.
+// Stopping reports that the service is shutting down. It waits up to a second for a busy service
+// manager.
 func (n *Notifier) Stopping(status string) error {
 	return n.state(daemon.SdNotifyStopping, status)
 }
 
-// Reloading says that the service reads its configuration anew; Ready ends it,
-// whether the new configuration was taken or refused. It carries the time in the
-// same datagram, without which Type=notify-reload (systemd 253) does not count
-// it. It waits up to a second for a busy service manager.
+// Reloading reports that the service re-reads its configuration. Call Ready afterwards, whether the new
+// configuration was accepted or refused. The datagram includes the time, without which
+// Type=notify-reload (systemd 253) ignores it. Reloading waits up to a second for a busy service
+// manager.
 func (n *Notifier) Reloading() error {
 	now, err := monotonic()
 	if err != nil {
@@ -88,8 +86,8 @@ func (n *Notifier) Reloading() error {
 	return n.state(daemon.SdNotifyReloading+"\nMONOTONIC_USEC="+strconv.FormatInt(now.Microseconds(), 10), "")
 }
 
-// Status sets the line that `systemctl status` shows. A line that was sent
-// already is not sent again. It never waits.
+// Status sets the line that `systemctl status` shows. It does not send the same line twice in a row and
+// never waits.
 func (n *Notifier) Status(line string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -104,9 +102,9 @@ func (n *Notifier) Status(line string) error {
 	return nil
 }
 
-// Watchdog is the sign of life: call it from the decision loop, after a pass, with
-// the time since boot. It may be called as often as the loop runs; the service
-// manager hears of it at most four times in its interval. It never waits.
+// Watchdog reports a sign of life. Call it from the decision loop after each pass, with the time since
+// boot. It notifies the service manager at most four times per interval, so it may be called at any
+// rate. It never waits.
 func (n *Notifier) Watchdog(now time.Duration) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,7 +118,7 @@ func (n *Notifier) Watchdog(now time.Duration) error {
 	return nil
 }
 
-// Close ends the notifications: later ones are not sent.
+// Close closes the socket. Later notifications are not sent.
 func (n *Notifier) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,7 +130,7 @@ func (n *Notifier) Close() error {
 	return err
 }
 
-// state tells a change of state, again and again while the service manager is busy.
+// state sends a change of state and retries while the service manager is busy.
 func (n *Notifier) state(state, status string) error {
 	status = statusLine(status)
 	for waited := time.Duration(0); ; waited += retryPause {
@@ -144,7 +142,7 @@ func (n *Notifier) state(state, status string) error {
 	}
 }
 
-// tell tells a state once.
+// tell sends a state once.
 func (n *Notifier) tell(state, status string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -169,8 +167,8 @@ func (n *Notifier) send(state string) error {
 	return nil
 }
 
-// statusLine makes one line of s: a pod's name in it cannot add an assignment of
-// its own, and the service manager refuses what is not UTF-8.
+// statusLine converts s to one line of valid UTF-8: a pod's name in it must not add an assignment, and
+// the service manager refuses anything that is not UTF-8.
 func statusLine(s string) string {
 	s = strings.ToValidUTF8(s, "�")
 	s = strings.Map(func(r rune) rune {
@@ -182,8 +180,8 @@ func statusLine(s string) string {
 	return cut(strings.TrimSpace(s), maxStatus)
 }
 
-// cut shortens s to at most limit bytes, at the border of a character, and shows
-// that it did. limit is at least the length of the mark.
+// cut shortens s to at most limit bytes, at a character boundary, and appends "…" if it does. limit
+// must be at least the length of that mark.
 func cut(s string, limit int) string {
 	const mark = "…"
 	if len(s) <= limit {
@@ -196,8 +194,8 @@ func cut(s string, limit int) string {
 	return s[:end] + mark
 }
 
-// monotonic is CLOCK_MONOTONIC, the service manager's clock: unlike the time
-// since boot it stands still while the machine sleeps.
+// monotonic returns CLOCK_MONOTONIC, the clock of the service manager. Unlike the time since boot, it
+// stops while the machine is suspended.
 func monotonic() (time.Duration, error) {
 	const clockMonotonic = 1
 	var ts syscall.Timespec

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// service gives the process the environment of a service and its Notifier.
+// service sets the environment of a service and returns the Notifier for it.
 func service(t *testing.T, watchdogUSec string) (*Notifier, *receiver) {
 	t.Helper()
 	r := listen(t)
@@ -51,8 +51,8 @@ func TestNotifierTellsStates(t *testing.T) {
 	}
 }
 
-// Type=notify-reload counts a reload only when both assignments come in one
-// datagram, with a time that is not before its own request.
+// Type=notify-reload only counts a reload if both assignments arrive in one datagram, with a time not
+// before systemd's own request.
 func TestNotifierReloadingCarriesTheTime(t *testing.T) {
 	n, r := service(t, "")
 	before, err := monotonic()
@@ -197,7 +197,7 @@ func TestNotifierWatchdogIsOff(t *testing.T) {
 
 func TestNotifierWithoutServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	t.Setenv("WATCHDOG_USEC", "8000000") // left over from a service that started us
+	t.Setenv("WATCHDOG_USEC", "8000000") // inherited from the service that started us
 	n, err := NewNotifier()
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestNotifierWithWrongEnvironment(t *testing.T) {
 	})
 }
 
-// While a change of state waits for a busy service manager, nobody waits for that.
+// While a change of state waits for a busy service manager, other notifications do not wait.
 func TestNotifierWaitsAlone(t *testing.T) {
 	n, r := service(t, "8000000")
 	queued := r.fill()
@@ -253,7 +253,7 @@ func TestNotifierWaitsAlone(t *testing.T) {
 		time.Sleep(statePatience / 4)
 		synctest.Wait()
 		if !n.mu.TryLock() {
-			err := <-told // the clock of the test stands still for who waits for a lock
+			err := <-told // the test's clock stands still while a goroutine waits for a lock
 			t.Fatalf("it is waited for with the lock: %v", err)
 		}
 		n.mu.Unlock()

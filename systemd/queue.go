@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	// queuedLines is how many lines wait for whoever reads the log.
+	// queuedLines is the capacity of the queue.
 	queuedLines = 256
-	// flushPatience is how long the last lines wait for him at the end.
+	// flushPatience is how long flush waits for the reader to take the last lines.
 	flushPatience = time.Second
 )
 
-// queue is a writer of lines that never waits for whoever reads them: a pipe whose reader has
-// stopped, or a terminal that is held, would keep the decisions waiting. A line that finds no
-// room is lost; the next one that does bears the count of the lost ones.
+// queue is a writer of lines that never waits for their reader: a pipe whose reader has stopped, or a
+// stopped terminal, must not block decisions. If the queue is full, a line is lost. The next line that
+// fits carries the number of lost lines.
 type queue struct {
 	lines chan []byte
-	done  chan struct{} // closed when all is written
+	done  chan struct{} // closed when everything is written
 
 	mu      sync.Mutex
-	dropped uint64 // since the last line that found room
+	dropped uint64 // since the last line that fit
 	closed  bool
 }
 
@@ -32,7 +32,7 @@ func newQueue(out io.Writer) *queue {
 	go func() {
 		defer close(q.done)
 		for line := range q.lines {
-			_, _ = out.Write(line) // whom could it be told?
+			_, _ = out.Write(line) // an error could only be logged here
 		}
 	}()
 	return q
@@ -45,7 +45,7 @@ func (q *queue) Write(line []byte) (int, error) {
 	if q.closed {
 		return len(line), nil
 	}
-	queued := bytes.Clone(line) // it is the caller's again
+	queued := bytes.Clone(line) // the caller may reuse its buffer
 	if q.dropped > 0 {
 		queued = fmt.Appendf(bytes.TrimSuffix(queued, []byte("\n")), " dropped=%d\n", q.dropped)
 	}
@@ -58,7 +58,7 @@ func (q *queue) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// flush waits, bounded, until all is written. Later lines are lost.
+// flush waits up to flushPatience until everything is written. Later lines are lost.
 func (q *queue) flush() {
 	q.mu.Lock()
 	if !q.closed {

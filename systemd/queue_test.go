@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// pipe is a pipe with a reader that can stop.
+// pipe is a pipe whose reader can stop.
 type pipe struct {
-	reads chan struct{} // closed = he reads
+	reads chan struct{} // closed = the reader reads
 	text  strings.Builder
 }
 
@@ -20,7 +20,7 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return p.text.Write(b)
 }
 
-// Who reads the log keeps nobody waiting, and is told what he has missed.
+// A log reader that stops blocks no one, and later learns how many lines it missed.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipe{reads: make(chan struct{})}
@@ -33,7 +33,7 @@ func TestQueue(t *testing.T) {
 		}}))
 		const missed = 3
 		log.Info("first")
-		synctest.Wait() // it is being written, and takes no room
+		synctest.Wait() // the first line is being written and takes no room
 		began := time.Now()
 		for i := range queuedLines + missed {
 			log.Info("line", "n", i)
@@ -69,7 +69,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// The end of the program does not wait for a reader who never comes.
+// The program's exit does not wait forever for a reader.
 func TestQueueFlushIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipe{reads: make(chan struct{})}

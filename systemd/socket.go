@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// datagrams sends datagrams to one unix socket. The socket is made once, so that
-// a process that is out of descriptors can still send, and stays unconnected, so
-// that a receiver that starts anew is found again.
+// datagrams sends datagrams to one unix socket. It opens the socket once, so that a process without
+// free descriptors can still send. The socket stays unconnected, so that it also reaches a receiver
+// that restarted.
 type datagrams struct {
 	fd int
 	to syscall.SockaddrUnix
 }
 
-// retryPause is how long to wait before a full receiver is tried again. Poll
-// cannot tell: an unconnected socket always counts as writable.
+// retryPause is the pause before sending to a full receiver again. Poll cannot help: an unconnected
+// socket always counts as writable.
 const retryPause = time.Millisecond
 
-// openDatagrams makes a socket that sends to path, which names a file or, with a
-// leading "@", an abstract socket. Nobody need listen there yet.
+// openDatagrams opens a socket that sends to path. path is a file or, with a leading "@", an abstract
+// socket. The receiver need not exist yet.
 func openDatagrams(path string) (*datagrams, error) {
 	if path == "" || (path[0] != '/' && path[0] != '@') {
 		return nil, fmt.Errorf("open socket to %q: %w", path, syscall.EAFNOSUPPORT)
@@ -32,8 +32,8 @@ func openDatagrams(path string) (*datagrams, error) {
 	return &datagrams{fd: fd, to: syscall.SockaddrUnix{Name: path}}, nil
 }
 
-// send sends b in one datagram. While the receiver's queue is full it tries again
-// for as long as patience, then gives up with EAGAIN.
+// send sends b in one datagram. While the receiver's queue is full, it retries for up to patience, then
+// returns EAGAIN.
 func (d *datagrams) send(b []byte, patience time.Duration) error {
 	for waited := time.Duration(0); ; waited += retryPause {
 		err := syscall.Sendto(d.fd, b, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL, &d.to)
@@ -51,7 +51,7 @@ func (d *datagrams) send(b []byte, patience time.Duration) error {
 
 func (d *datagrams) close() error {
 	fd := d.fd
-	d.fd = -1 // a later send gets EBADF, never a stranger's descriptor
+	d.fd = -1 // a later send fails with EBADF instead of using a reused descriptor
 	if err := syscall.Close(fd); err != nil {
 		return fmt.Errorf("close socket to %s: %w", d.to.Name, err)
 	}

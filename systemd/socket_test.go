@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// receiver is a real datagram socket, as the service manager and the journal
-// listen on one.
+// receiver is a real datagram socket, like those of the service manager and the journal.
 type receiver struct {
 	t    *testing.T
 	conn *net.UnixConn
@@ -22,7 +21,7 @@ type receiver struct {
 
 func listen(t *testing.T) *receiver {
 	t.Helper()
-	// Not t.TempDir: with a long test name its path outgrows a socket's address.
+	// Not t.TempDir: with a long test name, its path is too long for a socket address.
 	dir, err := os.MkdirTemp("", "criguard-")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +40,7 @@ func listenAt(t *testing.T, path string) *receiver {
 	return &receiver{t, conn, path}
 }
 
-// next is the next datagram; the test fails where none has come.
+// next returns the next datagram. The test fails if none arrives.
 func (r *receiver) next() string {
 	r.t.Helper()
 	b, err := r.read(5 * time.Second)
@@ -51,8 +50,8 @@ func (r *receiver) next() string {
 	return b
 }
 
-// none fails the test if a datagram has come. What was sent to a unix socket is
-// there at once: nothing needs to be waited for.
+// none fails the test if a datagram has arrived. A datagram on a unix socket arrives at once, so there
+// is no need to wait.
 func (r *receiver) none() {
 	r.t.Helper()
 	if b, err := r.read(time.Millisecond); err == nil {
@@ -71,7 +70,7 @@ func (r *receiver) read(patience time.Duration) (string, error) {
 	return string(b[:n]), err
 }
 
-// fill sends to the receiver until its queue is full.
+// fill sends to the receiver until its queue is full, and returns the number of datagrams.
 func (r *receiver) fill() (queued int) {
 	r.t.Helper()
 	d, err := openDatagrams(r.path)

@@ -8,15 +8,22 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/test/need"
 )
 
-// unit is a parsed unit file: by "Section.Key" the values in their order. An empty
-// assignment clears what came before, as systemd.syntax(7) says.
+// unit is a parsed unit file: the values by "Section.Key", in their order. An empty assignment clears
+// the earlier ones (systemd.syntax(7)).
 type unit map[string][]string
 
 func readUnit(t *testing.T) (u unit, text string) {
 	t.Helper()
-	b, err := os.ReadFile("criguard.service")
+	return readUnitFile(t, "criguard.service")
+}
+
+func readUnitFile(t *testing.T, name string) (u unit, text string) {
+	t.Helper()
+	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +88,7 @@ func TestUnitSays(t *testing.T) {
 	}
 }
 
-// What would keep the guard from starting, or cut it off from what it measures.
+// Settings that would prevent criguard from starting or hide what it measures.
 func TestUnitNeverSays(t *testing.T) {
 	u, _ := readUnit(t)
 	for key, why := range map[string]string{
@@ -131,7 +138,7 @@ func TestUnitWritesWhereItMust(t *testing.T) {
 	u, _ := readUnit(t)
 	paths := u.words("Service.ReadWritePaths")
 	for _, want := range []string{"/var/lib/criguard", "/var/log/pods"} {
-		// The dash: a path that is missing is no reason not to start.
+		// The dash lets the service start even if the path is missing.
 		if !slices.Contains(paths, "-"+want) {
 			t.Errorf("ReadWritePaths=%v has no -%s", paths, want)
 		}
@@ -164,36 +171,30 @@ func TestUnitGroupIsMade(t *testing.T) {
 	}
 }
 
-// toSystemd is a systemd tool that reads files of another root.
-func toSystemd(t *testing.T, tool string) string {
-	t.Helper()
-	path, err := exec.LookPath(tool)
-	if err != nil {
-		t.Skipf("needs systemd 252 (%s)", tool)
-	}
-	return path
-}
-
-func TestUnitVerified(t *testing.T) {
-	analyze := toSystemd(t, "systemd-analyze")
-	_, text := readUnit(t)
+func TestUnitsVerified(t *testing.T) {
+	analyze := need.Program(t, "systemd-analyze")
 	dir := t.TempDir()
-	// The tool looks for the binary: this one is there.
-	text = strings.Replace(text, "/usr/bin/criguard ", os.Args[0]+" ", 1)
-	path := filepath.Join(dir, "criguard.service")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+	var paths []string
+	for _, name := range []string{"criguard.service", "criguard-fleet.service", "criguard-fleet.socket"} {
+		_, text := readUnitFile(t, name)
+		// The tool checks that the binary exists; this one does.
+		text = strings.Replace(text, "/usr/bin/criguard ", os.Args[0]+" ", 1)
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
 	}
-	out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", path).CombinedOutput()
-	if err != nil || strings.Contains(string(out), "criguard.service") {
+	out, err := exec.CommandContext(t.Context(), analyze, append([]string{"verify", "--man=no"}, paths...)...).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "criguard") {
 		t.Errorf("verify: %v\n%s", err, out)
 	}
 }
 
-// What a kill needs is allowed, and what hooks need to be started, watched and ended;
-// what would let them become somebody else is not.
+// The unit allows the system calls that a kill needs, and those that start, watch and end hooks. It
+// denies those with which a process could change its user.
 func TestUnitSystemCalls(t *testing.T) {
-	analyze := toSystemd(t, "systemd-analyze")
+	analyze := need.Program(t, "systemd-analyze")
 	u, _ := readUnit(t)
 	allowed := map[string]bool{}
 	for _, line := range u["Service.SystemCallFilter"] {
@@ -205,7 +206,7 @@ func TestUnitSystemCalls(t *testing.T) {
 		}
 	}
 	for _, call := range systemCalls(t, analyze, "@default") {
-		allowed[call] = true // always
+		allowed[call] = true // always allowed
 	}
 	for call, want := range map[string]bool{
 		"pidfd_send_signal": true, "process_mrelease": true,
@@ -219,7 +220,7 @@ func TestUnitSystemCalls(t *testing.T) {
 	}
 }
 
-// systemCalls are those of a group and the groups in it, or the one of that name.
+// systemCalls returns the calls of a group, including nested groups, or the single call of that name.
 func systemCalls(t *testing.T, analyze, name string) (calls []string) {
 	t.Helper()
 	if !strings.HasPrefix(name, "@") {
@@ -238,20 +239,19 @@ func systemCalls(t *testing.T, analyze, name string) (calls []string) {
 }
 
 func TestUnitExposure(t *testing.T) {
-	analyze := toSystemd(t, "systemd-analyze")
-	const limit = 25 // tenths, of 100
-	out, err := exec.CommandContext(t.Context(), analyze, "security", "--no-pager", "--offline=true",
-		fmt.Sprintf("--threshold=%d", limit), "criguard.service").CombinedOutput()
-	if err != nil {
-		t.Errorf("exposure above %d tenths: %v\n%s", limit, err, out)
+	analyze := need.Program(t, "systemd-analyze")
+	for name, limit := range map[string]int{"criguard.service": 25, "criguard-fleet.service": 15} { // in tenths; the maximum is 100
+		out, err := exec.CommandContext(t.Context(), analyze, "security", "--no-pager", "--offline=true",
+			fmt.Sprintf("--threshold=%d", limit), name).CombinedOutput()
+		if err != nil {
+			t.Errorf("exposure of %s above %d tenths: %v\n%s", name, limit, err, out)
+		}
 	}
 }
 
 func TestSysusersAndTmpfilesWork(t *testing.T) {
-	sysusers, tmpfiles := toSystemd(t, "systemd-sysusers"), toSystemd(t, "systemd-tmpfiles")
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	sysusers, tmpfiles := need.Program(t, "systemd-sysusers"), need.Program(t, "systemd-tmpfiles")
+	need.Root(t)
 	root := t.TempDir()
 	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
 		t.Fatal(err)
@@ -276,6 +276,10 @@ func TestSysusersAndTmpfilesWork(t *testing.T) {
 	group, err := os.ReadFile(filepath.Join(root, "etc/group"))
 	if err != nil || !strings.Contains(string(group), "criguard:") {
 		t.Errorf("groups %q, %v", group, err)
+	}
+	user, err := os.ReadFile(filepath.Join(root, "etc/passwd"))
+	if err != nil || !strings.Contains(string(user), "criguard-fleet:") {
+		t.Errorf("users %q, %v", user, err)
 	}
 	for _, dir := range []string{"var/lib/criguard", "var/log/pods"} {
 		if st, err := os.Stat(filepath.Join(root, dir)); err != nil || st.Mode().Perm() != 0o755 {

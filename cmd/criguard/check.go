@@ -1,70 +1,127 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/kubelet"
 )
 
 func newCheck(o *options) *cobra.Command {
-	var quiet, showOrigin bool
-	var kubelet string
+	var quiet, showOrigin, exact, offline bool
+	var fromKubelet string
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration and print it with every default filled in",
 		Long: `Check a configuration file (by default the one the service reads, with its
-drop-ins) and print it with every default filled in. Every mistake in every file
-is named at once, with its key, its value and the rule; exit code 2 says that
-there is one.
+drop-ins) and print it with every default filled in. It reports all mistakes
+in all files at once, each with its key, its value and the rule.
 
-With --from-kubelet it reads a kubelet's configuration instead, with --config-dir the
-kubelet's drop-ins (*.conf) over it, and prints the TOML that means the same.`,
+It also looks at the node, notes settings that do not fit it, and reports the hard
+thresholds that are met now, for which a reload would stop a pod at once. In observe mode it reports what enforce mode would do.
+--offline skips this.
+
+With --from-kubelet it reads a kubelet's configuration instead, and prints the TOML for
+criguard: a file, a directory of drop-ins, or the configuration of k3s or RKE2 with its
+kubelet-arg list. --config-dir names the kubelet's drop-ins (*.conf). Where the kubelet
+has no hard threshold, criguard's default stays; --exact switches it off.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()
-			if kubelet != "" {
+			if fromKubelet != "" {
 				if len(args) > 0 || o.config != "" {
 					return errors.New("--from-kubelet names the file; leave the other one out")
 				}
-				text, err := guard.FromKubelet(kubelet, o.dropIns...)
+				for _, other := range []string{"quiet", "show-origin", "output", "offline"} {
+					if cmd.Flags().Changed(other) {
+						return fmt.Errorf("--%s does not belong to --from-kubelet, which prints TOML", other)
+					}
+				}
+				text, err := kubelet.Convert(kubelet.Options{File: fromKubelet, DropIns: o.dropIns, Exact: exact})
 				if err != nil {
 					return &codeError{exitUsage, err, "the lines are those of the kubelet's configuration"}
 				}
 				fmt.Fprint(out, text)
 				return nil
 			}
-			path := o.config
-			if len(args) == 1 {
-				path = args[0]
+			if exact {
+				return errors.New("--exact belongs to --from-kubelet")
 			}
-			cfg, err := guard.LoadConfig(path, o.dropIns...)
+			if len(args) == 1 {
+				o.config = args[0]
+			}
+			cfg, err := o.load()
 			if err != nil {
 				return &codeError{exitUsage, err, "`man criguard.toml` explains every key, and so does config.example.toml (/usr/share/doc/criguard)"}
 			}
-			for _, note := range cfg.Notes() {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
+			asJSON := o.output == "json" && !quiet
+			notes := cfg.Notes()
+			var met []api.MetNow
+			if !offline {
+				var lookErr error
+				var onNode []string
+				if met, onNode, lookErr = onThisNode(cmd.Context(), cfg); lookErr != nil && !quiet {
+					onNode = []string{"the node was not checked: " + lookErr.Error()}
+				}
+				notes = append(notes, onNode...)
+			}
+			if !asJSON {
+				for _, note := range notes {
+					say(cmd.ErrOrStderr(), "note: %s\n", note)
+				}
+			}
+			for _, m := range met {
+				say(cmd.ErrOrStderr(), "%s\n", m)
+			}
+			if len(met) > 0 && cfg.Mode == config.ModeObserve {
+				say(cmd.ErrOrStderr(), "mode is \"observe\": this is only logged until it is \"enforce\"\n")
 			}
 			switch {
+			case asJSON:
+				report := config.Report{APIVersion: api.APIVersion, Files: append([]string{}, cfg.Files...), Keys: cfg.Origins(), Notes: notes}
+				err = printJSON(out, checkReport{report, met})
 			case quiet:
-			case o.output == "json":
-				return printJSON(out, guard.ConfigReport{APIVersion: guard.APIVersion, Files: cfg.Files, Keys: cfg.Origins()})
 			case showOrigin:
 				fmt.Fprint(out, cfg.EffectiveWithOrigins())
 			default:
 				fmt.Fprint(out, cfg.Effective())
 			}
-			return nil
+			if err == nil && len(met) > 0 {
+				err = &codeError{code: exitFinding}
+			}
+			return err
 		},
 	}
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing when the configuration is good")
-	cmd.Flags().BoolVar(&showOrigin, "show-origin", false, "say of each key in which file and line it is set")
-	cmd.Flags().StringVar(&kubelet, "from-kubelet", "", "print what a kubelet's configuration means here, as of /var/lib/kubelet/config.yaml")
+	cmd.Flags().BoolVar(&showOrigin, "show-origin", false, "show the file and line that set each key")
+	cmd.Flags().StringVar(&fromKubelet, "from-kubelet", "", "print what a kubelet's configuration means here, as of /var/lib/kubelet/config.yaml or /etc/rancher/k3s/config.yaml")
+	cmd.Flags().BoolVar(&exact, "exact", false, "with --from-kubelet: switch off what the kubelet has no threshold for")
+	cmd.Flags().BoolVar(&offline, "offline", false, "check the files alone, not the node")
 	o.outputFlag(cmd)
-	for _, other := range []string{"quiet", "show-origin", "output"} {
-		cmd.MarkFlagsMutuallyExclusive("from-kubelet", other)
-	}
 	return cmd
+}
+
+// checkReport is the JSON of a check.
+type checkReport struct {
+	config.Report
+	MetNow []api.MetNow `json:"met_now,omitempty"` // hard thresholds that the node meets now
+}
+
+// onThisNode returns the hard thresholds that the node meets now, also those of a configuration in observe mode,
+// before its mode is changed, and notes about settings that do not fit the node. It checks the signals that it
+// can read: without a runtime, the pods and the runtime's filesystems are unknown.
+func onThisNode(ctx context.Context, cfg config.Config) (met []api.MetNow, notes []string, err error) {
+	cfg.Mode = config.ModeEnforce
+	l, err := guard.OpenLook(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer l.Close()
+	return l.MetNow(ctx), l.Notes(), nil
 }

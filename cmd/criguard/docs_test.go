@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 )
 
-// The README and the man page name every command, and the man page every flag.
+// The README and the man page name every command. The man page also names every flag.
 func TestDocsNameEveryCommand(t *testing.T) {
 	readme := read(t, "../../README.md")
 	man := strings.ReplaceAll(read(t, "../../systemd/criguard.1"), `\-`, "-")
@@ -35,12 +35,12 @@ func TestDocsNameEveryCommand(t *testing.T) {
 	}
 }
 
-// docs/tuning.md says of whatever holds a stop back what to do about it.
+// docs/tuning.md has a remedy for every reason that can hold a stop back.
 func TestTuningExplainsHeld(t *testing.T) {
 	tuning := read(t, "../../docs/tuning.md")
 	for _, held := range []string{
-		guard.HeldGrace, guard.HeldReclaiming, guard.HeldInFlight, guard.HeldObserve, guard.HeldStallFloor, guard.HeldUnlisted, guard.HeldUncounted, guard.HeldBudget,
-		guard.HeldBackoff, guard.HeldBreaker, guard.HeldProtected, guard.HeldNoCandidate, guard.HeldPaused,
+		api.HeldGrace, api.HeldReclaiming, api.HeldInFlight, api.HeldObserve, api.HeldStallFloor, api.HeldUnlisted, api.HeldAsking, api.HeldFleet, api.HeldBudget,
+		api.HeldBackoff, api.HeldBreaker, api.HeldProtected, api.HeldOutside, api.HeldUnknown, api.HeldPaused,
 	} {
 		if !regexp.MustCompile("(?m)^\\| held back by .*`" + held + "`.* \\| \\S").MatchString(tuning) {
 			t.Errorf("docs/tuning.md has no row for %q", held)
@@ -48,7 +48,7 @@ func TestTuningExplainsHeld(t *testing.T) {
 	}
 }
 
-// Every command and every flag says what it is for.
+// Every command and every flag has a help text.
 func TestEveryCommandHasHelp(t *testing.T) {
 	root := newRoot()
 	for _, cmd := range append(root.Commands(), root) {
@@ -70,4 +70,17 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// CONTRIBUTING.md leads through the code by functions that exist.
+func TestContributingPathsExist(t *testing.T) {
+	steps := regexp.MustCompile("`([a-z/]+\\.go)`: `(\\w+)`").FindAllStringSubmatch(read(t, "../../CONTRIBUTING.md"), -1)
+	if len(steps) < 20 {
+		t.Fatalf("found %d steps", len(steps))
+	}
+	for _, step := range steps {
+		if !regexp.MustCompile(`(?m)^func (\(.*\) )?` + step[2] + `[(\[]`).MatchString(read(t, "../../"+step[1])) {
+			t.Errorf("%s has no function %s", step[1], step[2])
+		}
+	}
 }

@@ -11,47 +11,86 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 )
 
 func newExplain(o *options) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "explain [PASS|last]",
-		Short: "Show all that is known of one pass: what was seen, done, and why",
-		Long: `Show all that is known of one pass, by default the last: the signals, the thresholds
-that were met, the whole ranking of that moment, why the first was first, what the
-stop freed, and what held the others back. "criguard history" lists the passes.`,
+		Use:   "explain [PASS|NAMESPACE/NAME|last]",
+		Short: "Show why a pod was stopped, or one pass in detail",
+		Long: `Show one pass in detail: the signals, the thresholds that were met, the whole
+ranking of that moment, how the victim was chosen, what the stop freed, and why the
+others were not stopped.
+
+Without an argument, it shows the last stop; with a pod, that pod's last stop; with "last",
+the last pass, whatever it did. A pod's name alone means the pod in any namespace.
+"criguard history" lists the passes.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id := uint64(0)
-			if len(args) == 1 && args[0] != "last" {
-				var err error
-				if id, err = strconv.ParseUint(args[0], 10, 64); err != nil || id == 0 {
-					return &codeError{exitUsage, fmt.Errorf("explain pass %q: want its number, or last", args[0]), "`criguard history` lists the passes"}
-				}
-			}
 			now := time.Now()
-			passes, err := o.history(cmd.Context(), "", now)
+			e, err := o.explanation(cmd, strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
-			e := words.Find(passes, id)
-			if e == nil {
-				return unknownPass(passes, id)
-			}
-			if o.output == "json" {
-				return printJSON(cmd.OutOrStdout(), e)
-			}
-			printExplanation(cmd.OutOrStdout(), e, now)
-			return nil
+			return o.print(cmd, e, func(w io.Writer) { printExplanation(w, e, now) })
 		},
 	}
 	o.outputFlag(cmd)
 	return cmd
 }
 
-// unknownPass says which passes there are.
-func unknownPass(passes []guard.Pass, id uint64) error {
+// explanation explains what the argument names: a pass, "last", a pod's last stop, or "" for the last stop of
+// any pod.
+func (o *options) explanation(cmd *cobra.Command, arg string) (*words.Explanation, error) {
+	id, err := strconv.ParseUint(arg, 10, 64)
+	switch {
+	case arg == "last":
+	case arg == "" || err != nil && isPod(arg):
+		return o.explainStop(cmd, arg)
+	case id == 0 || err != nil:
+		return nil, &codeError{exitUsage, fmt.Errorf("explain %q: want the number of a pass, a pod as namespace/name, or last", arg), "`criguard history` lists the passes"}
+	}
+	q := api.HistoryQuery{From: id} // later passes record how this pass's stop ended
+	if id == 0 {
+		q.N = 1
+	}
+	list, err := o.history(cmd, q)
+	if err != nil {
+		return nil, err
+	}
+	if e := words.Find(list.Passes, id); e != nil {
+		return e, nil
+	}
+	if list, err = o.history(cmd, api.HistoryQuery{}); err != nil {
+		return nil, err
+	}
+	return nil, unknownPass(list.Passes, id)
+}
+
+// explainStop explains the last stop of a pod, or of any pod if pod is "". If no pod was stopped, it explains
+// the last pass.
+func (o *options) explainStop(cmd *cobra.Command, pod string) (*words.Explanation, error) {
+	list, err := o.history(cmd, api.HistoryQuery{})
+	if err != nil {
+		return nil, err
+	}
+	switch e := words.FindStop(list.Passes, pod); {
+	case e != nil:
+		return e, nil
+	case pod != "":
+		return nil, &codeError{exitUsage, fmt.Errorf("explain %s: the history has no stop of this pod", pod), "`criguard history --stops` lists the stops"}
+	case len(list.Passes) == 0:
+		return &words.Explanation{APIVersion: api.APIVersion}, nil
+	default:
+		if o.output != "json" {
+			say(cmd.ErrOrStderr(), "note: no pod was stopped, this is the last pass\n")
+		}
+		return words.Find(list.Passes, 0), nil
+	}
+}
+
+// unknownPass names the passes that are in the history.
+func unknownPass(passes []api.Pass, id uint64) error {
 	if len(passes) == 0 {
 		return &codeError{exitUsage, fmt.Errorf("explain pass: nothing has happened yet"), "`criguard status` shows the node as it is now"}
 	}
@@ -65,25 +104,29 @@ func unknownPass(passes []guard.Pass, id uint64) error {
 
 func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 	p := e.Pass
-	fmt.Fprintf(w, "Pass %d, %s (%s): woken by %s, took %s\n\n", p.ID, p.Time.Local().Format("2006-01-02 15:04:05.000 MST"),
-		words.Ago(p.Time, now), words.Line(p.Wake), p.Took.Round(10*time.Microsecond))
-	for _, ev := range words.Tell(p) {
-		fmt.Fprintf(w, "%s\n", words.Line(ev.What))
+	if p == nil {
+		printHistory(w, nil, now)
+		return
+	}
+	say(w, "Pass %d, %s (%s): woken by %s, took %s\n\n", p.ID, p.Time.Local().Format("2006-01-02 15:04:05.000 MST"),
+		words.Ago(p.Time, now), p.Wake, p.Took.Round(10*time.Microsecond))
+	for _, ev := range words.Events(p) {
+		say(w, "%s\n", ev.What)
 		if ev.Why != "" {
-			fmt.Fprintf(w, "    %s\n", words.Line(ev.Why))
+			say(w, "    %s\n", ev.Why)
 		}
 	}
 	if e.Effect != nil {
 		what, how := words.Effect(e.Effect)
-		fmt.Fprintf(w, "%s\n    %s\n", words.Line(what), words.Line(how))
+		say(w, "%s\n    %s\n", what, how)
 		if freed := words.Freed(e.Effect); freed != "" {
-			fmt.Fprintf(w, "    %s\n", freed)
+			say(w, "    %s\n", freed)
 		}
-		fmt.Fprintf(w, "    found in pass %d\n", e.SettledBy)
+		say(w, "    found in pass %d\n", e.SettledBy)
 	}
 	for i := range p.Settled {
 		if s := &p.Settled[i]; s.Pass != 0 && s.Pass != p.ID {
-			fmt.Fprintf(w, "    %s was chosen in pass %d: criguard explain %d\n", words.Line(s.Pod), s.Pass, s.Pass)
+			say(w, "    %s was chosen in pass %d: criguard explain %d\n", s.Pod, s.Pass, s.Pass)
 		}
 	}
 	printReclaimed(w, p)
@@ -92,27 +135,30 @@ func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 	if len(p.Ranked) == 0 || !ok {
 		return
 	}
-	fmt.Fprintf(w, "\nRanked for %s at that moment\n\n", s)
+	say(w, "\nRanked for %s at that moment\n\n", s)
 	printRanked(w, s, p.Ranked)
 	if p.RankedMore > 0 {
-		fmt.Fprintf(w, "and %d more: only the last stops are kept with all\n", p.RankedMore)
+		say(w, "and %d more: only the last stops are kept with all\n", p.RankedMore)
 	}
 	fmt.Fprintln(w)
+	if p.Need != nil {
+		say(w, "%s.\n", words.Need(p.Need))
+	}
 	if e.Decided != "" {
-		fmt.Fprintf(w, "%s.\n", words.Line(e.Decided))
+		say(w, "%s.\n", e.Decided)
 	}
 	if len(e.Excluded) > 0 {
 		var why []string
 		for _, x := range e.Excluded {
 			why = append(why, fmt.Sprintf("%d for %s", x.Pods, x.Why))
 		}
-		fmt.Fprintf(w, "No candidates: %s.\n", words.Line(strings.Join(why, ", ")))
+		say(w, "No candidates: %s.\n", strings.Join(why, ", "))
 	}
 }
 
-// printReclaimed names what was removed, or would be, and what would not go.
-func printReclaimed(w io.Writer, p *guard.Pass) {
-	t := newTable(w, "WHAT", "NAME", "SIZE", "", "WHY")
+// printReclaimed lists what was removed, or would be in a dry run, and each failed removal.
+func printReclaimed(w io.Writer, p *api.Pass) {
+	t := newTable(w, "WHAT", "NAME", "SIZE", "RESULT", "WHY")
 	rows, more := 0, 0
 	for i := range p.Reclaimed {
 		for j := range p.Reclaimed[i].Reports {
@@ -136,12 +182,12 @@ func printReclaimed(w io.Writer, p *guard.Pass) {
 	fmt.Fprintln(w)
 	t.flush()
 	if more > 0 {
-		fmt.Fprintf(w, "and %d more\n", more)
+		say(w, "and %d more\n", more)
 	}
 }
 
-// printSeen shows the signals, and the thresholds that were met.
-func printSeen(w io.Writer, p *guard.Pass) {
+// printSeen shows the signals and the thresholds that were met.
+func printSeen(w io.Writer, p *api.Pass) {
 	if len(p.Signals) == 0 {
 		return
 	}
@@ -152,7 +198,7 @@ func printSeen(w io.Writer, p *guard.Pass) {
 			t.row(s.Signal.String(), "-", "-", s.Status)
 			continue
 		}
-		t.row(s.Signal.String(), guard.FormatAmount(s.Signal, s.Available), guard.FormatAmount(s.Signal, s.Capacity), words.Met(p, s.Signal))
+		t.row(s.Signal.String(), api.FormatAmount(s.Signal, s.Available), api.FormatAmount(s.Signal, s.Capacity), words.Met(p, s.Signal))
 	}
 	t.flush()
 }

@@ -1,35 +1,37 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/reclaim"
 )
 
 func newImages(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
-		Short: "List every image, and why it is kept or may be pruned",
-		Args:  cobra.NoArgs,
+		Short: "List all images, and why each is kept or may be pruned",
+		Long: `List all images, and why each is kept or may be pruned. It asks the running service,
+which knows the ages. Without a service, or with --endpoint of another runtime than the
+service's, it inspects the node directly.
+
+SIZE is as the runtime reports it. A removal may free more, because it also removes the
+unpacked layers, or less, because other images share layers. prune shows what came back.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list reclaim.ImageList
-			err := o.look(cmd.Context(), func(l *guard.Look) (err error) {
-				list, err = l.Images(cmd.Context())
-				return err
-			})
+			list, err := o.images(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if o.output == "json" {
-				out := map[string]any{"apiVersion": guard.APIVersion, "images": list.Verdicts}
-				if len(list.Notes) > 0 {
-					out["notes"] = list.Notes
-				}
-				return printJSON(cmd.OutOrStdout(), out)
+				list.Verdicts = append([]reclaim.Verdict{}, list.Verdicts...) // [] instead of null
+				return printJSON(cmd.OutOrStdout(), api.ImageList{APIVersion: api.APIVersion, ImageList: list})
 			}
 			t := newTable(cmd.OutOrStdout(), "#", "IMAGE", "SIZE", "FIRST SEEN", "LAST USED", "WHY")
 			for _, v := range list.Verdicts {
@@ -38,17 +40,33 @@ func newImages(o *options) *cobra.Command {
 					pos = strconv.Itoa(v.Position)
 				}
 				if v.Used {
-					used = age(v.LastUsed) + " ago"
+					used = age(time.Duration(v.LastUsed)) + " ago"
 				}
-				t.row(pos, v.Name, guard.FormatBytes(v.Size), age(v.Age)+" ago", used, v.Why)
+				t.row(pos, v.Name, api.FormatBytes(v.Size), firstSeen(v.Item), used, v.Why)
 			}
 			t.flush()
-			for _, note := range list.Notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), "air-gap file is not read:", note)
+			printHeldBack(cmd.ErrOrStderr(), list.Notes, list.InDoubt)
+			items := make([]reclaim.Item, len(list.Verdicts))
+			for i := range list.Verdicts {
+				items[i] = list.Verdicts[i].Item
 			}
+			printUnknown(cmd.ErrOrStderr(), items)
 			return nil
 		},
 	}
 	o.outputFlag(cmd)
 	return cmd
+}
+
+// images asks the service, or inspects the node directly if no service manages this runtime.
+func (o *options) images(ctx context.Context) (reclaim.ImageList, error) {
+	return fetch(ctx, o, func(c *control.Client) (reclaim.ImageList, error) { return c.Images(ctx) },
+		func(l *guard.Look) (reclaim.ImageList, error) { return l.Images(ctx) })
+}
+
+func firstSeen(it reclaim.Item) string {
+	if it.AgeUnknown {
+		return itemAge(it)
+	}
+	return itemAge(it) + " ago"
 }

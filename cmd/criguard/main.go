@@ -1,3 +1,7 @@
+// The Go runtime would read the CPU quota of its cgroup once a second, in case it changes.
+//
+//go:debug updatemaxprocs=0
+
 package main
 
 import (
@@ -7,24 +11,24 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/guard/safetext"
 )
 
 // version is set by the build: -ldflags "-X main.version=v1.2.3".
 var version = "devel"
 
-// Exit codes, the same for every command.
-const (
-	exitOK          = 0
-	exitFinding     = 1 // pressure, or something worth looking at
-	exitUsage       = 2 // wrong usage or a bad configuration
-	exitUnreachable = 3 // the runtime or the service does not answer
-)
-
-// codeError is an error with its exit code. A nil error with a code is a finding
-// that the output has told already.
+// codeError is an error with its exit code. A code without an error is a finding that the output
+// has already reported.
 type codeError struct {
 	code int
 	err  error
@@ -49,45 +53,72 @@ func execute(args []string) int {
 	defer stop()
 	cmd := newRoot()
 	cmd.SetArgs(args)
-	err := cmd.ExecuteContext(ctx)
+	// Escape control sequences in all output: pods, runtimes and files supply untrusted text.
+	out, errs := safetext.NewWriter(os.Stdout), safetext.NewWriter(os.Stderr)
+	defer func() { _ = errors.Join(out.Flush(), errs.Flush()) }()
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	cmd, err := cmd.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
-	code, hint := exitUsage, ""
-	var ce *codeError
-	if errors.As(err, &ce) {
-		code, hint = ce.code, ce.hint
-	}
-	if msg := err.Error(); msg != "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "criguard: "+msg)
-		if hint != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), "hint: "+hint)
+	ce := codeOf(err)
+	msg := err.Error()
+	switch {
+	case msg == "":
+	case wantsJSON(cmd, args):
+		_ = printLine(out, api.Error{APIVersion: api.APIVersion, Error: msg, Hint: ce.hint}) // the exit code remains
+	default:
+		if !errors.Is(err, config.ErrInvalid) { // already one line per mistake
+			msg = strings.ReplaceAll(msg, "\n", "; ")
+		}
+		fmt.Fprintln(errs, "criguard: "+msg)
+		if ce.hint != "" {
+			fmt.Fprintln(errs, "hint: "+ce.hint)
 		}
 	}
-	return code
+	return ce.code
 }
 
-// classify gives an error from the guard its exit code and a hint.
-func classify(err error) error {
+// wantsJSON reports whether the user wants JSON. If a flag is wrong, the flags after it are not parsed; for a
+// command without --output, it is the wrong one.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	if f := cmd.Flags().Lookup("output"); f != nil && f.Changed {
+		return f.Value.String() == "json"
+	}
+	for i, a := range args {
+		switch a {
+		case "-ojson", "-o=json", "--output=json":
+			return true
+		case "-o", "--output":
+			return i+1 < len(args) && args[i+1] == "json"
+		}
+	}
+	return false
+}
+
+// codeOf maps an error to its exit code and a hint.
+func codeOf(err error) *codeError {
+	var ce *codeError
 	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, guard.ErrNoService):
-		return &codeError{exitUnreachable, err, "start it with `systemctl start criguard` or `criguard run`; another directory is named with --run-dir"}
-	case errors.Is(err, guard.ErrNoAnswer):
-		return &codeError{exitUnreachable, err, "`journalctl -u criguard` tells what the service does"}
-	case errors.Is(err, guard.ErrDenied):
-		return &codeError{exitUnreachable, err, "ask as root, or as a member of the group criguard"}
-	case errors.Is(err, guard.ErrRefused):
+	case errors.As(err, &ce):
+		return ce
+	case errors.Is(err, control.ErrNoService):
+		return &codeError{exitUnreachable, err, "start it with `systemctl start criguard` or `criguard run`; another directory is named with --run-dir; `criguard status` says if one runs that does not answer"}
+	case errors.Is(err, control.ErrNoAnswer):
+		return &codeError{exitUnreachable, err, "see the service's log: `journalctl -u criguard`"}
+	case errors.Is(err, control.ErrDenied):
+		return &codeError{exitUnreachable, err, "run as root or as a member of the group criguard"}
+	case errors.Is(err, api.ErrRefused):
 		return &codeError{exitUsage, err, "`criguard status` shows the mode and what is in force"}
-	case errors.Is(err, guard.ErrNoRuntime):
-		return &codeError{exitUnreachable, err, "is containerd or CRI-O running, and are you root? name its socket with --endpoint or in [runtime] endpoint"}
-	case errors.Is(err, guard.ErrRunning):
-		return &codeError{exitUsage, err, "one criguard guards a node; stop the other one first"}
+	case errors.Is(err, cri.ErrNoRuntime):
+		return &codeError{exitUnreachable, err, "check that containerd or CRI-O is running, and run as root; set its socket with --endpoint or [runtime] endpoint"}
+	case errors.Is(err, rundir.ErrRunning):
+		return &codeError{exitUsage, err, "only one criguard can run on a node; stop the other one first"}
 	case errors.Is(err, fs.ErrPermission):
-		return &codeError{exitUsage, err, "are you root? who guards a node has to be"}
-	case errors.Is(err, guard.ErrConfig):
+		return &codeError{exitUsage, err, "must run as root"}
+	case errors.Is(err, config.ErrInvalid):
 		return &codeError{exitUsage, err, "`criguard check` shows every mistake; `man criguard.toml` explains the keys"}
 	}
-	return err
+	return &codeError{code: exitUsage, err: err}
 }

@@ -1,16 +1,20 @@
 package main
 
 import (
-	"errors"
+	"encoding/json"
 	"io"
 	"net"
+	"net/http"
 	"os"
+	"strings"
 	"testing"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
 )
 
-// runDir is a directory with a path that is short enough for a socket.
+// runDir returns a directory whose path is short enough for a socket.
 func runDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "criguard")
@@ -21,13 +25,25 @@ func runDir(t *testing.T) string {
 	return dir
 }
 
-// A service that ends while it is asked, or in the middle of its answer, cannot be reached, and
-// the node is not looked at in its place.
+// A refusal is shown in the service's words alone, with what to do.
+func TestRefusal(t *testing.T) {
+	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(api.Error{Error: "refused: vault/keys must not be stopped: protect rule 1"})
+	})
+	code, _, errs := captured(t, "stop", "vault/keys", "--yes", "--run-dir", dir)
+	if code != exitUsage || !strings.HasPrefix(errs, "criguard: refused: vault/keys must not be stopped: protect rule 1\nhint: ") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
+// A service that ends during a request, even in the middle of its answer, counts as unreachable.
+// criguard does not inspect the node directly instead.
 func TestNoAnswer(t *testing.T) {
 	for name, answer := range map[string]string{"none": "", "half of one": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}"} {
 		t.Run(name, func(t *testing.T) {
 			dir := runDir(t)
-			l, err := net.Listen("unix", guard.RunDir(dir).Socket())
+			l, err := net.Listen("unix", rundir.Dir(dir).Socket())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,8 +64,7 @@ func TestNoAnswer(t *testing.T) {
 			}
 		})
 	}
-	var ce *codeError
-	if err := classify(guard.ErrNoAnswer); !errors.As(err, &ce) || ce.hint == "" {
-		t.Errorf("%v: nothing says what to do", err)
+	if ce := codeOf(control.ErrNoAnswer); ce.hint == "" {
+		t.Errorf("%v: nothing says what to do", ce)
 	}
 }

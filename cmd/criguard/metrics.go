@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
+
 	"github.com/spf13/cobra"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/control"
 )
 
 func newMetrics(o *options) *cobra.Command {
@@ -11,11 +14,23 @@ func newMetrics(o *options) *cobra.Command {
 		Use:   "metrics",
 		Short: "Print the service's metrics for Prometheus",
 		Long: `Print the running service's own metrics in Prometheus' text format, as for
-node_exporter's textfile collector. Those of its process are left out: node_exporter
-has its own of the same names. /metrics on the control socket has all.`,
+node_exporter's textfile collector. Those of its process are omitted: node_exporter
+exports its own under the same names. /metrics on the control socket has all. On a node
+of a fleet, the metrics of its agent follow, for root.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return classify(guard.NewClient(o.dir()).Metrics(cmd.Context(), cmd.OutOrStdout()))
+			if err := control.NewClient(o.dir()).Metrics(cmd.Context(), cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			text, err := fetchAgent(cmd.Context(), o.dir(), "/v1/metrics")
+			switch {
+			case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission): // no fleet, or not for this user
+				return nil
+			case err != nil:
+				return &codeError{exitUnreachable, err, "see the agent's log: `journalctl -u criguard-fleet`"}
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
 		},
 	}
 }

@@ -1,43 +1,65 @@
 package main
 
 import (
-	"context"
-	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/cmd/criguard/internal/words"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
 )
 
 func newPause(o *options) *cobra.Command {
-	c := guard.Command{Command: guard.CommandPause}
+	c := api.Command{Command: api.CommandPause}
 	length := 30 * time.Minute
 	cmd := &cobra.Command{
 		Use:   "pause",
-		Short: "Let the service watch and tell, but reclaim and stop nothing, for a while",
-		Long: `Let the running service watch and tell, but neither reclaim nor stop nor prune, for
-a while: 24 hours at most. It ends by itself, or with ` + "`criguard resume`" + `; a restart of
+		Short: "Suspend reclaiming and stops for a while",
+		Long: `Suspend reclaiming, stops and pruning for a while, 24 hours at most. The service keeps
+watching and logging. The pause expires, or ends with ` + "`criguard resume`" + `; a restart of
 the service does not end it, a reboot does. Stops under way are not called off.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c.For = guard.TraceDuration(length)
+			c.For = api.Duration(length)
 			return o.command(cmd, c)
 		},
 	}
-	cmd.Flags().DurationVar(&length, "for", length, "how long, up to 24h")
+	lengthFlag(cmd, &length)
 	reasonFlag(cmd, &c)
 	o.outputFlag(cmd)
 	return cmd
 }
 
-func newResume(o *options) *cobra.Command {
-	return o.newOrder(guard.CommandResume, "resume", "End a pause")
+// lengthFlag adds --for to a command that is in force for a while.
+func lengthFlag(cmd *cobra.Command, length *time.Duration) {
+	cmd.Flags().Var((*duration)(length), "for", "how long, up to 24h")
 }
 
-// newOrder is a command that has nothing to say but itself.
+// duration is the value of a flag that also takes days.
+type duration time.Duration
+
+// Set parses a duration.
+func (d *duration) Set(s string) error {
+	v, err := words.ParseDuration(s)
+	*d = duration(v)
+	return err
+}
+
+// String formats the duration.
+func (d *duration) String() string { return time.Duration(*d).String() }
+
+// Type names the type of the value in the help.
+func (d *duration) Type() string { return "duration" }
+
+func newResume(o *options) *cobra.Command {
+	return o.newOrder(api.CommandResume, "resume", "End a pause")
+}
+
+// newOrder returns a command that takes no arguments except a reason.
 func (o *options) newOrder(name, use, short string) *cobra.Command {
-	c := guard.Command{Command: name}
+	c := api.Command{Command: name}
 	cmd := &cobra.Command{
 		Use:   use,
 		Short: short,
@@ -49,25 +71,15 @@ func (o *options) newOrder(name, use, short string) *cobra.Command {
 	return cmd
 }
 
-func reasonFlag(cmd *cobra.Command, c *guard.Command) {
+func reasonFlag(cmd *cobra.Command, c *api.Command) {
 	cmd.Flags().StringVar(&c.Reason, "reason", "", "why, for the record")
 }
 
-// command has the service carry something out and prints what came of it.
-func (o *options) command(cmd *cobra.Command, c guard.Command) error {
-	answer, err := o.order(cmd.Context(), c)
+// command sends a command to the service and prints the answer.
+func (o *options) command(cmd *cobra.Command, c api.Command) error {
+	answer, err := control.NewClient(o.dir()).Command(cmd.Context(), c)
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		return printJSON(cmd.OutOrStdout(), answer)
-	}
-	fmt.Fprintln(cmd.OutOrStdout(), answer.Message)
-	return nil
-}
-
-// order has the service carry something out.
-func (o *options) order(ctx context.Context, c guard.Command) (guard.CommandAnswer, error) {
-	answer, err := guard.NewClient(o.dir()).Command(ctx, c)
-	return answer, classify(err)
+	return o.print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
 }

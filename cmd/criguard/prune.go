@@ -1,34 +1,46 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/safetext"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
 
 func newPrune(o *options) *cobra.Command {
-	var p guard.PruneOptions
-	var all, verbose bool
+	var p api.PruneOptions
+	var all, verbose, yes bool
 	until := ""
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove dead containers and unused images now, by the service's rules",
 		Long: `Remove dead containers, sandboxes, orphaned logs and unused images now, by the
 same rules as the service: nothing that is in use, pinned, kept, too young or that
-could not be pulled again. It does what it is told in observe mode and during a pause,
-too. With --dry-run it names what it would remove. Where [containers] gc is off, it
-removes containers with --containers only.`,
+could not be pulled again. It also removes in observe mode and during a pause. With
+--dry-run it lists what it would remove; on a terminal it asks before it removes images.
+Where [containers] gc is off, it removes containers with --containers only.
+
+An image ages from when criguard first saw it: a running service records that, and
+without one each prune does. --ignore-age also removes images of an unknown age.
+
+A running service prunes, by its own configuration; that needs root or the group
+criguard. Without a service, or with --endpoint of another runtime than the service's,
+criguard prunes directly. A prune by the service is in its history and journal.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if all || !p.Containers && !p.Images {
@@ -39,40 +51,96 @@ removes containers with --containers only.`,
 					return err
 				}
 			}
-			var reports []reclaim.Report
-			err := o.look(cmd.Context(), func(l *guard.Look) (err error) {
-				reports, err = prune(cmd.Context(), l, p, cmd.ErrOrStderr())
-				return err
-			})
+			reports, err := o.prune(cmd.Context(), p, cmd.ErrOrStderr(), yes)
 			if err != nil {
 				return err
 			}
-			if o.output == "json" {
-				err = printJSON(cmd.OutOrStdout(), map[string]any{"apiVersion": guard.APIVersion, "dryRun": p.DryRun, "steps": reports})
-			} else {
-				printReports(cmd.OutOrStdout(), reports, p.DryRun, verbose)
-			}
-			if err == nil && slices.ContainsFunc(reports, func(r reclaim.Report) bool { return len(r.Errors) > 0 }) {
+			out := api.PruneResult{APIVersion: api.APIVersion, DryRun: p.DryRun, Steps: append([]reclaim.Report{}, reports...), Freed: freed(reports)}
+			err = o.print(cmd, out, func(w io.Writer) {
+				printReports(w, reports, p.DryRun, verbose)
+				printNotes(cmd.ErrOrStderr(), reports)
+			})
+			switch {
+			case err != nil:
+				return err
+			case slices.ContainsFunc(reports, func(r reclaim.Report) bool { return len(r.Errors) > 0 }):
 				return &codeError{code: exitFinding}
+			case until == "" || p.DryRun || len(reports) == 0 || reports[len(reports)-1].Met:
+				return nil
+			case o.output == "json": // a step's "met" says it
+				return &codeError{code: exitFinding}
+			default:
+				return &codeError{exitFinding, fmt.Errorf("--until %s is not reached, and nothing more may be removed", until), "--verbose lists what is kept, and why"}
 			}
-			return err
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVar(&p.Containers, "containers", false, "dead containers, sandboxes and orphaned logs only")
 	f.BoolVar(&p.Images, "images", false, "unused images only")
 	f.BoolVar(&all, "all", false, "both, which is the default")
-	f.BoolVarP(&p.DryRun, "dry-run", "n", false, "name what would be removed, and remove nothing")
-	f.BoolVarP(&verbose, "verbose", "v", false, "name what is kept, too, and why")
-	f.StringVar(&until, "until", "", `end when so much is available, as "imagefs.available=20%"`)
+	f.BoolVarP(&p.DryRun, "dry-run", "n", false, "list what would be removed, and remove nothing")
+	f.BoolVarP(&verbose, "verbose", "v", false, "also list what is kept, and why")
+	f.BoolVar(&p.IgnoreAge, "ignore-age", false, "also remove images that are younger than min_age or unused_grace, or of unknown age")
+	f.BoolVarP(&yes, "yes", "y", false, "do not ask on a terminal")
+	f.StringVar(&until, "until", "", `end when this much is available, as "imagefs.available=20%"`)
 	o.outputFlag(cmd)
 	return cmd
 }
 
-// prune prunes, with a progress bar where w is a terminal: a removal takes up to
-// seconds, and there may be many.
-func prune(ctx context.Context, l *guard.Look, p guard.PruneOptions, w io.Writer) ([]reclaim.Report, error) {
-	if f, ok := w.(*os.File); !ok || p.DryRun || !term.IsTerminal(int(f.Fd())) {
+// pruner is the service or a direct look at the node.
+type pruner interface {
+	Prune(ctx context.Context, p api.PruneOptions) ([]reclaim.Report, error)
+}
+
+// prune asks the service to prune, or prunes directly if no service manages this runtime.
+func (o *options) prune(ctx context.Context, p api.PruneOptions, w io.Writer, yes bool) ([]reclaim.Report, error) {
+	return fetch(ctx, o, func(c *control.Client) ([]reclaim.Report, error) { return prune(ctx, c, p, w, yes) },
+		func(l *guard.Look) ([]reclaim.Report, error) { return prune(ctx, l, p, w, yes) })
+}
+
+// printNotes shows what holds images back beyond removals and failures.
+func printNotes(w io.Writer, reports []reclaim.Report) {
+	for i := range reports {
+		printHeldBack(w, reports[i].Notes, reports[i].InDoubt)
+		printUnknown(w, reports[i].Kept)
+	}
+}
+
+// printUnknown says how images of an unknown age get one.
+func printUnknown(w io.Writer, images []reclaim.Item) {
+	unknown := 0
+	for i := range images {
+		if images[i].Why == reclaim.WhyAgeUnknown {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		say(w, "ages unknown: %s first seen just now (hint: an age counts from when the service or a prune first sees an image; prune --ignore-age does not wait)\n", api.Count(unknown, "image"))
+	}
+}
+
+// printHeldBack lists the air-gap files and the containers that could not be read.
+func printHeldBack(w io.Writer, airGap, containers []string) {
+	for _, note := range airGap {
+		say(w, "air-gap file not read: %s\n", note)
+	}
+	for _, note := range containers {
+		say(w, "images held back: %s\n", note)
+	}
+}
+
+// prune prunes, with a progress bar if w is a terminal: each removal can take seconds, and there
+// may be many. Before it removes images, it asks a user on a terminal.
+func prune(ctx context.Context, l pruner, p api.PruneOptions, w io.Writer, yes bool) ([]reclaim.Report, error) {
+	screen, ok := terminal(w)
+	ask := p.Images && !yes && !p.DryRun
+	if ask {
+		var err error
+		if ask, err = interactive(w); err != nil {
+			return nil, err
+		}
+	}
+	if p.DryRun || !ok && !ask {
 		return l.Prune(ctx, p)
 	}
 	dry := p
@@ -81,27 +149,39 @@ func prune(ctx context.Context, l *guard.Look, p guard.PruneOptions, w io.Writer
 	if err != nil {
 		return nil, err
 	}
-	total := 0
+	total, images := 0, 0
 	for _, r := range planned {
 		total += len(r.Removed)
+		if r.Step == reclaim.StepImages {
+			images += len(r.Removed)
+		}
 	}
-	bar := progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("removing"),
+	if ask && images > 0 {
+		printReports(w, planned, true, false)
+		if !confirmed(os.Stdin, w, "Remove "+api.Count(images, "image")+"?") {
+			return nil, errNotConfirmed("removed")
+		}
+	}
+	if !ok {
+		return l.Prune(ctx, p)
+	}
+	bar := progressbar.NewOptions(total, progressbar.OptionSetWriter(screen), progressbar.OptionSetDescription("removing"),
 		progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
 	p.Progress = func(it reclaim.Item) {
-		bar.Describe("removing " + it.Name)
-		_ = bar.Add(1) // a terminal that went away does not end the pruning
+		bar.Describe("removing " + safetext.Line(it.Name))
+		_ = bar.Add(1) // losing the terminal does not stop the pruning
 	}
 	reports, err := l.Prune(ctx, p)
 	_ = bar.Finish()
 	return reports, err
 }
 
-// parseUntil reads "signal=quantity" of a disk signal.
-func parseUntil(s string, p *guard.PruneOptions) error {
+// parseUntil parses "signal=quantity" for a disk signal.
+func parseUntil(s string, p *api.PruneOptions) error {
 	name, value, _ := strings.Cut(s, "=")
-	sig, err := policy.ParseSignal(name)
+	sig, err := parseSignal("--until", name)
 	if err != nil {
-		return fmt.Errorf("--until %q: %w", s, err)
+		return err
 	}
 	if !sig.IsDisk() {
 		return fmt.Errorf("--until %q: %s is no disk signal", s, sig)
@@ -114,45 +194,39 @@ func parseUntil(s string, p *guard.PruneOptions) error {
 	return nil
 }
 
-// look opens a direct look at the node for f.
-func (o *options) look(ctx context.Context, f func(*guard.Look) error) error {
-	cfg, err := o.load()
-	if err != nil {
-		return err
+// freed returns how many bytes became available.
+func freed(reports []reclaim.Report) (bytes int64) {
+	for i := range reports {
+		bytes += reports[i].Freed
 	}
-	l, err := guard.OpenLook(ctx, cfg)
-	if err != nil {
-		return classify(err)
-	}
-	defer l.Close()
-	return classify(f(l))
+	return bytes
 }
 
 func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
-	t := newTable(w, "WHAT", "NAME", "SIZE", "AGE", "LAST USED", "", "WHY")
-	removed := 0
-	var freed int64
+	t := newTable(w, "WHAT", "NAME", "SIZE", "AGE", "LAST USED", "RESULT", "WHY")
+	removed, rows := 0, 0
 	row := func(it reclaim.Item, what string) {
+		rows++
 		used := "never seen"
 		if it.Used {
-			used = age(it.LastUsed) + " ago"
+			used = age(time.Duration(it.LastUsed)) + " ago"
 		} else if it.Kind != reclaim.KindImage {
 			used = "-"
 		}
-		t.row(string(it.Kind), itemName(it), itemSize(it), age(it.Age), used, what, it.Why)
+		t.row(string(it.Kind), itemName(it), itemSize(it), itemAge(it), used, what, it.Why)
 	}
 	done := "removed"
 	if dry {
 		done = "would remove"
 	}
 	for _, r := range reports {
-		freed += r.Freed
 		for _, it := range r.Removed {
 			removed++
 			row(it, done)
 		}
 		for _, f := range r.Errors {
-			t.row(string(f.Kind), f.Name, "-", "-", "-", "failed", f.Message)
+			rows++
+			t.row(string(f.Kind), cmp.Or(f.Name, f.ID), "-", "-", "-", "failed", f.Message)
 		}
 		if verbose {
 			for _, it := range r.Kept {
@@ -160,10 +234,21 @@ func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
 			}
 		}
 	}
-	t.flush()
+	if rows > 0 {
+		t.flush()
+	}
 	fmt.Fprintf(w, "%s %d", done, removed)
-	if freed > 0 {
-		fmt.Fprintf(w, ", %s freed", guard.FormatBytes(freed))
+	if !dry {
+		fmt.Fprintf(w, ", %s freed", api.FormatBytes(freed(reports)))
 	}
 	fmt.Fprintln(w)
+	if rows > 0 {
+		return
+	}
+	for _, r := range reports {
+		digest := r.Digest()
+		if kept := words.Kept(&digest); kept != "" {
+			say(w, "%s\n", kept)
+		}
+	}
 }

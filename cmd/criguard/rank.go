@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -19,27 +23,27 @@ func newRank(o *options) *cobra.Command {
 	signal := policy.MemoryAvailable.String()
 	cmd := &cobra.Command{
 		Use:   "rank",
-		Short: "Show who would be stopped first, and why",
+		Short: "Show the eviction order, and why",
 		Long: `Show which pod would be stopped first for a signal, with the value of each rank
-key, what a stop would free, and why the others are no candidates.
+key, what a stop would free, and why the others are not candidates. Those are
+ordered by the reason, then by usage, then by name.
 
-The running service is asked; without one, and for what pods use of a disk that is
-not short, the node is looked at directly.`,
+It asks the running service. Without one, and for the disk usage of pods while no disk
+is short, it inspects the node directly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := policy.ParseSignal(signal)
+			s, err := parseSignal("--signal", signal)
 			if err != nil {
-				return fmt.Errorf("--signal: %w", err)
+				return err
 			}
 			r, err := o.rank(cmd.Context(), s)
 			if err != nil {
-				return classify(err)
+				return err
 			}
-			if o.output == "json" {
-				return printJSON(cmd.OutOrStdout(), r)
+			if r.Stale != "" && r.ListedAt != nil && o.output != "json" {
+				say(cmd.ErrOrStderr(), "note: the runtime does not answer, the pods are those of %s ago: %s\n", age(time.Duration(*r.ListedAt)), r.Stale)
 			}
-			printRanking(cmd.OutOrStdout(), r)
-			return nil
+			return o.print(cmd, r, func(w io.Writer) { printRanking(w, r) })
 		},
 	}
 	signalFlag(cmd, &signal, "signal to rank for")
@@ -47,90 +51,108 @@ not short, the node is looked at directly.`,
 	return cmd
 }
 
-// signalFlag adds --signal, completed with the signals' names.
+// signalFlag adds --signal.
 func signalFlag(cmd *cobra.Command, signal *string, usage string) {
 	cmd.Flags().StringVarP(signal, "signal", "s", *signal, usage)
-	_ = cmd.RegisterFlagCompletionFunc("signal", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		for _, s := range policy.Signals() {
-			names = append(names, s.String())
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	})
 }
 
-func (o *options) rank(ctx context.Context, s policy.Signal) (guard.Ranking, error) {
-	r, err := guard.NewClient(o.dir()).Rank(ctx, s)
-	if err == nil && unmeasured(&r) {
-		if looked, lookErr := o.rankDirectly(ctx, s); lookErr == nil {
-			return looked, nil
-		}
+// parseSignal parses the name of a signal that a flag gives, and suggests one if it is wrong.
+func parseSignal(flag, name string) (policy.Signal, error) {
+	s, err := policy.ParseSignal(name)
+	if like := config.SuggestSignal(name); err != nil && like != "" {
+		return s, fmt.Errorf("%s %q: unknown signal: %s", flag, name, like)
 	}
-	if errors.Is(err, guard.ErrNoService) {
-		return o.rankDirectly(ctx, s)
-	}
-	return r, err
-}
-
-// unmeasured tells of a ranking for a disk that it knows no pod's use: the service measures
-// that only when the disk is short.
-func unmeasured(r *guard.Ranking) bool {
-	return r.Signal.IsDisk() && !slices.ContainsFunc(r.Pods, func(p guard.RankedView) bool { return p.Known })
-}
-
-func (o *options) rankDirectly(ctx context.Context, s policy.Signal) (r guard.Ranking, err error) {
-	cfg, err := o.load()
 	if err != nil {
-		return r, err
+		return s, fmt.Errorf("%s: %w", flag, err)
 	}
-	look, err := guard.OpenLook(ctx, cfg)
-	if err != nil {
-		return r, err
-	}
-	defer look.Close()
-	return look.Rank(ctx, s)
+	return s, nil
 }
 
-func printRanking(w io.Writer, r guard.Ranking) {
-	var keys []string
-	for _, k := range r.Keys {
-		keys = append(keys, k.String())
-	}
-	left := "not there on this node"
+func (o *options) rank(ctx context.Context, s policy.Signal) (api.Ranking, error) {
+	inspect := func(l *guard.Look) (api.Ranking, error) { return l.Rank(ctx, s) }
+	return fetch(ctx, o, func(c *control.Client) (api.Ranking, error) {
+		r, err := c.Rank(ctx, s)
+		if err == nil && unmeasured(&r) {
+			if looked, err := look(ctx, o, inspect); err == nil {
+				return looked, nil
+			}
+		}
+		return r, err
+	}, inspect)
+}
+
+// unmeasured reports whether a disk ranking has no pod's usage: the service measures disk usage
+// only under disk pressure.
+func unmeasured(r *api.Ranking) bool {
+	return r.Signal.IsDisk() && !slices.ContainsFunc(r.Pods, func(p api.RankedView) bool { return p.Known })
+}
+
+func printRanking(w io.Writer, r api.Ranking) {
+	left := cmp.Or(r.Unmeasured, "not there on this node")
 	if r.Capacity > 0 {
-		left = guard.FormatAmount(r.Signal, r.Available) + " of " + guard.FormatAmount(r.Signal, r.Capacity) + " available"
+		left = api.FormatAmount(r.Signal, r.Available) + " of " + api.FormatAmount(r.Signal, r.Capacity) + " available"
 	}
-	fmt.Fprintf(w, "%s: %s; ranked by %s, then size, younger, id\n\n", r.Signal, left, strings.Join(keys, ", "))
+	say(w, "%s: %s; ranked by %s, then size, younger, id\n\n", r.Signal, left, api.KeyNames(r.Signal, r.Keys))
 	printRanked(w, r.Signal, r.Pods)
+	if r.Need != nil {
+		say(w, "\n%s.\n", words.Need(r.Need))
+	}
+	if r.Held != nil {
+		say(w, "Held back: %s.\n", r.Held.Why())
+	}
 }
 
-func printRanked(w io.Writer, s policy.Signal, pods []guard.RankedView) {
+func printRanked(w io.Writer, s policy.Signal, pods []api.RankedView) {
 	byMemory := false
-	t := newTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER", "FREES", "NOTE")
+	t := newTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER BY", "FREES", "NOTE")
 	for _, p := range pods {
 		byMemory = byMemory || p.ByMemory
-		pos, usage, frees, over := "-", "unknown", "-", "-"
+		pos, usage, frees, over := "-", p.FormatUsage(s), "-", "-"
 		if p.Position > 0 {
 			pos = strconv.Itoa(p.Position)
 		}
+		request := p.FormatRequest(s)
 		if p.Known {
-			usage, frees, over = guard.FormatUsage(s, p.Usage), guard.FormatUsage(s, p.Frees), "no"
-			if p.Usage > p.Request {
-				over = "yes"
-			}
+			frees = api.FormatUsage(s, p.Frees)
 		}
-		note := p.Excluded
-		if note == "" && p.RequestSource != "" && p.Request > 0 {
-			note = "request from " + p.RequestSource
+		if p.Known && request != api.NoRequest {
+			over = overBy(s, &p)
 		}
+		note := cmp.Or(p.Excluded, p.Standing, requestNote(s, &p))
 		priority := strconv.FormatInt(p.Priority, 10)
 		if p.PrioritySource != "" {
 			priority += " (" + p.PrioritySource + ")"
 		}
-		t.row(pos, p.Pod, p.QoS, priority, usage, guard.FormatUsage(s, p.Request), over, frees, note)
+		t.row(pos, p.Pod, p.QoS, priority, usage, request, over, frees, note)
 	}
 	t.flush()
 	if byMemory {
-		fmt.Fprintf(w, "Ranked %s.\n", guard.ByMemory)
+		fmt.Fprintf(w, "Ranked %s.\n", api.ByMemory)
 	}
+}
+
+// requestNote says where a pod's memory request comes from, and that oom_score_adj cannot show a small one.
+func requestNote(s policy.Signal, p *api.RankedView) string {
+	switch {
+	case p.RequestSource == "" || !p.ByMemoryRequest(s):
+		return ""
+	case p.Request > 0:
+		return "request from " + p.RequestSource
+	case p.RequestSource == "oom_score_adj":
+		return "request too small for oom_score_adj to show"
+	}
+	return ""
+}
+
+// overBy returns by how much a pod uses more than it requested, as the ranking counts it: never more than 0 for
+// a Guaranteed pod. It is negative for a pod that uses less.
+func overBy(s policy.Signal, p *api.RankedView) string {
+	above := p.Usage - p.Request
+	if !p.Over {
+		above = min(above, 0)
+	}
+	if p.AtLeast {
+		return "≥ " + api.FormatUsage(s, above)
+	}
+	return api.FormatUsage(s, above)
 }

@@ -3,11 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/trace"
 )
 
 func newRecord(o *options) *cobra.Command {
@@ -17,7 +23,8 @@ func newRecord(o *options) *cobra.Command {
 		Use:   "record",
 		Short: "Write a trace of the live node, for simulate",
 		Long: `Write a trace of the live node to standard output, one JSON value per line, until
-interrupted or for as long as --for says. Nothing is reclaimed or stopped.`,
+interrupted or for the time of --for. Near a threshold it writes more lines, and each line
+has only what changed. It reclaims and stops nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interval < 10*time.Millisecond {
@@ -26,25 +33,50 @@ interrupted or for as long as --for says. Nothing is reclaimed or stopped.`,
 			if length < 0 {
 				return fmt.Errorf("--for %s: must not be negative", length)
 			}
-			cfg, err := o.load()
-			if err != nil {
-				return err
-			}
-			ctx := cmd.Context()
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, length)
+			keepUp()
+			_, err := look(cmd.Context(), o, func(l *guard.Look) (struct{}, error) {
+				ctx, cancel := context.WithCancel(cmd.Context())
 				defer cancel()
-			}
-			look, err := guard.OpenLook(ctx, cfg)
-			if err != nil {
-				return classify(err)
-			}
-			defer look.Close()
-			return classify(look.Record(ctx, cmd.OutOrStdout(), interval))
+				if length > 0 {
+					defer time.AfterFunc(length, cancel).Stop()
+				}
+				return struct{}{}, l.Record(ctx, cmd.OutOrStdout(), interval, newPasses(ctx, control.NewClient(o.dir())))
+			})
+			return err
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two lines, at least 10ms")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "most time between two lines, at least 10ms")
 	cmd.Flags().DurationVar(&length, "for", 0, "how long to record; 0 = until interrupted")
 	return cmd
+}
+
+// newPasses returns a function that returns the passes that the service has made since its last call.
+func newPasses(ctx context.Context, service *control.Client) trace.Passes {
+	old, _ := service.History(ctx, 1) // without an answer, all passes from now on are new
+	last, since := newest(old), time.Now()
+	return func(ctx context.Context) ([]api.Pass, error) {
+		var q api.HistoryQuery
+		if last.ID == 0 {
+			q.Since = since
+		}
+		found, err := passesAfter(last, q, func(q api.HistoryQuery) (api.HistoryList, error) { return service.Passes(ctx, q) })
+		if len(found) > 0 {
+			last = newest(found)
+		}
+		return found, err
+	}
+}
+
+// serviceNice is Nice= in the unit of the service.
+const serviceNice = -10
+
+// keepUp gives every thread the priority of the service. Otherwise, on a busy node, the service may stop a pod
+// before a reading shows why. Without root, the priority stays as it is.
+func keepUp() {
+	threads, _ := os.ReadDir("/proc/self/task")
+	for _, t := range threads {
+		if id, err := strconv.Atoi(t.Name()); err == nil {
+			_ = syscall.Setpriority(syscall.PRIO_PROCESS, id, serviceNice)
+		}
+	}
 }

@@ -1,30 +1,29 @@
 package main
 
 import (
-	"context"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/report"
-	"github.com/criguard/criguard/cmd/criguard/internal/words"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
 )
 
 func newReport(o *options) *cobra.Command {
 	var since string
 	cmd := &cobra.Command{
 		Use:   "report",
-		Short: "Write a web page of what happened: plots around each stop, rankings, configuration",
+		Short: "Write a web page: plots around each stop, rankings, configuration",
 		Long: `Write one web page to standard output: each stop with the signals around it, the
 thresholds and the ranking of that moment; the passes, the signals now, and the
-configuration in force. It holds all that it needs and asks no network for anything:
+configuration in force. The page is self-contained and makes no network requests:
 
     criguard report > node.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			in, err := o.report(cmd.Context(), since)
+			in, err := o.report(cmd, since)
 			if err != nil {
 				return err
 			}
@@ -35,31 +34,34 @@ configuration in force. It holds all that it needs and asks no network for anyth
 	return cmd
 }
 
-// report asks the service for all that a page is made of.
-func (o *options) report(ctx context.Context, since string) (*report.Input, error) {
+// report fetches all data of a page from the service.
+func (o *options) report(cmd *cobra.Command, since string) (*report.Input, error) {
+	ctx := cmd.Context()
 	in := &report.Input{Made: time.Now()}
-	in.Host, _ = os.Hostname() // a page without a name is still one
+	in.Host, _ = os.Hostname() // the page works without a host name
 	var err error
-	if in.Passes, err = o.history(ctx, since, in.Made); err != nil {
-		return nil, err
-	}
 	if since != "" {
-		if in.Since, err = words.ParseSince(since, in.Made); err != nil {
+		if in.Since, err = o.since(cmd, since, in.Made); err != nil {
 			return nil, err
 		}
 	}
-	c := guard.NewClient(o.dir())
-	if in.Status, err = c.Status(ctx); err != nil {
-		return nil, classify(err)
+	c := control.NewClient(o.dir())
+	if in.Status, err = c.Status(ctx); err != nil { // without a service, there is no report
+		return nil, err
 	}
+	list, err := o.history(cmd, api.HistoryQuery{Since: in.Since})
+	if err != nil {
+		return nil, err
+	}
+	in.Passes = list.Passes
 	if in.Windows, err = c.Windows(ctx); err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
 	if in.Samples, err = c.Samples(ctx, 0); err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
 	if in.Settings, err = c.Settings(ctx); err != nil {
-		return nil, classify(err)
+		return nil, err
 	}
 	return in, nil
 }

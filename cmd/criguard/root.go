@@ -6,7 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/rundir"
 )
 
 // options are the flags that every command has.
@@ -16,6 +17,7 @@ type options struct {
 	endpoint string
 	runDir   string
 	output   string
+	noted    string // the last note about the history that was printed
 }
 
 func newRoot() *cobra.Command {
@@ -29,17 +31,20 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	f := root.PersistentFlags()
-	f.StringVarP(&o.config, "config", "c", "", "configuration file (default "+guard.DefaultConfigPath+", where there is one)")
+	f.StringVarP(&o.config, "config", "c", "", "configuration file (default "+config.DefaultPath+", where there is one)")
 	f.StringArrayVar(&o.dropIns, "config-dir", nil,
 		"directory of drop-ins, *.toml; may be repeated, the last wins (default, without --config: /usr/lib, /etc and /run/criguard/config.d)")
 	f.StringVarP(&o.endpoint, "endpoint", "r", "", "CRI socket, as unix:///path or /path (default: [runtime] endpoint, /etc/crictl.yaml, then the known sockets)")
-	f.StringVar(&o.runDir, "run-dir", "", "directory of socket, lock and state (default $RUNTIME_DIRECTORY or "+string(guard.DefaultRunDir)+")")
+	f.StringVar(&o.runDir, "run-dir", "", "directory of socket, lock and state (default $RUNTIME_DIRECTORY or "+string(rundir.Default)+")")
 	root.AddCommand(
 		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newExplain(&o), newReport(&o), newCheck(&o),
-		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newTop(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
-		newMetrics(&o), newVersion(),
+		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newTop(&o), newReload(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
+		newStop(&o), newProtect(&o), newUnprotect(&o),
+		newFleet(&o), newMetrics(&o), newVersion(),
 	)
+	complete(root, &o)
 	explainUsage(root)
+	listExitCodes(root)
 	return root
 }
 
@@ -59,18 +64,19 @@ func (o *options) outputFlag(cmd *cobra.Command) {
 }
 
 // load reads the configuration that the flags name.
-func (o *options) load() (guard.Config, error) {
+func (o *options) load() (config.Config, error) {
 	if e := o.endpoint; e != "" && !strings.HasPrefix(strings.TrimPrefix(e, "unix:"), "/") {
-		return guard.Config{}, fmt.Errorf("--endpoint %q: want unix:///path or /path", e)
+		return config.Config{}, fmt.Errorf("--endpoint %q: want unix:///path or /path", e)
 	}
-	cfg, err := guard.LoadConfig(o.config, o.dropIns...)
+	cfg, err := config.Load(o.config, o.dropIns...)
 	if err != nil {
-		return cfg, classify(err)
+		return cfg, err
 	}
+	cfg.Dir = o.dir()
 	if o.endpoint != "" {
 		cfg.Runtime.Endpoint = o.endpoint
 	}
 	return cfg, nil
 }
 
-func (o *options) dir() guard.RunDir { return guard.FindRunDir(o.runDir) }
+func (o *options) dir() rundir.Dir { return rundir.Find(o.runDir) }

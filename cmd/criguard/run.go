@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/safetext"
 	"github.com/criguard/criguard/systemd"
 )
 
@@ -20,17 +22,18 @@ func newRun(o *options) *cobra.Command {
 	var observe bool
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Guard this node, until told to end",
-		Long: `Guard this node: watch, prune, and stop the pod that ranks first when pressure
-persists. SIGHUP reloads the configuration; a bad one is refused and the old one
-stays. SIGTERM ends it within
-seven seconds, of which stops under way get three.`,
+		Short: "Run the daemon",
+		Long: `Run the daemon: watch the node, remove garbage, and stop the pod that ranks first when
+pressure persists. SIGHUP reloads the configuration; criguard rejects an invalid one
+and keeps the old one. Without a configuration file, it enforces the defaults;
+--observe only logs. After SIGTERM the daemon exits within seven seconds, three of
+which are for stops in flight.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			load := func() (guard.Config, error) {
+			load := func() (config.Config, error) {
 				cfg, err := o.load()
 				if observe {
-					cfg.Mode = guard.ModeObserve
+					cfg.Mode = config.ModeObserve
 				}
 				return cfg, err
 			}
@@ -38,59 +41,59 @@ seven seconds, of which stops under way get three.`,
 			if err != nil {
 				return err
 			}
-			stayAlive()
+			prepare(memoryLimit)
+			startThreads(spareThreads)
 			handler, flush := systemd.NewHandler(slog.LevelInfo)
 			defer flush()
-			log := slog.New(handler)
+			log := slog.New(safetext.NewHandler(handler))
 			notifier, err := systemd.NewNotifier()
 			if err != nil {
-				log.Warn("service manager cannot be told", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
+				log.Warn("sd_notify failed", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
 			}
-			err = guard.Serve(cmd.Context(), guard.ServiceOptions{
-				Config: cfg, RunDir: o.dir(), Version: version,
-				Log: log, Notifier: notifier, Reload: onHangup(cmd.Context(), load),
+			return guard.Serve(cmd.Context(), guard.ServiceOptions{
+				Config: cfg, Dir: o.dir(), Version: version,
+				Log: log, Notifier: notifier, Load: load, Reload: onHangup(cmd.Context(), load),
 			})
-			return classify(err)
 		},
 	}
-	cmd.Flags().BoolVar(&observe, "observe", false, "do everything but the acts, whatever the configuration's mode")
+	cmd.Flags().BoolVar(&observe, "observe", false, "dry run: log stops without performing them, whatever the configuration's mode")
 	return cmd
 }
 
-// memoryLimit is from where on the collector works hard: edge boards count each MiB.
-// GOMEMLIMIT says otherwise.
+// memoryLimit is the soft limit in bytes above which the garbage collector works harder: on edge
+// boards each MiB counts. GOMEMLIMIT overrides it.
 const memoryLimit = 32 << 20
 
-// gcPercent has the collector run before the heap is twice what is kept: what a listing
-// spreads over fresh pages stays spread, a MiB and a half of it. It costs an idle guard
-// 0.01 % of a core. GOGC says otherwise.
+// gcPercent collects garbage before the heap has doubled: the pages that a listing touches stay
+// resident, about 1.5 MiB. It costs an idle guard 0.01 % of a core. GOGC overrides it.
 const gcPercent = 50
 
-// stayAlive makes the process one that a node in trouble can still run.
-func stayAlive() {
+// prepare makes a daemon fit to run beside the pods: its memory has a soft limit in bytes.
+func prepare(memory int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryLimit)
+		debug.SetMemoryLimit(memory)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	// A log that nobody reads any more must not end the guard.
+	// A process started by hand may have no umask. Files for other users get their mode explicitly.
+	syscall.Umask(0o077)
+	// A closed log pipe must not end the daemon.
 	signal.Ignore(syscall.SIGPIPE)
-	startThreads(spareThreads)
 }
 
-// spareThreads is more than were ever seen to be in use, with stops, listings and
-// clients at once.
+// spareThreads exceeds the highest number of threads seen in use, with stops, listings and clients
+// at once.
 const spareThreads = 8
 
-// startThreads has the Go runtime start so many threads, which it keeps: one that cannot be
-// started, on a node without PIDs, would end the process.
+// startThreads makes the Go runtime start n threads, which it keeps. On a node without free PIDs, a
+// failed thread start would end the process.
 func startThreads(n int) {
 	var started, ended sync.WaitGroup
 	started.Add(n)
 	for range n {
 		ended.Go(func() {
-			runtime.LockOSThread() // each waits in a thread of its own
+			runtime.LockOSThread() // gives each goroutine a thread of its own
 			defer runtime.UnlockOSThread()
 			started.Done()
 			started.Wait()
@@ -99,11 +102,11 @@ func startThreads(n int) {
 	ended.Wait()
 }
 
-// onHangup sends load for each SIGHUP, until ctx ends.
-func onHangup(ctx context.Context, load func() (guard.Config, error)) <-chan func() (guard.Config, error) {
+// onHangup sends load on each SIGHUP until ctx ends.
+func onHangup(ctx context.Context, load func() (config.Config, error)) <-chan func() (config.Config, error) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
-	loads := make(chan func() (guard.Config, error))
+	loads := make(chan func() (config.Config, error))
 	go func() {
 		defer signal.Stop(hup)
 		for {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Threads that were started are kept: a node without PIDs gives no others.
+// The Go runtime keeps started threads: a node without free PIDs cannot start more.
 func TestStartThreads(t *testing.T) {
 	const want = 64
 	startThreads(want)

@@ -2,34 +2,50 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/simulate"
+	"github.com/criguard/criguard/policy"
 )
 
-const traceHint = "`criguard record` writes a trace: a line of JSON for each look at the node"
+const traceHint = "`criguard record` writes a trace: one line of JSON per observation"
 
 func newSimulate(o *options) *cobra.Command {
-	var opt guard.SimulateOptions
+	var opt simulate.Options
+	var other string
 	cmd := &cobra.Command{
 		Use:   "simulate TRACE",
-		Short: "Run the real pass over a trace, in virtual time",
-		Long: `Run the real pass over a trace ("-" is standard input) in virtual time, exactly
-one pass per line, and print one JSON value per line: the conditions, what is
-met, what is reclaimed and stopped, and what held a stop back.
+		Short: "Run the decision logic over a trace, in virtual time",
+		Long: `Run the service's decision logic over a trace ("-" is standard input) in virtual time,
+exactly one pass per line, and print one JSON value per line: the conditions, what is
+met, what is reclaimed and stopped, and what held a stop back. Then print a summary
+to standard error: which pods were stopped and when, and what was held back.
 
-With --config it answers what other thresholds would have done. Nothing on the
-node is looked at or touched.`,
+With --config it shows what other thresholds would have done. With --compare it prints
+instead what two configurations do, side by side. It neither reads nor changes anything
+on the node.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := o.load()
 			if err != nil {
 				return err
+			}
+			cfgs := []config.Config{cfg}
+			if other != "" {
+				second, err := config.Load(other)
+				if err != nil {
+					return err
+				}
+				cfgs = append(cfgs, second)
 			}
 			in := io.NopCloser(cmd.InOrStdin())
 			if args[0] != "-" {
@@ -38,13 +54,111 @@ node is looked at or touched.`,
 				}
 			}
 			out := bufio.NewWriter(cmd.OutOrStdout())
-			err = guard.Simulate(cmd.Context(), cfg, in, out, opt)
+			report, err := simulated(cmd.Context(), cfgs, in, out, opt)
 			if err = errors.Join(err, out.Flush(), in.Close()); err != nil {
 				return &codeError{exitUsage, fmt.Errorf("simulate %s: %w", args[0], err), traceHint}
+			}
+			if other != "" {
+				report(cmd.OutOrStdout())
+			} else {
+				report(cmd.ErrOrStderr())
 			}
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&opt.NoBudget, "no-budget", false, "switch budget, back-off and breaker off, for comparing with the kubelet")
+	cmd.Flags().StringVar(&other, "compare", "", "another configuration `FILE`: print what both do, side by side")
 	return cmd
+}
+
+// simulated runs one configuration, writing its passes to out, or compares two. It returns the function that
+// prints the result.
+func simulated(ctx context.Context, cfgs []config.Config, in io.Reader, out io.Writer, opt simulate.Options) (func(io.Writer), error) {
+	if len(cfgs) == 1 {
+		sum, err := simulate.Run(ctx, cfgs[0], in, out, opt)
+		return func(w io.Writer) { printSummary(w, &sum) }, err
+	}
+	sums, err := simulate.Compare(ctx, cfgs, in, opt)
+	return func(w io.Writer) { printComparison(w, cfgs[0].Source(), cfgs[1].Source(), &sums[0], &sums[1]) }, err
+}
+
+func printSummary(w io.Writer, s *simulate.Summary) {
+	say(w, "%s over %s%s: %s\n", api.Count(s.Lines, "line"), short(s.Length), since(s), stopCount(s))
+	if len(s.Stops) > 0 {
+		t := newTable(w, "AT", "STOPPED", "FOR", "WHY")
+		for _, stop := range s.Stops {
+			t.row(moment(s, stop.At), stop.Pod, stop.Signal+":"+stop.Kind, stop.Reason)
+		}
+		t.flush()
+	}
+	if len(s.Holds) > 0 {
+		t := newTable(w, "FROM", "TO", "HELD BACK", "BY")
+		for _, h := range s.Holds {
+			t.row(moment(s, h.First), moment(s, h.Last), h.Threshold, h.Reason)
+		}
+		t.flush()
+	}
+}
+
+// printComparison prints the stops of both simulations in the order of time, and what held stops back.
+func printComparison(w io.Writer, nameA, nameB string, a, b *simulate.Summary) {
+	say(w, "%s over %s%s\n", api.Count(a.Lines, "line"), short(a.Length), since(a))
+	t := newTable(w, "AT", nameA, nameB)
+	stop := func(s *simulate.TimedStop) string { return "stop " + s.Pod + " for " + s.Signal + ":" + s.Kind }
+	for i, j := 0, 0; i < len(a.Stops) || j < len(b.Stops); {
+		inA := j == len(b.Stops) || i < len(a.Stops) && a.Stops[i].At <= b.Stops[j].At
+		inB := i == len(a.Stops) || j < len(b.Stops) && b.Stops[j].At <= a.Stops[i].At
+		row := []string{"", "-", "-"}
+		if inA {
+			row[0], row[1] = moment(a, a.Stops[i].At), stop(&a.Stops[i])
+			i++
+		}
+		if inB {
+			row[0], row[2] = moment(b, b.Stops[j].At), stop(&b.Stops[j])
+			j++
+		}
+		t.row(row...)
+	}
+	t.row("", stopCount(a), stopCount(b))
+	held := func(s *simulate.Summary, h *simulate.Hold) string {
+		if h = s.Hold(h.Reason, h.Threshold); h == nil {
+			return "-"
+		}
+		return moment(s, h.First) + " to " + moment(s, h.Last)
+	}
+	for i := range a.Holds {
+		h := &a.Holds[i]
+		t.row(h.Threshold+" held back by "+h.Reason, held(a, h), held(b, h))
+	}
+	for i := range b.Holds {
+		if h := &b.Holds[i]; a.Hold(h.Reason, h.Threshold) == nil {
+			t.row(h.Threshold+" held back by "+h.Reason, "-", held(b, h))
+		}
+	}
+	t.flush()
+}
+
+// since returns when a trace began, if it says so.
+func since(s *simulate.Summary) string {
+	if s.Began.IsZero() {
+		return ""
+	}
+	return " from " + s.Began.Local().Format(time.DateTime)
+}
+
+func short(d time.Duration) string { return policy.ShortDuration(d.Round(time.Millisecond)) }
+
+// moment returns a time in a trace, with the wall clock if the trace has it.
+func moment(s *simulate.Summary, at time.Duration) string {
+	if s.Began.IsZero() {
+		return short(at)
+	}
+	return short(at) + " (" + s.Began.Add(at).Local().Format(time.TimeOnly) + ")"
+}
+
+func stopCount(s *simulate.Summary) string {
+	if len(s.Stops) == 0 {
+		return "no stop"
+	}
+	return api.Count(len(s.Stops), "stop")
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/top"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/policy"
 )
 
-// minInterval keeps the view from being a load on the node that it shows.
+// minInterval keeps the view from loading the node that it shows.
 const minInterval = 100 * time.Millisecond
 
 func newTop(o *options) *cobra.Command {
@@ -22,16 +22,16 @@ func newTop(o *options) *cobra.Command {
 	interval := time.Second
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch the signals, the ranking and what the guard does, live",
+		Short: "Watch the signals, the ranking and the actions, live",
 		Long: `Watch, live, the signals against their thresholds, the pods in the order in which
 they would be stopped, and the last passes that did something. Press ? for the keys.
 
-The running service is asked; without one the node is looked at directly.`,
+It asks the running service. Without one, it inspects the node directly.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := policy.ParseSignal(signal)
+			s, err := parseSignal("--signal", signal)
 			if err != nil {
-				return fmt.Errorf("--signal: %w", err)
+				return err
 			}
 			if interval < minInterval {
 				return fmt.Errorf("--interval %s: must be %s at least", interval, minInterval)
@@ -40,20 +40,20 @@ The running service is asked; without one the node is looked at directly.`,
 		},
 	}
 	signalFlag(cmd, &signal, "signal to rank the pods for at first")
-	cmd.Flags().DurationVarP(&interval, "interval", "i", interval, "time between two looks, at least")
+	cmd.Flags().DurationVarP(&interval, "interval", "i", interval, "minimum time between two observations")
 	return cmd
 }
 
-// top shows the node until it is told to quit.
+// top shows the node until the user quits.
 func (o *options) top(ctx context.Context, opt top.Options) (err error) {
 	if err := top.CheckTTY(os.Stdin, os.Stdout); err != nil {
 		return &codeError{exitUsage, err, "`criguard status` and `criguard rank` print once, to anything"}
 	}
-	src := &topSource{options: o, client: guard.NewClient(o.dir())}
+	src := &topSource{options: o, client: control.NewClient(o.dir())}
 	defer src.close()
 	st, passes, err := src.Status(ctx)
 	if err != nil {
-		return classify(err)
+		return err
 	}
 	m := top.NewModel(opt, st, time.Now(), src.before(ctx)...)
 	m.Happen(passes)

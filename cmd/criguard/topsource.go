@@ -9,33 +9,35 @@ import (
 	"github.com/criguard/criguard/cmd/criguard/internal/top"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/policy"
 )
 
-// topPasses is how many passes the live view is given: more than a screen has rows for.
+// topPasses is the number of passes that the live view gets: more than a screen has rows.
 const topPasses = 50
 
-// topSource tells the live view of the service or, while none has answered yet, of the node
-// itself. A service that answered once is waited for when it goes away: what a look at the node
-// shows has neither its conditions nor its budget.
+// topSource reads from the service or, until one has answered, from the node directly. Once a
+// service has answered, topSource waits for it to come back: a direct look has no conditions and no
+// budget.
 type topSource struct {
 	options *options
-	client  *guard.Client
+	client  *control.Client
 	served  atomic.Bool // a service has answered
 
-	// Looks are used from one goroutine each.
+	// A Look is not safe for concurrent use, so Status and Rank have one each.
 	state, ranked *guard.Look
 	lastPass      time.Time
 }
 
 // Status implements top.Source.
-func (t *topSource) Status(ctx context.Context) (guard.Status, []top.Event, error) {
+func (t *topSource) Status(ctx context.Context) (api.Status, []top.Event, error) {
 	st, err := t.client.Status(ctx)
 	switch {
 	case err == nil:
 		t.served.Store(true)
 		return st, t.passes(ctx, st.LastPass), nil
-	case !errors.Is(err, guard.ErrNoService) || t.served.Load():
+	case !errors.Is(err, control.ErrNoService) || t.served.Load():
 		return st, nil, err
 	}
 	if t.state, err = t.look(ctx, t.state); err != nil {
@@ -47,9 +49,9 @@ func (t *topSource) Status(ctx context.Context) (guard.Status, []top.Event, erro
 }
 
 // Rank implements top.Source.
-func (t *topSource) Rank(ctx context.Context, s policy.Signal) (guard.Ranking, error) {
+func (t *topSource) Rank(ctx context.Context, s policy.Signal) (api.Ranking, error) {
 	r, err := t.client.Rank(ctx, s)
-	if !errors.Is(err, guard.ErrNoService) || t.served.Load() {
+	if !errors.Is(err, control.ErrNoService) || t.served.Load() {
 		return r, err
 	}
 	if t.ranked, err = t.look(ctx, t.ranked); err != nil {
@@ -58,7 +60,7 @@ func (t *topSource) Rank(ctx context.Context, s policy.Signal) (guard.Ranking, e
 	return t.ranked.Rank(ctx, s)
 }
 
-// look looks at the node, again if it was looked at before.
+// look refreshes l, or opens a direct look at the node if l is nil.
 func (t *topSource) look(ctx context.Context, l *guard.Look) (*guard.Look, error) {
 	if l != nil {
 		l.Refresh(ctx)
@@ -71,9 +73,9 @@ func (t *topSource) look(ctx context.Context, l *guard.Look) (*guard.Look, error
 	return guard.OpenLook(ctx, cfg)
 }
 
-// passes are what the last passes did, nil when nothing came since they were asked for, or when
-// the service does not tell: they are asked for again then.
-func (t *topSource) passes(ctx context.Context, last *guard.Pass) []top.Event {
+// passes returns what the last passes did. It returns nil if there is no new pass or the request
+// failed; the next call asks again.
+func (t *topSource) passes(ctx context.Context, last *api.Pass) []top.Event {
 	if last == nil || last.Time.Equal(t.lastPass) {
 		return nil
 	}
@@ -84,31 +86,31 @@ func (t *topSource) passes(ctx context.Context, last *guard.Pass) []top.Event {
 	t.lastPass = last.Time
 	events := []top.Event{}
 	for i := range passes {
-		for _, e := range words.Tell(&passes[i]) {
+		for _, e := range words.Events(&passes[i]) {
 			events = append(events, top.Event{At: passes[i].Time.Local(), What: e.What, Why: e.Why})
 		}
 	}
 	return events
 }
 
-// topBefore is how far back the trends of the live view reach when it starts.
-const topBefore = 30 * time.Second
+// topBefore is how far back the trends of the live view reach when it starts: those of disks need minutes.
+const topBefore = 5 * time.Minute
 
-// before is what the service read before it was asked for the first time; nothing without one.
+// before returns the service's readings from before the first request, or nil without a service.
 func (t *topSource) before(ctx context.Context) []top.Reading {
 	if !t.served.Load() {
 		return nil
 	}
 	l, err := t.client.Samples(ctx, topBefore)
 	if err != nil {
-		return nil // the trends are known a little later
+		return nil // the trends become known a little later
 	}
 	now := time.Now()
 	var all []top.Reading
 	for s, column := range l.Available {
 		for i, v := range column[:min(len(column), len(l.At))] {
 			if v >= 0 {
-				all = append(all, top.Reading{Signal: s, At: now.Add(l.At[i] - l.Now), Available: v})
+				all = append(all, top.Reading{Signal: s, At: now.Add(time.Duration(l.At[i] - l.Now)), Available: v})
 			}
 		}
 	}

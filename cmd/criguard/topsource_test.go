@@ -12,14 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 )
 
-// stand stands in for a service on a control socket.
+// stand is a fake service on a control socket.
 type stand struct {
 	mu      sync.Mutex
-	answers map[string]any // by path
+	answers map[string]any // keyed by path
 	asked   map[string]int
 }
 
@@ -32,7 +36,7 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *stand) serve(t *testing.T, dir string) (stop func()) {
 	t.Helper()
-	l, err := net.Listen("unix", guard.RunDir(dir).Socket())
+	l, err := net.Listen("unix", rundir.Dir(dir).Socket())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +46,8 @@ func (s *stand) serve(t *testing.T, dir string) (stop func()) {
 	return func() { _ = server.Close(); <-done }
 }
 
-// source is a source on a directory of its own.
-func source(t *testing.T, config string) (*topSource, string) {
+// source returns a topSource with a directory of its own.
+func source(t *testing.T, conf string) (*topSource, string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "top")
 	if err != nil {
@@ -51,31 +55,31 @@ func source(t *testing.T, config string) (*topSource, string) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "config.toml")
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o := &options{config: path, runDir: dir}
-	src := &topSource{options: o, client: guard.NewClient(o.dir())}
+	src := &topSource{options: o, client: control.NewClient(o.dir())}
 	t.Cleanup(src.close)
 	return src, dir
 }
 
-// What passes did is asked for when there is a new one, and a service that has answered once is
-// not replaced by a look at the node.
+// The history is fetched only after a new pass, and a direct look never replaces a service that has
+// answered once.
 func TestTopSource(t *testing.T) {
 	src, dir := source(t, "")
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	pass := func(id uint64, pod string) guard.Pass {
-		return guard.Pass{ID: id, Time: at.Add(time.Duration(id) * time.Second), Stop: &guard.StopView{Pod: pod, Kind: "hard"}}
+	pass := func(id uint64, pod string) api.Pass {
+		return api.Pass{ID: id, Time: at.Add(time.Duration(id) * time.Second), Stop: &api.StopView{Pod: pod, Kind: "hard"}}
 	}
 	first, second := pass(1, "default/a"), pass(2, "default/b")
 	s := &stand{asked: map[string]int{}, answers: map[string]any{
-		"/v1/status":  guard.Status{Live: true, LastPass: &first},
-		"/v1/history": guard.HistoryList{Passes: []guard.Pass{first}},
-		"/v1/rank":    guard.Ranking{Live: true, Signal: policy.PIDAvailable},
+		"/v1/status":  api.Status{Live: true, LastPass: &first},
+		"/v1/history": api.HistoryList{Passes: []api.Pass{first}},
+		"/v1/rank":    api.Ranking{Live: true, Signal: policy.PIDAvailable},
 	}}
-	s.answers["/v1/samples"] = guard.SampleList{Now: time.Minute, Series: guard.Series{
-		At:        []time.Duration{58 * time.Second, 59 * time.Second, time.Minute},
+	s.answers["/v1/samples"] = api.SampleList{Now: api.Duration(time.Minute), Series: api.Series{
+		At:        []api.Duration{api.Duration(58 * time.Second), api.Duration(59 * time.Second), api.Duration(time.Minute)},
 		Available: map[policy.Signal][]int64{policy.MemoryAvailable: {30, -1, 10}, policy.PIDAvailable: {7, 7}},
 	}}
 	stop := s.serve(t, dir)
@@ -95,8 +99,8 @@ func TestTopSource(t *testing.T) {
 	if s.asked["/v1/history"] != 1 {
 		t.Errorf("the history was asked for %d times", s.asked["/v1/history"])
 	}
-	s.answers["/v1/status"] = guard.Status{Live: true, LastPass: &second}
-	s.answers["/v1/history"] = guard.HistoryList{Passes: []guard.Pass{first, second}}
+	s.answers["/v1/status"] = api.Status{Live: true, LastPass: &second}
+	s.answers["/v1/history"] = api.HistoryList{Passes: []api.Pass{first, second}}
 	s.mu.Unlock()
 	if _, events, err := src.Status(t.Context()); err != nil || len(events) != 2 || events[1].What != "stop default/b (hard, grace 0s)" {
 		t.Errorf("events %+v, %v", events, err)
@@ -120,10 +124,10 @@ func TestTopSource(t *testing.T) {
 	}
 
 	stop()
-	if _, _, err := src.Status(t.Context()); !errors.Is(err, guard.ErrNoService) {
+	if _, _, err := src.Status(t.Context()); !errors.Is(err, control.ErrNoService) {
 		t.Errorf("without the service: %v", err)
 	}
-	if _, err := src.Rank(t.Context(), policy.PIDAvailable); !errors.Is(err, guard.ErrNoService) {
+	if _, err := src.Rank(t.Context(), policy.PIDAvailable); !errors.Is(err, control.ErrNoService) {
 		t.Errorf("without the service: %v", err)
 	}
 	stop = s.serve(t, dir)
@@ -133,8 +137,8 @@ func TestTopSource(t *testing.T) {
 	}
 }
 
-// Where no service has answered yet, the node is looked at, again and again; a configuration
-// with a mistake is told.
+// Until a service has answered, each poll inspects the node directly; a configuration mistake is
+// reported.
 func TestTopSourceWithoutService(t *testing.T) {
 	src, _ := source(t, "[runtime]\nendpoint = \"unix:///nonexistent/criguard.sock\"\n")
 	for range 2 {
@@ -143,11 +147,11 @@ func TestTopSourceWithoutService(t *testing.T) {
 			t.Errorf("status %+v, events %v, %v", st, events, err)
 		}
 	}
-	if _, err := src.Rank(t.Context(), policy.MemoryAvailable); !errors.Is(err, guard.ErrNoRuntime) {
+	if _, err := src.Rank(t.Context(), policy.MemoryAvailable); !errors.Is(err, cri.ErrNoRuntime) {
 		t.Errorf("ranking without a runtime: %v", err)
 	}
 	broken, _ := source(t, "colour = 1\n")
-	if _, _, err := broken.Status(t.Context()); !errors.Is(err, guard.ErrConfig) {
+	if _, _, err := broken.Status(t.Context()); !errors.Is(err, config.ErrInvalid) {
 		t.Errorf("a mistake in the configuration: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// explainUsage has every command refuse what it does not take, and say where to read what it does.
+// explainUsage makes every command reject wrong arguments and point to its help.
 func explainUsage(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err) })
 	root.Args = func(_ *cobra.Command, args []string) error { return knownCommand(root, args) }
@@ -22,29 +22,54 @@ func explainUsage(root *cobra.Command) {
 			cmd.Use = "completion SHELL"
 			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 			for _, shell := range cmd.Commands() {
-				if shell.Name() == "powershell" { // there is none on a node
+				if shell.Name() == "powershell" { // nodes have no PowerShell
 					cmd.RemoveCommand(shell)
 				}
 				takes(shell, shell.Args)
 			}
 			takes(cmd, cobra.NoArgs)
 		default:
-			takes(cmd, cmd.Args)
+			explainCommand(cmd)
 		}
 	}
 }
 
-// takes has a command say what it takes when these are not the arguments that it wants.
+// explainCommand makes a command, or the commands below it, reject wrong arguments.
+func explainCommand(cmd *cobra.Command) {
+	if !cmd.HasSubCommands() {
+		takes(cmd, cmd.Args)
+		return
+	}
+	cmd.Args = func(_ *cobra.Command, args []string) error { return knownCommand(cmd, args) }
+	cmd.SuggestionsMinimumDistance = 2
+	for _, sub := range cmd.Commands() {
+		explainCommand(sub)
+	}
+}
+
+// everyCommand returns the commands below a command, at any depth.
+func everyCommand(root *cobra.Command) (all []*cobra.Command) {
+	for _, cmd := range root.Commands() {
+		all = append(append(all, cmd), everyCommand(cmd)...)
+	}
+	return all
+}
+
+// takes makes a command show its usage when its arguments do not match want.
 func takes(cmd *cobra.Command, want cobra.PositionalArgs) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if want(cmd, args) == nil {
 			return nil
 		}
-		return misused(cmd, fmt.Errorf("arguments %q: want `%s`", args, cmd.UseLine()))
+		given := fmt.Sprintf("unexpected arguments %q", args)
+		if len(args) == 0 {
+			given = "an argument is missing"
+		}
+		return misused(cmd, fmt.Errorf("%s: want `%s`", given, cmd.UseLine()))
 	}
 }
 
-// knownCommand makes sure that the arguments name a command, if anything.
+// knownCommand returns an error if the arguments name an unknown command.
 func knownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -60,5 +85,5 @@ func knownCommand(root *cobra.Command, args []string) error {
 }
 
 func misused(cmd *cobra.Command, err error) error {
-	return &codeError{exitUsage, err, "`" + cmd.CommandPath() + " --help` says what there is"}
+	return &codeError{exitUsage, err, "`" + cmd.CommandPath() + " --help` lists the options"}
 }

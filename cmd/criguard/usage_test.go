@@ -8,11 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
-// refused runs a command that must not do anything, and returns what it says.
+// refused runs a command that must be rejected as wrong usage, and returns the error.
 func refused(t *testing.T, args ...string) *codeError {
 	t.Helper()
 	root := newRoot()
@@ -26,7 +27,7 @@ func refused(t *testing.T, args ...string) *codeError {
 	return ce
 }
 
-// Whatever is wrong about a command line: it says what, and where to read what there is.
+// Every wrong command line gets an error that names the mistake, and a hint where to read more.
 func TestMisused(t *testing.T) {
 	for _, c := range []struct{ args, says, hint string }{
 		{"statsu", `unknown command "statsu": did you mean status?`, "`criguard --help`"},
@@ -34,9 +35,9 @@ func TestMisused(t *testing.T) {
 		{"help statsu", "did you mean status?", "`criguard --help`"},
 		{"--no-such", "unknown flag: --no-such", "`criguard --help`"},
 		{"status --no-such", "unknown flag: --no-such", "`criguard status --help`"},
-		{"status extra", `arguments ["extra"]: want ` + "`criguard status [flags]`", "`criguard status --help`"},
-		{"simulate", "arguments []: want `criguard simulate TRACE", "`criguard simulate --help`"},
-		{"explain 1 2", "want `criguard explain [PASS|last]", "`criguard explain --help`"},
+		{"status extra", `unexpected arguments ["extra"]: want ` + "`criguard status [flags]`", "`criguard status --help`"},
+		{"simulate", "an argument is missing: want `criguard simulate TRACE", "`criguard simulate --help`"},
+		{"explain 1 2", "want `criguard explain [PASS|NAMESPACE/NAME|last]", "`criguard explain --help`"},
 		{"explain -5", "unknown shorthand flag", "`criguard explain --help`"},
 		{"pause --for 5", "missing unit", "`criguard pause --help`"},
 		{"completion tcsh", "want `criguard completion SHELL", "`criguard completion --help`"},
@@ -49,7 +50,10 @@ func TestMisused(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"record --for -1s", "--for -1s: must not be negative"}, {"record --interval 1ms", "want 10ms or more"},
 		{"images --endpoint tcp://x", `--endpoint "tcp://x": want unix:///path or /path`},
-		{"drain --timeout -1s", "--timeout -1s: must not be negative"}, {"history -n -3", "must not be negative"},
+		{"drain --timeout -1s", "--timeout -1s: must not be negative"}, {"history --number -3", "must not be negative"},
+		{"rank -s memory", `--signal "memory": unknown signal: did you mean "memory.available" or "memory.stall"?`},
+		{"history -s nodefs.avail", `unknown signal: did you mean "nodefs.available"?`}, {"prune --until imagefs=1%", "did you mean"},
+		{"rank -s x", "--signal: "}, {"history --pod a//b", "want namespace/name or a name"},
 	} {
 		root := newRoot()
 		root.SetArgs(strings.Fields(c.args))
@@ -59,7 +63,7 @@ func TestMisused(t *testing.T) {
 	}
 }
 
-// A trace that is none is told by its name, with what makes one.
+// The error for an invalid trace names the file and the command that records one.
 func TestSimulateRefuses(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.toml")
@@ -84,35 +88,100 @@ func TestSimulateRefuses(t *testing.T) {
 	}
 }
 
-// A share of what is not known is shown as the share that it is.
+// A percentage of an unknown capacity is shown as the percentage.
 func TestStatusOfAbsentSignals(t *testing.T) {
 	var out strings.Builder
-	printSignals(&out, []guard.SignalStatus{{
-		SignalView: guard.SignalView{Signal: policy.ImageFSAvailable, Status: "absent"}, Thresholds: []guard.ThresholdStatus{{Kind: "hard", Value: "15%"}},
+	printSignals(&out, []api.SignalStatus{{
+		SignalView: api.SignalView{Signal: policy.ImageFSAvailable, Status: "absent"}, Thresholds: []api.ThresholdStatus{{Kind: "hard", Value: "15%"}},
 	}})
 	if _, row, _ := strings.Cut(out.String(), "\n"); strings.Join(strings.Fields(row), " ") != "imagefs.available - - 15% - absent" {
 		t.Errorf("%s", out.String())
 	}
 }
 
-// A ranking for swap says when it is by memory.
+// A swap ranking notes when it ranks by memory instead.
 func TestRankingByMemory(t *testing.T) {
 	for _, byMemory := range []bool{false, true} {
 		var out strings.Builder
-		printRanking(&out, guard.Ranking{Signal: policy.SwapAvailable, Capacity: 1, Pods: []guard.RankedView{{Pod: "d/a", ByMemory: byMemory}}})
-		if strings.Contains(out.String(), "\nRanked "+guard.ByMemory) != byMemory {
+		printRanking(&out, api.Ranking{Signal: policy.SwapAvailable, Capacity: 1, Pods: []api.RankedView{{Pod: "d/a", ByMemory: byMemory}}})
+		if strings.Contains(out.String(), "\nRanked "+api.ByMemory) != byMemory {
 			t.Errorf("%t: %s", byMemory, out.String())
 		}
 	}
 }
 
-// A ranking for what a node does not have says so.
+// A ranking says what holds the stop back.
+func TestRankingOfAHeldStop(t *testing.T) {
+	var out strings.Builder
+	printRanking(&out, api.Ranking{Signal: policy.MemoryAvailable, Capacity: 1, Held: &api.Hold{Reason: api.HeldFleet, Detail: "alone"}})
+	if !strings.HasSuffix(out.String(), "\nHeld back: fleet: alone.\n") {
+		t.Errorf("got\n%s", out.String())
+	}
+}
+
+// A ranking for an absent signal says that it is absent.
 func TestRankingOfAbsentSignal(t *testing.T) {
 	for capacity, want := range map[int64]string{0: "swap.available: not there on this node; ranked by", 1 << 30: "swap.available: 0 of 1Gi available; ranked by"} {
 		var out strings.Builder
-		printRanking(&out, guard.Ranking{Signal: policy.SwapAvailable, Capacity: capacity})
+		printRanking(&out, api.Ranking{Signal: policy.SwapAvailable, Capacity: capacity})
 		if !strings.HasPrefix(out.String(), want) {
 			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+	var out strings.Builder
+	printRanking(&out, api.Ranking{Signal: policy.MemoryStall, Unmeasured: "not measured yet", Pods: []api.RankedView{
+		{Pod: "d/less", Known: true, Usage: 1 << 30, Request: 3 << 30}, {Pod: "d/more", Known: true, Usage: 3 << 30, Request: 1 << 30, Over: true},
+		{Pod: "d/guaranteed", Known: true, Usage: 3 << 30, Request: 1 << 30},
+	}})
+	for _, want := range []string{"memory.stall: not measured yet; ranked by", " 1Gi 3Gi -2Gi ", " 3Gi 1Gi 2Gi ", " 3Gi 1Gi 0 "} {
+		if !strings.Contains(squeezed(out.String()), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+}
+
+// Pods request memory and disk space, but no PIDs, inodes or swap. The source of a memory request belongs to no other ranking.
+func TestRankingWithoutRequests(t *testing.T) {
+	pod := api.RankedView{Position: 1, Pod: "d/a", QoS: "Burstable", Known: true, Usage: 13, Frees: 13, Over: true, RequestSource: "oom_score_adj"}
+	for signal, want := range map[policy.Signal]string{
+		policy.PIDAvailable: "0 13 - - 13", policy.NodeFSInodesFree: "0 13 - - 13", policy.SwapAvailable: "0 13 - - 13",
+		policy.NodeFSAvailable: "0 13 0 13 13", policy.MemoryAvailable: "0 13 0 13 13 request too small for oom_score_adj to show",
+	} {
+		var out strings.Builder
+		printRanking(&out, api.Ranking{Signal: signal, Capacity: 1, Pods: []api.RankedView{pod}})
+		if got := strings.TrimSpace(squeezed(out.String())); !strings.HasSuffix(got, "Burstable "+want) {
+			t.Errorf("%s: %q, want %q", signal, got, want)
+		}
+	}
+}
+
+// Every column of a table has a name.
+func TestEveryColumnHasAName(t *testing.T) {
+	removed := []reclaim.Report{{Removed: []reclaim.Item{{Kind: reclaim.KindImage, Name: "a", Why: "not in use"}}}}
+	for name, show := range map[string]func(io.Writer){
+		"explain":         func(w io.Writer) { printReclaimed(w, &api.Pass{Reclaimed: []api.ReclaimView{{Reports: removed}}}) },
+		"prune --verbose": func(w io.Writer) { printReports(w, removed, false, true) },
+	} {
+		var out strings.Builder
+		show(&out)
+		if !strings.Contains(squeezed(out.String()), "RESULT WHY") {
+			t.Errorf("%s:\n%s", name, out.String())
+		}
+	}
+}
+
+// A ranking says where a request comes from, and that oom_score_adj cannot show a small one.
+func TestRankingNotesRequests(t *testing.T) {
+	for want, pod := range map[string]api.RankedView{
+		"request from oom_score_adj":                  {RequestSource: "oom_score_adj", Request: 1 << 20},
+		"request too small for oom_score_adj to show": {RequestSource: "oom_score_adj"},
+		"protected": {RequestSource: "oom_score_adj", Excluded: "protected"},
+		"0 0":       {RequestSource: "BestEffort", Position: 1, Known: true},
+	} {
+		var out strings.Builder
+		printRanking(&out, api.Ranking{Signal: policy.MemoryAvailable, Capacity: 1, Pods: []api.RankedView{pod}})
+		if got := strings.TrimSpace(squeezed(out.String())); !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

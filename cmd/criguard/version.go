@@ -2,11 +2,12 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 )
 
 func newVersion() *cobra.Command {
@@ -16,14 +17,9 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.output == "json" {
-				return printJSON(cmd.OutOrStdout(), map[string]string{
-					"apiVersion": guard.APIVersion, "version": version, "go": runtime.Version(),
-					"platform": runtime.GOOS + "/" + runtime.GOARCH,
-				})
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "criguard %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+			platform := runtime.GOOS + "/" + runtime.GOARCH
+			v := api.Version{APIVersion: api.APIVersion, Version: version, Go: runtime.Version(), Platform: platform}
+			return o.print(cmd, v, func(w io.Writer) { fmt.Fprintf(w, "criguard %s (%s, %s)\n", version, runtime.Version(), platform) })
 		},
 	}
 	o.outputFlag(cmd)

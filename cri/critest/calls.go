@@ -10,20 +10,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Call is one call a client made.
+// Call is one call by a client.
 type Call struct {
 	Method  string        // "StopContainer"
-	ID      string        // of the sandbox, container or image it names; "" = none
+	ID      string        // of the sandbox, container or image in the request; "" = none
 	Grace   time.Duration // of StopContainer
 	Verbose bool
-	Bounded bool          // it came with a deadline
+	Bounded bool          // the client set a deadline
 	Left    time.Duration // until that deadline, on arrival; it may have passed
-	At      time.Time     // when it came
-	Took    time.Duration // until it was answered; 0 = not yet
-	Err     string        // what it was answered; "" = success, or not yet
+	Took    time.Duration // until the answer; 0 = not answered yet
+	began   time.Time
 }
 
-// callLog is what clients called, in the order of arrival.
+// callLog records the calls of clients in the order of arrival.
 type callLog struct {
 	mu    sync.Mutex
 	calls []*Call
@@ -33,7 +32,7 @@ type callLog struct {
 func newCallLog() *callLog { return &callLog{grown: make(chan struct{})} }
 
 func (l *callLog) begin(ctx context.Context, method string, req any) *Call {
-	c := &Call{Method: method, ID: idOf(req), At: time.Now()}
+	c := &Call{Method: method, ID: idOf(req), began: time.Now()}
 	if deadline, ok := ctx.Deadline(); ok {
 		c.Bounded, c.Left = true, time.Until(deadline)
 	}
@@ -50,13 +49,10 @@ func (l *callLog) begin(ctx context.Context, method string, req any) *Call {
 	return c
 }
 
-func (l *callLog) end(c *Call, err error) {
+func (l *callLog) end(c *Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.Took = max(time.Since(c.At), 1)
-	if err != nil {
-		c.Err = err.Error()
-	}
+	c.Took = max(time.Since(c.began), 1)
 	l.wake()
 }
 
@@ -65,7 +61,7 @@ func (l *callLog) wake() {
 	l.grown = make(chan struct{})
 }
 
-// of copies the calls of some methods, of all when none is named.
+// of returns copies of the calls of some methods, or of all if none is given.
 func (l *callLog) of(methods []string) ([]Call, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +74,7 @@ func (l *callLog) of(methods []string) ([]Call, <-chan struct{}) {
 	return out, l.grown
 }
 
-// Calls are the calls of the methods named, or all calls, in order of arrival.
+// Calls returns the calls of these methods, or all calls, in the order of arrival.
 func (s *Server) Calls(methods ...string) []Call {
 	calls, _ := s.log.of(methods)
 	return calls
@@ -91,8 +87,8 @@ func (s *Server) ForgetCalls() {
 	s.log.calls = nil
 }
 
-// WaitCalls waits until n calls of a method have arrived, answered or not, and
-// returns them. The test fails when they do not come within a minute.
+// WaitCalls waits until n calls of a method have arrived, answered or not, and returns them. The test
+// fails if they do not arrive within a minute.
 func (s *Server) WaitCalls(tb testing.TB, method string, n int) []Call {
 	tb.Helper()
 	timeout := time.NewTimer(time.Minute)
@@ -110,7 +106,7 @@ func (s *Server) WaitCalls(tb testing.TB, method string, n int) []Call {
 	}
 }
 
-// idOf is the id a request names.
+// idOf returns the id in a request.
 func idOf(req any) string {
 	switch r := req.(type) {
 	case interface{ GetPodSandboxId() string }:

@@ -9,7 +9,7 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// images: what is in use is recognised, what is not can be removed by its id.
+// images: an image in use is recognised, an unused one can be removed by its id.
 func (c *contract) images() {
 	ref := "registry.local/contract-" + c.unique() + ":1"
 	c.target.AddImage(c.T, ref)
@@ -63,7 +63,7 @@ func (c *contract) listImages() []cri.Image {
 	return images
 }
 
-// tagged finds an image by its tag.
+// tagged returns the image with this tag.
 func (c *contract) tagged(images []cri.Image, ref string) cri.Image {
 	for _, i := range images {
 		if slices.Contains(i.Tags, ref) {
@@ -92,14 +92,14 @@ func (c *contract) filesystems() {
 	}
 }
 
-// events come, or the runtime says at once that none will. A runtime that would
-// take them away from a kubelet is left alone.
+// events: the runtime sends events, or reports at once that it does not support them. The check skips a
+// runtime on which it would take events away from a kubelet.
 func (c *contract) events() {
 	if _, minor, _ := c.version.Release(); !c.version.EventsShareable() && minor > 6 {
 		return
 	}
 	pod := c.runPod(ContainerSpec{Name: "a"}, ContainerSpec{Name: "b"}, ContainerSpec{Name: "c"}, ContainerSpec{Name: "d"})
-	seen := async(func() error { return c.awaitStop(pod) })
+	seen := async(func() error { return c.awaitEvent(pod) })
 	if !c.version.EventsShareable() {
 		select {
 		case err := <-seen:
@@ -125,19 +125,16 @@ func (c *contract) events() {
 			wait *= 4
 		}
 	}
-	c.Error("no event came")
+	c.Error("no event arrived")
 }
 
-// awaitStop watches events until a container of a pod has stopped.
-func (c *contract) awaitStop(pod Pod) error {
-	for e, err := range c.client.Events(c.Context()) {
+// awaitEvent watches the events until a container of the pod has changed.
+func (c *contract) awaitEvent(pod Pod) error {
+	for changed, err := range c.client.Events(c.Context()) {
 		if err != nil {
 			return err
 		}
-		if e.Kind == cri.EventStopped && slices.ContainsFunc(pod.Containers, func(ctr Container) bool { return ctr.ID == e.ContainerID }) {
-			if e.At.IsZero() {
-				return errors.New("the event has no time")
-			}
+		if slices.ContainsFunc(pod.Containers, func(ctr Container) bool { return ctr.ID == changed }) {
 			return nil
 		}
 	}

@@ -9,18 +9,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// eventHub hands events to subscribers. Server.mu guards it.
+// eventHub distributes events to subscribers. Server.mu guards it.
 type eventHub struct {
 	subscribers map[chan *runtimeapi.ContainerEventResponse]struct{}
 	past        []*runtimeapi.ContainerEventResponse
 }
 
 const (
-	eventBuffer = 1000 // of a subscriber; what does not fit is dropped
+	eventBuffer = 1000 // per subscriber; events that do not fit are dropped
 	eventReplay = 5 * time.Minute
 )
 
-// publish tells subscribers that something happened to a container.
+// publish sends an event about a container to all subscribers.
 func (s *Server) publish(kind runtimeapi.ContainerEventType, id string, p *pod) {
 	if s.traits.events != eventsBroadcast {
 		return
@@ -39,8 +39,8 @@ func (s *Server) publish(kind runtimeapi.ContainerEventType, id string, p *pod) 
 	}
 }
 
-// GetContainerEvents sends old events and then new ones, or says that there are
-// none, as the dialect has it.
+// GetContainerEvents sends old events and then new ones, or reports that there are no events, depending
+// on the dialect.
 func (v *runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	switch v.s.traits.events {
 	case eventsUnimplemented:

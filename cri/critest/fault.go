@@ -11,42 +11,39 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Fault is something that goes wrong with some calls. What is set happens in the
-// order of the fields.
+// Fault is a failure of some calls. The fields take effect in the order in which they are declared.
 type Fault struct {
 	Method string // "StopContainer"; "" = every method
-	ID     string // only calls that name this id; "" = all
-	// Verbose meets only calls that ask for all there is.
+	ID     string // only calls with this id; "" = all
+	// Verbose limits the fault to verbose calls.
 	Verbose bool
-	Times   int // for how many calls; 0 = until released
+	Times   int // number of calls; 0 = until released
 
-	Delay  time.Duration // the call waits that long
+	Delay  time.Duration // the call waits this long
 	Hang   bool          // the call waits until the fault is released or the client gives up
-	Vanish bool          // the object it names is gone just before
-	// Err is the answer. A plain error is answered as runtimes mostly do, with code
-	// Unknown; see Code for others.
+	Vanish bool          // the object of the call disappears just before
+	// Err is the answer. A plain error gets code Unknown, as runtimes mostly return; see Code for
+	// others.
 	Err error
-	// DoNothing answers well and leaves everything as it is. It is for the calls
-	// that stop and remove.
+	// DoNothing reports success and changes nothing. It affects only stops and removals.
 	DoNothing bool
-	// Edit changes the answer, a message of k8s.io/cri-api. It is the call's own;
-	// maps in it are not: replace them.
+	// Edit changes the answer, a message of k8s.io/cri-api. The call has its own message, but shares
+	// the maps in it: replace them instead of changing them.
 	Edit func(response any)
 }
 
-// Code is an error with a gRPC code of its own, for Fault.Err.
+// Code returns an error with a gRPC code, for Fault.Err.
 func Code(code codes.Code, message string) error { return status.Error(code, message) }
 
-// fault is a Fault in force.
+// fault is an active Fault.
 type fault struct {
 	Fault
 	left     int
 	released chan struct{}
 }
 
-// Inject puts a fault in force, until release is called or it has happened often
-// enough. Calls that hang in it go on when it is released. Faults add up, in the
-// order they were injected.
+// Inject activates a fault until release is called or the fault has met Times calls. Calls that hang in
+// it continue on release. Several faults combine in the order of their injection.
 func (s *Server) Inject(f Fault) (release func()) {
 	in := &fault{Fault: f, left: f.Times, released: make(chan struct{})}
 	s.mu.Lock()
@@ -63,11 +60,10 @@ func (s *Server) Inject(f Fault) (release func()) {
 	}
 }
 
-// Hang makes every call hang until released: a runtime that accepts and never
-// answers.
+// Hang makes every call hang until released, like a runtime that accepts connections and never answers.
 func (s *Server) Hang() (release func()) { return s.Inject(Fault{Hang: true}) }
 
-// faultsFor takes the faults that meet a call.
+// faultsFor returns the faults that affect a call and counts it against them.
 func (s *Server) faultsFor(c *Call) []*fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +78,7 @@ func (s *Server) faultsFor(c *Call) []*fault {
 	return met
 }
 
-// suffer answers a call through its faults.
+// suffer answers a call under its faults.
 func (s *Server) suffer(ctx context.Context, c *Call, answer func() (any, error)) (any, error) {
 	faults := s.faultsFor(c)
 	for _, f := range faults {
@@ -109,7 +105,7 @@ func (s *Server) suffer(ctx context.Context, c *Call, answer func() (any, error)
 	return resp, nil
 }
 
-// before is what a fault does ahead of the call proper.
+// before applies the part of a fault that precedes the call itself.
 func (f *fault) before(ctx context.Context, s *Server, c *Call) error {
 	if f.Delay > 0 {
 		t := time.NewTimer(f.Delay)
@@ -134,7 +130,7 @@ func (f *fault) before(ctx context.Context, s *Server, c *Call) error {
 	return f.Err
 }
 
-// emptyAnswer is the success of a call that stops or removes; nil for others.
+// emptyAnswer returns the success of a stop or removal; nil for other methods.
 func emptyAnswer(method string) any {
 	switch method {
 	case "StopContainer":

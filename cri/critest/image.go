@@ -29,7 +29,7 @@ func (s *Server) AddImage(spec ImageSpec) string {
 
 func (s *Server) addImage(spec ImageSpec) *image {
 	s.added.images++
-	// CRI-O combines every tag's repository with the image's digest, wherever that is from.
+	// CRI-O combines each tag's repository with the image's digest, whatever the image's origin.
 	if named := !spec.Imported || s.traits.crio; len(spec.Digests) == 0 && len(spec.Tags) > 0 && named {
 		r := cri.ParseReference(spec.Tags[0])
 		spec.Digests = []string{r.Registry + "/" + r.Repository + "@sha256:" + digest("manifest", s.added.images)}
@@ -52,7 +52,7 @@ func (s *Server) addImage(spec ImageSpec) *image {
 	return img
 }
 
-// Tag gives an image one more tag, taking it from the image that has it.
+// Tag moves a tag to an image from the image that has it.
 func (s *Server) Tag(id, tag string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Server) Tag(id, tag string) {
 	}
 }
 
-// image finds an image by its id, tag or digest; nil = none such.
+// image finds an image by its id, tag or digest; nil = not found.
 func (s *Server) image(ref string) *image {
 	if ref == "" {
 		return nil
@@ -94,8 +94,8 @@ func (s *Server) removeImage(img *image) {
 	s.images = slices.DeleteFunc(s.images, func(other *image) bool { return other == img })
 }
 
-// used reports whether the store protects an image, as CRI-O's does: by any
-// container, and the pause image by any sandbox.
+// used reports whether the store protects an image. CRI-O's store protects the image of any container,
+// and the pause image while there is any sandbox.
 func (s *Server) used(img *image) bool {
 	for _, c := range s.containers {
 		if c.image == img {
@@ -105,7 +105,7 @@ func (s *Server) used(img *image) bool {
 	return len(s.pods) > 0 && slices.Contains(img.tags, pauseImage)
 }
 
-// message is the image as ListImages has it.
+// message returns the image in the form of ListImages.
 func (img *image) message() *runtimeapi.Image {
 	m := &runtimeapi.Image{
 		Id: img.id, RepoTags: slices.Clone(img.tags), RepoDigests: slices.Clone(img.digests),
@@ -117,7 +117,7 @@ func (img *image) message() *runtimeapi.Image {
 	return m
 }
 
-// listRef is the image_ref of a container in a listing.
+// listRef returns the image_ref of a container in a listing.
 func (c *container) listRef() string {
 	if c.pod.server.traits.crio {
 		return c.image.digestOrID()
@@ -132,8 +132,8 @@ func (img *image) digestOrID() string {
 	return img.id
 }
 
-// statusImage is the image of a container's status: containerd gives the first
-// tag the image has, CRI-O what was asked for.
+// statusImage returns the image in a container's status: the image's first tag on containerd, the
+// requested name on CRI-O.
 func (c *container) statusImage() string {
 	switch {
 	case c.pod.server.traits.crio:
@@ -145,7 +145,7 @@ func (c *container) statusImage() string {
 	}
 }
 
-// isID tells an id, whole or its beginning, from a name.
+// isID reports whether ref is an id, complete or a prefix, not a name.
 func isID(ref string) bool {
 	id := cri.TrimID(ref)
 	return len(id) >= 12 && strings.Trim(id, "0123456789abcdef") == ""

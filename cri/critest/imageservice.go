@@ -35,11 +35,10 @@ func (v *imageService) ImageStatus(_ context.Context, req *runtimeapi.ImageStatu
 	return &runtimeapi.ImageStatusResponse{}, nil
 }
 
-// RemoveImage differs most between the runtimes. containerd takes any name for the
-// whole image and refuses nothing. CRI-O refuses an image in use when it is named
-// by its id; a tag goes alone while there are others; a digest of an image in use
-// with several names is answered well and nothing happens, and so is the id of an
-// artifact, which goes by its names.
+// RemoveImage differs most between the runtimes. containerd removes the whole image by any name and
+// refuses nothing. CRI-O refuses to remove an image in use by its id, and removes a tag alone while
+// there are others. It reports success and does nothing for a digest of an image in use with several
+// names, and for the id of an artifact, which it removes by name only.
 func (v *imageService) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -71,8 +70,8 @@ func (v *imageService) RemoveImage(_ context.Context, req *runtimeapi.RemoveImag
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo gives what the runtimes count as used, which is little of it:
-// CRI-O's walk sees only metadata, containerd's sampler only snapshots.
+// ImageFsInfo returns the usage that the runtimes count, a small part of it: CRI-O's walk sees only
+// metadata, containerd's sampler only snapshots.
 func (v *imageService) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -87,7 +86,7 @@ func (v *imageService) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoReque
 	case v.s.traits.crio:
 		resp.ImageFilesystems = append(resp.ImageFilesystems, fs(v.s.imageFS, 24<<10))
 		resp.ContainerFilesystems = append(resp.ContainerFilesystems, fs(v.s.imageFS, 24<<10))
-	case v.s.traits.runtimeConfig: // containerd 2: one for each snapshotter, the default one first
+	case v.s.traits.snapshotters: // containerd 2: one for each snapshotter, the default one first
 		resp.ImageFilesystems = append(resp.ImageFilesystems, fs(v.s.imageFS, 1<<20), fs("/var/lib/containerd/io.containerd.snapshotter.v1.native", 0))
 	default:
 		resp.ImageFilesystems = append(resp.ImageFilesystems, fs(v.s.imageFS, 1<<20))

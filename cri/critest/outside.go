@@ -9,10 +9,10 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// What happens to pods without the runtime doing it.
+// Changes to pods that the runtime does not make.
 
-// Kill sends SIGKILL to the processes of a container from outside, and returns to
-// how many. The runtime sees the exit at once, unless the shim is frozen.
+// Kill sends SIGKILL to the processes of a container from outside, and returns their number. The
+// runtime notices the exit at once, unless the shim is frozen.
 func (s *Server) Kill(containerID string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,19 +22,7 @@ func (s *Server) Kill(containerID string) int {
 	return 0
 }
 
-// KillPod sends SIGKILL to everything in a pod's cgroup, the pause process too.
-func (s *Server) KillPod(podID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.pod(podID); p != nil {
-		for _, c := range p.containers {
-			c.kill()
-		}
-		p.down()
-	}
-}
-
-// Exit lets a container end by itself, an unkillable one too.
+// Exit makes a container exit by itself.
 func (s *Server) Exit(containerID string, code int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,17 +31,7 @@ func (s *Server) Exit(containerID string, code int32) {
 	}
 }
 
-// StartContainer makes a created container run: what can happen between a listing
-// and the removal of what was listed.
-func (s *Server) StartContainer(containerID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.containers[containerID]; c != nil && c.state == cri.Created {
-		c.state, c.alive, c.pid, c.started = cri.Running, true, s.newPID(), c.spec.CreatedAt
-	}
-}
-
-// Alive reports whether a container has processes, whatever the runtime says.
+// Alive reports whether a container has processes, whatever the runtime reports.
 func (s *Server) Alive(containerID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,9 +39,8 @@ func (s *Server) Alive(containerID string) bool {
 	return c != nil && c.alive
 }
 
-// FreezeShim stops the shim of a sandbox (CRI-O: the conmon of its containers), as
-// SIGSTOP does. What the runtime has to ask it hangs, and exits stay unseen, until
-// thaw.
+// FreezeShim stops the shim of a sandbox (CRI-O: the conmon of its containers), like SIGSTOP. Calls
+// that need the shim hang, and the runtime misses exits, until thaw.
 func (s *Server) FreezeShim(podID string) (thaw func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +58,7 @@ func (s *Server) FreezeShim(podID string) (thaw func()) {
 	})
 }
 
-// BreakNetwork makes the network plugin fail whenever a sandbox is stopped, until
-// repaired.
+// BreakNetwork makes the network plugin fail when a sandbox is stopped, until repair.
 func (s *Server) BreakNetwork() (repair func()) {
 	s.setNetwork(true)
 	return func() { s.setNetwork(false) }
@@ -94,15 +70,15 @@ func (s *Server) setNetwork(broken bool) {
 	s.cniBroken = broken
 }
 
-// Cgroups is the kernel's view of the pods, by the cgroup paths that AddPod
-// returns. The runtime removes a container's cgroup when it sees the exit.
+// Cgroups is the kernel's view of the pods, by the cgroup paths that AddPod returns. The runtime
+// removes a container's cgroup when it notices the exit.
 type Cgroups struct{ s *Server }
 
-// Cgroups gives the kernel's view of the pods.
+// Cgroups returns the kernel's view of the pods.
 func (s *Server) Cgroups() Cgroups { return Cgroups{s} }
 
-// Kill sends SIGKILL to every process of a cgroup and those below it, and returns
-// to how many. The error wraps fs.ErrNotExist when there is no such cgroup.
+// Kill sends SIGKILL to every process in a cgroup and below, and returns their number. The error wraps
+// fs.ErrNotExist if there is no such cgroup.
 func (g Cgroups) Kill(rel string) (int, error) {
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()
@@ -123,8 +99,8 @@ func (g Cgroups) Kill(rel string) (int, error) {
 	return n, nil
 }
 
-// Populated reports whether a cgroup or one below it has processes. The error
-// wraps fs.ErrNotExist when there is no such cgroup.
+// Populated reports whether a cgroup or one below it has processes. The error wraps fs.ErrNotExist if
+// there is no such cgroup.
 func (g Cgroups) Populated(rel string) (bool, error) {
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()

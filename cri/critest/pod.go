@@ -11,20 +11,20 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// pod is a sandbox. Server.mu guards it, and its containers.
+// pod is a sandbox. Server.mu guards it and its containers.
 type pod struct {
 	spec       PodSpec // without its containers
 	server     *Server
 	containers []*container
-	ready      bool // as the runtime says
-	pause      bool // the pause process lives (CRI-O needs none)
+	ready      bool // as the runtime reports
+	pause      bool // the pause process is alive (CRI-O needs none)
 	pid        int
 	frozen     chan struct{} // closed when the shim or conmon runs again; nil = it runs
 	netDown    bool          // CRI-O: the network counts as torn down
 }
 
-// container is a container. What it is (alive) and what the runtime knows of it
-// (state) differ while the shim is frozen.
+// container is a container. Its true state (alive) and the runtime's view (state) differ while the shim
+// is frozen.
 type container struct {
 	spec     ContainerSpec
 	pod      *pod
@@ -35,12 +35,11 @@ type container struct {
 	started  time.Time
 	finished time.Time
 	exitCode int32
-	termed   bool          // has got its SIGTERM
-	killed   bool          // has got a SIGKILL it cannot act on
+	termed   bool          // has received its SIGTERM
 	exited   chan struct{} // closed when the runtime knows that it exited
 }
 
-// addContainer puts a container into a pod, in the state its specification says.
+// addContainer adds a container to a pod, in the state of its specification.
 func (s *Server) addContainer(p *pod, spec ContainerSpec) Container {
 	s.added.containers++
 	spec = spec.fill(p.spec, s.added.containers, len(p.containers))
@@ -49,7 +48,7 @@ func (s *Server) addContainer(p *pod, spec ContainerSpec) Container {
 	case cri.Running:
 		c.alive, c.pid, c.started = true, s.newPID(), spec.CreatedAt
 	case cri.Exited:
-		c.started, c.finished, c.exitCode = spec.CreatedAt, spec.Finished, spec.ExitCode
+		c.started, c.finished = spec.CreatedAt, spec.Finished
 		close(c.exited)
 	}
 	p.containers = append(p.containers, c)
@@ -61,7 +60,7 @@ func (s *Server) addContainer(p *pod, spec ContainerSpec) Container {
 	return Container{ID: spec.ID, Name: spec.Name, ImageID: c.image.id, Cgroup: c.cgroup(), LogPath: spec.LogPath}
 }
 
-// cgroup is the path of the container's own cgroup below the hierarchy.
+// cgroup returns the path of the container's own cgroup below the hierarchy.
 func (c *container) cgroup() string {
 	prefix := "cri-containerd"
 	if c.pod.server.traits.crio {
@@ -77,7 +76,7 @@ func (c *container) cgroup() string {
 	}
 }
 
-// specPath is the same as an OCI spec has it.
+// specPath returns the same in the form of an OCI spec.
 func (c *container) specPath() string {
 	parent := c.pod.spec.CgroupParent
 	if !strings.HasSuffix(parent, ".slice") {
@@ -92,34 +91,23 @@ func (c *container) specPath() string {
 
 // term sends SIGTERM, once: runtimes do not repeat it.
 func (c *container) term() {
-	if c.termed || c.spec.IgnoreTERM || c.spec.Unkillable {
+	if c.termed || c.spec.IgnoreTERM {
 		return
 	}
 	c.termed = true
-	if c.spec.ExitAfter == 0 {
-		c.die(0)
-		return
-	}
-	s := c.pod.server
-	time.AfterFunc(c.spec.ExitAfter, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		c.die(0)
-	})
+	c.die(0)
 }
 
-// kill sends SIGKILL. It returns how many processes it was sent to.
+// kill sends SIGKILL. It returns the number of processes that it was sent to.
 func (c *container) kill() int {
 	if !c.alive {
 		return 0
 	}
-	if c.killed = true; !c.spec.Unkillable {
-		c.die(137)
-	}
+	c.die(137)
 	return c.spec.Processes
 }
 
-// die ends the processes. The runtime hears of it unless the shim is frozen.
+// die ends the processes. The runtime notices unless the shim is frozen.
 func (c *container) die(code int32) {
 	if !c.alive {
 		return
@@ -130,7 +118,7 @@ func (c *container) die(code int32) {
 	}
 }
 
-// note makes the runtime see that the container exited.
+// note makes the runtime notice that the container exited.
 func (c *container) note() {
 	if c.alive || c.state != cri.Running {
 		return
@@ -140,8 +128,8 @@ func (c *container) note() {
 	c.pod.server.publish(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.spec.ID, c.pod)
 }
 
-// down ends the pause process. containerd sees that and calls the sandbox not
-// ready; CRI-O has no pause process and does not look.
+// down ends the pause process. containerd notices and reports the sandbox as not ready. CRI-O has no
+// pause process and does not check.
 func (p *pod) down() {
 	p.pause = false
 	if !p.server.traits.crio && p.frozen == nil {
@@ -156,7 +144,7 @@ func (p *pod) notReady() {
 	}
 }
 
-// running are the containers that run as far as the runtime knows.
+// running returns the containers that run according to the runtime.
 func (p *pod) running() []*container {
 	var out []*container
 	for _, c := range p.containers {
@@ -167,7 +155,7 @@ func (p *pod) running() []*container {
 	return out
 }
 
-// thaw lets the shim run again: it tells what happened meanwhile.
+// thaw lets the shim run again, and the runtime catches up.
 func (p *pod) thaw() {
 	if p.frozen == nil {
 		return

@@ -17,7 +17,7 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// raw speaks the CRI to a server without package cri between.
+// raw calls the CRI of a server without package cri.
 type raw struct {
 	runtimeapi.RuntimeServiceClient
 	runtimeapi.ImageServiceClient
@@ -31,13 +31,6 @@ func dialRaw(t *testing.T, s *Server) raw {
 	}
 	t.Cleanup(func() { conn.Close() })
 	return raw{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)}
-}
-
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 func wantCode(t *testing.T, err error, want codes.Code) {
@@ -56,7 +49,7 @@ func eachDialect(t *testing.T, test func(t *testing.T, d Dialect, s *Server, r r
 	}
 }
 
-// leave makes a call and cancels it when it has arrived.
+// leave makes a call and cancels it once it has arrived.
 func leave(t *testing.T, s *Server, method string, call func(context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,7 +61,7 @@ func leave(t *testing.T, s *Server, method string, call func(context.Context) er
 	return <-left
 }
 
-// await waits for a condition that something else brings about.
+// await waits for a condition that another goroutine brings about.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
@@ -85,11 +78,11 @@ func TestStopCutShort(t *testing.T) {
 			_, err := r.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 1})
 			return err
 		}), codes.Canceled)
-		if d == CRIO { // goes on by itself
+		if d == CRIO { // the stop continues by itself
 			await(t, "the container is killed", func() bool { return !s.Alive(id) })
 			return
 		}
-		time.Sleep(1200 * time.Millisecond) // past the moment at which it would be killed
+		time.Sleep(1200 * time.Millisecond) // past the time of the kill
 		if !s.Alive(id) {
 			t.Error("containerd killed after the call had ended")
 		}
@@ -107,54 +100,11 @@ func TestKillOrTerm(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := int32(137)
-		if d == CRIO { // sends SIGTERM as well
+		if d == CRIO { // also sends SIGTERM
 			want = 0
 		}
 		if got := resp.GetStatus().GetExitCode(); got != want {
 			t.Errorf("exit code = %d, want %d", got, want)
-		}
-	})
-}
-
-func TestExitAfter(t *testing.T) {
-	s := New(t, Containerd2)
-	r := dialRaw(t, s)
-	id := s.AddPod(PodSpec{Containers: []ContainerSpec{{ExitAfter: 300 * time.Millisecond}}}).Containers[0].ID
-	start := time.Now()
-	if _, err := r.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 20}); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(start); took < 250*time.Millisecond || took > time.Minute {
-		t.Errorf("took %s", took)
-	}
-}
-
-func TestUnkillable(t *testing.T) {
-	s := New(t, Containerd2)
-	r := dialRaw(t, s)
-	ctr := s.AddPod(PodSpec{Containers: []ContainerSpec{{Unkillable: true}}}).Containers[0]
-	if n := s.Kill(ctr.ID); n != 1 || !s.Alive(ctr.ID) {
-		t.Errorf("sent %d signals, alive: %t", n, s.Alive(ctr.ID))
-	}
-	_, err := r.StopContainer(within(t, 100*time.Millisecond), &runtimeapi.StopContainerRequest{ContainerId: ctr.ID})
-	wantCode(t, err, codes.DeadlineExceeded)
-	s.Exit(ctr.ID, 3)
-	if s.Alive(ctr.ID) {
-		t.Error("alive after its exit")
-	}
-}
-
-// TestReadyAfterKill: CRI-O has no pause process to miss.
-func TestReadyAfterKill(t *testing.T) {
-	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
-		pod := s.AddPod(PodSpec{Containers: []ContainerSpec{{}}})
-		s.KillPod(pod.ID)
-		list, err := r.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ready := list.GetItems()[0].GetState() == runtimeapi.PodSandboxState_SANDBOX_READY; ready != (d == CRIO) {
-			t.Errorf("ready: %t", ready)
 		}
 	})
 }
@@ -174,7 +124,7 @@ func TestMissingIDs(t *testing.T) {
 	})
 }
 
-// TestRemoveRunning: a running container or sandbox is killed without a word.
+// TestRemoveRunning: the runtime kills a running container or sandbox without warning.
 func TestRemoveRunning(t *testing.T) {
 	eachDialect(t, func(t *testing.T, _ Dialect, s *Server, r raw) {
 		pod := s.AddPod(PodSpec{Containers: []ContainerSpec{{}, {}}})
@@ -214,7 +164,7 @@ func TestRemoveImage(t *testing.T) {
 		}
 		id := s.AddImage(ImageSpec{Tags: []string{"registry.local/a:1", "registry.local/a:2"}, Digests: []string{"registry.local/a@sha256:" + digest("x", 0)}})
 		s.AddPod(PodSpec{Containers: []ContainerSpec{{Image: "registry.local/a:1", State: cri.Exited}}})
-		if d != CRIO { // any name takes the whole image, in use or not
+		if d != CRIO { // any name removes the whole image, in use or not
 			if err := remove("registry.local/a:2"); err != nil || s.Has(id) {
 				t.Errorf("remove by tag: %v, image is there: %t", err, s.Has(id))
 			}
@@ -241,8 +191,8 @@ func TestRemoveImage(t *testing.T) {
 	})
 }
 
-// TestPauseImage: CRI-O's store protects it while there are sandboxes; containerd
-// pins it, from 1.6.22 on, and removes it all the same.
+// TestPauseImage: CRI-O's store protects the pause image while there are sandboxes. containerd pins it
+// from 1.6.22 on, and removes it all the same.
 func TestPauseImage(t *testing.T) {
 	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
 		s.AddPod(PodSpec{})
@@ -261,7 +211,7 @@ func TestPauseImage(t *testing.T) {
 	})
 }
 
-// TestImageNames: which name of its image a container tells where.
+// TestImageNames checks which name of its image each field of a container holds.
 func TestImageNames(t *testing.T) {
 	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
 		id := s.AddImage(ImageSpec{Tags: []string{"registry.local/a:1", "registry.local/a:2"}})
@@ -291,36 +241,7 @@ func TestImageNames(t *testing.T) {
 	})
 }
 
-func TestListAllStats(t *testing.T) {
-	eachDialect(t, func(t *testing.T, d Dialect, s *Server, r raw) {
-		pod := s.AddPod(PodSpec{Containers: []ContainerSpec{{WritableBytes: 1}}})
-		s.AddPod(PodSpec{NotReady: true})
-		_, err := r.ListPodSandboxStats(t.Context(), &runtimeapi.ListPodSandboxStatsRequest{})
-		if (err != nil) != (d == Containerd16) {
-			t.Errorf("without a filter: %v", err)
-		}
-		filter := &runtimeapi.ListPodSandboxStatsRequest{Filter: &runtimeapi.PodSandboxStatsFilter{}}
-		if stats, err := r.ListPodSandboxStats(t.Context(), filter); err != nil || len(stats.GetStats()) != 1 {
-			t.Errorf("with a filter: %v, %v", stats, err)
-		}
-		thaw := s.FreezeShim(pod.ID)
-		defer thaw()
-		limit, want := 50*time.Millisecond, codes.DeadlineExceeded
-		if d == CRIO {
-			limit, want = time.Minute, codes.OK
-		}
-		_, err = r.ListContainerStats(within(t, limit), &runtimeapi.ListContainerStatsRequest{})
-		wantCode(t, err, want)
-		_, err = r.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: pod.Containers[0].ID})
-		wantCode(t, err, codes.OK)
-		thaw()
-		if stats, err := r.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{}); err != nil || len(stats.GetStats()) != 1 {
-			t.Errorf("thawed: %v, %v", stats, err)
-		}
-	})
-}
-
-// TestCgroups: the kernel knows what the runtime may not.
+// TestCgroups: the kernel knows the processes even if the runtime does not.
 func TestCgroups(t *testing.T) {
 	eachDialect(t, func(t *testing.T, _ Dialect, s *Server, _ raw) {
 		pod := s.AddPod(PodSpec{Containers: []ContainerSpec{{Processes: 3}, {}}})
@@ -352,16 +273,4 @@ func TestCgroups(t *testing.T) {
 			t.Error("pod is populated after the kill")
 		}
 	})
-}
-
-func TestStartContainer(t *testing.T) {
-	s := New(t, Containerd2)
-	ctr := s.AddPod(PodSpec{Containers: []ContainerSpec{{State: cri.Created}}}).Containers[0].ID
-	if s.Alive(ctr) {
-		t.Error("a created container lives")
-	}
-	s.StartContainer(ctr)
-	if !s.Alive(ctr) {
-		t.Error("a started container is dead")
-	}
 }

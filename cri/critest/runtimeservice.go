@@ -34,17 +34,6 @@ func (v *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest
 	return resp, nil
 }
 
-func (v *runtimeService) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
-	if !v.s.traits.runtimeConfig {
-		return nil, status.Error(codes.Unimplemented, "unknown method RuntimeConfig for service runtime.v1.RuntimeService")
-	}
-	driver := runtimeapi.CgroupDriver_CGROUPFS
-	if v.s.systemd {
-		driver = runtimeapi.CgroupDriver_SYSTEMD
-	}
-	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
-}
-
 func (v *runtimeService) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -55,13 +44,13 @@ func (v *runtimeService) ListPodSandbox(_ context.Context, req *runtimeapi.ListP
 		}
 		resp.Items = append(resp.Items, &runtimeapi.PodSandbox{
 			Id: p.spec.ID, Metadata: p.metadata(), State: p.state(), CreatedAt: p.spec.CreatedAt.UnixNano(),
-			Labels: p.spec.Labels, Annotations: p.spec.Annotations, RuntimeHandler: p.spec.Handler,
+			Labels: p.spec.Labels, Annotations: p.spec.Annotations,
 		})
 	}
 	return resp, nil
 }
 
-// PodSandboxStatus answers from memory, but containerd's verbose one asks the shim.
+// PodSandboxStatus answers from memory, except that containerd's verbose answer needs the shim.
 func (v *runtimeService) PodSandboxStatus(ctx context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -84,7 +73,7 @@ func (v *runtimeService) PodSandboxStatus(ctx context.Context, req *runtimeapi.P
 func (p *pod) status() *runtimeapi.PodSandboxStatus {
 	return &runtimeapi.PodSandboxStatus{
 		Id: p.spec.ID, Metadata: p.metadata(), State: p.state(), CreatedAt: p.spec.CreatedAt.UnixNano(),
-		Labels: p.spec.Labels, Annotations: p.spec.Annotations, RuntimeHandler: p.spec.Handler,
+		Labels: p.spec.Labels, Annotations: p.spec.Annotations,
 	}
 }
 
@@ -213,7 +202,7 @@ func (v *runtimeService) RemovePodSandbox(ctx context.Context, req *runtimeapi.R
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
-// askShim waits until the shim of a pod answers, with the lock given up meanwhile.
+// askShim waits until the shim of a pod answers. It releases the lock while it waits.
 func (s *Server) askShim(ctx context.Context, p *pod) error {
 	for p.frozen != nil {
 		frozen := p.frozen

@@ -18,7 +18,7 @@ import (
 type Server struct {
 	tb     testing.TB
 	traits traits
-	dir    string // holds the socket
+	dir    string // contains the socket
 	log    *callLog
 
 	mu         sync.Mutex
@@ -35,17 +35,16 @@ type Server struct {
 	containers map[string]*container
 }
 
-// Option changes how a server starts.
+// Option changes a default of a server.
 type Option func(*Server)
 
-// WithSystemdCgroups makes pods live in systemd slices and scopes.
+// WithSystemdCgroups places pods in systemd slices and scopes.
 func WithSystemdCgroups() Option { return func(s *Server) { s.systemd = true } }
 
-// WithEvents switches events on where they are off by default (CRI-O).
+// WithEvents enables events on a dialect that disables them by default (CRI-O).
 func WithEvents() Option { return func(s *Server) { s.traits.events = eventsBroadcast } }
 
-// New starts a server on a socket of its own, with nothing but a pause image. It
-// ends with the test.
+// New starts a server on a socket of its own, with only a pause image. It stops when the test ends.
 func New(tb testing.TB, d Dialect, opts ...Option) *Server {
 	tb.Helper()
 	s := &Server{
@@ -65,8 +64,8 @@ func New(tb testing.TB, d Dialect, opts ...Option) *Server {
 	return s
 }
 
-// ServeWithoutCRI starts a gRPC server that offers no CRI, as a containerd does
-// whose CRI plugin is switched off, and returns its endpoint.
+// ServeWithoutCRI starts a gRPC server without the CRI, like a containerd whose CRI plugin is disabled,
+// and returns its endpoint.
 func ServeWithoutCRI(tb testing.TB) string {
 	tb.Helper()
 	socket := filepath.Join(socketDir(tb), "cri.sock")
@@ -79,7 +78,7 @@ func ServeWithoutCRI(tb testing.TB) string {
 	return "unix://" + socket
 }
 
-// socketDir is a directory with a path short enough for a socket in it.
+// socketDir returns a directory whose path is short enough to hold a socket.
 func socketDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "critest")
@@ -90,7 +89,7 @@ func socketDir(tb testing.TB) string {
 	return dir
 }
 
-// serve serves until srv is stopped; served is closed then.
+// serve serves until srv is stopped, then closes served.
 func serve(srv *grpc.Server, socket string) (served chan struct{}, err error) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -99,17 +98,17 @@ func serve(srv *grpc.Server, socket string) (served chan struct{}, err error) {
 	served = make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = srv.Serve(l) // ends with Stop, which needs no telling
+		_ = srv.Serve(l) // returns after Stop; the error does not matter
 	}()
 	return served, nil
 }
 
-// Endpoint is where the server listens, as "unix:///path".
+// Endpoint returns the server's address as "unix:///path".
 func (s *Server) Endpoint() string { return "unix://" + s.socket() }
 
 func (s *Server) socket() string { return filepath.Join(s.dir, "cri.sock") }
 
-// Start listens again after Stop. What it runs and stores is as before.
+// Start listens again after Stop. Pods and images are unchanged.
 func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +130,8 @@ func (s *Server) Start() {
 	}
 }
 
-// Stop ends the runtime, as systemctl stop does: calls under way break off, the
-// socket is gone, the containers run on.
+// Stop stops the runtime like systemctl stop: calls in flight break off, the socket disappears, and the
+// containers continue to run.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	srv, served := s.grpc, s.served
@@ -144,17 +143,11 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart is Stop and Start.
-func (s *Server) Restart() {
-	s.Stop()
-	s.Start()
-}
-
-// unary records a call and lets it suffer its faults.
+// unary records a call and applies its faults.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	c := s.log.begin(ctx, path.Base(info.FullMethod), req)
 	resp, err := s.suffer(ctx, c, func() (any, error) { return handler(ctx, req) })
-	s.log.end(c, err)
+	s.log.end(c)
 	return resp, err
 }
 
@@ -170,7 +163,7 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	if err == nil {
 		err = handler(srv, ss)
 	}
-	s.log.end(c, err)
+	s.log.end(c)
 	return err
 }
 
@@ -197,7 +190,7 @@ func (s *Server) AddPod(spec PodSpec) Pod {
 	return out
 }
 
-// AddContainer adds one more container to a pod.
+// AddContainer adds a container to a pod.
 func (s *Server) AddContainer(podID string, spec ContainerSpec) Container {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -209,14 +202,13 @@ func (s *Server) AddContainer(podID string, spec ContainerSpec) Container {
 	return s.addContainer(p, spec)
 }
 
-// newPID gives fake process ids from the top of the range, where a test machine
-// has no real ones.
+// newPID returns fake process ids from the top of the range, which a test machine does not use.
 func (s *Server) newPID() int {
 	s.added.pids++
 	return 1<<22 - s.added.pids
 }
 
-// pod finds a pod; nil = none such.
+// pod finds a pod; nil = not found.
 func (s *Server) pod(id string) *pod {
 	for _, p := range s.pods {
 		if p.spec.ID == id {
@@ -226,15 +218,15 @@ func (s *Server) pod(id string) *pod {
 	return nil
 }
 
-// Has reports whether the runtime knows a sandbox, container or image by this id.
+// Has reports whether the runtime has a sandbox, container or image with this id.
 func (s *Server) Has(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pod(id) != nil || s.containers[id] != nil || s.image(id) != nil
 }
 
-// Forget removes a sandbox, container or image at once and without a word, as
-// someone else's removal looks.
+// Forget removes a sandbox, container or image at once and without a call, as if another client had
+// removed it.
 func (s *Server) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,8 +240,7 @@ func (s *Server) Forget(id string) {
 	}
 }
 
-// SetImageFilesystem sets the directory ImageFsInfo names. It is an existing
-// empty one to begin with.
+// SetImageFilesystem sets the directory that ImageFsInfo reports, initially an existing empty one.
 func (s *Server) SetImageFilesystem(dir string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,39 +12,38 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// PodSpec describes a pod to add. Everything may be left out.
+// PodSpec describes a pod to add. Every field is optional; the comments give the defaults.
 type PodSpec struct {
-	ID        string // 64 hex digits of the server's choice
+	ID        string // 64 hex digits, chosen by the server
 	Name      string // "pod-1", "pod-2", …
 	Namespace string // "default"
-	UID       string // a UUID of the server's choice
+	UID       string // a UUID, chosen by the server
 	Attempt   uint32
-	// QoS ("Guaranteed", "Burstable", "BestEffort", the default) chooses the
-	// cgroup parent as a kubelet does, unless CgroupParent is given.
+	// QoS ("Guaranteed", "Burstable" or "BestEffort", the default) determines the cgroup parent as on a
+	// kubelet, unless CgroupParent is set.
 	QoS          string
 	CgroupParent string
-	Bare         bool // as crictl makes it: without a kubelet's labels and annotations
+	Bare         bool // as created by crictl: without a kubelet's labels and annotations
 	Static       bool // annotated as read from a file
-	NotReady     bool // its containers are exited then, unless they say otherwise
+	NotReady     bool // its containers have then exited, unless they set a State
 	CreatedAt    time.Time
 	Labels       map[string]string // added to the kubelet's
 	Annotations  map[string]string
-	Handler      string // runtime handler
 	Containers   []ContainerSpec
 }
 
-// ContainerSpec describes a container of a pod. Everything may be left out.
+// ContainerSpec describes a container of a pod. Every field is optional; the comments give the
+// defaults.
 type ContainerSpec struct {
 	ID        string
 	Name      string // "container-1", …
 	Attempt   uint32
 	State     cri.State // Unknown, the zero value, means Running
-	Image     string    // as asked for; "registry.local/app:1". Added when there is no such image
+	Image     string    // as requested; "registry.local/app:1". Added if there is no such image
 	CreatedAt time.Time // the pod's
-	Finished  time.Time // of an exited one; CreatedAt
-	ExitCode  int32     // of an exited one
+	Finished  time.Time // if it has exited; CreatedAt
 
-	Grace       time.Duration // the pod's termination grace period, left as an annotation; 30 s
+	Grace       time.Duration // the pod's termination grace period, stored as an annotation; 30 s
 	Labels      map[string]string
 	Annotations map[string]string
 	Mounts      []cri.Mount
@@ -53,38 +52,35 @@ type ContainerSpec struct {
 	MemoryLimit int64 // bytes; 0 = none
 	CPUShares   int64 // 2
 	OOMScoreAdj int64 // 1000
-	Unified     map[string]string
 
-	Processes  int           // 1
-	IgnoreTERM bool          // only SIGKILL ends it
-	ExitAfter  time.Duration // how long it takes to end after SIGTERM
-	Unkillable bool          // in uninterruptible sleep: nothing but Exit ends it
+	Processes  int  // 1
+	IgnoreTERM bool // only SIGKILL ends it
 
-	// The writable layer. Unsampled is containerd's answer in the first seconds:
-	// zeros and no time.
+	// The usage of the writable layer. Unsampled is containerd's answer in the first seconds: zeros
+	// without a time.
 	WritableBytes, WritableInodes uint64
 	Unsampled                     bool
 }
 
 // ImageSpec describes an image to add.
 type ImageSpec struct {
-	ID       string   // a digest of the server's choice, in the dialect's form
-	Tags     []string // none is fine
+	ID       string   // a digest in the dialect's form, chosen by the server
+	Tags     []string // may be empty
 	Digests  []string // one for the first tag's repository, unless Imported
-	Imported bool     // as from an archive: no digest, but on CRI-O
+	Imported bool     // as from an archive: without a digest, except on CRI-O
 	Size     int64    // 10 MiB
 	Pinned   bool
 	Artifact bool // an OCI artifact, which CRI-O lists among the images; its id is its digest
 }
 
-// Pod is a pod as it was added.
+// Pod is a pod on the runtime.
 type Pod struct {
 	ID, Name, Namespace, UID string
 	CgroupParent             string // path below the hierarchy
 	Containers               []Container
 }
 
-// Container is a container as it was added.
+// Container is a container on the runtime.
 type Container struct {
 	ID, Name string
 	ImageID  string
@@ -126,8 +122,7 @@ func (p PodSpec) fill(n int, systemd bool, now time.Time) PodSpec {
 	return p
 }
 
-// fill completes the specification of a pod's container; n numbers the containers
-// of a server, i those of the pod.
+// fill completes a container's specification; n numbers the containers of a server, i those of the pod.
 func (c ContainerSpec) fill(pod PodSpec, n, i int) ContainerSpec {
 	setDefault(&c.ID, digest("container", n))
 	setDefault(&c.Name, fmt.Sprintf("container-%d", i+1))
@@ -170,7 +165,7 @@ func logDirectory(p PodSpec) string {
 	return path.Join("/var/log/pods", p.Namespace+"_"+p.Name+"_"+p.UID)
 }
 
-// podCgroup is the cgroup parent a kubelet gives a pod.
+// podCgroup returns the cgroup parent that a kubelet would give the pod.
 func podCgroup(qos, uid string, systemd bool) string {
 	class := strings.ToLower(qos)
 	if class == "guaranteed" {
@@ -186,7 +181,7 @@ func podCgroup(qos, uid string, systemd bool) string {
 	return expandSlice(slice + "-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice")
 }
 
-// expandSlice is the path of a systemd slice: a-b.slice lies in a.slice.
+// expandSlice returns the path of a systemd slice: a-b.slice is inside a.slice.
 func expandSlice(name string) string {
 	p, prefix := "/", ""
 	for part := range strings.SplitSeq(strings.TrimSuffix(name, ".slice"), "-") {

@@ -5,12 +5,10 @@ import (
 	"path"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerStats is safe by id, whatever shims hang elsewhere.
+// ContainerStats of one id works even if other shims hang.
 func (v *runtimeService) ContainerStats(_ context.Context, req *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -19,63 +17,6 @@ func (v *runtimeService) ContainerStats(_ context.Context, req *runtimeapi.Conta
 		return nil, notFound("container", req.GetContainerId())
 	}
 	return &runtimeapi.ContainerStatsResponse{Stats: c.stats()}, nil
-}
-
-// ListContainerStats asks one shim after the other: one that hangs holds it up.
-func (v *runtimeService) ListContainerStats(ctx context.Context, _ *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
-	v.s.mu.Lock()
-	defer v.s.mu.Unlock()
-	if err := v.s.askAllShims(ctx); err != nil {
-		return nil, err
-	}
-	resp := &runtimeapi.ListContainerStatsResponse{}
-	for _, p := range v.s.pods {
-		for _, c := range p.running() {
-			resp.Stats = append(resp.Stats, c.stats())
-		}
-	}
-	return resp, nil
-}
-
-// ListPodSandboxStats does too, and containerd 1.6 fails altogether without a
-// filter when any sandbox is not ready.
-func (v *runtimeService) ListPodSandboxStats(ctx context.Context, req *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	v.s.mu.Lock()
-	defer v.s.mu.Unlock()
-	if err := v.s.askAllShims(ctx); err != nil {
-		return nil, err
-	}
-	resp := &runtimeapi.ListPodSandboxStatsResponse{}
-	for _, p := range v.s.pods {
-		if !p.ready {
-			if v.s.traits.missingIsNotFound && req.GetFilter() == nil {
-				return nil, status.Errorf(codes.Unknown, "failed to decode sandbox container metrics for sandbox %q: sandbox is not ready", p.spec.ID)
-			}
-			continue
-		}
-		stats := &runtimeapi.PodSandboxStats{
-			Attributes: &runtimeapi.PodSandboxAttributes{Id: p.spec.ID, Metadata: p.metadata()},
-			Linux:      &runtimeapi.LinuxPodSandboxStats{},
-		}
-		for _, c := range p.running() {
-			stats.Linux.Containers = append(stats.Linux.Containers, c.stats())
-		}
-		resp.Stats = append(resp.Stats, stats)
-	}
-	return resp, nil
-}
-
-// askAllShims waits for the shims of all pods that run. CRI-O asks none.
-func (s *Server) askAllShims(ctx context.Context) error {
-	if s.traits.crio {
-		return nil
-	}
-	for _, p := range append([]*pod(nil), s.pods...) {
-		if err := s.askShim(ctx, p); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (c *container) stats() *runtimeapi.ContainerStats {
@@ -94,7 +35,7 @@ func (c *container) stats() *runtimeapi.ContainerStats {
 	}
 }
 
-// nano is a CRI time stamp; no time is 0.
+// nano returns a CRI timestamp; 0 for the zero time.
 func nano(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -13,16 +13,16 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
-// crioStopMargin is what CRI-O keeps of StopPodSandbox's deadline for itself, and
-// crioStopDefault the grace period of a call without a deadline.
+// crioStopMargin is the part of StopPodSandbox's deadline that CRI-O reserves for itself.
+// crioStopDefault is the grace period of a call without a deadline.
 const (
 	crioStopMargin  = 2 * time.Second
 	crioStopDefault = 9 * time.Second
 )
 
-// StopContainer sends SIGTERM and, when the timeout has passed, SIGKILL; with no
-// timeout containerd kills at once, CRI-O sends both. A containerd client whose
-// deadline ends first ends it all: the kill never comes. CRI-O kills all the same.
+// StopContainer sends SIGTERM and, after the timeout, SIGKILL. With a timeout of 0, containerd kills at
+// once and CRI-O sends both. If the client's deadline ends first, containerd never kills; CRI-O still
+// does.
 func (v *runtimeService) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	s := v.s
 	s.mu.Lock()
@@ -52,8 +52,8 @@ func (v *runtimeService) StopContainer(ctx context.Context, req *runtimeapi.Stop
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// waitExit waits until the runtime has seen containers exit, and kills those that
-// have not after grace. The lock is given up meanwhile.
+// waitExit waits until the runtime has seen containers exit, and kills those that still run after
+// grace. It releases the lock while it waits.
 func (s *Server) waitExit(ctx context.Context, grace time.Duration, cs ...*container) error {
 	var killAt <-chan time.Time
 	if grace > 0 {
@@ -104,9 +104,8 @@ func killAll(cs []*container) {
 	}
 }
 
-// StopPodSandbox: containerd kills everything, then takes the network down. CRI-O
-// takes the network down, once, then stops the containers with the deadline, less
-// 2 s, for their grace period.
+// StopPodSandbox: containerd kills everything, then tears down the network. CRI-O tears down the
+// network, once, then stops the containers with the deadline less 2 s as their grace period.
 func (v *runtimeService) StopPodSandbox(ctx context.Context, req *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	s := v.s
 	s.mu.Lock()

@@ -8,10 +8,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The verbose info is written from the types the runtimes write it from: the OCI
-// specification and the CRI's own messages through encoding/json.
+// The verbose info is encoded from the same types as in the runtimes: the OCI specification and the
+// CRI's own messages, through encoding/json.
 
-// statusInfo is the info of Status.
+// statusInfo returns the info of Status.
 func (s *Server) statusInfo() map[string]string {
 	config := map[string]any{}
 	if s.traits.statusSandboxImage {
@@ -27,9 +27,9 @@ func (s *Server) statusInfo() map[string]string {
 	return map[string]string{"config": toJSON(config), "golang": `"go1.19.8"`, "lastCNILoadStatus": "OK"}
 }
 
-// info is the verbose info of a sandbox.
+// info returns the verbose info of a sandbox.
 func (p *pod) info() map[string]string {
-	if p.server.traits.crio { // no infra container: neither pid nor image
+	if p.server.traits.crio { // no infra container: no pid, and the image only in annotations
 		return map[string]string{"info": toJSON(map[string]any{"runtimeSpec": &specs.Spec{
 			Version: "1.0.0",
 			Annotations: map[string]string{
@@ -46,7 +46,7 @@ func (p *pod) info() map[string]string {
 	adj := -998
 	return map[string]string{"info": toJSON(map[string]any{
 		"pid": p.pid, "processStatus": "running", "netNamespaceClosed": false, "image": pauseImage,
-		"snapshotKey": p.spec.ID, "snapshotter": "overlayfs", "runtimeHandler": p.spec.Handler,
+		"snapshotKey": p.spec.ID, "snapshotter": "overlayfs",
 		"runtimeType": "io.containerd.runc.v2", "runtimeOptions": map[string]any{"systemd_cgroup": p.server.systemd},
 		"config": &runtimeapi.PodSandboxConfig{
 			Metadata: p.metadata(), LogDirectory: logDirectory(p.spec), Labels: p.spec.Labels, Annotations: p.spec.Annotations,
@@ -67,7 +67,7 @@ func (p *pod) info() map[string]string {
 	})}
 }
 
-// resources are the sums over a pod's containers, as newer kubelets give them.
+// resources returns the sums over a pod's containers, as newer kubelets set them.
 func (p *pod) resources() *runtimeapi.LinuxContainerResources {
 	sum := &runtimeapi.LinuxContainerResources{}
 	for _, c := range p.containers {
@@ -81,7 +81,7 @@ func namespaces() *runtimeapi.NamespaceOption {
 	return &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER}
 }
 
-// info is the verbose info of a container.
+// info returns the verbose info of a container.
 func (c *container) info() map[string]string {
 	adj, shares := int(c.spec.OOMScoreAdj), uint64(c.spec.CPUShares)
 	spec := &specs.Spec{
@@ -89,7 +89,7 @@ func (c *container) info() map[string]string {
 		Linux: &specs.Linux{
 			CgroupsPath: c.specPath(),
 			Resources: &specs.LinuxResources{
-				CPU: &specs.LinuxCPU{Shares: &shares}, Memory: &specs.LinuxMemory{}, Unified: c.spec.Unified,
+				CPU: &specs.LinuxCPU{Shares: &shares}, Memory: &specs.LinuxMemory{},
 			},
 		},
 	}
@@ -125,13 +125,13 @@ func (c *container) info() map[string]string {
 func (c *container) resources() *runtimeapi.LinuxContainerResources {
 	return &runtimeapi.LinuxContainerResources{
 		CpuShares: c.spec.CPUShares, MemoryLimitInBytes: c.spec.MemoryLimit,
-		OomScoreAdj: c.spec.OOMScoreAdj, Unified: c.spec.Unified,
+		OomScoreAdj: c.spec.OOMScoreAdj,
 	}
 }
 
 func toJSON(v any) string {
 	b, err := json.Marshal(v)
-	if err != nil { // no type used here can fail
+	if err != nil { // none of these types can fail
 		return "{}"
 	}
 	return string(b)

@@ -1,10 +1,8 @@
-// Package hook runs operators' programs for events, beside whatever posts them.
+// Package hook runs operators' programs for conditions, stops and alarms, without delaying whoever posts
+// them.
 //
-// It owns the queue of each hook, its process and that process's end: a program
-// that hangs, floods its output, leaves children behind or cannot be started costs
-// its poster nothing. Nothing is started while the [Gate] is shut.
-//
-// It never decides what an event is, never logs, and never lets a program inherit
-// what keeps the guard alive: a low oom_score_adj (proc(5)) and a high priority.
-// Locked memory is not inherited over execve (mlockall(2)).
+// It owns each hook's queue and process, and cleans up the process. A program that hangs, floods
+// its output, leaves children behind or cannot be started does not affect the poster. No program
+// starts while the gate is closed. A program does not inherit criguard's protection, a low
+// oom_score_adj (proc(5)) and a high priority. Locked memory is not inherited over execve (mlockall(2)).
 package hook

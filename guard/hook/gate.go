@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// BusyFor bounds how long an event waits for a node that is being relieved: that
-// of an alarm comes when nothing relieves it.
-const BusyFor = 30 * time.Second
+// busyFor limits how long an event waits while criguard relieves pressure. Otherwise an alarm could
+// wait indefinitely: it is raised when relief fails.
+const busyFor = 30 * time.Second
 
-// Gate says when a program may be started. The zero value is open.
-type Gate struct {
+// gate controls when programs may be started. The zero value is open.
+type gate struct {
 	mu      sync.Mutex
-	state   State
-	changed chan struct{} // closed with the next change; nil = nobody waits
+	state   gateState
+	changed chan struct{} // closed on the next change; nil without waiters
 }
 
-// State is what shuts a gate.
-type State struct {
-	Busy    bool // the node is being relieved: a fork can wait
-	NoTasks bool // there are no tasks to be had: nothing forks, however long
+// gateState lists the reasons to close a gate.
+type gateState struct {
+	Busy    bool // criguard is relieving pressure: delay the fork
+	NoTasks bool // no free PIDs: do not fork, however long it takes
 }
 
-// Set tells how the node is. It never waits.
-func (g *Gate) Set(s State) {
+// set updates the node's state. It never blocks.
+func (g *gate) set(s gateState) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s == g.state {
@@ -37,17 +37,17 @@ func (g *Gate) Set(s State) {
 	}
 }
 
-// Wait waits until a program may be started for an event of that time. The error
-// is that of ctx.
-func (g *Gate) Wait(ctx context.Context, event time.Time) error {
+// wait blocks until a program may be started for an event that happened at the given time. It
+// returns ctx's error if ctx ends first.
+func (g *gate) wait(ctx context.Context, event time.Time) error {
 	for {
 		s, changed := g.look()
-		late := time.Since(event) >= BusyFor
+		late := time.Since(event) >= busyFor
 		if !s.NoTasks && (!s.Busy || late) {
 			return ctx.Err()
 		}
 		var over <-chan time.Time
-		timer := time.NewTimer(BusyFor - time.Since(event))
+		timer := time.NewTimer(busyFor - time.Since(event))
 		if !late {
 			over = timer.C
 		}
@@ -63,7 +63,7 @@ func (g *Gate) Wait(ctx context.Context, event time.Time) error {
 	}
 }
 
-func (g *Gate) look() (State, <-chan struct{}) {
+func (g *gate) look() (gateState, <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.changed == nil {

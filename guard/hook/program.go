@@ -16,22 +16,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a program.
+// Limits of a program.
 const (
-	// MaxOutput is how much of what it writes is kept, in bytes; of the rest, as much
-	// as tolerated is read and thrown away. Then nobody reads any more: reading a
-	// flood costs the guard as much as writing it costs the program.
-	MaxOutput = 4 << 10
+	// maxOutput is how many bytes of output are kept. Up to tolerated bytes are read; then the
+	// output is closed, because reading a flood costs the guard as much as writing it costs the
+	// program.
+	maxOutput = 4 << 10
 	tolerated = 64 << 10
-	// MaxInput is how much it is given, in bytes: what a pipe takes without a reader.
-	MaxInput = 32 << 10
+	// maxInput is the input limit in bytes: a pipe buffers this much without a reader.
+	maxInput = 32 << 10
 
 	killAfter = 2 * time.Second // between SIGTERM and SIGKILL
-	leaveFor  = time.Second     // for whoever holds its output to let go; and to end with the context
+	leaveFor  = time.Second     // grace for processes that hold the output open, and for cleanup after ctx ends
 )
 
-// What a program gets in place of the guard's own: the kernel's OOM killer prefers
-// it, and the scheduler others.
+// A program does not keep the guard's values: the kernel's OOM killer prefers it as a victim, and
+// the scheduler prefers other processes.
 const (
 	oomScoreAdj = 500
 	niceness    = 10
@@ -39,40 +39,43 @@ const (
 
 // Errors of a run.
 var (
-	ErrTimeout = errors.New("timed out")
-	ErrInput   = errors.New("input too long")
-	ErrFlood   = errors.New("wrote too much")
+	errTimeout = errors.New("timed out")
+	errInput   = errors.New("input too long")
+	errFlood   = errors.New("wrote too much")
 )
 
-// Program is what a hook runs.
-type Program struct {
-	Command []string // the first is an absolute path; no shell looks at them
+// program is the program of a hook.
+type program struct {
+	Command []string // the first is an absolute path; no shell is involved
 	Timeout time.Duration
+	Access  *Access // checked before each start; nil: no check
 
 	patience time.Duration // between SIGTERM and SIGKILL; 0 = killAfter
 }
 
-// Result is what became of a run.
-type Result struct {
-	Err    error  // ErrTimeout, ErrFlood; or that it could not be started, or ended badly; nil = it did well
-	Output string // the first bytes of what it wrote
+// outcome is the outcome of a run.
+type outcome struct {
+	Err    error  // errInput, errNoAnswer, errTimeout, errFlood, or a start or exit error; nil: success
+	Output string // the first bytes of its output
 	Took   time.Duration
 }
 
-// Run runs the program once with the input on its standard input, and returns when
-// it and its process group have ended. When its time is over, or ctx is, the group
-// gets SIGTERM, and later SIGKILL. Where a process cannot be killed even so, Run
-// stays until ctx ends.
-func (p Program) Run(ctx context.Context, input []byte, env ...string) Result {
+// runOnce runs the program once with the input on its standard input, and returns when the program and
+// its process group have ended. On timeout or when ctx ends, the group gets SIGTERM, and SIGKILL
+// after a grace period. If a process survives SIGKILL, runOnce returns a few seconds after ctx ends.
+func (p program) runOnce(ctx context.Context, input []byte, env ...string) outcome {
 	start := time.Now()
 	var out output
 	err := p.run(ctx, input, env, &out)
-	return Result{Err: err, Output: out.String(), Took: time.Since(start)}
+	return outcome{Err: err, Output: out.String(), Took: time.Since(start)}
 }
 
-func (p Program) run(ctx context.Context, input []byte, env []string, out *output) error {
-	if len(input) > MaxInput {
-		return fmt.Errorf("start hook: %d bytes: %w", len(input), ErrInput)
+func (p program) run(ctx context.Context, input []byte, env []string, out *output) error {
+	if len(input) > maxInput {
+		return fmt.Errorf("start hook: %d bytes: %w", len(input), errInput)
+	}
+	if err := p.answers(ctx); err != nil {
+		return fmt.Errorf("start hook: %w", err)
 	}
 	stdin, give, err := os.Pipe()
 	if err != nil {
@@ -81,7 +84,7 @@ func (p Program) run(ctx context.Context, input []byte, env []string, out *outpu
 	defer func() { _ = give.Close() }()
 	cmd := exec.Command(p.Command[0], p.Command[1:]...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = "/", stdin, out, out
-	// Nothing of the service's own environment: NOTIFY_SOCKET, GOMEMLIMIT.
+	// Pass nothing from the service's own environment, such as NOTIFY_SOCKET and GOMEMLIMIT.
 	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = leaveFor
@@ -90,11 +93,11 @@ func (p Program) run(ctx context.Context, input []byte, env []string, out *outpu
 	if err != nil {
 		return fmt.Errorf("start hook: %w", err)
 	}
-	// It has its memory for itself by now (execve has happened), so these are its own
-	// values. What it waits for on its standard input comes after them.
+	// execve has completed by now, so these values apply to the child alone. Set them before the
+	// program gets its input.
 	pid := cmd.Process.Pid
 	demoteErr := demote(pid)
-	_, _ = give.Write(input) // it fits into the pipe; a program need not read it
+	_, _ = give.Write(input) // fits into the pipe buffer; a program need not read it
 	_ = give.Close()
 	patience := cmp.Or(p.patience, killAfter)
 	ended, over := make(chan error, 1), make(chan struct{})
@@ -104,10 +107,10 @@ func (p Program) run(ctx context.Context, input []byte, env []string, out *outpu
 	select {
 	case err = <-ended:
 	case <-over:
-		err = ctx.Err() // it cannot be killed, and nobody waits any longer
+		err = ctx.Err() // SIGKILL had no effect; give up
 	}
-	if out.flooded() && !errors.Is(err, ErrTimeout) {
-		err = ErrFlood // which is why it ended, most likely
+	if out.flooded() && !errors.Is(err, errTimeout) {
+		err = errFlood // most likely why it ended
 	}
 	if err != nil {
 		return fmt.Errorf("run hook: %w", err)
@@ -115,7 +118,21 @@ func (p Program) run(ctx context.Context, input []byte, env []string, out *outpu
 	return demoteErr
 }
 
-// attend sees to it that a process group ends, and reaps its leader.
+// answers returns an error if the program's filesystem does not answer or ctx has ended. Other
+// errors show up when the program is started.
+func (p program) answers(ctx context.Context) error {
+	if p.Access == nil {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	if err := p.Access.check(limited, p.Command[0]); errors.Is(err, errNoAnswer) {
+		return err
+	}
+	return ctx.Err()
+}
+
+// attend waits for a process group to end, kills it on timeout, and reaps its leader.
 func attend(ctx context.Context, pid int, timeout, patience time.Duration, reap func() error) error {
 	exited := make(chan struct{})
 	go func() { awaitExit(pid); close(exited) }()
@@ -123,7 +140,7 @@ func attend(ctx context.Context, pid int, timeout, patience time.Duration, reap 
 	select {
 	case <-exited:
 	case <-time.After(timeout):
-		why = fmt.Errorf("%w after %s", ErrTimeout, timeout)
+		why = fmt.Errorf("%w after %s", errTimeout, timeout)
 	case <-ctx.Done():
 		why = ctx.Err()
 	}
@@ -134,8 +151,8 @@ func attend(ctx context.Context, pid int, timeout, patience time.Duration, reap 
 		case <-time.After(patience):
 		}
 	}
-	// The leader has not been reaped: no other group can have its number. What is left
-	// of this one must not pile up.
+	// The leader has not been reaped, so no other group can have its ID. Kill leftover processes so
+	// that they do not accumulate.
 	_ = syscall.Kill(-pid, syscall.SIGKILL)
 	<-exited
 	err := reap()
@@ -143,13 +160,13 @@ func attend(ctx context.Context, pid int, timeout, patience time.Duration, reap 
 	case why != nil:
 		return why
 	case errors.Is(err, exec.ErrWaitDelay):
-		return nil // somebody it left behind holds its output; it did well itself
+		return nil // a leftover process holds the output open; the program itself succeeded
 	default:
 		return err
 	}
 }
 
-// awaitExit waits for a child's end and leaves it to be reaped.
+// awaitExit waits for a child to exit without reaping it.
 func awaitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
@@ -159,14 +176,14 @@ func awaitExit(pid int) {
 	}
 }
 
-// demote takes from a process what it has inherited to outlive others.
+// demote removes the protection that a process has inherited from the guard.
 func demote(pid int) error {
-	// Where lowering the priority is not allowed, it is no loss but of fairness.
+	// If lowering the priority is not permitted, only fairness suffers.
 	_ = unix.Setpriority(unix.PRIO_PGRP, pid, niceness)
 	path := "/proc/" + strconv.Itoa(pid) + "/oom_score_adj"
 	err := os.WriteFile(path, []byte(strconv.Itoa(oomScoreAdj)), 0)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return nil // it has ended already
+		return nil // the process has already ended
 	}
 	if err != nil {
 		return fmt.Errorf("set oom_score_adj of hook: %w", err)
@@ -174,20 +191,20 @@ func demote(pid int) error {
 	return nil
 }
 
-// output keeps the beginning of what a program writes.
+// output keeps the beginning of a program's output.
 type output struct {
 	mu    sync.Mutex
 	kept  []byte
 	total int
 }
 
-// Write keeps what there is room for. With its error the program's output is closed.
+// Write keeps up to maxOutput bytes. Its error closes the program's output.
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.kept = append(o.kept, b[:min(len(b), MaxOutput-len(o.kept))]...)
+	o.kept = append(o.kept, b[:min(len(b), maxOutput-len(o.kept))]...)
 	if o.total += len(b); o.total > tolerated {
-		return 0, ErrFlood
+		return 0, errFlood
 	}
 	return len(b), nil
 }
@@ -198,7 +215,7 @@ func (o *output) flooded() bool {
 	return o.total > tolerated
 }
 
-// String is what was kept, as text.
+// String returns the kept output as valid UTF-8.
 func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sh is a program of a shell's.
-func sh(script string, args ...string) Program {
-	return Program{Command: append([]string{"/bin/sh", "-c", script, "hook"}, args...), Timeout: time.Minute}
+// sh returns a program that runs a shell script.
+func sh(script string, args ...string) program {
+	return program{Command: append([]string{"/bin/sh", "-c", script, "hook"}, args...), Timeout: time.Minute}
 }
 
 func TestProgramGetsItsEvent(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "/run/systemd/notify")
-	r := sh(`cat; printf ' %s %s [%s]' "$CRIGUARD_EVENT" "$(pwd)" "$NOTIFY_SOCKET$1"`, "a b; $(false)").Run(t.Context(), []byte(`{"event":"stop"}`), "CRIGUARD_EVENT=stop")
+	r := sh(`cat; printf ' %s %s [%s]' "$CRIGUARD_EVENT" "$(pwd)" "$NOTIFY_SOCKET$1"`, "a b; $(false)").runOnce(t.Context(), []byte(`{"event":"stop"}`), "CRIGUARD_EVENT=stop")
 	if want := `{"event":"stop"} stop / [a b; $(false)]`; r.Err != nil || r.Output != want {
 		t.Errorf("%v, %q, want %q", r.Err, r.Output, want)
 	}
@@ -30,22 +30,22 @@ func TestProgramGetsItsEvent(t *testing.T) {
 
 func TestProgramFails(t *testing.T) {
 	var exit *exec.ExitError
-	if r := sh("echo bad >&2; exit 3").Run(t.Context(), nil); !errors.As(r.Err, &exit) || exit.ExitCode() != 3 || r.Output != "bad\n" {
+	if r := sh("echo bad >&2; exit 3").runOnce(t.Context(), nil); !errors.As(r.Err, &exit) || exit.ExitCode() != 3 || r.Output != "bad\n" {
 		t.Errorf("%v, %q", r.Err, r.Output)
 	}
-	if r := (Program{Command: []string{"/no/such/program"}, Timeout: time.Second}).Run(t.Context(), nil); !errors.Is(r.Err, os.ErrNotExist) {
+	if r := (program{Command: []string{"/no/such/program"}, Timeout: time.Second}).runOnce(t.Context(), nil); !errors.Is(r.Err, os.ErrNotExist) {
 		t.Errorf("%v", r.Err)
 	}
-	if r := sh("cat").Run(t.Context(), make([]byte, MaxInput+1)); !errors.Is(r.Err, ErrInput) {
+	if r := sh("cat").runOnce(t.Context(), make([]byte, maxInput+1)); !errors.Is(r.Err, errInput) {
 		t.Errorf("%v", r.Err)
 	}
-	// It need not read what it is given.
-	if r := sh("exit 0").Run(t.Context(), make([]byte, MaxInput)); r.Err != nil {
+	// A program need not read its input.
+	if r := sh("exit 0").runOnce(t.Context(), make([]byte, maxInput)); r.Err != nil {
 		t.Errorf("%v", r.Err)
 	}
 }
 
-// children are the processes whose command line has a word.
+// children returns the processes whose command line contains a word.
 func children(t *testing.T, word string) (pids []int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -62,8 +62,8 @@ func children(t *testing.T, word string) (pids []int) {
 	return pids
 }
 
-// wantGone waits for the end of all processes whose command line has a word: one that was
-// killed is there until it gets to run once more.
+// wantGone waits until no process has the word in its command line: a killed process is there until it
+// runs once more.
 func wantGone(t *testing.T, word string) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -74,7 +74,7 @@ func wantGone(t *testing.T, word string) {
 	}
 }
 
-// untilThere gives a context that ends once a file is there: a shell makes it when its trap is set.
+// untilThere returns a context that ends once a file exists. A script creates it when its trap is set.
 func untilThere(t *testing.T, file string) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,12 +87,12 @@ func untilThere(t *testing.T, file string) context.Context {
 	return ctx
 }
 
-// One that hangs, and takes SIGTERM for nothing, is gone with all its children.
+// A program that hangs and ignores SIGTERM is killed together with its children.
 func TestProgramHangs(t *testing.T) {
 	word := "hang-" + strconv.Itoa(os.Getpid())
 	ready := filepath.Join(t.TempDir(), "ready")
 	p := sh(`trap '' TERM; sh -c 'trap "" TERM; : > "$1"; while :; do sleep 1; done' `+word+` "$1" & wait; while :; do sleep 1; done`, ready)
-	if r := p.Run(untilThere(t, ready), nil); !errors.Is(r.Err, context.Canceled) || r.Took < killAfter {
+	if r := p.runOnce(untilThere(t, ready), nil); !errors.Is(r.Err, context.Canceled) || r.Took < killAfter {
 		t.Errorf("after %s: %v", r.Took, r.Err)
 	}
 	wantGone(t, word)
@@ -102,39 +102,39 @@ func TestProgramEndsOnSIGTERM(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	p := sh(`trap 'echo ended; exit 0' TERM; : > "$1"; while :; do sleep 0.01; done`, ready)
 	p.patience = time.Minute
-	r := p.Run(untilThere(t, ready), nil)
+	r := p.runOnce(untilThere(t, ready), nil)
 	if !errors.Is(r.Err, context.Canceled) || !strings.Contains(r.Output, "ended") {
 		t.Errorf("after %s: %v, %q", r.Took, r.Err, r.Output)
 	}
 }
 
-// One that floods loses its output, and mostly its life, at once.
+// A program that floods its output loses it at once, and usually dies of it.
 func TestProgramFloods(t *testing.T) {
-	if r := sh("exec yes").Run(t.Context(), nil); !errors.Is(r.Err, ErrFlood) || len(r.Output) != MaxOutput {
+	if r := sh("exec yes").runOnce(t.Context(), nil); !errors.Is(r.Err, errFlood) || len(r.Output) != maxOutput {
 		t.Errorf("after %s: %v, %d bytes", r.Took, r.Err, len(r.Output))
 	}
 	p := sh(`trap '' PIPE; while :; do head -c 100000 /dev/zero; sleep 0.1; done 2>/dev/null`)
 	p.Timeout = 300 * time.Millisecond
-	if r := p.Run(t.Context(), nil); !errors.Is(r.Err, ErrTimeout) {
+	if r := p.runOnce(t.Context(), nil); !errors.Is(r.Err, errTimeout) {
 		t.Errorf("one that does not mind: after %s: %v", r.Took, r.Err)
 	}
-	// Some more than is kept is no flood.
-	if r := sh("head -c 60000 /dev/zero").Run(t.Context(), nil); r.Err != nil || len(r.Output) != MaxOutput {
+	// A little more output than is kept is not a flood.
+	if r := sh("head -c 60000 /dev/zero").runOnce(t.Context(), nil); r.Err != nil || len(r.Output) != maxOutput {
 		t.Errorf("a long output: %v, %d bytes", r.Err, len(r.Output))
 	}
 }
 
-// What it leaves behind in its group goes with it; what has left its group does not
-// keep Run, though it holds the output open.
+// Processes left behind in the program's group are killed. A process that has left the group does
+// not delay Run, even if it holds the output open.
 func TestProgramLeavesChildren(t *testing.T) {
 	word := "left-" + strconv.Itoa(os.Getpid())
-	r := sh(`sh -c 'while :; do sleep 1; done' `+word+` & exit 0`).Run(t.Context(), nil)
+	r := sh(`sh -c 'while :; do sleep 1; done' `+word+` & exit 0`).runOnce(t.Context(), nil)
 	if r.Err != nil {
 		t.Errorf("after %s: %v", r.Took, r.Err)
 	}
 	wantGone(t, word+"\x00")
 	out := filepath.Join(t.TempDir(), "left")
-	r = sh(`setsid sh -c 'echo $$; : > "$0"; exec sleep 600' "$1" & while [ ! -e "$1" ]; do sleep 0.01; done`, out).Run(t.Context(), nil)
+	r = sh(`setsid sh -c 'echo $$; : > "$0"; exec sleep 600' "$1" & while [ ! -e "$1" ]; do sleep 0.01; done`, out).runOnce(t.Context(), nil)
 	pid, err := strconv.Atoi(strings.TrimSpace(r.Output))
 	if r.Err != nil || err != nil || r.Took > time.Minute {
 		t.Errorf("%v after %s, %q", r.Err, r.Took, r.Output)
@@ -146,12 +146,12 @@ func TestProgramLeavesChildren(t *testing.T) {
 func TestProgramEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if r := sh("exec sleep 600").Run(ctx, nil); !errors.Is(r.Err, context.DeadlineExceeded) || r.Took > time.Minute {
+	if r := sh("exec sleep 600").runOnce(ctx, nil); !errors.Is(r.Err, context.DeadlineExceeded) || r.Took > time.Minute {
 		t.Errorf("after %s: %v", r.Took, r.Err)
 	}
 }
 
-// It inherits nothing of what keeps the guard alive.
+// A program does not inherit the guard's protection.
 func TestProgramIsExpendable(t *testing.T) {
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err == nil {
@@ -165,7 +165,7 @@ func TestProgramIsExpendable(t *testing.T) {
 	if err != nil || strings.Contains(string(own), "VmLck:\t       0 kB") {
 		t.Fatalf("this process locks nothing: %v\n%s", err, own)
 	}
-	r := sh(`read -r _; cat /proc/self/oom_score_adj; grep VmLck /proc/self/status; cut -d' ' -f19 /proc/self/stat`).Run(t.Context(), []byte("event\n"))
+	r := sh(`read -r _; cat /proc/self/oom_score_adj; grep VmLck /proc/self/status; cut -d' ' -f19 /proc/self/stat`).runOnce(t.Context(), []byte("event\n"))
 	if want := "500\nVmLck:\t       0 kB\n10\n"; r.Err != nil || r.Output != want {
 		t.Errorf("%v, %q, want %q", r.Err, r.Output, want)
 	}

@@ -6,45 +6,53 @@ import (
 	"time"
 )
 
-// QueueLength is how many events wait for one hook; the oldest is dropped for a
-// further one.
-const QueueLength = 64
+// Results of an event, as metrics label them.
+const (
+	ResultOK      = "ok"
+	ResultFailed  = "failed"
+	ResultTimeout = "timeout"
+	ResultDropped = "dropped" // too many events were waiting
+)
 
-// Event is something that a hook is run for.
-type Event struct {
-	Kind string    // for the program's environment, and for who counts
+// queueLength is the maximum number of queued events per hook. When the queue is full, the oldest
+// event is dropped.
+const queueLength = 64
+
+// queued is an event that hooks run for.
+type queued struct {
+	Kind string    // for the program's environment and for counters
 	Data []byte    // the program's standard input
 	At   time.Time // when it happened
 }
 
-// Runner runs one hook's program for one event after another.
-type Runner struct {
-	run  func(context.Context, Event) Result
-	gate *Gate
-	ran  func(Event, Result)
+// runner runs one hook's program for one event after another.
+type runner struct {
+	run  func(context.Context, queued) outcome
+	gate *gate
+	ran  func(queued, outcome)
 
 	mu     sync.Mutex
-	queue  []Event
+	queue  []queued
 	closed bool
-	more   chan struct{} // has an element when there is something to look at
+	more   chan struct{} // signals a change of the queue
 }
 
-// NewRunner returns a runner for the program, which Run sets going. ran hears of each
-// run, in Run's goroutine.
-func NewRunner(p Program, g *Gate, ran func(Event, Result)) *Runner {
-	run := func(ctx context.Context, e Event) Result { return p.Run(ctx, e.Data, "CRIGUARD_EVENT="+e.Kind) }
-	return &Runner{run: run, gate: g, ran: ran, more: make(chan struct{}, 1)}
+// newRunner returns a runner for the program; loop starts it. ran is called after each run, in loop's
+// goroutine.
+func newRunner(p program, g *gate, ran func(queued, outcome)) *runner {
+	run := func(ctx context.Context, e queued) outcome { return p.runOnce(ctx, e.Data, "CRIGUARD_EVENT="+e.Kind) }
+	return &runner{run: run, gate: g, ran: ran, more: make(chan struct{}, 1)}
 }
 
-// Put queues an event; it never waits. It returns the event that had to be dropped
-// for it, if any.
-func (r *Runner) Put(e Event) (dropped Event, full bool) {
+// put queues an event without blocking. If the queue is full, it drops the oldest event and returns
+// it. After end, it returns e itself.
+func (r *runner) put(e queued) (dropped queued, full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return e, true
 	}
-	if full = len(r.queue) >= QueueLength; full {
+	if full = len(r.queue) >= queueLength; full {
 		dropped = r.queue[0]
 		r.queue = append(r.queue[:0], r.queue[1:]...)
 	}
@@ -53,32 +61,32 @@ func (r *Runner) Put(e Event) (dropped Event, full bool) {
 	return dropped, full
 }
 
-// Close lets Run return once what is queued has been run. Later events are dropped.
-func (r *Runner) Close() {
+// end makes loop return after the queued events have run. Later events are dropped.
+func (r *runner) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 	r.nudge()
 }
 
-func (r *Runner) nudge() {
+func (r *runner) nudge() {
 	select {
 	case r.more <- struct{}{}:
 	default:
 	}
 }
 
-// Run runs the program for each event, one at a time and when the gate is open,
-// until ctx ends or the runner is closed and through.
-func (r *Runner) Run(ctx context.Context) {
+// loop runs the program for each event, one at a time and only while the gate is open. It returns
+// when ctx ends, or when the runner is closed and its queue is empty.
+func (r *runner) loop(ctx context.Context) {
 	for {
 		at, some, closed := r.oldest()
 		switch {
 		case some:
-			if r.gate.Wait(ctx, at) != nil {
+			if r.gate.wait(ctx, at) != nil {
 				return
 			}
-			// While the gate was shut the event may have been dropped.
+			// The event may have been dropped while the gate was closed.
 			if e, ok := r.take(at); ok {
 				r.ran(e, r.run(ctx, e))
 			}
@@ -94,7 +102,7 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-func (r *Runner) oldest() (at time.Time, some, closed bool) {
+func (r *runner) oldest() (at time.Time, some, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.queue) == 0 {
@@ -103,11 +111,11 @@ func (r *Runner) oldest() (at time.Time, some, closed bool) {
 	return r.queue[0].At, true, r.closed
 }
 
-func (r *Runner) take(at time.Time) (Event, bool) {
+func (r *runner) take(at time.Time) (queued, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.queue) == 0 || !r.queue[0].At.Equal(at) {
-		return Event{}, false
+		return queued{}, false
 	}
 	e := r.queue[0]
 	r.queue = append(r.queue[:0], r.queue[1:]...)

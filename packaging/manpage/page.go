@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// What stands before and after what the reference tells. The date, which mandoc asks for, is
-// that of the form: when the page was made would say nothing, and change it each time.
+// The text before and after the reference. mandoc requires a date. It is fixed, because the build
+// date would add no information and would change the page each time.
 const (
 	head = `.\" Made of docs/configuration.md by "make man"; change that.
 .TH CRIGUARD.TOML 5 2026-11-21 "criguard" "File Formats"
@@ -27,7 +27,7 @@ criguard.toml \- configuration of criguard
 `
 )
 
-// page converts the reference.
+// page converts the reference to a man page.
 func page(markdown string) string {
 	w := writer{}
 	w.b.WriteString(head)
@@ -39,15 +39,16 @@ func page(markdown string) string {
 	return needless.ReplaceAllString(w.b.String(), "$1")
 }
 
-// needless is the start of a paragraph where a section has just started one.
+// needless matches a paragraph macro right after a section heading, which already starts a
+// paragraph.
 var needless = regexp.MustCompile(`(?m)^(\.SH .*\n)\.PP\n`)
 
 type writer struct {
 	b      strings.Builder
-	code   bool       // within a block of code
-	text   []string   // of the paragraph or the item that is being read
-	begin  string     // the macro that it begins with
-	header []string   // of the table that is being read
+	code   bool       // in a code block
+	text   []string   // of the current paragraph or list item
+	begin  string     // its first macro
+	header []string   // of the current table
 	rows   [][]string // its rows
 }
 
@@ -70,7 +71,7 @@ func (w *writer) line(line string) {
 		w.b.WriteString(".PP\n.RS 4\n.EX\n")
 		w.code = true
 	case strings.HasPrefix(line, "# "):
-		w.end() // the page has a title of its own
+		w.end() // the man page has a title of its own
 	case strings.HasPrefix(line, "## "):
 		w.end()
 		w.b.WriteString(".SH " + strings.ToUpper(inline(strings.ReplaceAll(line[3:], "`", ""))) + "\n")
@@ -93,7 +94,7 @@ func (w *writer) line(line string) {
 
 var item = regexp.MustCompile(`^(- |[0-9]+\. )`)
 
-// end writes what is being read.
+// end writes the current paragraph and table.
 func (w *writer) end() {
 	w.paragraph()
 	w.table()
@@ -122,7 +123,7 @@ func (w *writer) row(line string) {
 	}
 }
 
-// table writes each row as a paragraph with its first cells as the tag.
+// table writes each row as a tagged paragraph whose tag comes from the first cells.
 func (w *writer) table() {
 	for _, row := range w.rows {
 		tag, text := row[0], strings.Join(row[1:], "")
@@ -130,7 +131,7 @@ func (w *writer) table() {
 			switch {
 			case w.header[1] == "default":
 				tag, text = row[0]+" = "+row[1], row[2]
-			case w.header[2] == "": // the first two name it
+			case w.header[2] == "": // the first two cells form the tag
 				tag, text = strings.TrimSpace(row[0]+" "+row[1]), row[2]
 			case row[2] == "":
 				text = row[1]
@@ -151,8 +152,7 @@ var (
 	link       = regexp.MustCompile(`\[([^][]+)\]\([^)]+\)`)
 )
 
-// inline converts what is within a line: code and bold text are bold, links are their
-// text.
+// inline converts the markup within a line: code and bold become bold, and a link becomes its text.
 func inline(text string) string {
 	text = link.ReplaceAllString(text, "$1")
 	var b strings.Builder
@@ -173,12 +173,12 @@ func inline(text string) string {
 // escape converts a line of code.
 func escape(line string) string { return guarded(plain(line)) }
 
-// plain keeps roff from reading anything into a text.
+// plain escapes the characters that roff would interpret.
 func plain(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "^", `\(ha`, "~", `\(ti`, "`", `\(ga`).Replace(text)
 }
 
-// guarded keeps a line from being taken for a request.
+// guarded keeps a leading dot from making the line a roff request.
 func guarded(line string) string {
 	if strings.HasPrefix(line, ".") {
 		return `\&` + line

@@ -14,11 +14,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// endurance is what the guard held after its first breaches, and after its last.
+// endurance compares the guard's resources after the first breaches with those after the last.
 type endurance struct {
 	Breaches int      `json:"breaches"`
 	Dead     spread   `json:"dead_ms"`
@@ -27,7 +27,7 @@ type endurance struct {
 	Leaks    []string `json:"leaks"`
 }
 
-// holdings are what could leak.
+// holdings are resources that could leak.
 type holdings struct {
 	Shims       int     `json:"shims"`
 	Descriptors int     `json:"descriptors"`
@@ -37,14 +37,14 @@ type holdings struct {
 	AnonMiB     float64 `json:"resident_anonymous_mib"`
 }
 
-// warmUp is how many breaches a guard has seen before its holdings count: what it keeps of
-// the last sixteen stops is there by then.
+// warmUp is the number of breaches before holdings count: by then, the guard keeps its full record
+// of the last sixteen stops.
 const warmUp = 20
 
-// A hog that is restarted keeps its UID, as a static pod does.
+// A restarted hog keeps its UID, like a static pod.
 const hogUID = "8a6e0b7f-3f1d-4c11-9a6e-6f1c4c8e2d5c"
 
-// measureBreaches lets the same pod break out again and again under one guard.
+// measureBreaches makes the same pod breach the threshold many times under one guard.
 func measureBreaches(ctx context.Context, b *bench) (err error) {
 	if err := b.stage(ctx); err != nil {
 		return err
@@ -78,11 +78,11 @@ func measureBreaches(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// slack is by how much memory may differ between two moments of the same state, in
-// MiB: the garbage of a few breaches.
+// slack is the tolerated difference in memory between two moments of the same state, in MiB: the
+// garbage of a few breaches.
 const slack = 2
 
-// judge names what there is more of.
+// judge lists the resources that have grown.
 func (e *endurance) judge(pods int) {
 	if e.Late.Shims != pods {
 		e.Leaks = append(e.Leaks, fmt.Sprintf("%d shims for %d pods", e.Late.Shims, pods))
@@ -103,7 +103,7 @@ func (e *endurance) judge(pods int) {
 	}
 }
 
-// holdings counts once the runtime's book-keeping and the guard's are through.
+// holdings counts the resources once the runtime and the guard have finished their bookkeeping.
 func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
 	var h holdings
 	if err := g.listed(ctx, len(b.pods)); err != nil {
@@ -113,7 +113,7 @@ func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
 	if err != nil {
 		return h, err
 	}
-	goroutines, err := readMetric(ctx, guard.RunDir(g.dir), "go_goroutines")
+	goroutines, err := readMetric(ctx, rundir.Dir(g.dir), "go_goroutines")
 	h = holdings{
 		Shims: len(b.lab.Shims()), Descriptors: u.descriptors, Threads: u.threads, Goroutines: goroutines,
 		ResidentMiB: float64(u.resident) / mib, AnonMiB: float64(u.anon) / mib,
@@ -121,8 +121,8 @@ func (b *bench) holdings(ctx context.Context, g *criguard) (holdings, error) {
 	return h, err
 }
 
-// settledUse reads what a guard holds once it has settled, and the least memory that it held
-// meanwhile: what is garbage and what is kept, only a collection tells apart.
+// settledUse reads a guard's resources once it has settled, with the lowest memory use in that
+// time: only a garbage collection separates live memory from garbage.
 func (b *bench) settledUse(ctx context.Context, pid int) (use, error) {
 	least, err := readUse(pid)
 	for until := time.Now().Add(b.settle); err == nil && time.Now().Before(until); {
@@ -137,8 +137,8 @@ func (b *bench) settledUse(ctx context.Context, pid int) (use, error) {
 	return least, err
 }
 
-// readMetric asks the service for one of its metrics.
-func readMetric(ctx context.Context, dir guard.RunDir, name string) (int, error) {
+// readMetric fetches one of the service's metrics.
+func readMetric(ctx context.Context, dir rundir.Dir, name string) (int, error) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", dir.Socket())
 	}}

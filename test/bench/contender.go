@@ -7,26 +7,25 @@ import (
 	"github.com/criguard/criguard/cgroup"
 )
 
-// contender is a guard that is measured.
+// contender is a guard under measurement.
 type contender interface {
 	name() string
-	// prepare returns once the guard knows of the hog, where it has to.
+	// prepare returns once the guard knows about the hog, if it needs to.
 	prepare(ctx context.Context, h *hog) error
-	// available is what the guard judges memory by, in bytes, read afresh and without
-	// asking the guard.
+	// available returns the memory that the guard compares with its threshold, in bytes. It reads
+	// it from the kernel, without asking the guard.
 	available() (int64, error)
-	// arm returns once the guard acts on less than so many bytes.
+	// arm returns once the guard acts on less than level bytes.
 	arm(ctx context.Context, level int64) error
-	// disarm makes the guard leave memory alone again; what it did is settled then.
+	// disarm makes the guard ignore memory again, after its last action has settled.
 	disarm(ctx context.Context) error
-	// blamed tells whom the guard says that it stopped since it was armed; "" where it
-	// does not say.
+	// blamed returns the victim that the guard has named since it was armed, or "" if it does not
+	// name one.
 	blamed(ctx context.Context, h *hog) (string, error)
 	close() error
 }
 
-// memoryAvailable is criguard's memory.available: the node's memory without its
-// working set.
+// memoryAvailable is criguard's memory.available: the node's memory minus its working set.
 func memoryAvailable(n *cgroup.Node) (int64, error) {
 	info, err := n.MemInfo()
 	if err != nil {

@@ -14,40 +14,51 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 )
 
-// criguard is the guard of this house, as its unit runs it: a nice value of −10.
+// criguard is this project's guard, run as its unit runs it: with a nice value of −10.
 type criguard struct {
 	bench    *bench
 	direct   string // eviction.direct_kill
-	endpoint string // of the runtime
+	endpoint string // the runtime's endpoint
 	dir      string
 	cmd      *exec.Cmd
 	ended    chan error
-	client   *guard.Client
-	since    uint64 // the last pass on record when it was armed
+	client   *control.Client
+	more     string          // more configuration
+	since    uint64          // the last recorded pass at the time of arming
+	passes   []time.Duration // durations of the passes that stopped a pod
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
-// unitNice is what systemd/criguard.service sets.
+// unitNice is the nice value in systemd/criguard.service.
 const unitNice = "-10"
 
-// Ways to kill (eviction.direct_kill): at once, or through the runtime alone.
+// Ways to kill (eviction.direct_kill): directly at once, or only through the runtime.
 const (
 	killDirect = "hard-memory"
 	throughCRI = "never"
 )
 
-// startCriguard starts a guard that kills in one of these ways and talks to this
-// endpoint, and returns once it has listed the pods. A secluded one does not hear of
-// what others on the machine mount, which would have it list its pods each time.
+// startCriguard starts a guard with the given way to kill and the given endpoint, and returns once
+// it has listed the pods. A secluded guard does not see other programs' mounts, each of which would
+// trigger a pod listing.
 func (b *bench) startCriguard(ctx context.Context, direct, endpoint string, secluded bool) (*criguard, error) {
-	g := &criguard{bench: b, direct: direct, endpoint: endpoint}
-	var err error
+	return b.start(ctx, &criguard{bench: b, direct: direct, endpoint: endpoint}, secluded)
+}
+
+// startConfigured starts a guard with additional configuration.
+func (b *bench) startConfigured(ctx context.Context, more string) (*criguard, error) {
+	return b.start(ctx, &criguard{bench: b, direct: killDirect, endpoint: b.lab.Endpoint(), more: more}, false)
+}
+
+func (b *bench) start(ctx context.Context, g *criguard, secluded bool) (_ *criguard, err error) {
 	if g.dir, err = os.MkdirTemp(memoryDir(), "criguard-bench-"); err != nil {
 		return nil, err
 	}
@@ -69,15 +80,14 @@ func (b *bench) startCriguard(ctx context.Context, direct, endpoint string, secl
 	}
 	g.ended = make(chan error, 1)
 	go func() { g.ended <- g.cmd.Wait() }()
-	g.client = guard.NewClient(guard.RunDir(g.dir))
+	g.client = control.NewClient(rundir.Dir(g.dir))
 	if err := g.listed(ctx, len(b.pods)); err != nil {
 		return nil, errors.Join(err, g.close())
 	}
 	return g, nil
 }
 
-// memoryDir is a directory in memory, as /run is where the service keeps its state; "" =
-// there is none.
+// memoryDir returns a directory in memory, like /run on a node, or "" if there is none.
 func memoryDir() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"
@@ -85,7 +95,7 @@ func memoryDir() string {
 	return ""
 }
 
-// Write keeps the guard's log.
+// Write collects the guard's log.
 func (g *criguard) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,8 +112,8 @@ func (g *criguard) config() string { return filepath.Join(g.dir, "config.toml") 
 
 func (g *criguard) pid() int { return g.cmd.Process.Pid }
 
-// configure writes the configuration. There is one stop for each breach: what is
-// measured is each by itself.
+// configure writes the configuration. It allows one stop per breach, so that each breach is
+// measured separately.
 func (g *criguard) configure(level int64) error {
 	memory := "0%" // off
 	if level > 0 {
@@ -141,18 +151,18 @@ prune = "never"
 
 [history]
 dir = %q
-`, g.endpoint, l.KubeletRoot(), l.PodLogDir(), l.PodsCgroup(), g.direct, memory, g.dir)
+%s`, g.endpoint, l.KubeletRoot(), l.PodLogDir(), l.PodsCgroup(), g.direct, memory, g.dir, g.more)
 	return os.WriteFile(g.config(), []byte(text), 0o600)
 }
 
-// listed waits until the guard knows so many pods.
+// listed waits until the guard knows the given number of pods.
 func (g *criguard) listed(ctx context.Context, pods int) error {
-	return g.until(ctx, fmt.Sprintf("criguard to list %d pods", pods), func(st *guard.Status) bool {
+	return g.until(ctx, fmt.Sprintf("criguard to list %d pods", pods), func(st *api.Status) bool {
 		return st.Runtime.Up && st.Pods == pods
 	})
 }
 
-func (g *criguard) until(ctx context.Context, what string, done func(*guard.Status) bool) error {
+func (g *criguard) until(ctx context.Context, what string, done func(*api.Status) bool) error {
 	err := until(ctx, what, func() (bool, error) {
 		st, err := g.client.Status(ctx)
 		return err == nil && done(&st), err
@@ -170,15 +180,14 @@ func (g *criguard) name() string {
 	return ours
 }
 
-// ours is what criguard is called in the report.
+// ours is criguard's name in the report.
 const ours = "criguard"
 
-// prepare waits until the hog is among the pods that the guard has listed, and
-// nothing is that is gone.
+// prepare waits until the guard has listed the hog and forgotten all removed pods.
 func (g *criguard) prepare(ctx context.Context, h *hog) error {
 	err := until(ctx, "criguard to list the hog", func() (bool, error) {
 		r, err := g.client.Rank(ctx, policy.MemoryAvailable)
-		has := slices.ContainsFunc(r.Pods, func(v guard.RankedView) bool { return v.Sandbox == h.pod.SandboxID })
+		has := slices.ContainsFunc(r.Pods, func(v api.RankedView) bool { return v.Sandbox == h.pod.SandboxID })
 		return has && len(r.Pods) == len(g.bench.pods)+1, err
 	})
 	if err != nil {
@@ -201,15 +210,15 @@ func (g *criguard) arm(ctx context.Context, level int64) error {
 	return g.set(ctx, level)
 }
 
-// set puts a threshold in force.
+// set puts a threshold into force.
 func (g *criguard) set(ctx context.Context, level int64) error {
 	if err := g.configure(level); err != nil {
 		return err
 	}
-	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	if _, err := g.client.Command(ctx, api.Command{Command: api.CommandReload, Now: true}); err != nil {
 		return fmt.Errorf("reload criguard: %w", err)
 	}
-	return g.until(ctx, "criguard to reload", func(st *guard.Status) bool {
+	return g.until(ctx, "criguard to reload", func(st *api.Status) bool {
 		for _, s := range st.Signals {
 			if s.Signal == policy.MemoryAvailable {
 				return level == 0 && len(s.Thresholds) == 0 || len(s.Thresholds) == 1 && s.Thresholds[0].Amount == level
@@ -223,7 +232,7 @@ func (g *criguard) disarm(ctx context.Context) error {
 	if err := g.set(ctx, 0); err != nil {
 		return err
 	}
-	return g.until(ctx, "the stop to settle", func(st *guard.Status) bool { return len(st.InFlight) == 0 })
+	return g.until(ctx, "the stop to settle", func(st *api.Status) bool { return len(st.InFlight) == 0 })
 }
 
 func (g *criguard) blamed(ctx context.Context, _ *hog) (string, error) {
@@ -235,6 +244,7 @@ func (g *criguard) blamed(ctx context.Context, _ *hog) (string, error) {
 	for i := range passes {
 		if passes[i].ID > g.since && passes[i].Stop != nil {
 			names = append(names, passes[i].Stop.Pod)
+			g.passes = append(g.passes, time.Duration(passes[i].Took))
 		}
 	}
 	return strings.Join(names, ", "), nil

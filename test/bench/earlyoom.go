@@ -14,28 +14,28 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// earlyoom is the peer, from Debian, at its best: killing at once at the very level
-// that it is told, without reports and notifications, and with the priority that it
-// takes for itself (-p: a nice value of −20).
+// earlyoom is Debian's earlyoom with its fastest settings: it kills at once at the configured
+// level, without reports and notifications, and with the priority that it sets for itself (-p: a
+// nice value of −20).
 type earlyoom struct {
 	bench   *bench
 	program string
 	cmd     *exec.Cmd
-	ended   chan struct{} // closed once it has, with err
+	ended   chan struct{} // closed after it has exited; err is set then
 	err     error
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
-// newEarlyoom makes earlyoom ready to run.
+// newEarlyoom prepares earlyoom.
 func (b *bench) newEarlyoom(ctx context.Context) (*earlyoom, error) {
 	dir, err := lab.InstallPackage(ctx, "earlyoom", b.say)
 	if err != nil {
 		return nil, err
 	}
 	e := &earlyoom{bench: b, program: filepath.Join(dir, "usr/bin/earlyoom")}
-	// It says "earlyoom v1.7" on standard error and exits.
+	// earlyoom prints "earlyoom v1.7" to standard error and exits.
 	out, _ := exec.CommandContext(ctx, e.program, "-v").CombinedOutput()
 	b.report.Earlyoom = strings.TrimPrefix(strings.TrimSpace(string(out)), "earlyoom ")
 	if b.report.Earlyoom == "" {
@@ -44,7 +44,7 @@ func (b *bench) newEarlyoom(ctx context.Context) (*earlyoom, error) {
 	return e, nil
 }
 
-// Write keeps the log.
+// Write collects the log.
 func (e *earlyoom) Write(b []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,8 +63,8 @@ func (e *earlyoom) prepare(context.Context, *hog) error { return nil }
 
 func (e *earlyoom) available() (int64, error) { return meminfoAvailable(e.bench.node) }
 
-// arm starts earlyoom: its level is a flag. The second number is where it sends
-// SIGKILL rather than SIGTERM.
+// arm starts earlyoom with the level as a flag. The second number is the level at which it sends
+// SIGKILL instead of SIGTERM.
 func (e *earlyoom) arm(ctx context.Context, level int64) error {
 	e.mu.Lock()
 	e.log.Reset()
@@ -92,7 +92,8 @@ func (e *earlyoom) arm(ctx context.Context, level int64) error {
 
 func (e *earlyoom) disarm(context.Context) error { return e.close() }
 
-// blamed finds the process that earlyoom says it killed.
+// blamed returns the hog's name if earlyoom's log says that it killed the hog, and otherwise the
+// whole log.
 func (e *earlyoom) blamed(_ context.Context, h *hog) (string, error) {
 	if strings.Contains(e.logged(), fmt.Sprintf("process %d ", h.pid)) {
 		return "bench/" + h.pod.Name, nil

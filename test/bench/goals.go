@@ -2,27 +2,26 @@ package main
 
 import "fmt"
 
-// goal is a figure to reach.
+// goal is a target for a figure.
 type goal struct {
 	Name string `json:"name"`
 	Got  string `json:"got"`
 	Met  bool   `json:"met"`
 }
 
-// What is to be reached. The comparisons hold on any machine; the times are of a small
-// one that does little else.
+// The goals. The comparisons hold on any machine; the times are for a small, otherwise idle one.
 const (
 	goalRate      = 800
 	goalMedian    = 15.0 // ms from the crossing to the hog's end
 	goalP99       = 40.0
-	goalRatio     = 3.0 // as fast as the peer, times
+	goalRatio     = 3.0 // times as fast as earlyoom
 	goalHung      = 100.0
 	goalIdleCPU   = 0.1 // percent of one core
 	goalResident  = 20.0
 	goalPassRatio = 2.0
 )
 
-// judge holds what was measured to its goals.
+// judge compares the figures with their goals.
 func (r *report) judge() []goal {
 	goals := []goal{}
 	add := func(met bool, name, got string, args ...any) {
@@ -60,10 +59,32 @@ func (r *report) judge() []goal {
 	if e := r.Breaches; e != nil {
 		add(len(e.Leaks) == 0, fmt.Sprintf("%d breaches in a row leak nothing", e.Breaches), "%v", e.Leaks)
 	}
+	r.judgeLitter(add)
 	return goals
 }
 
-// peer finds the other guard's row for the same try.
+// judgeLitter compares many empty pod cgroups with none, and the last pods of the churn with the
+// first, with a margin for noise.
+func (r *report) judgeLitter(add func(met bool, name, got string, args ...any)) {
+	if n := len(r.Empty); n > 0 {
+		none, many := &r.Empty[0], &r.Empty[n-1]
+		add(many.Wrong == 0 && many.Dead.Median <= 1.5*none.Dead.Median+1 && many.Pass.Median <= 1.5*none.Pass.Median+1,
+			fmt.Sprintf("%d empty pod cgroups cost a leak's life and the killing pass nothing", many.Empty),
+			"dead after %.1f instead of %.1f ms, pass %.2f instead of %.2f ms", many.Dead.Median, none.Dead.Median, many.Pass.Median, none.Pass.Median)
+	}
+	if n := len(r.Churn); n > 2 {
+		cgroups, last, pass, anon := 0, &r.Churn[n-1], 0.0, 0.0
+		for i := range r.Churn[:n/2+1] {
+			c := &r.Churn[i]
+			cgroups, pass, anon = max(cgroups, c.Cgroups), max(pass, c.PassMs), max(anon, c.AnonMiB)
+		}
+		add(float64(last.Cgroups) <= 1.5*float64(cgroups)+10 && last.PassMs <= 2*pass+1 && last.AnonMiB <= anon+slack,
+			fmt.Sprintf("%d pods that come and go leave nothing that grows", last.Pods),
+			"%d pod cgroups, pass %.2f ms, %.1f MiB anonymous at the end", last.Cgroups, last.PassMs, last.AnonMiB)
+	}
+}
+
+// peer returns earlyoom's row for the same rate and headroom.
 func (r *report) peer(l *latency) *latency {
 	for i := range r.Latency {
 		if p := &r.Latency[i]; p.Guard == "earlyoom" && p.Rate == l.Rate && p.HeadroomMiB == l.HeadroomMiB {

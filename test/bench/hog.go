@@ -14,18 +14,18 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// hog is a pod that takes memory once it is let go.
+// hog is a pod that takes memory once it is released.
 type hog struct {
 	pod   *lab.RunningPod
 	pid   int
 	pidfd int
-	dir   string // shared with it
-	page  []byte // what it notes of its progress
+	dir   string // shared with the pod
+	page  []byte // where it records its progress
 }
 
-// startHog starts a hog that will take total MiB at so many MiB per second.
+// startHog starts a hog that will take total MiB at rate MiB per second.
 func (b *bench) startHog(ctx context.Context, spec lab.PodSpec, rate float64, total int64) (*hog, error) {
-	spec.Namespace = "bench"
+	spec.Namespace, spec.Annotations = "bench", withoutKubelet()
 	spec.Containers = []lab.ContainerSpec{{
 		Name: "main", Attempt: spec.Attempt,
 		Args: []string{
@@ -69,19 +69,19 @@ func (h *hog) open(ctx context.Context, l *lab.Lab) error {
 	})
 }
 
-// letGo lets the hog begin.
+// letGo releases the hog.
 func (h *hog) letGo() error { return os.WriteFile(filepath.Join(h.dir, "go"), nil, 0o600) }
 
-// taken is how many bytes the hog has taken.
+// taken returns how many bytes the hog has taken.
 func (h *hog) taken() int64 { return h.word(0) }
 
-// last is when it took the last of them, on CLOCK_MONOTONIC, and began when it began.
+// last returns when it took the last of them, and began when it started, both on CLOCK_MONOTONIC.
 func (h *hog) last() time.Duration  { return time.Duration(h.word(1)) }
 func (h *hog) began() time.Duration { return time.Duration(h.word(2)) }
 
 func (h *hog) word(i int) int64 { return atomic.LoadInt64((*int64)(unsafe.Pointer(&h.page[8*i]))) }
 
-// remove removes the hog and all that is left of it.
+// remove removes the hog and everything that belongs to it.
 func (h *hog) remove(ctx context.Context, b *bench) {
 	if h.pidfd >= 0 {
 		_ = unix.Close(h.pidfd)

@@ -13,31 +13,30 @@ import (
 	"time"
 )
 
-// idleCost is what a guard costs that has nothing to do.
+// idleCost is the cost of an idle guard.
 type idleCost struct {
 	Seconds     float64 `json:"seconds"`
 	Pods        int     `json:"pods"`
-	StartCPU    float64 `json:"start_cpu_ms"` // what it took until then, all in all
-	CPUPercent  float64 `json:"cpu_percent"`  // of one core
+	StartCPU    float64 `json:"start_cpu_ms"` // total CPU time until it was idle
+	CPUPercent  float64 `json:"cpu_percent"`  // percent of one core
 	Wakeups     float64 `json:"wakeups_per_second"`
-	Written     int64   `json:"written_bytes"` // to block devices
+	Written     int64   `json:"written_bytes"` // written to block devices
 	ResidentMiB float64 `json:"resident_mib"`
 	AnonMiB     float64 `json:"resident_anonymous_mib"`
-	LockedMiB   float64 `json:"locked_address_space_mib"` // locked once touched; what is not resident takes nothing
+	LockedMiB   float64 `json:"locked_address_space_mib"` // locked once touched; non-resident pages cost nothing
 	Threads     int     `json:"threads"`
 	Descriptors int     `json:"descriptors"`
 }
 
-// idleLevel is the threshold that the idle guard keeps: the default.
+// idleLevel is the idle guard's threshold: the default.
 const idleLevel = 100 * mib
 
-// settleTime is what a guard has after its start, or after the last breach, before it counts
-// as idle, unless a flag says otherwise. It keeps house once a minute: the first time it asks the
-// runtime for the details of all that runs, and each time it gives back the memory that nobody
-// needs any more.
+// settleTime is the default time from the guard's start, or from the last breach, until it counts
+// as idle. The guard runs its housekeeping once a minute: the first run reads the details of all
+// containers from the runtime, and each run returns unused memory to the kernel.
 const settleTime = 75 * time.Second
 
-// measureIdle watches a guard that has nothing to do.
+// measureIdle measures an idle guard.
 func measureIdle(ctx context.Context, b *bench) (err error) {
 	if err := b.stage(ctx); err != nil {
 		return err
@@ -88,10 +87,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// use is what a process has used and holds (proc(5)).
+// use is a process's resource use (proc(5)).
 type use struct {
 	cpu                    time.Duration
-	switches               int64 // how often a thread began to wait
+	switches               int64 // voluntary context switches
 	written                int64
 	resident, anon, locked int64 // bytes
 	threads, descriptors   int
@@ -109,7 +108,7 @@ func readUse(pid int) (use, error) {
 		at := filepath.Join(dir, "task", task.Name())
 		text, err := os.ReadFile(filepath.Join(at, "schedstat"))
 		if err != nil {
-			continue // a thread that has ended
+			continue // the thread has ended
 		}
 		ran, _, _ := strings.Cut(string(text), " ")
 		n, _ := strconv.ParseInt(ran, 10, 64)
@@ -124,7 +123,7 @@ func readUse(pid int) (use, error) {
 	return u, err
 }
 
-// readKeys reads lines of "key: number".
+// readKeys parses lines of the form "key: number".
 func readKeys(path string) map[string]int64 {
 	keys := map[string]int64{}
 	text, _ := os.ReadFile(path)

@@ -10,15 +10,15 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// rates of the hogs, in MiB per second. The last is about what one thread can take.
+// rates of the hogs, in MiB per second. The last is about the most that one thread can take.
 var rates = []float64{200, 800, 3000}
 
-// deepHeadroom is a second headroom, in MiB: a hog that has grown so big takes the
-// kernel longer to take down, whoever killed it.
+// deepHeadroom is a second headroom, in MiB: the kernel needs longer to tear down a larger hog,
+// whichever guard killed it.
 const deepHeadroom = 1024
 
-// measureLatency lets hogs cross a threshold and sees how long they live: under
-// criguard, under criguard through the runtime alone, and under earlyoom.
+// measureLatency lets hogs cross a threshold and measures how long they survive: under criguard,
+// under criguard killing only through the runtime, and under earlyoom.
 func measureLatency(ctx context.Context, b *bench) (err error) {
 	if err := b.stage(ctx); err != nil {
 		return err
@@ -43,7 +43,7 @@ func measureLatency(ctx context.Context, b *bench) (err error) {
 	return b.row(ctx, peer, 800, deepHeadroom, b.tries/2)
 }
 
-// race runs a guard of our own for the tries.
+// race runs the tries with a criguard of their own.
 func (b *bench) race(ctx context.Context, direct string, rate float64, headroom int64, tries int) (err error) {
 	g, err := b.startCriguard(ctx, direct, b.lab.Endpoint(), false)
 	if err != nil {
@@ -53,7 +53,7 @@ func (b *bench) race(ctx context.Context, direct string, rate float64, headroom 
 	return b.row(ctx, g, rate, headroom, tries)
 }
 
-// row adds a guard at one rate to the report.
+// row adds one guard at one rate to the report.
 func (b *bench) row(ctx context.Context, c contender, rate float64, headroom int64, tries int) error {
 	b.say("%s: %d tries at %.0f MiB/s, %d MiB below what is available", c.name(), tries, rate, headroom)
 	row := latency{Guard: c.name(), Rate: rate, HeadroomMiB: headroom}
@@ -66,11 +66,11 @@ func (b *bench) row(ctx context.Context, c contender, rate float64, headroom int
 	return nil
 }
 
-// attempts bounds how often a try is repeated in which something else than the hog
-// crossed the level.
+// attempts limits how often a try is repeated because something other than the hog crossed the
+// level.
 const attempts = 8
 
-// tryAll fills a row of the report.
+// tryAll runs the tries of a row.
 func (b *bench) tryAll(ctx context.Context, c contender, row *latency, tries int, in trouble) error {
 	for range tries {
 		for attempt := 0; ; attempt++ {
@@ -103,13 +103,13 @@ func hogSpec(n int) lab.PodSpec { return lab.PodSpec{Name: fmt.Sprintf("hog-%d",
 type try struct {
 	killed, dead, relieved time.Duration // since the crossing
 	overshoot              int64
-	reached                float64 // the hog's own rate up to its end, MiB/s
-	right                  bool    // the hog alone was ended
-	spoiled                bool    // it was not the hog that crossed the level
+	reached                float64 // the hog's actual rate until its end, MiB/s
+	right                  bool    // the guard killed only the hog
+	spoiled                bool    // something other than the hog crossed the level
 }
 
-// extra is what a hog takes beyond its headroom, in MiB, before it stops by itself:
-// two seconds' worth and something.
+// extra is how much a hog takes beyond its headroom before it stops by itself, in MiB: two seconds'
+// worth and a margin.
 func extra(rate float64) int64 { return int64(2*rate) + 512 }
 
 func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate float64, headroom int64, in trouble) (_ try, err error) {
@@ -136,7 +136,7 @@ func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate flo
 		return try{}, err
 	}
 	defer func() { err = errors.Join(err, c.disarm(ctx)) }()
-	// Not in step with anybody's polling.
+	// Avoid running in step with a guard's polling.
 	time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond))))
 	end := func() error { return nil }
 	if in.begin != nil {

@@ -24,6 +24,8 @@ type settings struct {
 	pods       int
 	tries      int
 	breaches   int
+	empty      int
+	churn      int
 	headroom   int64 // MiB
 	idle       time.Duration
 	settle     time.Duration
@@ -38,6 +40,8 @@ func main() {
 	flag.IntVar(&s.pods, "pods", 110, "how many pods stand by")
 	flag.IntVar(&s.tries, "tries", 20, "tries for each guard and rate")
 	flag.IntVar(&s.breaches, "breaches", 50, "breaches in a row")
+	flag.IntVar(&s.empty, "empty", 2000, "how many empty pod cgroups a leak is measured beside")
+	flag.IntVar(&s.churn, "churn", 1000, "how many pods come and go without a kubelet")
 	flag.Int64Var(&s.headroom, "headroom", 64, "MiB from where a hog begins to the threshold")
 	flag.DurationVar(&s.idle, "idle", 5*time.Minute, "how long to watch the idle guard")
 	flag.DurationVar(&s.settle, "settle", settleTime, "how long after its start, or after breaches, a guard counts as idle")
@@ -60,7 +64,7 @@ type section struct {
 	run  func(context.Context, *bench) error
 }
 
-// sections in the order in which they are measured: what wants a quiet node first.
+// sections lists the sections in the order of measurement: those that need a quiet node come first.
 func sections() []section {
 	return []section{
 		{"pass", measurePasses},
@@ -68,6 +72,8 @@ func sections() []section {
 		{"latency", measureLatency},
 		{"runtime", measureRuntimes},
 		{"breaches", measureBreaches},
+		{"empty", measureEmpty},
+		{"churn", measureChurn},
 	}
 }
 
@@ -79,7 +85,7 @@ func sectionNames() []string {
 	return names
 }
 
-// run measures what was asked for and reports whether every goal was met.
+// run measures the chosen sections and reports whether every goal was met.
 func run(ctx context.Context, s settings) (ok bool, err error) {
 	chosen := strings.Split(s.only, ",")
 	for _, name := range chosen {
@@ -95,7 +101,7 @@ func run(ctx context.Context, s settings) (ok bool, err error) {
 		}
 		if err = part.run(ctx, b); err != nil {
 			err = fmt.Errorf("measure %s: %w", part.name, err)
-			break // what was measured until then is shown all the same
+			break // show what was measured so far
 		}
 	}
 	b.report.finish()
@@ -103,7 +109,7 @@ func run(ctx context.Context, s settings) (ok bool, err error) {
 	return b.report.ok(), errors.Join(err, b.report.write(s.out))
 }
 
-// say tells a step that takes time.
+// say logs a step that takes time.
 func say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }

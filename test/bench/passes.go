@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// passCost is what one pass costs on a node with so many sandboxes.
+// passCost is the cost of one pass on a node with a given number of sandboxes.
 type passCost struct {
-	Kind      string  `json:"kind"` // idle, or pressed: measures, ranks and begins a stop
+	Kind      string  `json:"kind"` // idle, or pressed: measures, ranks and starts a stop
 	Sandboxes int     `json:"sandboxes"`
 	Micros    float64 `json:"microseconds"`
 	Each      float64 `json:"microseconds_per_sandbox"`
@@ -47,8 +47,8 @@ func measurePasses(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// passRatio compares what a sandbox costs a pressed pass at 1,000 with 110 of them;
-// 0 = not measured.
+// passRatio compares the cost per sandbox of a pressed pass at 1,000 sandboxes with that at 110; 0
+// means not measured.
 func (r *report) passRatio() float64 {
 	var few, many float64
 	for _, p := range r.Passes {

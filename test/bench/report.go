@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// report is all that was measured, as it is written.
+// report is the whole measurement, as it is written.
 type report struct {
 	APIVersion string    `json:"apiVersion"`
 	Time       time.Time `json:"time"`
@@ -30,8 +30,10 @@ type report struct {
 	Passes   []passCost `json:"passes,omitempty"`
 	Idle     *idleCost  `json:"idle,omitempty"`
 	Latency  []latency  `json:"latency,omitempty"`
-	Runtimes []latency  `json:"runtimes,omitempty"` // a runtime that hangs, or is slow
+	Runtimes []latency  `json:"runtimes,omitempty"` // with a hanging or slow runtime
 	Breaches *endurance `json:"breaches,omitempty"`
+	Empty    []litter   `json:"empty_pod_cgroups,omitempty"`
+	Churn    []churn    `json:"churn,omitempty"`
 	Goals    []goal     `json:"goals"`
 }
 
@@ -42,12 +44,12 @@ type latency struct {
 	Rate        float64 `json:"rate_mib_s"`
 	HeadroomMiB int64   `json:"headroom_mib"`
 	Reached     spread  `json:"reached_mib_s"`
-	Killed      spread  `json:"killed_ms"`   // the hog has grown for the last time
-	Dead        spread  `json:"dead_ms"`     // its process is gone, its memory given back
-	Relieved    spread  `json:"relieved_ms"` // the level is reached again
+	Killed      spread  `json:"killed_ms"`   // the hog's last growth
+	Dead        spread  `json:"dead_ms"`     // its process is gone and its memory freed
+	Relieved    spread  `json:"relieved_ms"` // memory is back above the level
 	Overshoot   spread  `json:"overshoot_mib"`
 	Wrong       int     `json:"wrong_victims"`
-	Spoiled     int     `json:"spoiled_tries"` // repeated: something else than the hog crossed the level
+	Spoiled     int     `json:"spoiled_tries"` // repeated: something other than the hog crossed the level
 }
 
 func (l *latency) add(t try) {
@@ -94,7 +96,7 @@ func loadAverage() string {
 	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
-// finish judges the figures.
+// finish compares the figures with the goals.
 func (r *report) finish() {
 	r.LoadEnd = loadAverage()
 	r.Goals = r.judge()
@@ -120,7 +122,7 @@ func (r *report) write(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// show writes the tables for people.
+// show prints the tables.
 func (r *report) show(w io.Writer) {
 	fmt.Fprintf(w, "\nlinux %s, cgroup %s, %d CPUs, %d MiB; containerd %s; earlyoom %s; load %s at the begin, %s at the end\n",
 		r.Kernel, r.Cgroup, r.CPUs, r.MemoryMiB, r.Containerd, r.Earlyoom, r.LoadBegin, r.LoadEnd)
@@ -129,6 +131,7 @@ func (r *report) show(w io.Writer) {
 	r.printIdle(w)
 	r.printPasses(w)
 	r.printBreaches(w)
+	r.printLitter(w)
 	title(w, "Goals")
 	for _, g := range r.Goals {
 		verdict := "ok"

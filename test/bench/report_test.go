@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Few figures: the p99 is the largest, the median of an even number lies between.
+// With few figures, the p99 is the maximum; the median of an even number is the mean of the middle
+// two.
 func TestSpread(t *testing.T) {
 	var s spread
 	for _, d := range []time.Duration{4, 1, 3, 2} {
@@ -25,7 +26,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// The crossing lies between two samples, nearer to the one that is less far off.
+// The crossing is interpolated between two samples, nearer to the one that is closer to the level.
 func TestBetween(t *testing.T) {
 	for _, c := range []struct {
 		from, to     time.Duration
@@ -35,7 +36,7 @@ func TestBetween(t *testing.T) {
 		{1000, 2000, 50, 50, 1500},
 		{1000, 2000, 10, 90, 1100},
 		{1000, 2000, 0, 7, 1000},
-		{0, 2000, -90, 90, 2000}, // below from the first sample on
+		{0, 2000, -90, 90, 2000}, // below the level from the first sample on
 	} {
 		if got := between(c.from, c.to, c.above, c.below); got != c.want {
 			t.Errorf("between(%d, %d, %d, %d) = %d, want %d", c.from, c.to, c.above, c.below, got, c.want)
@@ -43,7 +44,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// Each goal is missed by the figures that miss it, and by no others.
+// Each bad figure misses exactly its own goal.
 func TestJudge(t *testing.T) {
 	good := func() *report {
 		return &report{
@@ -88,7 +89,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What a guard holds more of at the end than early on leaks.
+// Resources that grow between the early and the late count are leaks.
 func TestEndurance(t *testing.T) {
 	early := holdings{Shims: 110, Descriptors: 400, Threads: 9, Goroutines: 20, AnonMiB: 9}
 	e := endurance{Early: early, Late: early}
@@ -101,7 +102,7 @@ func TestEndurance(t *testing.T) {
 	}
 }
 
-// The lines that `go test -bench` prints are understood.
+// The regular expression parses the output of `go test -bench`.
 func TestBenchLine(t *testing.T) {
 	m := benchLine.FindStringSubmatch("goos: linux\nBenchmarkPass/pressed/110-2         \t    3000\t   1834605 ns/op\t  171055 B/op\t     902 allocs/op\n")
 	if m == nil || m[1] != "pressed" || m[2] != "110" || m[3] != "1834605" || m[4] != "902" {

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// slowProxy stands before a runtime's socket. While it is slow, every answer comes
-// late.
+// slowProxy is a proxy for a runtime's socket. While it is slow, it delays every answer.
 type slowProxy struct {
 	listener net.Listener
 	target   string
@@ -56,7 +55,7 @@ func (p *slowProxy) accept() {
 	}
 }
 
-// answer passes answers on, each slowBy seconds after it came while that is so.
+// answer forwards answers and, while the proxy is slow, delays each by slowBy seconds.
 func (p *slowProxy) answer(client io.Writer, server io.Reader) {
 	type part struct {
 		bytes []byte
@@ -70,7 +69,7 @@ func (p *slowProxy) answer(client io.Writer, server io.Reader) {
 				break
 			}
 		}
-		for range parts { // nobody reads any more
+		for range parts { // the client no longer reads
 		}
 	})
 	defer close(parts)

@@ -21,7 +21,7 @@ import (
 
 const mib = 1 << 20
 
-// bench is the stage: a lab with pods that stand by, made when first needed.
+// bench is the test setup: a lab with standby pods, created on first use.
 type bench struct {
 	settings
 	report *report
@@ -29,13 +29,13 @@ type bench struct {
 	lab    *lab.Lab
 	pods   []*lab.RunningPod
 	node   *cgroup.Node
-	hogs   int // made so far
+	hogs   int // created so far
 }
 
-// atOnce is how many pods are started at a time.
+// atOnce is the number of pods started concurrently.
 const atOnce = 4
 
-// stage makes the lab and its pods, once.
+// stage creates the lab and its pods, once.
 func (b *bench) stage(ctx context.Context) error {
 	if b.lab != nil {
 		return nil
@@ -74,10 +74,12 @@ func (b *bench) stage(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// standby is a pod that does nothing: of every class, as on a node that does
-// something.
+// standby returns a pod that does nothing. The pods have all QoS classes, as on a working node.
 func standby(i int) lab.PodSpec {
-	p := lab.PodSpec{Namespace: "bench", Name: fmt.Sprintf("standby-%d", i), Containers: []lab.ContainerSpec{{Name: "main"}}}
+	p := lab.PodSpec{
+		Namespace: "bench", Name: fmt.Sprintf("standby-%d", i), Annotations: withoutKubelet(),
+		Containers: []lab.ContainerSpec{{Name: "main"}},
+	}
 	switch i % 3 {
 	case 1:
 		p.MemoryRequest = 16 * mib
@@ -87,7 +89,11 @@ func standby(i int) lab.PodSpec {
 	return p
 }
 
-// mend puts back what a guard has ended that it should not have.
+// withoutKubelet removes the annotation that marks a pod as the kubelet's: next to a kubelet,
+// criguard does not touch the pods' cgroups.
+func withoutKubelet() map[string]string { return map[string]string{"kubernetes.io/config.source": ""} }
+
+// mend restarts whatever a guard has wrongly killed.
 func (b *bench) mend(ctx context.Context) error {
 	if b.lab.ContainerdPID() == 0 {
 		b.say("  containerd was ended, too")
@@ -107,7 +113,7 @@ func (b *bench) mend(ctx context.Context) error {
 		}
 		if b.pods[i], err = b.lab.RunPod(ctx, lab.PodSpec{
 			Namespace: pod.Namespace, Name: pod.Name, MemoryRequest: pod.MemoryRequest, MemoryLimit: pod.MemoryLimit,
-			Containers: []lab.ContainerSpec{{Name: "main"}},
+			Annotations: withoutKubelet(), Containers: []lab.ContainerSpec{{Name: "main"}},
 		}); err != nil {
 			return err
 		}
@@ -129,7 +135,7 @@ func (b *bench) close() error {
 	return errors.Join(errs...)
 }
 
-// processes lists every process below the cgroup of all pods, but for those of one pod.
+// processes lists all processes below the cgroup of all pods, except those of one pod.
 func (b *bench) processes(but *lab.RunningPod) ([]int, error) {
 	var pids []int
 	skip := b.lab.MemoryCgroupDir(but.CgroupParent)
@@ -152,7 +158,7 @@ func (b *bench) processes(but *lab.RunningPod) ([]int, error) {
 	return slices.Compact(pids), err
 }
 
-// bystanders are the processes that no guard may end.
+// bystanders are the processes that no guard may kill.
 type bystanders []int // pidfds
 
 func (b *bench) watchBystanders(but *lab.RunningPod) (bystanders, error) {
@@ -172,7 +178,7 @@ func (b *bench) watchBystanders(but *lab.RunningPod) (bystanders, error) {
 	return fds, nil
 }
 
-// ended counts those that are gone.
+// ended counts the bystanders that have ended.
 func (s bystanders) ended() int {
 	polls := make([]unix.PollFd, len(s))
 	for i, fd := range s {
@@ -192,7 +198,7 @@ func (s bystanders) close() {
 	}
 }
 
-// until waits for something to become true.
+// until polls until a condition is true.
 func until(ctx context.Context, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

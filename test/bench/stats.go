@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// spread sums up a row of figures.
+// spread summarizes a series of figures.
 type spread struct {
 	Median float64 `json:"median"`
-	P99    float64 `json:"p99"` // by nearest rank: the largest of up to 100
+	P99    float64 `json:"p99"` // nearest rank: the maximum of up to 100 figures
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 	N      int     `json:"n"`
@@ -23,7 +23,7 @@ func (s *spread) add(x float64) { s.all = append(s.all, x) }
 // addTime adds a time in milliseconds.
 func (s *spread) addTime(d time.Duration) { s.add(float64(d) / float64(time.Millisecond)) }
 
-// finish sums up.
+// finish computes the summary.
 func (s *spread) finish() {
 	sorted := slices.Sorted(slices.Values(s.all))
 	if s.N = len(sorted); s.N == 0 {
@@ -34,7 +34,7 @@ func (s *spread) finish() {
 	s.P99 = sorted[int(math.Ceil(0.99*float64(s.N)))-1]
 }
 
-// MarshalJSON rounds: more digits than the clocks are good for mislead.
+// MarshalJSON rounds the figures to the precision of the clocks.
 func (s spread) MarshalJSON() ([]byte, error) {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	type plain spread
@@ -43,5 +43,5 @@ func (s spread) MarshalJSON() ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// String is "median / p99".
+// String returns "median / p99".
 func (s spread) String() string { return fmt.Sprintf("%.1f / %.1f", s.Median, s.P99) }

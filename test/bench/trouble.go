@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trouble is what the runtime is in while a hog breaks out.
+// trouble is a fault of the runtime during a breach.
 type trouble struct {
 	name string
-	// begin makes the trouble; end takes it away again.
+	// begin injects the fault; end removes it.
 	begin func(ctx context.Context, b *bench, h *hog) (end func() error, err error)
 }
 
-// slowBy is how long a slow runtime takes for each call.
+// slowBy is the delay of each call to a slow runtime, in seconds.
 const slowBy = 5
 
-// troubles are what a runtime can be in.
+// troubles returns the runtime's faults.
 func troubles(slow *slowProxy) []trouble {
 	return []trouble{
 		{"containerd stopped", func(_ context.Context, b *bench, _ *hog) (func() error, error) {
@@ -35,7 +35,7 @@ func troubles(slow *slowProxy) []trouble {
 	}
 }
 
-// measureRuntimes lets hogs break out while the runtime hangs or is slow.
+// measureRuntimes lets hogs leak while the runtime hangs or is slow.
 func measureRuntimes(ctx context.Context, b *bench) (err error) {
 	if err := b.stage(ctx); err != nil {
 		return err
@@ -63,8 +63,8 @@ func measureRuntimes(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// gone waits until the runtime takes a hog's sandbox for stopped and nothing is left of
-// it: no shim, no cgroup.
+// gone waits until the runtime reports a hog's sandbox as stopped and nothing is left of it: no
+// shim and no cgroup.
 func (b *bench) gone(ctx context.Context, h *hog) error {
 	return until(ctx, "the sandbox to be stopped", func() (bool, error) {
 		if ready, err := b.lab.Ready(ctx, h.pod.SandboxID); ready || err != nil {

@@ -10,35 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sighting is what was seen of one breach. Times are on CLOCK_MONOTONIC; 0 = not
-// seen.
+// sighting is the observation of one breach. Times are on CLOCK_MONOTONIC; 0 means not seen.
 type sighting struct {
-	crossed   time.Duration // the level was crossed, between two samples by how far each was off
-	taken     int64         // what the hog had taken by the first sample below the level
-	last      time.Duration // the hog took its last
-	dead      time.Duration // its process was gone
-	relieved  time.Duration // the level was reached again for good
-	overshoot int64         // how far below the level it went, bytes
+	crossed   time.Duration // memory crossed the level, interpolated between two samples
+	taken     int64         // the hog's memory at the first sample below the level
+	last      time.Duration // the hog's last growth
+	dead      time.Duration // its process ended
+	relieved  time.Duration // memory rose above the level for good
+	overshoot int64         // lowest point below the level, bytes
 	samples   int
 }
 
-// spoiled tells a breach that shows nothing, because others on the machine took or gave
-// back as much as the hog meanwhile: it was not the hog that crossed the level, or its
-// end was not what relieves it.
+// spoiled reports whether the breach is meaningless because other processes took or freed as much
+// memory as the hog: either the hog did not cross the level, or its end did not relieve it.
 func (s *sighting) spoiled(headroom int64) bool {
 	return s.crossed == 0 || s.taken < headroom*mib/2 || s.taken > 2*headroom*mib+64*mib || s.relieved == 0
 }
 
 const (
-	// reliefLag is how long after the hog's end its memory may be counted as used.
+	// reliefLag is how long after the hog's end the kernel may still count its memory as used.
 	reliefLag   = 100 * time.Millisecond
 	sampleEvery = 500 * time.Microsecond
 	tryTimeout  = 20 * time.Second
 )
 
-// watch samples what is available until the hog is dead and the level reached
-// again. It has a thread to itself, of the highest priority that there is: it sleeps
-// nearly all the time, and what it sees must not depend on how busy the others are.
+// watch samples the available memory until the hog is dead and memory is back above the level. It
+// runs on its own thread with real-time priority: it sleeps most of the time, and its measurements
+// must not depend on other load.
 func watch(ctx context.Context, h *hog, level int64, available func() (int64, error)) (sighting, error) {
 	type outcome struct {
 		sighting
@@ -46,7 +44,7 @@ func watch(ctx context.Context, h *hog, level int64, available func() (int64, er
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		hurry()
 		s, err := sample(ctx, h, level, available)
 		done <- outcome{s, err}
@@ -55,8 +53,7 @@ func watch(ctx context.Context, h *hog, level int64, available func() (int64, er
 	return o.sighting, o.err
 }
 
-// hurry makes the thread run before all others and wake exactly. What is refused is
-// done without.
+// hurry gives the thread real-time priority and exact timers. It ignores refusals.
 func hurry() {
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
@@ -102,10 +99,10 @@ func sample(ctx context.Context, h *hog, level int64, available func() (int64, e
 	return s, ctx.Err()
 }
 
-// errNoBreach says that a try has shown nothing.
+// errNoBreach means that a try had no result.
 var errNoBreach = errors.New("no breach within the time for a try")
 
-// between places the crossing between two samples.
+// between interpolates the time of the crossing between two samples.
 func between(from, to time.Duration, above, below int64) time.Duration {
 	if from == 0 {
 		return to
@@ -113,7 +110,7 @@ func between(from, to time.Duration, above, below int64) time.Duration {
 	return from + time.Duration(float64(to-from)*float64(above)/float64(above+below))
 }
 
-// wait sleeps, or waits for the hog's end if that comes first and is not known.
+// wait sleeps, or returns earlier if the hog ends and its end is not known yet.
 func (h *hog) wait(d time.Duration, dead bool) (ended bool, err error) {
 	spec := unix.NsecToTimespec(d.Nanoseconds())
 	var polls []unix.PollFd

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cri"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/lab"
 )
@@ -21,13 +21,14 @@ const (
 	mib          = 1 << 20
 	imageFSBytes = 1 << 30
 	bigImage     = 45 * mib
-	// headroom is what the leak may take before the threshold is met.
+	// headroom is how much the leak can take before the threshold is met. The leak exceeds it by
+	// more than other programs could free in the meantime.
 	headroom = 1 << 30
-	hogMiB   = "2048"
+	hogMiB   = "4096"
 	hogRate  = "800"
 )
 
-// demo is the stage: a lab, its pods, and the guard.
+// demo is the setup: a lab, its pods, and the guard.
 type demo struct {
 	*story
 	lab    *lab.Lab
@@ -41,7 +42,7 @@ type demo struct {
 
 const leaker = "leaky"
 
-// stage makes six pods, dead containers and unused images.
+// stage creates six pods, dead containers and unused images.
 func (d *demo) stage(ctx context.Context) error {
 	var err error
 	if d.dir, err = os.MkdirTemp("", "criguard-demo-"); err != nil {
@@ -57,7 +58,7 @@ func (d *demo) stage(ctx context.Context) error {
 		{Name: airgapped, ExtraBytes: bigImage},
 	}
 	for i := range images {
-		images[i].ExtraBytes += int64(i) // so that no two are the same image
+		images[i].ExtraBytes += int64(i) // makes each image different
 	}
 	if _, err := d.lab.ImportImages(ctx, images...); err != nil {
 		return err
@@ -97,11 +98,10 @@ func (d *demo) stage(ctx context.Context) error {
 	return d.configure(settings{})
 }
 
-// airgapped was imported and has no digest in any registry: it could not be
-// pulled again.
+// airgapped is an imported image without a digest in any registry, so it could not be pulled again.
 const airgapped = "registry.local/airgapped:1"
 
-// before asks criguard without its service.
+// before runs criguard's commands without its service.
 func (d *demo) before(ctx context.Context) error {
 	d.title("Before: asking without the service")
 	st, err := d.status(ctx)
@@ -111,11 +111,11 @@ func (d *demo) before(ctx context.Context) error {
 	if st.Live || st.Pods != len(d.pods) {
 		return fmt.Errorf("status without the service: live %v, %d pods, want %d", st.Live, st.Pods, len(d.pods))
 	}
-	r, err := ask[guard.Ranking](ctx, d, "rank")
+	r, err := ask[api.Ranking](ctx, d, "rank")
 	if err != nil {
 		return err
 	}
-	if r.APIVersion != guard.APIVersion || r.Live || len(r.Pods) != len(d.pods) {
+	if r.APIVersion != api.APIVersion || r.Live || len(r.Pods) != len(d.pods) {
 		return fmt.Errorf("rank without the service: %+v", r)
 	}
 	out, err := d.criguard(ctx, "rank")
@@ -142,7 +142,7 @@ func (d *demo) actOne(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		i := slices.IndexFunc(st.Signals, func(s guard.SignalStatus) bool { return s.Signal == policy.ImageFSAvailable })
+		i := slices.IndexFunc(st.Signals, func(s api.SignalStatus) bool { return s.Signal == policy.ImageFSAvailable })
 		if i < 0 || len(st.Signals[i].Thresholds) == 0 {
 			return false, errors.New("imagefs.available is not watched")
 		}
@@ -160,7 +160,7 @@ func (d *demo) actOne(ctx context.Context) error {
 	return d.judgeOne(ctx)
 }
 
-func reclaimed(h []guard.Pass) (removed int) {
+func reclaimed(h []api.Pass) (removed int) {
 	for i := range h {
 		for j := range h[i].Reclaimed {
 			removed += h[i].Reclaimed[j].Removed()
@@ -169,7 +169,7 @@ func reclaimed(h []guard.Pass) (removed int) {
 	return removed
 }
 
-// judgeOne: dead containers and just enough images went; nothing else.
+// judgeOne checks that dead containers and just enough images were removed, and nothing else.
 func (d *demo) judgeOne(ctx context.Context) error {
 	images, err := d.client.Images(ctx)
 	if err != nil {
@@ -221,7 +221,7 @@ func (d *demo) actTwo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(st.Signals, func(s guard.SignalStatus) bool { return s.Signal == policy.MemoryAvailable })
+	i := slices.IndexFunc(st.Signals, func(s api.SignalStatus) bool { return s.Signal == policy.MemoryAvailable })
 	if i < 0 {
 		return errors.New("memory.available is not observed")
 	}
@@ -234,17 +234,17 @@ func (d *demo) actTwo(ctx context.Context) error {
 	}
 	err = d.until(ctx, "the reload", func() (bool, error) {
 		st, err := d.status(ctx)
-		return err == nil && slices.ContainsFunc(st.Signals[i].Thresholds, func(t guard.ThresholdStatus) bool { return t.Amount == limit }), err
+		return err == nil && slices.ContainsFunc(st.Signals[i].Thresholds, func(t api.ThresholdStatus) bool { return t.Amount == limit }), err
 	})
 	if err != nil {
 		return err
 	}
 	d.say("memory.available is %s; the hard threshold is %s; %s/%s may go now, at %s MiB/s",
-		guard.FormatBytes(st.Signals[i].Available), guard.FormatBytes(limit), "default", leaker, hogRate)
+		api.FormatBytes(st.Signals[i].Available), api.FormatBytes(limit), "default", leaker, hogRate)
 	if err := d.leak(); err != nil {
 		return err
 	}
-	var stop guard.StopView
+	var stop api.StopView
 	err = d.until(ctx, "the stop", func() (bool, error) {
 		h, err := d.history(ctx)
 		for i := range h {
@@ -268,13 +268,13 @@ func (d *demo) actTwo(ctx context.Context) error {
 	d.say("stopped %s %.1f ms after the decision, by %s; its memory was back after %.0f ms", stop.Pod,
 		float64(stop.Result.EmptiedIn)/1e6, stop.Result.Method, float64(stop.Result.SettledIn)/1e6)
 	d.say("why: %s", stop.Reason)
-	// The runtime's book-keeping follows within milliseconds.
+	// The runtime updates its state within milliseconds.
 	return d.until(ctx, "the runtime to notice", func() (bool, error) {
 		return d.alive(ctx, leaker) == nil, nil
 	})
 }
 
-// leak lets the hog go.
+// leak releases the hog.
 func (d *demo) leak() error {
 	for _, p := range d.pods {
 		if p.Name == leaker {
@@ -285,7 +285,7 @@ func (d *demo) leak() error {
 	return errors.New("there is no pod that leaks")
 }
 
-// alive makes sure that every pod runs but the one named.
+// alive checks that every pod is running, except the named one.
 func (d *demo) alive(ctx context.Context, but string) error {
 	containers, err := d.client.Containers(ctx)
 	if err != nil {
@@ -303,14 +303,14 @@ func (d *demo) alive(ctx context.Context, but string) error {
 	return nil
 }
 
-// epilogue shows the ranking with the service, and what the guard costs.
+// epilogue shows the ranking from the service, and the guard's resource use.
 func (d *demo) epilogue(ctx context.Context) error {
 	d.title("After")
-	r, err := ask[guard.Ranking](ctx, d, "rank")
+	r, err := ask[api.Ranking](ctx, d, "rank")
 	if err != nil {
 		return err
 	}
-	if !r.Live || r.APIVersion != guard.APIVersion {
+	if !r.Live || r.APIVersion != api.APIVersion {
 		return errors.New("rank was not answered by the service")
 	}
 	for _, args := range [][]string{{"rank"}, {"status"}} {

@@ -14,12 +14,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 )
 
-// settings of the demo's configuration that the acts change.
+// settings are the parts of the demo's configuration that the acts change.
 type settings struct {
-	memory int64 // hard memory.available, bytes; 0 = off
+	memory int64 // hard memory.available, bytes; 0: off
 }
 
 // configure writes the guard's configuration.
@@ -60,9 +60,9 @@ dir = %q
 
 func (d *demo) config() string { return filepath.Join(d.dir, "config.toml") }
 
-// startGuard runs `criguard run` and shows what it logs.
+// startGuard runs `criguard run` and shows its log.
 func (d *demo) startGuard(ctx context.Context) error {
-	// The guard outlives a cancelled context, so that stopGuard can end it well.
+	// The guard outlives a cancelled context, so that stopGuard can end it cleanly.
 	d.guard = exec.Command(d.binary, "run", "--config", d.config(), "--run-dir", d.dir)
 	out, err := d.guard.StderrPipe()
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *demo) startGuard(ctx context.Context) error {
 	})
 }
 
-// relay shows the guard's log.
+// relay prints the guard's log.
 func (d *demo) relay(r io.Reader) {
 	defer close(d.logged)
 	sc := bufio.NewScanner(r)
@@ -88,7 +88,7 @@ func (d *demo) relay(r io.Reader) {
 	}
 }
 
-// stopGuard ends the guard with SIGTERM; it has five seconds.
+// stopGuard ends the guard with SIGTERM and gives it five seconds.
 func (d *demo) stopGuard() error {
 	if d.guard == nil {
 		return nil
@@ -112,26 +112,30 @@ func (d *demo) stopGuard() error {
 	return nil
 }
 
-// criguard runs one of its commands and returns what it printed. Exit code 1
-// is a finding, not a failure.
+// criguard runs a criguard command and returns its output. Exit code 1 is a finding, not a failure.
 func (d *demo) criguard(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, d.binary, append(args, "--config", d.config(), "--run-dir", d.dir)...)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	var exit *exec.ExitError
-	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
-		return "", fmt.Errorf("criguard %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
+	// 1 is a finding; with 3, status shows that the runtime does not answer.
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1 && (args[0] != "status" || exit.ExitCode() != 3)) {
+		return "", fmt.Errorf("criguard %s: %w: %s%s", strings.Join(args, " "), err, out, strings.TrimSpace(errs.String()))
 	}
 	return string(out), nil
 }
 
-// ask runs one of its commands for programs.
+// ask runs a criguard command with JSON output.
 func ask[T any](ctx context.Context, d *demo, args ...string) (T, error) {
 	var v T
 	out, err := d.criguard(ctx, append(args, "-o", "json")...)
 	if err != nil {
 		return v, err
+	}
+	var failed api.Error
+	if err := json.Unmarshal([]byte(out), &failed); err == nil && failed.Error != "" {
+		return v, fmt.Errorf("criguard %s: %s", strings.Join(args, " "), failed.Error)
 	}
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		return v, fmt.Errorf("read JSON of criguard %s: %w", strings.Join(args, " "), err)
@@ -139,20 +143,20 @@ func ask[T any](ctx context.Context, d *demo, args ...string) (T, error) {
 	return v, nil
 }
 
-func (d *demo) status(ctx context.Context) (guard.Status, error) {
-	st, err := ask[guard.Status](ctx, d, "status")
-	if err == nil && st.APIVersion != guard.APIVersion {
+func (d *demo) status(ctx context.Context) (api.Status, error) {
+	st, err := ask[api.Status](ctx, d, "status")
+	if err == nil && st.APIVersion != api.APIVersion {
 		err = fmt.Errorf("criguard status: apiVersion %q", st.APIVersion)
 	}
 	return st, err
 }
 
-func (d *demo) history(ctx context.Context) ([]guard.Pass, error) {
-	l, err := ask[guard.HistoryList](ctx, d, "history", "-n", "0")
+func (d *demo) history(ctx context.Context) ([]api.Pass, error) {
+	l, err := ask[api.HistoryList](ctx, d, "history", "--number", "0")
 	return l.Passes, err
 }
 
-// until waits for something to become true.
+// until polls until a condition is true.
 func (d *demo) until(ctx context.Context, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

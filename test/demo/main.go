@@ -43,7 +43,7 @@ func run(ctx context.Context, binary, runtime string) (err error) {
 	return nil
 }
 
-// close ends the guard and the lab, and makes sure that nothing is left.
+// close ends the guard and the lab, and checks that nothing is left.
 func (d *demo) close() error {
 	errs := []error{d.stopGuard()}
 	errs = append(errs, d.lab.Close())

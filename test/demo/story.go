@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// story tells what happens, with the time since the curtain rose.
+// story prints what happens, with the time since the start.
 type story struct {
 	w     io.Writer
 	start time.Time
@@ -20,17 +20,17 @@ func (s *story) title(text string) {
 	fmt.Fprintf(s.w, "\n== %s %s\n", text, strings.Repeat("=", max(0, 76-len(text))))
 }
 
-// say tells one thing.
+// say prints a line.
 func (s *story) say(format string, args ...any) {
 	fmt.Fprintf(s.w, "%9.3fs  %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// detail tells a step that takes time.
+// detail prints a step that takes time.
 func (s *story) detail(format string, args ...any) {
 	s.say("  "+format, args...)
 }
 
-// quote shows the output of a program.
+// quote prints the output of a program.
 func (s *story) quote(text string) {
 	for line := range strings.Lines(text) {
 		fmt.Fprintf(s.w, "            | %s\n", strings.TrimRight(line, "\n"))

@@ -9,16 +9,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/config"
 )
 
-// shown is a command that a document shows, and where.
+// shown is a command in a document, and its place.
 type shown struct {
 	text, at string
-	inline   bool // among words, not in a block: it may stand for what people fill in
+	inline   bool // within a sentence, not in a block: it may be a placeholder
 }
 
-// programs are those whose mention among words is a command to run.
+// programs are those whose mention within a sentence is a command to run.
 var programs = []string{"criguard", "systemctl", "journalctl", "make", "apt-get", "dpkg", "rpm", "curl", "go"}
 
 var (
@@ -26,10 +26,10 @@ var (
 	codeSpan = regexp.MustCompile("`([^`]+)`")
 )
 
-// extract lists the commands of a document in their order.
+// extract lists the commands of a document in order.
 func extract(name, text string) []shown {
 	var list []shown
-	fence, end := "", "" // the language of the block we are in, and of the here-document
+	fence, end := "", "" // the language of the current block, and the end of the here-document
 	for i, line := range strings.Split(text, "\n") {
 		at := fmt.Sprintf("%s:%d", name, i+1)
 		last := len(list) - 1
@@ -63,13 +63,13 @@ func extract(name, text string) []shown {
 	return list
 }
 
-// withoutComment cuts what follows " #", which is all that the documents have of comments.
+// withoutComment cuts off everything from " #" on, the only form of comment in the documents.
 func withoutComment(line string) string {
 	before, _, _ := strings.Cut(line, " #")
 	return strings.TrimRight(before, " ")
 }
 
-// documents are the names of all that shows commands, below the tree's root.
+// documents returns the names of all documents with commands, relative to the tree's root.
 func documents(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
@@ -94,7 +94,7 @@ func commandsOf(t *testing.T, name string) []shown {
 
 var tomlBlock = regexp.MustCompile("(?s)```toml\n(.*?)```")
 
-// Every configuration that a document shows is a good one that changes something.
+// Every configuration in a document is valid and changes something.
 func TestConfigurationsAreGood(t *testing.T) {
 	for _, name := range documents(t) {
 		text, err := os.ReadFile(filepath.Join(root, name))
@@ -102,9 +102,9 @@ func TestConfigurationsAreGood(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range tomlBlock.FindAllStringSubmatch(string(text), -1) {
-			cfg, err := guard.ParseConfig(name, strings.NewReader(m[1]))
-			if err != nil || len(cfg.Diff(guard.DefaultConfig())) == 0 || len(cfg.Notes()) > 0 {
-				t.Errorf("%v, notes %v, changes %v:\n%s", err, cfg.Notes(), cfg.Diff(guard.DefaultConfig()), m[1])
+			cfg, err := config.Parse(name, strings.NewReader(m[1]))
+			if err != nil || len(cfg.Diff(config.Default())) == 0 || len(cfg.Notes()) > 0 {
+				t.Errorf("%v, notes %v, changes %v:\n%s", err, cfg.Notes(), cfg.Diff(config.Default()), m[1])
 			}
 		}
 	}

@@ -14,7 +14,7 @@ var (
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 )
 
-// anchors are the names under which a document's headings are found, as GitHub makes them.
+// anchors returns the anchors of a document's headings, as GitHub forms them.
 func anchors(text string) []string {
 	var names []string
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
@@ -24,7 +24,7 @@ func anchors(text string) []string {
 	return names
 }
 
-// Whatever a document links to in the tree is there.
+// Every link to a file in the tree, and to an anchor in it, resolves.
 func TestLinksLead(t *testing.T) {
 	found := 0
 	for _, name := range append(documents(t), "CHANGELOG.md") {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/criguard/criguard/test/lab"
+	"github.com/criguard/criguard/test/need"
 )
 
 var (
@@ -16,7 +17,7 @@ var (
 	unitName = regexp.MustCompile(`(?m)^ *# /etc/systemd/system/(\S+\.(?:service|path|timer)).*$`)
 )
 
-// units are the files of a block: those that its comments name, or else a drop-in.
+// units returns the files in a block: those that its comments name, or else a single drop-in.
 func units(block string) map[string]string {
 	names := unitName.FindAllStringSubmatchIndex(block, -1)
 	if names == nil {
@@ -33,11 +34,9 @@ func units(block string) map[string]string {
 	return files
 }
 
-// Every unit and every drop-in that a document shows is one that systemd takes.
+// systemd accepts every unit and every drop-in in the documents.
 func TestUnitsAreGood(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	room, err := lab.OpenRoom(t.Context(), t.Logf)
 	if err != nil {
 		t.Fatal(err)

@@ -9,18 +9,19 @@ import (
 	"testing"
 )
 
-// way is how a command is run.
+// way is how a command runs.
 type way int
 
 const (
 	nobody   way = iota
 	inTree       // on this machine, in a copy of the tree
-	inRoom       // in a Debian root, where the copy of the tree is, too
-	onNode       // criguard, beside a containerd with pods
+	inRoom       // in a Debian root, which also has the copy of the tree
+	onNode       // criguard on a node with containerd and pods
 	byOthers     // listed in others
 )
 
-// elsewhere is who runs what this test cannot: a file of the tree, and what in it does.
+// elsewhere is where a command runs that this test cannot run: a file of the tree, and the line in
+// it.
 type elsewhere struct{ file, does string }
 
 var others = map[string]elsewhere{
@@ -30,24 +31,37 @@ var others = map[string]elsewhere{
 	"make smoke":                {"Makefile", "\ntest: vet unit smoke "},
 	"make lint":                 {".ci/steps", " make lint\n"},
 	"make verify":               {"Makefile", "\n\t.ci/verify\n"}, // an hour, by hand
-	"make test-real":            {".ci/verify", " make test-real\n"},
+	"make test-real":            {".ci/verify", " make test-real "},
 	"make test32":               {".ci/verify", " make test32\n"},
 	"make fuzz":                 {".ci/verify", " make fuzz FUZZTIME="},
-	"go run ./test/lab/install": {"Makefile", "\n\tgo run ./test/lab/install\n"}, // it wants the room that this test is in
-	"make packages":             {"test/package/main_test.go", `"packages", `},   // of all architectures
-	"make e2e":                  {".ci/verify", " make e2e AGAIN=yes "},
+	"go run ./test/lab/install": {"Makefile", "\n\tgo run ./test/lab/install\n"}, // it needs the room that this test uses
+	"make packages":             {"test/package/main_test.go", `"packages", `},   // for all architectures
+	"make cluster":              {"Makefile", "e2e: $(if $(SCENARIO),,cluster) "},
+	"make e2e":                  {".ci/verify", " make e2e TRIES=5 AGAIN=yes"},
+	"make e2e TRIES=5":          {".ci/verify", " make e2e TRIES=5 AGAIN=yes"},
 	"criguard explain PASS":     {"test/report/real_test.go", `s.ask(0, "explain", fmt.Sprint(stop.ID))`},
-	// On a node of its own, that has stops to spare.
-	"criguard drain --grace 30s":                      {"test/live/orders_test.go", `"drain", "--grace", `},
-	`criguard drain --grace 1m --reason "new kernel"`: {"test/live/orders_test.go", `"drain", "--grace", "2s", "--reason", "new kernel"`},
+	// Beside a real kubelet.
+	"ctr -n k8s.io images import dist/criguard-v1.2.3-amd64.tar":            {"test/lab/image.go", `"images", "import", `},
+	"kubectl -n kube-system get pods -l app=criguard -o wide":               {"test/cluster/pod_test.go", "kubectlLine.FindAllStringSubmatch(page, -1)"},
+	"kubectl -n kube-system exec criguard-x7k2p -- /criguard status":        {"test/cluster/pod_test.go", "kubectlLine.FindAllStringSubmatch(page, -1)"},
+	"kubectl -n kube-system exec criguard-x7k2p -- /criguard explain":       {"test/cluster/pod_test.go", "kubectlLine.FindAllStringSubmatch(page, -1)"},
+	"kubectl -n kube-system logs criguard-x7k2p":                            {"test/cluster/pod_test.go", "kubectlLine.FindAllStringSubmatch(page, -1)"},
+	"kubectl -n kube-system exec criguard-x7k2p -- /criguard check --quiet": {"test/cluster/pod_test.go", "kubectlLine.FindAllStringSubmatch(page, -1)"},
+	"kubectl -n kube-system exec criguard-x7k2p -- /criguard reload":        {"test/cluster/pod_test.go", "kubectlLine.FindAllStringSubmatch(page, -1)"},
+	// On a separate node where stops do no harm.
+	"criguard drain --grace 30s":                                  {"test/live/orders_test.go", `"drain", "--grace", `},
+	`criguard drain --grace 1m --reason "new kernel"`:             {"test/live/orders_test.go", `"drain", "--grace", "2s", "--reason", "new kernel"`},
+	"criguard stop default/shop":                                  {"test/live/orders_test.go", `"stop", "--grace", `},
+	`criguard stop default/shop --grace 10s --reason "runs amok"`: {"test/live/orders_test.go", `"stop", "--grace", "2s", "--reason", "runs amok"`},
+	// Beside an etcd, which docs/fleet.md sets up. test/fleet runs every command of that page.
+	"criguard fleet status": {"test/fleet/document_test.go", `"../../docs/fleet.md"`},
 	// Under systemd as PID 1, on a virtual node.
 	"systemctl enable --now criguard": {"test/node/scenario/setup.go", `"systemctl enable --now criguard"`},
 	"systemctl reload criguard":       {"test/node/scenario/service.go", `"systemctl reload criguard"`},
 	"journalctl -u criguard":          {"test/node/scenario/memory.go", `"journalctl -u criguard | `},
 }
 
-// shorter are commands that take minutes or hours, and the same with fewer tries, or with
-// all but the machines.
+// shorter maps commands that take minutes or hours to a form with fewer tries or without machines.
 var shorter = map[string]string{
 	"make bench": `make bench BENCH="-only pass"`,
 	`make bench BENCH="-only latency -tries 10"`: `make bench BENCH="-only latency -tries 1 -pods 5"`,
@@ -55,18 +69,19 @@ var shorter = map[string]string{
 	"make sidebyside":                            `eval "$(make -n sidebyside) -list"`,
 	"make e2e SCENARIO=faults FAULTS=10m":        `eval "$(make -n e2e SCENARIO=faults FAULTS=10m) -list"`,
 	"make e2e SCENARIO=unit":                     `eval "$(make -n e2e SCENARIO=unit) -list"`,
+	"make e2e SCENARIO=v2-kube":                  `eval "$(make -n e2e SCENARIO=v2-kube) -list"`,
 	"make e2e SCENARIO=leak":                     `eval "$(make -n e2e SCENARIO=leak) -list"`,
 	"go run ./test/node -run clock/v1 -j 1":      "go run ./test/node -run clock/v1 -j 1 -list",
 }
 
-// wayOf finds how a command is run. One that begins with a word that is not known here is
-// run by nobody, and fails the test.
+// wayOf returns how a command runs. A command whose first word is unknown does not run, and fails
+// the test.
 func wayOf(command string) way {
 	if _, known := others[command]; known {
 		return byOthers
 	}
 	if strings.HasPrefix(command, "make e2e") {
-		return nobody // it boots machines: it wants a line in others or shorter
+		return nobody // it boots machines: add it to others or shorter
 	}
 	first, _, _ := strings.Cut(command, " ")
 	switch first {
@@ -91,7 +106,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// Whatever is listed as run elsewhere, or shorter, is shown, and is run there.
+// Every command in others and shorter is in a document, and really runs where the list says.
 func TestOthersAreShownAndRun(t *testing.T) {
 	var all []string
 	for _, name := range documents(t) {

@@ -8,17 +8,18 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// NodeOptions say how a node that somebody else runs is laid out.
+// NodeOptions describe the layout of a node that the lab does not run itself.
 type NodeOptions struct {
 	Endpoint    string // "unix:///run/containerd/containerd.sock"
 	KubeletRoot string // such as /var/lib/kubelet
 	PodLogDir   string // such as /var/log/pods
-	Systemd     bool   // the runtime's cgroup driver is systemd's; else cgroupfs
+	Systemd     bool   // the runtime uses the systemd cgroup driver, otherwise cgroupfs
 }
 
-// Attach makes a lab of the machine's own containerd, on a machine that is there for nothing else: pods run as on a node with a
-// kubelet, below the cgroup /kubepods or /kubepods.slice. What starts, stops or pauses containerd, imports images or lists leftovers is not
-// to be used on it: the machine's own means do that. Close ends the connection and leaves the pods alone.
+// Attach makes a lab of the machine's own containerd, on a machine that has no other purpose. Pods
+// run as on a node with a kubelet, below the cgroup /kubepods or /kubepods.slice. Do not use the
+// methods that start, stop or pause containerd, import images or list leftovers; use the machine's
+// own tools. Close closes the connection and leaves the pods running.
 func Attach(ctx context.Context, options NodeOptions) (*Lab, error) {
 	l := &Lab{
 		endpoint: options.Endpoint, kubelet: options.KubeletRoot, podLogs: options.PodLogDir,

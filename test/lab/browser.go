@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// browserPackages are a web browser and what it writes text with.
+// browserPackages are a web browser and a font for it.
 var browserPackages = []string{"chromium", "fonts-dejavu-core"}
 
-// Browser makes Debian's Chromium ready in a root of its own below the cache directory, unless it already is, and returns a program
-// that starts it there. It needs root, and apt and dpkg of the machine. The browser sees the machine's network, but none of its files.
-// say is told about every step that takes time; nil is silent.
+// Browser installs Debian's Chromium in a root of its own below the cache directory, unless it is
+// already there, and returns a program that starts it. It needs root, and apt and dpkg of the
+// machine. The browser can use the machine's network, but sees none of its files. say is called for
+// every step that takes time; nil is silent.
 func Browser(ctx context.Context, say func(format string, args ...any)) (path string, err error) {
 	if say == nil {
 		say = func(string, ...any) {}
@@ -28,7 +29,8 @@ func Browser(ctx context.Context, say func(format string, args ...any)) (path st
 		if err := fillRoom(ctx, cache, partial, browserPackages, say); err != nil {
 			return err
 		}
-		// The command of a browser in the root, with what a shell passes on. Its sandbox wants namespaces of its own.
+		// The command runs a browser in the root and passes the shell's arguments on. Chromium's
+		// sandbox would need namespaces of its own.
 		args := inRoom(ctx, dir, "chromium", "--no-sandbox").Args
 		for i := range args {
 			args[i] = "'" + strings.ReplaceAll(args[i], "'", `'\''`) + "'"

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CacheDir returns the directory that keeps the runtimes: CRIGUARD_LAB_CACHE if set, else criguard-lab below the user's cache
-// directory (XDG_CACHE_HOME or ~/.cache).
+// CacheDir returns the cache directory of the runtimes: CRIGUARD_LAB_CACHE if set, else
+// criguard-lab below the user's cache directory (XDG_CACHE_HOME or ~/.cache).
 func CacheDir() (string, error) {
 	if dir := os.Getenv("CRIGUARD_LAB_CACHE"); dir != "" {
 		return filepath.Abs(dir)
@@ -22,8 +22,8 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "criguard-lab"), nil
 }
 
-// lockCache opens the cache directory and takes its lock, so that test packages that run at the same time fetch and build
-// everything once.
+// lockCache opens the cache directory and locks it, so that test packages that run at the same time
+// fetch and build everything once.
 func lockCache() (dir string, unlock func(), err error) {
 	dir, err = CacheDir()
 	if err != nil {
@@ -42,8 +42,8 @@ func lockCache() (dir string, unlock func(), err error) {
 	return dir, func() { _ = f.Close() }, nil
 }
 
-// flock applies op to f and starts over when a signal interrupts the wait. The lock ends with the file's last descriptor, also when
-// the process is killed.
+// flock applies op to f and retries when a signal interrupts the wait. The kernel releases the lock
+// with the file's last descriptor, even if the process is killed.
 func flock(f *os.File, op int) error {
 	for {
 		err := unix.Flock(int(f.Fd()), op)

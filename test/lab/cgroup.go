@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/cgroup/mountinfo"
 )
 
 // cgroups is one cgroup path in every hierarchy of the machine, v1 and v2 (cgroups(7)).
@@ -30,7 +32,7 @@ type hierarchy struct {
 
 // findCgroups looks up where the hierarchies are mounted.
 func findCgroups(path string) (cgroups, error) {
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return cgroups{}, err
 	}
@@ -42,28 +44,24 @@ func findCgroups(path string) (cgroups, error) {
 }
 
 // hierarchiesOf picks the first mount of each whole cgroup tree: a tree may be mounted more than once.
-func hierarchiesOf(all []mount) []hierarchy {
+func hierarchiesOf(all []mountinfo.Mount) []hierarchy {
 	var found []hierarchy
 	seen := map[string]bool{}
-	onlyV2 := !slices.ContainsFunc(all, func(m mount) bool {
-		return m.fstype == "cgroup" && hasOption(m.options, "memory")
+	onlyV2 := !slices.ContainsFunc(all, func(m mountinfo.Mount) bool {
+		return m.Type == "cgroup" && slices.Contains(m.Options, "memory")
 	})
 	for _, m := range all {
-		v2 := m.fstype == "cgroup2"
-		if (m.fstype != "cgroup" && !v2) || m.root != "/" || seen[m.device] {
+		v2 := m.Type == "cgroup2"
+		if (m.Type != "cgroup" && !v2) || m.Root != "/" || seen[m.Device] {
 			continue
 		}
-		seen[m.device] = true
-		found = append(found, hierarchy{dir: m.point, v2: v2, memory: v2 && onlyV2 || hasOption(m.options, "memory")})
+		seen[m.Device] = true
+		found = append(found, hierarchy{dir: m.Point, v2: v2, memory: v2 && onlyV2 || slices.Contains(m.Options, "memory")})
 	}
 	return found
 }
 
-func hasOption(options, name string) bool {
-	return slices.Contains(strings.Split(options, ","), name)
-}
-
-// main is the hierarchy in which processes are placed and looked for: the one with the memory controller.
+// main returns the hierarchy for placing and finding processes: the one with the memory controller.
 func (c cgroups) main() hierarchy {
 	for _, h := range c.hierarchies {
 		if h.memory {
@@ -73,10 +71,10 @@ func (c cgroups) main() hierarchy {
 	return hierarchy{}
 }
 
-// dir returns where the cgroup below c's own is found in the main hierarchy.
+// dir returns the directory of the cgroup below c's own in the main hierarchy.
 func (c cgroups) dir(below string) string { return filepath.Join(c.main().dir, c.path, below) }
 
-// make makes a cgroup below c's own in the main hierarchy, with the memory controller on.
+// make creates a cgroup below c's own in the main hierarchy, with the memory controller on.
 func (c cgroups) make(below string) error {
 	dir := c.dir(below)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -85,7 +83,7 @@ func (c cgroups) make(below string) error {
 	if !c.main().v2 {
 		return nil
 	}
-	// On v2 a cgroup has only the controllers that its parent hands down.
+	// On v2 a cgroup has only the controllers that its parent delegates.
 	for parent := c.main().dir; ; {
 		for _, controller := range []string{"+memory", "+pids"} {
 			control := filepath.Join(parent, "cgroup.subtree_control")
@@ -114,7 +112,8 @@ func (c cgroups) limitMemory(below string, limit int64) error {
 	return nil
 }
 
-// dirs returns every directory of c's own cgroup, in all hierarchies, parents first. A cgroup that vanishes meanwhile is skipped.
+// dirs returns every directory of c's own cgroup, in all hierarchies, parents first. It skips
+// cgroups that disappear during the walk.
 func (c cgroups) dirs() []string {
 	var dirs []string
 	for _, h := range c.hierarchies {
@@ -128,7 +127,7 @@ func (c cgroups) dirs() []string {
 	return dirs
 }
 
-// processes returns the PIDs found in c's own cgroup and below, in any hierarchy, in ascending order.
+// processes returns the PIDs in c's own cgroup and below, in any hierarchy, in ascending order.
 func (c cgroups) processes() []int {
 	var pids []int
 	for _, dir := range c.dirs() {
@@ -138,7 +137,7 @@ func (c cgroups) processes() []int {
 	return slices.Compact(pids)
 }
 
-// holds says whether the process is in c's own cgroup, in any hierarchy.
+// holds reports whether the process is in c's own cgroup, in any hierarchy.
 func (c cgroups) holds(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -153,8 +152,8 @@ func (c cgroups) holds(pid int) bool {
 	return false
 }
 
-// signal sends sig to the process if it is in c's own cgroup. The descriptor is opened before the check, so a PID that
-// was given to another process in between is never hit.
+// signal sends sig to the process if it is in c's own cgroup. It opens the pidfd before the check,
+// so it never hits a process that has reused the PID.
 func (c cgroups) signal(pid int, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -173,7 +172,7 @@ func (c cgroups) signal(pid int, sig unix.Signal) error {
 	return nil
 }
 
-// killAll kills every process in c's own cgroup and returns when none is left.
+// killAll kills every process in c's own cgroup and returns when all are gone.
 func (c cgroups) killAll(ctx context.Context) error {
 	return poll(ctx, func() (bool, error) {
 		pids := c.processes()
@@ -189,7 +188,8 @@ func (c cgroups) killAll(ctx context.Context) error {
 	})
 }
 
-// remove removes c's own cgroup and everything below from all hierarchies. A cgroup stays busy for a moment after its last process.
+// remove removes c's own cgroup and everything below from all hierarchies. A cgroup stays busy for
+// a moment after its last process.
 func (c cgroups) remove(ctx context.Context) error {
 	return poll(ctx, func() (bool, error) {
 		var errs []error
@@ -216,13 +216,15 @@ func readPIDs(path string) []int {
 	return pids
 }
 
-// stateIn returns the state in a stat file (proc_pid_stat(5)): 'T' is stopped, 'Z' dead but not reaped, 0 gone.
+// stateIn returns the state in a stat file (proc_pid_stat(5)): 'T' is stopped, 'Z' a zombie, 0
+// gone.
 func stateIn(path string) byte {
 	stat, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}
-	// The state follows the command's name, which is in parentheses and may hold some itself.
+	// The state follows the command's name, which is in parentheses and may contain parentheses
+	// itself.
 	after := stat[bytes.LastIndexByte(stat, ')')+1:]
 	if len(after) < 2 {
 		return 0

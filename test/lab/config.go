@@ -5,17 +5,18 @@ import (
 	"strings"
 )
 
-// config is what a private containerd's config file says.
+// config holds the settings of a private containerd's config file.
 type config struct {
 	root, state, socket string
-	scratch             string // below it are directories that containerd would else make or read on the system
+	scratch             string // replaces directories that containerd would create or read on the system
 	snapshotter         string
 }
 
 // toml writes the config file for the given major version of containerd
 // (https://github.com/containerd/containerd/blob/main/docs/cri/config.md).
 //
-// oom_score_adj is restricted because lowering it needs CAP_SYS_RESOURCE, which a container that runs the tests may lack.
+// It restricts oom_score_adj because lowering it needs CAP_SYS_RESOURCE, which a container that
+// runs the tests may lack.
 func (c config) toml(major int) string {
 	var b strings.Builder
 	set := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }

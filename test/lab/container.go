@@ -13,7 +13,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RunContainer starts one more container in a pod, or another attempt of one, and adds it to the pod.
+// RunContainer starts another container in a pod, or another attempt of one, and adds it to the
+// pod.
 func (l *Lab) RunContainer(ctx context.Context, pod *RunningPod, spec ContainerSpec) (RunningContainer, error) {
 	spec = spec.complete(pod.PodSpec)
 	c, err := l.createContainer(ctx, pod, spec)
@@ -59,14 +60,14 @@ func (l *Lab) createContainer(ctx context.Context, pod *RunningPod, spec Contain
 		Linux: &cri.LinuxContainerConfig{
 			Resources: &cri.LinuxContainerResources{
 				MemoryLimitInBytes: spec.MemoryLimit,
-				CpuShares:          cpuShares(spec.MilliCPURequest),
+				CpuShares:          cpuShares,
 				OomScoreAdj:        c.OOMScoreAdj,
 			},
 			SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: namespaces()},
 		},
 	}
 	for _, m := range mounts {
-		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.Host, ContainerPath: m.Container, Readonly: m.ReadOnly})
+		config.Mounts = append(config.Mounts, &cri.Mount{HostPath: m.Host, ContainerPath: m.Container})
 	}
 	answer, err := l.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
 		PodSandboxId: pod.SandboxID, Config: config, SandboxConfig: pod.config,
@@ -79,7 +80,19 @@ func (l *Lab) createContainer(ctx context.Context, pod *RunningPod, spec Contain
 	return c, nil
 }
 
-// KillContainer kills all processes of a container from outside, with SIGKILL and without the runtime, and returns when they are gone.
+// ResizeMemory changes the memory limit of a running container in place, as a kubelet does.
+func (l *Lab) ResizeMemory(ctx context.Context, containerID string, limit int64) error {
+	_, err := l.runtime.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{
+		ContainerId: containerID, Linux: &cri.LinuxContainerResources{MemoryLimitInBytes: limit},
+	})
+	if err != nil {
+		return fmt.Errorf("resize container %s: %w", containerID, err)
+	}
+	return nil
+}
+
+// KillContainer kills all processes of a container with SIGKILL, without the runtime, and returns
+// when they are gone.
 func (l *Lab) KillContainer(ctx context.Context, c RunningContainer) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -95,8 +108,15 @@ func (l *Lab) KillContainer(ctx context.Context, c RunningContainer) error {
 
 // WaitExit waits until a container has ended and returns its exit code.
 func (l *Lab) WaitExit(ctx context.Context, containerID string) (int, error) {
+	code, _, err := l.WaitReason(ctx, containerID)
+	return code, err
+}
+
+// WaitReason waits until a container has ended, and returns its exit code and the runtime's reason, such as
+// "Error" or "OOMKilled".
+func (l *Lab) WaitReason(ctx context.Context, containerID string) (code int, reason string, err error) {
 	var answer *cri.ContainerStatusResponse
-	err := poll(ctx, func() (bool, error) {
+	err = poll(ctx, func() (bool, error) {
 		var err error
 		answer, err = l.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containerID})
 		if err != nil {
@@ -109,12 +129,12 @@ func (l *Lab) WaitExit(ctx context.Context, containerID string) (int, error) {
 		err = errors.New("removed")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("wait for container %s: %w", containerID, err)
+		return 0, "", fmt.Errorf("wait for container %s: %w", containerID, err)
 	}
-	return int(answer.GetStatus().GetExitCode()), nil
+	return int(answer.GetStatus().GetExitCode()), answer.GetStatus().GetReason(), nil
 }
 
-// PID returns the process ID of a container in the host's numbering.
+// PID returns the process ID of a container in the host's PID namespace.
 func (l *Lab) PID(ctx context.Context, containerID string) (int, error) {
 	answer, err := l.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containerID, Verbose: true})
 	if err != nil {

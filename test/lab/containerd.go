@@ -6,73 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// startTimeout bounds a start of containerd, on a machine that may be busy.
-const startTimeout = time.Minute
-
-// daemon is one run of containerd.
-type daemon struct {
-	cmd    *exec.Cmd
-	exited chan struct{} // closed once the process is gone and reaped
-}
-
-// startContainerd starts containerd in the lab's runtime cgroup, which its shims inherit, and waits until the CRI serves. The shell moves itself
-// there before it becomes containerd, so that not one process is ever elsewhere.
-func (l *Lab) startContainerd(ctx context.Context) error {
-	log, err := os.OpenFile(l.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// startContainerd starts containerd and waits until its CRI answers that it is ready.
+func (l *Lab) startContainerd(ctx context.Context) (err error) {
+	l.daemon, err = l.StartDaemon("containerd", "containerd", "--config", filepath.Join(l.claim.Dir, "containerd.toml"))
 	if err != nil {
-		return fmt.Errorf("start containerd: %w", err)
+		return err
 	}
-	defer log.Close()
-	containerd := l.programs.command(context.Background(), "containerd", "--config", filepath.Join(l.claim.Dir, "containerd.toml"))
-	args := []string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(l.cgroups.dir(runtimeCgroup), "cgroup.procs"), containerd.Path}
-	cmd := exec.Command("/bin/sh", append(args, containerd.Args[1:]...)...)
-	cmd.Env = append(containerd.Env, "TMPDIR="+filepath.Join(l.claim.Dir, "tmp"))
-	cmd.Dir = l.claim.Dir
-	cmd.Stdout, cmd.Stderr = log, log
-	// A session of its own: Ctrl-C in a terminal is the lab's owner's to handle.
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start containerd: %w", err)
-	}
-	d := &daemon{cmd: cmd, exited: make(chan struct{})}
-	go func() {
-		_ = cmd.Wait()
-		close(d.exited)
-	}()
-	l.daemon = d
-	return l.waitReady(ctx, d)
+	return l.daemon.WaitReady(ctx, l.serves)
 }
 
-// waitReady waits until containerd's CRI answers and says that it is ready.
-func (l *Lab) waitReady(ctx context.Context, d *daemon) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	ctx, gone := context.WithCancelCause(ctx)
-	defer gone(nil)
-	go func() {
-		select {
-		case <-d.exited:
-			gone(fmt.Errorf("containerd ended: %s", d.cmd.ProcessState))
-		case <-ctx.Done():
-		}
-	}()
-	err := poll(ctx, func() (bool, error) { return l.serves(ctx) })
-	if err != nil {
-		return fmt.Errorf("wait for containerd: %w\n%s", err, l.logTail())
-	}
-	return nil
-}
-
-// Serves says whether the CRI answers and says that it is ready.
+// Serves reports whether the CRI answers that it is ready.
 func (l *Lab) Serves(ctx context.Context) bool {
 	ready, err := l.serves(ctx)
 	return ready && err == nil
@@ -88,92 +38,44 @@ func (l *Lab) serves(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// LogPath returns the file that containerd and its shims log to.
-func (l *Lab) LogPath() string { return filepath.Join(l.claim.Dir, "containerd.log") }
-
-func (l *Lab) logTail() string {
-	text, err := os.ReadFile(l.LogPath())
-	if err != nil {
-		return ""
-	}
-	return lastLines(text, 10)
-}
-
 // ContainerdPID returns the process ID of containerd, or 0 while it does not run.
 func (l *Lab) ContainerdPID() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if d := l.daemon; d != nil && !d.gone() {
-		return d.cmd.Process.Pid
-	}
-	return 0
+	return l.daemon.PID()
 }
 
-func (d *daemon) gone() bool {
-	select {
-	case <-d.exited:
-		return true
-	default:
-		return false
-	}
-}
-
-// KillContainerd kills containerd with SIGKILL and returns when it is gone. Pods go on.
+// KillContainerd kills containerd with SIGKILL and returns when it is gone. Pods keep running.
 func (l *Lab) KillContainerd() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.endContainerd(unix.SIGKILL)
+	return l.daemon.End(unix.SIGKILL)
 }
 
-// RestartContainerd starts containerd, after it ended the running one as a service manager does, and returns when it is ready.
+// RestartContainerd ends the running containerd as a service manager does, starts it again, and
+// returns when it is ready.
 func (l *Lab) RestartContainerd(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.endContainerd(unix.SIGTERM); err != nil {
+	if err := l.daemon.End(unix.SIGTERM); err != nil {
 		return err
 	}
 	return l.startContainerd(ctx)
 }
 
-func (l *Lab) endContainerd(sig unix.Signal) error {
-	d := l.daemon
-	if d == nil || d.gone() {
-		return nil
-	}
-	process := d.cmd.Process
-	if err := process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("end containerd: %w", err)
-	}
-	if sig != unix.SIGKILL {
-		_ = process.Signal(unix.SIGCONT) // a paused process heeds nothing else
-	}
-	patience := time.NewTimer(callTimeout)
-	defer patience.Stop()
-	select {
-	case <-d.exited:
-		return nil
-	case <-patience.C:
-	}
-	if err := process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("end containerd: %w", err)
-	}
-	<-d.exited
-	return nil
-}
-
-// PauseContainerd stops containerd in its tracks (SIGSTOP): it accepts calls and never answers.
+// PauseContainerd freezes containerd (SIGSTOP): it accepts calls and never answers.
 func (l *Lab) PauseContainerd() error { return l.pause([]int{l.ContainerdPID()}) }
 
-// ResumeContainerd lets containerd go on.
+// ResumeContainerd resumes containerd.
 func (l *Lab) ResumeContainerd() error { return l.resume([]int{l.ContainerdPID()}) }
 
-// PauseShim stops the shim of one pod in its tracks (SIGSTOP): the runtime answers for every other pod.
+// PauseShim freezes the shim of one pod (SIGSTOP): the runtime still answers for every other pod.
 func (l *Lab) PauseShim(sandboxID string) error {
 	pids, err := l.shims(sandboxID)
 	return errors.Join(err, l.pause(pids))
 }
 
-// ResumeShim lets the shim of one pod go on.
+// ResumeShim resumes the shim of one pod.
 func (l *Lab) ResumeShim(sandboxID string) error {
 	pids, err := l.shims(sandboxID)
 	return errors.Join(err, l.resume(pids))
@@ -206,13 +108,13 @@ func (l *Lab) shimsWith(part string) []int {
 	return found
 }
 
-// pause stops processes of the lab and returns when all of their threads stand still.
+// pause stops processes of the lab and returns when all of their threads are stopped.
 func (l *Lab) pause(pids []int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	for _, pid := range pids {
 		if pid == 0 {
-			return errors.New("pause containerd: not running")
+			return errors.New("pause process: not running")
 		}
 		if err := l.cgroups.signal(pid, unix.SIGSTOP); err != nil {
 			return err
@@ -228,14 +130,14 @@ func (l *Lab) resume(pids []int) error {
 	var errs []error
 	for _, pid := range pids {
 		if pid == 0 {
-			return errors.New("resume containerd: not running")
+			return errors.New("resume process: not running")
 		}
 		errs = append(errs, l.cgroups.signal(pid, unix.SIGCONT))
 	}
 	return errors.Join(errs...)
 }
 
-// standsStill says whether every thread of the process is stopped.
+// standsStill reports whether every thread of the process is stopped.
 func standsStill(pid int) (bool, error) {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// TestContract holds real runtimes to what criguard relies on, the same as the test server is held to.
+// TestContract checks real runtimes against the behaviour that criguard relies on, with the same
+// tests as the test server.
 func TestContract(t *testing.T) {
 	for _, runtime := range lab.Runtimes() {
 		t.Run("containerd-"+runtime, func(t *testing.T) {
@@ -28,7 +29,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// target offers a lab to the contract.
+// target adapts a lab to the contract.
 type target struct{ node *lab.Lab }
 
 func (r target) Endpoint() string { return r.node.Endpoint() }
@@ -63,7 +64,7 @@ func (r target) RunPod(tb testing.TB, spec critest.PodSpec) critest.Pod {
 	return out
 }
 
-// container translates the specification of a container.
+// container converts the specification of a container.
 func container(spec critest.ContainerSpec) lab.ContainerSpec {
 	c := lab.ContainerSpec{Name: spec.Name, MemoryLimit: spec.MemoryLimit, Created: spec.State == cri.Created}
 	switch {
@@ -75,7 +76,8 @@ func container(spec critest.ContainerSpec) lab.ContainerSpec {
 	return c
 }
 
-// settle waits until a container is in the state it shall be in: exited, or past the moment where it says what SIGTERM does to it.
+// settle waits until a container is in the intended state: exited, or past the point where it sets
+// up its handling of SIGTERM.
 func (r target) settle(tb testing.TB, c lab.RunningContainer, state cri.State) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)

@@ -10,7 +10,8 @@ import (
 	"slices"
 )
 
-// installDebian unpacks Debian's containerd and runc into dir. Only apt's download command is used, which installs nothing.
+// installDebian unpacks Debian's containerd and runc into dir. It uses only apt's download command,
+// which installs nothing.
 func installDebian(ctx context.Context, cache, dir string, say func(string, ...any)) error {
 	return withDownloads(cache, func(debs string) error {
 		say("downloading containerd and runc from Debian")
@@ -26,7 +27,7 @@ func installDebian(ctx context.Context, cache, dir string, say func(string, ...a
 	})
 }
 
-// withDownloads calls use with a directory for downloads, which is removed again.
+// withDownloads calls use with a directory for downloads, and removes it afterwards.
 func withDownloads(cache string, use func(debs string) error) error {
 	debs := filepath.Join(cache, "debs")
 	if err := os.MkdirAll(debs, 0o755); err != nil {
@@ -57,11 +58,11 @@ func unpackDebian(ctx context.Context, cache, debs, dir string, packages ...stri
 	return nil
 }
 
-// aptGet runs apt-get in dir by the system's package lists, and where those are missing or stale by fresh ones that live in the cache
-// alone.
+// aptGet runs apt-get in dir with the system's package lists. If those are missing or stale, it
+// uses fresh ones that exist only in the cache. It leaves no package index in /var/cache/apt.
 func aptGet(ctx context.Context, cache, dir string, args ...string) error {
 	attempt := func(options ...string) error {
-		cmd := exec.CommandContext(ctx, "apt-get", slices.Concat([]string{"-q", "-o", "APT::Sandbox::User=root"}, options, args)...)
+		cmd := exec.CommandContext(ctx, "apt-get", slices.Concat([]string{"-q", "-o", "APT::Sandbox::User=root", "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="}, options, args)...)
 		cmd.Dir = dir
 		return run(cmd)
 	}

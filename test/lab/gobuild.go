@@ -10,13 +10,14 @@ import (
 	"path/filepath"
 )
 
-// Programs of this module: the one that is tested, and the one in every image of the lab.
+// Programs of this module: the one under test, and the one in every image of the lab.
 const (
 	criguardPackage = "github.com/criguard/criguard/cmd/criguard"
 	workloadPackage = "github.com/criguard/criguard/test/lab/workload"
 )
 
-// buildContainerd builds containerd, its shim and ctr into dir. They are static, so they run beside any libc.
+// buildContainerd builds containerd, its shim and ctr into dir. They are static, so they run with
+// any libc.
 func buildContainerd(ctx context.Context, dir string, say func(string, ...any)) error {
 	say("building containerd %s from the Go module proxy (a minute or two)", containerd2)
 	const module = "github.com/containerd/containerd/v2/cmd/"
@@ -27,8 +28,8 @@ func buildContainerd(ctx context.Context, dir string, say func(string, ...any)) 
 	return run(goCommand(ctx, append(os.Environ(), "GOBIN="+dir), args...))
 }
 
-// BuildWorkload builds the program that all images of the lab hold and copies it to path. It must run inside the module's tree. An
-// unchanged program is not linked again.
+// BuildWorkload builds the program in the lab's images and copies it to path. It must run inside
+// the module's tree. It does not relink an unchanged program.
 func BuildWorkload(ctx context.Context, path string) error {
 	err := buildProgram(path, "workload", func(built string) *exec.Cmd {
 		return goCommand(ctx, os.Environ(), "build", "-trimpath", "-ldflags=-s -w", "-o", built, workloadPackage)
@@ -39,8 +40,8 @@ func BuildWorkload(ctx context.Context, path string) error {
 	return nil
 }
 
-// BuildCriguard builds criguard with the race detector and copies it to path. It must run inside the module's tree. An unchanged program
-// is not linked again, whichever package's tests ask for it.
+// BuildCriguard builds criguard with the race detector and copies it to path. It must run inside
+// the module's tree. It does not relink an unchanged program, even for tests of another package.
 func BuildCriguard(ctx context.Context, path string) error {
 	err := buildProgram(path, "criguard-race", func(built string) *exec.Cmd {
 		return exec.CommandContext(ctx, "go", "build", "-race", "-o", built, criguardPackage)
@@ -51,7 +52,8 @@ func BuildCriguard(ctx context.Context, path string) error {
 	return nil
 }
 
-// buildProgram has a command build a program in the cache, by that name, and copies it to path.
+// buildProgram runs a command that builds a program in the cache under the given name, and copies
+// it to path.
 func buildProgram(path, name string, command func(built string) *exec.Cmd) error {
 	cache, unlock, err := lockCache()
 	if err != nil {

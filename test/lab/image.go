@@ -13,14 +13,14 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The images that every lab has. Both run the same program.
+// The images in every lab. Both run the same program.
 const (
 	PauseImage    = "registry.local/pause:1"    // the sandbox image
-	WorkloadImage = "registry.local/workload:1" // what containers run that name no image
+	WorkloadImage = "registry.local/workload:1" // the default image of containers
 )
 
-// ImportImage makes an image and puts it into the runtime. It returns when the CRI lists the image with every name that the
-// specification asks for.
+// ImportImage makes an image and imports it into the runtime. It returns when the CRI lists the
+// image with every name in the specification.
 func (l *Lab) ImportImage(ctx context.Context, spec ImageSpec) (Image, error) {
 	images, err := l.ImportImages(ctx, spec)
 	if err != nil {
@@ -29,7 +29,7 @@ func (l *Lab) ImportImage(ctx context.Context, spec ImageSpec) (Image, error) {
 	return images[0], nil
 }
 
-// ImportImages is ImportImage for many images at once, which costs less time than one after the other.
+// ImportImages is ImportImage for many images at once, which is faster than one after the other.
 func (l *Lab) ImportImages(ctx context.Context, specs ...ImageSpec) ([]Image, error) {
 	for _, spec := range specs {
 		if spec.Pinned && !showsPins(l.version) {
@@ -46,12 +46,8 @@ func (l *Lab) ImportImages(ctx context.Context, specs ...ImageSpec) ([]Image, er
 	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("write image archive: %w", err)
 	}
-	args := []string{"images", "import", "--snapshotter", l.snapshotter}
-	if l.programs.Major > 1 {
-		args = append(args, "--local")
-	}
-	if err := run(l.ctr(ctx, append(args, path)...)); err != nil {
-		return nil, fmt.Errorf("import images: %w", err)
+	if err := l.ImportArchive(ctx, path); err != nil {
+		return nil, err
 	}
 	for i, spec := range specs {
 		if spec.Pinned {
@@ -66,7 +62,20 @@ func (l *Lab) ImportImages(ctx context.Context, specs ...ImageSpec) ([]Image, er
 	return images, nil
 }
 
-// waitImage waits until the CRI, which hears of imports by way of events, shows the image as specified.
+// ImportArchive imports the images of an OCI archive into the runtime. The CRI may list them a moment later.
+func (l *Lab) ImportArchive(ctx context.Context, path string) error {
+	args := []string{"images", "import", "--snapshotter", l.snapshotter}
+	if l.programs.Major > 1 {
+		args = append(args, "--local")
+	}
+	if err := run(l.ctr(ctx, append(args, path)...)); err != nil {
+		return fmt.Errorf("import images: %w", err)
+	}
+	return nil
+}
+
+// waitImage waits until the CRI shows the image as specified. The CRI learns of imports through
+// events.
 func (l *Lab) waitImage(ctx context.Context, spec ImageSpec, image Image) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -79,7 +88,7 @@ func (l *Lab) waitImage(ctx context.Context, spec ImageSpec, image Image) error 
 		switch {
 		case got == nil:
 			return false, errors.New("not listed")
-		case !containsAll(got.GetRepoTags(), append([]string{spec.Name}, spec.Tags...)):
+		case !slices.Contains(got.GetRepoTags(), spec.Name):
 			return false, fmt.Errorf("listed as %v only", got.GetRepoTags())
 		case spec.RepoDigest && !slices.Contains(got.GetRepoDigests(), image.RepoDigest):
 			return false, errors.New("listed without its digest")
@@ -94,7 +103,8 @@ func (l *Lab) waitImage(ctx context.Context, spec ImageSpec, image Image) error 
 	return nil
 }
 
-// showsPins says whether a version of containerd lists pinned images as such. A version that cannot be read is taken for a new one.
+// showsPins reports whether a version of containerd marks pinned images in its listing. It treats
+// an unreadable version as a new one.
 func showsPins(version string) bool {
 	var major, minor, patch int
 	if _, err := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); err != nil || major > 1 {
@@ -109,14 +119,10 @@ func showsPins(version string) bool {
 	return minor > 7
 }
 
-func containsAll(have, want []string) bool {
-	return !slices.ContainsFunc(want, func(s string) bool { return !slices.Contains(have, s) })
-}
-
-// ctr prepares containerd's own client.
+// ctr prepares a command of containerd's own client.
 func (l *Lab) ctr(ctx context.Context, args ...string) *exec.Cmd {
 	return l.programs.command(ctx, "ctr", append([]string{"-a", l.socket(), "-n", "k8s.io"}, args...)...)
 }
 
-// socket is the path of containerd's socket.
+// socket returns the path of containerd's socket.
 func (l *Lab) socket() string { return strings.TrimPrefix(l.Endpoint(), "unix://") }

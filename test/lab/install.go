@@ -24,16 +24,17 @@ const containerd2 = "v2.4.2"
 // Runtimes returns the names of all runtimes, for tests that run on each.
 func Runtimes() []string { return []string{Containerd1, Containerd2} }
 
-// Programs is one installed runtime.
+// Programs is an installed runtime.
 type Programs struct {
 	Dirs     []string // directories that hold containerd, its shim, ctr and runc, for PATH
 	Libs     []string // directories with libraries that the system lacks, for LD_LIBRARY_PATH
-	Reported string   // what "containerd --version" prints
-	Major    int      // 1 or 2: decides the form of the config file
+	Reported string   // output of "containerd --version"
+	Major    int      // 1 or 2; determines the format of the config file
 }
 
-// Install makes the runtime ready below the cache directory, unless it already is, and returns where its programs are. say is told
-// about every step that takes time; nil is silent. Nothing is installed on the system.
+// Install installs the runtime below the cache directory, unless it is already there, and returns
+// its programs. say is called for every step that takes time; nil is silent. Nothing is installed
+// on the system.
 func Install(ctx context.Context, runtime string, say func(format string, args ...any)) (Programs, error) {
 	major, err := majorOf(runtime)
 	if err != nil {
@@ -73,7 +74,7 @@ func Install(ctx context.Context, runtime string, say func(format string, args .
 	return p, nil
 }
 
-// majorOf returns the major version of one of Runtimes.
+// majorOf returns the major version of a runtime from Runtimes.
 func majorOf(runtime string) (int, error) {
 	switch runtime {
 	case Containerd1:
@@ -84,7 +85,8 @@ func majorOf(runtime string) (int, error) {
 	return 0, fmt.Errorf("install containerd %q: unknown (hint: one of %s)", runtime, strings.Join(Runtimes(), ", "))
 }
 
-// probe asks containerd and runc for their versions, which also shows that both run on this machine.
+// probe runs containerd and runc to read their versions, which also shows that both run on this
+// machine.
 func (p *Programs) probe(ctx context.Context) error {
 	out, err := p.command(ctx, "containerd", "--version").Output()
 	if err != nil {
@@ -98,7 +100,8 @@ func (p *Programs) probe(ctx context.Context) error {
 	return err
 }
 
-// parseMajor finds the major version in what "containerd --version" prints: "containerd <module> <version> <commit>".
+// parseMajor parses the major version from the output of "containerd --version": "containerd
+// <module> <version> <commit>".
 func parseMajor(reported string) (int, error) {
 	fields := strings.Fields(reported)
 	if len(fields) < 3 {
@@ -112,7 +115,7 @@ func parseMajor(reported string) (int, error) {
 	return major, nil
 }
 
-// command prepares one of the runtime's programs, looked up in its own directories first.
+// command prepares a command of the runtime, looked up in the runtime's own directories first.
 func (p Programs) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	for _, dir := range p.Dirs {
 		if path := filepath.Join(dir, name); isExecutable(path) {
@@ -125,7 +128,8 @@ func (p Programs) command(ctx context.Context, name string, args ...string) *exe
 	return cmd
 }
 
-// env is the whole environment of the runtime: nothing of the caller's own, such as NOTIFY_SOCKET, leaks into it.
+// env returns the complete environment of the runtime. Nothing of the caller's own environment,
+// such as NOTIFY_SOCKET, leaks into it.
 func (p Programs) env() []string {
 	env := []string{"PATH=" + strings.Join(append(p.Dirs, "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")}
 	if len(p.Libs) > 0 {
@@ -134,8 +138,8 @@ func (p Programs) env() []string {
 	return env
 }
 
-// Cached returns the directory of that name in the cache and lets fill make it when it is not there. An interrupted fill starts afresh,
-// and two processes never fill at once.
+// Cached returns the named directory in the cache, and calls fill to create it if it is missing. An
+// interrupted fill starts over, and two processes never fill it at the same time.
 func Cached(name string, fill func(dir string) error) (string, error) {
 	cache, unlock, err := lockCache()
 	if err != nil {
@@ -146,7 +150,8 @@ func Cached(name string, fill func(dir string) error) (string, error) {
 	return dir, once(dir, fill)
 }
 
-// once fills dir by way of a sibling that is renamed at the end, so that an interrupted installation starts afresh.
+// once fills a temporary sibling of dir and renames it at the end, so that an interrupted
+// installation starts over.
 func once(dir string, fill func(dir string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -168,7 +173,7 @@ func installError(what, dir string, err error) error {
 	return fmt.Errorf("fetch %s: %w (hint: with a network, run \"go run ./test/lab/install\"; without one, copy %s from a machine that has it)", what, err, dir)
 }
 
-// run runs a command and puts what it said into the error.
+// run runs a command and adds the end of its output to the error.
 func run(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -177,7 +182,7 @@ func run(cmd *exec.Cmd) error {
 	return nil
 }
 
-// outputError adds what a failed command wrote to standard error.
+// outputError adds a failed command's standard error.
 func outputError(err error) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fmt.Errorf("%w: %s", err, lastLines(exit.Stderr, 5))
@@ -185,7 +190,7 @@ func outputError(err error) error {
 	return err
 }
 
-// lastLines returns the last n lines of text, which is where programs say why they gave up.
+// lastLines returns the last n lines of text, where programs usually report why they failed.
 func lastLines(text []byte, n int) string {
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))

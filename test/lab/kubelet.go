@@ -24,7 +24,8 @@ const (
 	BestEffort QoS = "BestEffort"
 )
 
-// qosOf derives the class from the containers' memory. The CPU, which counts too in the API, is left out: nearly all pods here name none.
+// qosOf derives the class from the containers' memory. It ignores the CPU, which also counts in the
+// API, because nearly all pods here leave it unset.
 func qosOf(containers []ContainerSpec) QoS {
 	some, all := false, true
 	for _, c := range containers {
@@ -41,7 +42,8 @@ func qosOf(containers []ContainerSpec) QoS {
 	}
 }
 
-// podCgroup is where the kubelet's cgroupfs driver puts a pod, below the cgroup of all pods.
+// podCgroup returns the path of a pod's cgroup with the kubelet's cgroupfs driver, below the cgroup
+// of all pods.
 func podCgroup(qos QoS, uid string) string {
 	if qos == Guaranteed {
 		return "pod" + uid
@@ -49,7 +51,8 @@ func podCgroup(qos QoS, uid string) string {
 	return filepath.Join(strings.ToLower(string(qos)), "pod"+uid)
 }
 
-// podSlice is where the kubelet's systemd driver puts a pod, below the slice of all pods (systemd.slice(5)).
+// podSlice returns the path of a pod's slice with the kubelet's systemd driver, below the slice of
+// all pods (systemd.slice(5)).
 func podSlice(qos QoS, uid string) string {
 	class := "kubepods"
 	var parent string
@@ -60,7 +63,8 @@ func podSlice(qos QoS, uid string) string {
 	return filepath.Join(parent, class+"-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
 }
 
-// oomScoreAdj is what the kubelet gives a container on a node with capacity bytes of memory.
+// oomScoreAdj returns the kubelet's oom_score_adj for a container on a node with capacity bytes of
+// memory.
 func oomScoreAdj(qos QoS, critical bool, request, capacity int64) int64 {
 	const guaranteed, bestEffort = -997, 1000
 	switch {
@@ -73,7 +77,7 @@ func oomScoreAdj(qos QoS, critical bool, request, capacity int64) int64 {
 	return min(max(adj, 1000+guaranteed), bestEffort-1)
 }
 
-// memoryCapacity is the machine's memory in bytes.
+// memoryCapacity returns the machine's memory in bytes.
 func memoryCapacity() (int64, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -96,7 +100,7 @@ func podLabels(spec PodSpec) map[string]string {
 	return labels
 }
 
-// podAnnotations adds the kubelet's own annotations to the pod's, which win.
+// podAnnotations merges the kubelet's own annotations with the pod's, which take precedence.
 func podAnnotations(spec PodSpec, now time.Time) map[string]string {
 	annotations := map[string]string{}
 	if !spec.Bare {
@@ -107,7 +111,7 @@ func podAnnotations(spec PodSpec, now time.Time) map[string]string {
 	return annotations
 }
 
-// containerLabels are the kubelet's.
+// containerLabels returns the kubelet's labels for a container.
 func containerLabels(spec PodSpec, c ContainerSpec) map[string]string {
 	if spec.Bare {
 		return nil
@@ -117,7 +121,7 @@ func containerLabels(spec PodSpec, c ContainerSpec) map[string]string {
 	return labels
 }
 
-// containerAnnotations are the kubelet's.
+// containerAnnotations returns the kubelet's annotations for a container.
 func containerAnnotations(spec PodSpec, c ContainerSpec) map[string]string {
 	if spec.Bare {
 		return nil
@@ -135,7 +139,8 @@ func containerAnnotations(spec PodSpec, c ContainerSpec) map[string]string {
 
 const terminationLog = "/dev/termination-log"
 
-// kubeletMounts makes the pod's and container's directories below the kubelet's root and says what of them the kubelet mounts.
+// kubeletMounts creates the pod's and the container's directories below the kubelet's root, and
+// returns those that the kubelet mounts.
 func (l *Lab) kubeletMounts(spec PodSpec, c ContainerSpec) ([]Mount, error) {
 	pod := filepath.Join(l.KubeletRoot(), "pods", spec.UID)
 	hosts := filepath.Join(pod, "etc-hosts")
@@ -159,7 +164,7 @@ func (l *Lab) kubeletMounts(spec PodSpec, c ContainerSpec) ([]Mount, error) {
 	return mounts, nil
 }
 
-// newUID makes a UID in the form of the Kubernetes API's.
+// newUID returns a random UID in the form of the Kubernetes API's.
 func newUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -16,14 +16,14 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// callTimeout bounds one call to the runtime and one wait for something that takes milliseconds on a quiet machine.
+// callTimeout limits a call to the runtime, or a wait that takes milliseconds on a quiet machine.
 const callTimeout = 30 * time.Second
 
-// What a lab has below its directory and below its cgroup.
+// Entries of a lab's directory and of its cgroup.
 const (
 	stateDir      = "state"
-	nodeDir       = "node"  // the node's own filesystem: the kubelet's root, logs and, unless it has its own, the images
-	imageDir      = "image" // the image filesystem, if it is a filesystem of its own
+	nodeDir       = "node"  // the node's filesystem: the kubelet's root, logs and, unless separate, the images
+	imageDir      = "image" // the image filesystem, if it is separate
 	runtimeCgroup = "runtime"
 	podsCgroup    = "kubepods"
 )
@@ -31,24 +31,27 @@ const (
 // maxSocketPath is the longest path that a unix socket can be bound to (unix(7)).
 const maxSocketPath = 107
 
-// Options say what kind of node to make. The zero value is a node on the newest containerd whose files lie on the machine's own filesystem.
+// Options describe the node. The zero value is a node on the newest containerd, with its files on
+// the machine's own filesystem.
 type Options struct {
 	Containerd string // Containerd1 or Containerd2 (the default)
-	Dir        string // where to make the lab's directory; empty is below /var/lib/criguard-lab
+	Dir        string // parent of the lab's directory; "" is /var/lib/criguard-lab
 
-	// A node filesystem of so many bytes, on a tmpfs; 0 is the machine's own. The tmpfs' pages are charged to the cgroup of whoever
-	// writes them. Inodes 0 leaves the number to the kernel.
+	// Size of the node filesystem in bytes, on a tmpfs; 0 uses the machine's own. The kernel
+	// charges the tmpfs pages to the cgroup of the process that writes them. Inodes 0 leaves the
+	// number to the kernel.
 	NodeFSBytes, NodeFSInodes int64
-	// The same for the image filesystem, which also holds the writable layers; 0 is the node filesystem.
-	ImageFSBytes, ImageFSInodes int64
+	// The same for the image filesystem, which also holds the writable layers; 0 uses the node
+	// filesystem.
+	ImageFSBytes int64
 
-	PodsMemoryLimit int64  // memory limit of the cgroup of all pods in bytes; 0 is none
-	Workload        string // the static program in the images; empty builds test/lab/workload
+	PodsMemoryLimit int64  // memory limit of the cgroup of all pods in bytes; 0 is unlimited
+	Workload        string // the static program in the images; "" builds test/lab/workload
 
-	Say func(format string, args ...any) // told about steps that take time; nil is silent
+	Say func(format string, args ...any) // called for steps that take time; nil is silent
 }
 
-// Lab is a private containerd and what runs on it. Its methods may be called concurrently.
+// Lab is a private containerd and its pods. It is safe for concurrent use.
 type Lab struct {
 	claim       *claim
 	cgroups     cgroups
@@ -56,10 +59,10 @@ type Lab struct {
 	workload    string
 	snapshotter string
 	version     string
-	root        string // containerd's
-	systemd     bool   // pods' cgroups are slices, as the kubelet's systemd driver makes them
+	root        string // containerd's root directory
+	systemd     bool   // pods' cgroups are slices, as with the kubelet's systemd driver
 
-	endpoint, cgroup, pods string // what the methods of these names return
+	endpoint, cgroup, pods string // returned by Endpoint, Cgroup and PodsCgroup
 	kubelet, podLogs       string
 
 	conn    *grpc.ClientConn
@@ -67,13 +70,13 @@ type Lab struct {
 	images  cri.ImageServiceClient
 
 	mu     sync.Mutex // guards daemon
-	daemon *daemon
+	daemon *Daemon    // containerd
 
 	closing sync.Once
 	closed  error
 }
 
-// Start starts a lab. It needs root. Labs that were left behind by processes that are gone are cleaned up first.
+// Start starts a lab. It needs root. It first cleans up labs whose owner died.
 func Start(ctx context.Context, options Options) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("start lab: needs root, for mounts and cgroups")
@@ -107,7 +110,7 @@ func Start(ctx context.Context, options Options) (*Lab, error) {
 	return l, nil
 }
 
-// build makes what the claim stands for.
+// build creates everything that the claim stands for.
 func (l *Lab) build(ctx context.Context, options Options) error {
 	var err error
 	if l.cgroups, err = findCgroups(l.claim.Cgroup); err != nil {
@@ -147,7 +150,7 @@ func (l *Lab) build(ctx context.Context, options Options) error {
 	return err
 }
 
-// makeDirs makes the node's filesystems and containerd's config file.
+// makeDirs creates the node's filesystems and containerd's config file.
 func (l *Lab) makeDirs(options Options) error {
 	dir := l.claim.Dir
 	node, image := filepath.Join(dir, nodeDir), filepath.Join(dir, imageDir)
@@ -158,7 +161,7 @@ func (l *Lab) makeDirs(options Options) error {
 	}
 	l.root = filepath.Join(node, "containerd")
 	if options.ImageFSBytes > 0 {
-		if err := mountTmpfs(image, options.ImageFSBytes, options.ImageFSInodes); err != nil {
+		if err := mountTmpfs(image, options.ImageFSBytes, 0); err != nil {
 			return err
 		}
 		l.root = filepath.Join(image, "containerd")
@@ -179,7 +182,7 @@ func (l *Lab) makeDirs(options Options) error {
 	return nil
 }
 
-// makeCgroups makes the cgroups of the runtime and of the pods.
+// makeCgroups creates the cgroups of the runtime and of the pods.
 func (l *Lab) makeCgroups(limit int64) error {
 	if err := l.cgroups.make(runtimeCgroup); err != nil {
 		return err
@@ -193,7 +196,7 @@ func (l *Lab) makeCgroups(limit int64) error {
 	return l.LimitPodsMemory(limit)
 }
 
-// dial prepares the connection, which is made and made again whenever there is something to connect to.
+// dial prepares a connection that is established on demand and reconnects by itself.
 func (l *Lab) dial() error {
 	retry := backoff.Config{BaseDelay: pollInterval, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}
 	conn, err := grpc.NewClient(l.Endpoint(),
@@ -207,19 +210,20 @@ func (l *Lab) dial() error {
 	return nil
 }
 
-// Close takes the whole lab away: pods, containerd, mounts, files and cgroups. It may be called more than once, in any state of the lab,
-// and returns the same each time. What it cannot remove stays registered, so that Sweep tries again.
+// Close removes the whole lab: pods, containerd, mounts, files and cgroups. It may be called more
+// than once, in any state of the lab, and returns the same error each time. If it cannot remove
+// everything, the lab stays registered, so that Sweep tries again.
 func (l *Lab) Close() error {
 	l.closing.Do(func() {
 		if l.conn != nil {
 			_ = l.conn.Close()
 		}
 		if l.claim == nil {
-			return // the runtime and its pods are the node's own
+			return // the runtime and its pods belong to the node
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		err := l.endContainerd(unix.SIGKILL)
+		err := l.daemon.End(unix.SIGKILL)
 		if err == nil {
 			err = teardown(l.claim.record)
 		}
@@ -247,10 +251,12 @@ func (l *Lab) Dir() string { return l.claim.Dir }
 // Cgroup returns the path of the lab's own cgroup, from the root of every hierarchy.
 func (l *Lab) Cgroup() string { return l.cgroup }
 
-// PodsCgroup returns the path of the cgroup that holds the pods of all QoS classes, from the root of every hierarchy.
+// PodsCgroup returns the path of the cgroup that holds the pods of all QoS classes, from the root
+// of every hierarchy.
 func (l *Lab) PodsCgroup() string { return l.pods }
 
-// MemoryCgroupDir returns the directory of a cgroup, given by its path, in the hierarchy with the memory controller.
+// MemoryCgroupDir returns the directory of the cgroup with this path in the hierarchy with the
+// memory controller.
 func (l *Lab) MemoryCgroupDir(path string) string { return filepath.Join(l.cgroups.main().dir, path) }
 
 // LimitPodsMemory sets the memory limit in bytes of the cgroup of all pods.
@@ -259,13 +265,13 @@ func (l *Lab) LimitPodsMemory(limit int64) error { return l.cgroups.limitMemory(
 // ContainerdRoot returns containerd's root directory, which holds images and writable layers.
 func (l *Lab) ContainerdRoot() string { return l.root }
 
-// KubeletRoot returns the directory that stands for the kubelet's root, with pods/<uid> below.
+// KubeletRoot returns the directory used as the kubelet's root, with pods/<uid> below.
 func (l *Lab) KubeletRoot() string { return l.kubelet }
 
-// PodLogDir returns the directory that stands for /var/log/pods.
+// PodLogDir returns the directory used as /var/log/pods.
 func (l *Lab) PodLogDir() string { return l.podLogs }
 
-// Config returns what criguard's configuration says of this node: the tables [runtime] and [node].
+// Config returns criguard's configuration for this node: the tables [runtime] and [node].
 func (l *Lab) Config() string {
 	return fmt.Sprintf("[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n",
 		l.endpoint, l.kubelet, l.podLogs, l.pods)

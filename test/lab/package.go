@@ -5,8 +5,9 @@ import (
 	"path/filepath"
 )
 
-// InstallPackage unpacks a Debian package below the cache directory, unless it already is, and returns the directory that its files are below.
-// What it depends on must be on the system. Nothing is installed there.
+// InstallPackage unpacks a Debian package below the cache directory, unless it is already there,
+// and returns the directory with its files. The package's dependencies must be on the system.
+// Nothing is installed there.
 func InstallPackage(ctx context.Context, name string, say func(format string, args ...any)) (string, error) {
 	cache, unlock, err := lockCache()
 	if err != nil {

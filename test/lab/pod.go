@@ -14,62 +14,60 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PodSpec describes a pod. Only the name is needed.
+// PodSpec describes a pod. Only the name is required.
 type PodSpec struct {
 	Namespace string // "default" if empty
 	Name      string
 	UID       string // random if empty
 	Attempt   uint32
 
-	QoS      QoS  // empty: follows from the containers' memory
+	QoS      QoS  // empty: derived from the containers' memory
 	Critical bool // gets the oom_score_adj of a system-node-critical pod
-	Bare     bool // as crictl runs a pod: no kubelet labels, annotations, mounts or pod cgroup
+	Bare     bool // like a pod from crictl: no kubelet labels, annotations, mounts or pod cgroup
 
-	// For containers that name neither of their own.
+	// Defaults for containers that set neither.
 	MemoryRequest, MemoryLimit int64
 
-	Labels, Annotations map[string]string // kubernetes.io/config.source is "api" unless given here
+	Labels, Annotations map[string]string // kubernetes.io/config.source is "api" unless set here
 	TerminationGrace    time.Duration     // 30 s if 0
 	LogDirectory        string            // PodLogDir()/<namespace>_<name>_<uid> if empty
 	Containers          []ContainerSpec
 }
 
-// ContainerSpec describes a container. Only the name is needed.
+// ContainerSpec describes a container. Only the name is required.
 type ContainerSpec struct {
 	Name    string
 	Attempt uint32
 	Image   string   // WorkloadImage if empty
-	Args    []string // of the image's program; see test/lab/workload. "pause" if empty
+	Args    []string // for the image's program, see test/lab/workload; "pause" if empty
 
 	MemoryRequest, MemoryLimit int64 // bytes
-	MilliCPURequest            int64
 
 	EmptyDirs map[string]string // volumes on the node filesystem: name to path in the container
 	Mounts    []Mount
-	Created   bool // create it only, do not start it
+	Created   bool // create it without starting it
 }
 
 // Mount is a bind mount of a container.
 type Mount struct {
 	Host, Container string
-	ReadOnly        bool
 }
 
-// RunningPod is a pod as it was started.
+// RunningPod is a started pod.
 type RunningPod struct {
-	PodSpec      // with everything filled in that was left out
+	PodSpec      // with all defaults filled in
 	SandboxID    string
 	CgroupParent string // path from the root of every hierarchy
 	Containers   []RunningContainer
 	config       *cri.PodSandboxConfig
 }
 
-// RunningContainer is a container as it was started.
+// RunningContainer is a started container.
 type RunningContainer struct {
-	ContainerSpec        // with everything filled in that was left out
-	ID            string // in the runtime
+	ContainerSpec        // with all defaults filled in
+	ID            string // the runtime's ID
 	Cgroup        string // path from the root of every hierarchy
-	OOMScoreAdj   int64  // asked for; the runtime does not go below its own
+	OOMScoreAdj   int64  // as requested; the runtime does not go below its own
 	LogPath       string // on the host, in the CRI's log format
 }
 
@@ -82,7 +80,8 @@ func (p *RunningPod) ContainerIDs() []string {
 	return ids
 }
 
-// RunPod starts a pod and its containers, as the kubelet does. What it started is removed again if something fails.
+// RunPod starts a pod and its containers, like the kubelet. If a step fails, it removes what it has
+// started.
 func (l *Lab) RunPod(ctx context.Context, spec PodSpec) (*RunningPod, error) {
 	spec, err := l.complete(spec)
 	if err != nil {
@@ -107,7 +106,7 @@ func (l *Lab) RunPod(ctx context.Context, spec PodSpec) (*RunningPod, error) {
 	return pod, nil
 }
 
-// complete fills in what the specification leaves out.
+// complete fills in the defaults of the specification.
 func (l *Lab) complete(spec PodSpec) (PodSpec, error) {
 	if spec.Name == "" {
 		return spec, errors.New("no name")
@@ -148,7 +147,8 @@ func (c ContainerSpec) complete(pod PodSpec) ContainerSpec {
 	return c
 }
 
-// cgroupParent is the pod's cgroup; a bare pod's containers lie right below the lab's own.
+// cgroupParent returns the pod's cgroup. A bare pod's containers are directly below the lab's own
+// cgroup.
 func (l *Lab) cgroupParent(spec PodSpec) string {
 	switch {
 	case spec.Bare:
@@ -159,7 +159,7 @@ func (l *Lab) cgroupParent(spec PodSpec) string {
 	return filepath.Join(l.PodsCgroup(), podCgroup(spec.QoS, spec.UID))
 }
 
-// containerCgroup is where a container's processes are, below its pod's cgroup.
+// containerCgroup returns the cgroup of a container, below its pod's cgroup.
 func (l *Lab) containerCgroup(parent, id string) string {
 	if l.systemd {
 		return filepath.Join(parent, "cri-containerd-"+id+".scope")
@@ -167,7 +167,7 @@ func (l *Lab) containerCgroup(parent, id string) string {
 	return filepath.Join(parent, id)
 }
 
-// runtimeParent is the pod's cgroup as the runtime wants it named: a path, or a slice.
+// runtimeParent returns the pod's cgroup in the runtime's notation: a path, or the name of a slice.
 func (l *Lab) runtimeParent(pod *RunningPod) string {
 	if l.systemd {
 		return filepath.Base(pod.CgroupParent)
@@ -176,10 +176,9 @@ func (l *Lab) runtimeParent(pod *RunningPod) string {
 }
 
 func sandboxConfig(pod *RunningPod, now time.Time) *cri.PodSandboxConfig {
-	limit, shares := int64(0), int64(0)
+	limit := int64(0)
 	for _, c := range pod.PodSpec.Containers {
 		limit += c.MemoryLimit
-		shares += cpuShares(c.MilliCPURequest)
 	}
 	return &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: pod.UID, Attempt: pod.Attempt},
@@ -189,20 +188,20 @@ func sandboxConfig(pod *RunningPod, now time.Time) *cri.PodSandboxConfig {
 		Linux: &cri.LinuxPodSandboxConfig{
 			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: namespaces()},
 			Overhead:        &cri.LinuxContainerResources{},
-			Resources:       &cri.LinuxContainerResources{MemoryLimitInBytes: limit, CpuShares: shares},
+			Resources:       &cri.LinuxContainerResources{MemoryLimitInBytes: limit, CpuShares: cpuShares * int64(len(pod.PodSpec.Containers))},
 		},
 	}
 }
 
-// namespaces lets pods use the host's network, which spares the lab a CNI.
+// namespaces puts pods on the host's network, so that the lab needs no CNI.
 func namespaces() *cri.NamespaceOption {
 	return &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER}
 }
 
-// cpuShares converts thousandths of a CPU to cpu.shares, as the kubelet does.
-func cpuShares(milli int64) int64 { return max(2, milli*1024/1000) }
+// cpuShares are those of a container that requests no CPU, as the kubelet sets them.
+const cpuShares = 2
 
-// StopPod stops a pod: containerd kills it at once. A pod that is gone is stopped.
+// StopPod stops a pod: containerd kills it at once. A pod that no longer exists counts as stopped.
 func (l *Lab) StopPod(ctx context.Context, pod *RunningPod) error {
 	_, err := l.runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pod.SandboxID})
 	if err != nil && status.Code(err) != codes.NotFound {
@@ -211,7 +210,8 @@ func (l *Lab) StopPod(ctx context.Context, pod *RunningPod) error {
 	return nil
 }
 
-// RemovePod stops a pod and removes it with its cgroup, its volumes and its logs, as the kubelet does for a deleted pod.
+// RemovePod stops a pod and removes it with its cgroup, its volumes and its logs, like the kubelet
+// after a pod's deletion.
 func (l *Lab) RemovePod(ctx context.Context, pod *RunningPod) error {
 	if err := l.StopPod(ctx, pod); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (l *Lab) RemovePod(ctx context.Context, pod *RunningPod) error {
 	return nil
 }
 
-// Ready says whether the runtime takes a sandbox for one that runs. It does not ask the sandbox's shim.
+// Ready reports whether the runtime lists a sandbox as ready. It does not ask the sandbox's shim.
 func (l *Lab) Ready(ctx context.Context, sandboxID string) (bool, error) {
 	answer, err := l.runtime.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{Id: sandboxID}})
 	if err != nil {

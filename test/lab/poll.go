@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// pollInterval is how often a condition is looked at that nothing announces.
+// pollInterval is the polling interval for conditions without a notification.
 const pollInterval = 10 * time.Millisecond
 
-// poll asks done until it says true or ctx ends; then the last error of done says what was missing. An error together with false
-// means "not yet".
+// poll calls done until it returns true or ctx ends. On timeout, its error contains done's last
+// error. An error together with false means "not yet".
 func poll(ctx context.Context, done func() (bool, error)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

@@ -9,8 +9,9 @@ import (
 // promtoolVersion is the release of Prometheus that Promtool builds.
 const promtoolVersion = "v0.315.0"
 
-// Promtool makes Prometheus' own checker ready below the cache directory, unless it already is, and returns where it is. It is built
-// from the Go module proxy, without the service discoveries that it could check. say is told about steps that take time; nil is silent.
+// Promtool installs Prometheus' checker below the cache directory, unless it is already there, and
+// returns its path. It is built from the Go module proxy, without support for service discoveries.
+// say is called for steps that take time; nil is silent.
 func Promtool(ctx context.Context, say func(format string, args ...any)) (path string, err error) {
 	if say == nil {
 		say = func(string, ...any) {}
@@ -27,8 +28,8 @@ func Promtool(ctx context.Context, say func(format string, args ...any)) (path s
 	return filepath.Join(dir, "promtool"), nil
 }
 
-// buildPromtool builds promtool into dir. Its module has replace directives, which "go install" refuses and a module of its own does
-// without.
+// buildPromtool builds promtool into dir. "go install" rejects its module because of its replace
+// directives, so it is built from a module of its own.
 func buildPromtool(ctx context.Context, dir string, say func(string, ...any)) error {
 	say("building promtool %s from the Go module proxy (a minute or two)", promtoolVersion)
 	const program = "github.com/prometheus/prometheus/cmd/promtool"

@@ -10,27 +10,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// home is where labs are registered and, unless told otherwise, live. Only root can write there.
+// home is the directory where labs are registered and, by default, created. Only root can write to
+// it.
 const home = "/var/lib/criguard-lab"
 
-// registry is a directory with one file per lab. Its owner keeps that file locked, and the kernel drops the lock when the owner dies,
-// however it dies: an unlocked file is a lab to clean up.
+// registry is a directory with one file per lab. The lab's owner keeps the file locked. The kernel
+// releases the lock when the owner dies, for whatever reason, so an unlocked file is a lab to clean
+// up.
 type registry struct{ dir string }
 
-// record says what a lab has made outside of its own memory.
+// record lists what a lab has created outside of its process.
 type record struct {
-	Dir    string `json:"dir"`    // everything on disk and all mounts are below
-	Cgroup string `json:"cgroup"` // everything that runs is below, in every hierarchy
+	Dir    string `json:"dir"`    // all files and mounts are below
+	Cgroup string `json:"cgroup"` // all processes are below, in every hierarchy
 }
 
-// claim is a registered lab of this process.
+// claim is a lab that this process has registered.
 type claim struct {
 	record
 	registry registry
 	file     *os.File
 }
 
-// claim registers a new lab. Its directory is made below parent, or below the registry if parent is empty.
+// claim registers a new lab. It creates the lab's directory below parent, or below the registry if
+// parent is empty.
 func (r registry) claim(parent string) (*claim, error) {
 	unlock, err := r.lock()
 	if err != nil {
@@ -61,7 +64,8 @@ func (r registry) claim(parent string) (*claim, error) {
 	}
 }
 
-// release forgets a lab of which nothing is left, and the registry's directory with the last one.
+// release unregisters a lab that has been removed completely. With the last lab, it removes the
+// registry's directory.
 func (c *claim) release() error {
 	unlock, err := c.registry.lock()
 	if err != nil {
@@ -73,7 +77,7 @@ func (c *claim) release() error {
 	return err
 }
 
-// sweep hands every lab whose owner is dead to clean and forgets those that it cleaned.
+// sweep calls clean for every lab whose owner is dead, and unregisters those that were cleaned.
 func (r registry) sweep(clean func(record) error) error {
 	if _, err := os.Stat(r.dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -109,7 +113,7 @@ func sweepOne(name string, clean func(record) error) error {
 	}
 	var rec record
 	if err := json.NewDecoder(f).Decode(&rec); err != nil {
-		// The owner died before the record was written, and so before anything was made.
+		// The owner died before it wrote the record, and thus before it created anything.
 		return os.Remove(name)
 	}
 	if err := clean(rec); err != nil {
@@ -118,8 +122,8 @@ func sweepOne(name string, clean func(record) error) error {
 	return os.Remove(name)
 }
 
-// lock takes the registry's lock, which is its directory. The last lab removes the directory, so a lock on one that is gone does not
-// count.
+// lock locks the registry's directory. Because the last lab removes the directory, a lock on a
+// removed directory does not count.
 func (r registry) lock() (unlock func(), err error) {
 	for {
 		if err := os.MkdirAll(r.dir, 0o700); err != nil {

@@ -12,24 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomPackages are what a room has beside Debian's essential packages: what packages are installed with and looked at, shells,
-// formatters of man pages, and processors that this machine does not have.
+// roomPackages are the packages of a room besides Debian's essential ones: tools to install and
+// inspect packages, shells, man page formatters, and emulators for other processors.
 var roomPackages = []string{
 	"systemd", "curl", "jq", "lintian", "rpm", "shellcheck", "mandoc", "man-db", "groff", "bash-completion", "zsh", "fish", "qemu-user-static",
 }
 
-// roomName changes with roomPackages, as an older room lacks what was added.
+// roomName changes with roomPackages, because an older room lacks the new packages.
 const roomName = "room-2"
 
-// Room is a small Debian root in the cache directory, in which tests install packages and run programs that the machine may lack.
-// Its programs see processes of their own and no network service; whoever has it open has it alone.
+// Room is a small Debian root in the cache directory. Tests install packages in it and run programs
+// that the machine may lack. Its programs see only their own processes and no network services.
+// Only one test can have it open.
 type Room struct {
 	dir  string
 	lock *os.File
 }
 
-// OpenRoom makes the room ready, unless it already is, and waits until no other test has it. It needs root, and apt and dpkg of the
-// machine. say is told about every step that takes time; nil is silent.
+// OpenRoom installs the room, unless it is already there, and waits until no other test has it
+// open. It needs root, and apt and dpkg of the machine. say is called for every step that takes
+// time; nil is silent.
 func OpenRoom(ctx context.Context, say func(format string, args ...any)) (*Room, error) {
 	if say == nil {
 		say = func(string, ...any) {}
@@ -54,13 +56,14 @@ func OpenRoom(ctx context.Context, say func(format string, args ...any)) (*Room,
 	return &Room{dir: dir, lock: lock}, nil
 }
 
-// Close gives the room to the next test.
+// Close releases the room for the next test.
 func (r *Room) Close() error { return r.lock.Close() }
 
-// Path returns where a path of the room is on the machine.
+// Path returns the path on the machine of a path in the room.
 func (r *Room) Path(path string) string { return filepath.Join(r.dir, path) }
 
-// Command prepares a program of the room, which sees nothing but the room. It ends, and all that it started, with ctx.
+// Command prepares a program of the room, which sees nothing but the room. When ctx ends, the
+// program and all its children end.
 func (r *Room) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return inRoom(ctx, r.dir, name, args...)
 }
@@ -69,12 +72,14 @@ func inRoom(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	const enter = `mount -t proc none "$0/proc"; mount --rbind /dev "$0/dev"; exec chroot "$0" "$@"`
 	unshare := []string{"--mount", "--pid", "--fork", "--kill-child", "--", "sh", "-ec", enter, dir, name}
 	cmd := exec.CommandContext(ctx, "unshare", append(unshare, args...)...)
-	// What is process 1 in there would speak to the kernel's log, were it systemd's.
+	// SYSTEMD_LOG_TARGET keeps a systemd program that is process 1 of the room from writing to the
+	// kernel's log.
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "SYSTEMD_LOG_TARGET=console"}
 	return cmd
 }
 
-// fillRoom does what debootstrap does: the programs of all packages have to be there before the scripts of the first are run.
+// fillRoom does what debootstrap does: all packages must be unpacked before the first maintainer
+// script runs.
 func fillRoom(ctx context.Context, cache, dir string, packages []string, say func(string, ...any)) error {
 	say("downloading a Debian root with %s and %d more (half a minute)", packages[0], len(packages)-1)
 	archives := filepath.Join(dir, "var/cache/apt/archives")

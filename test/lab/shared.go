@@ -6,32 +6,31 @@ import (
 	"fmt"
 	"os"
 	"sync"
+
+	"github.com/criguard/criguard/test/need"
 )
 
-// pool is the labs of one test binary, by runtime.
+// pool holds the labs of one test binary, by runtime.
 type pool struct {
 	mu   sync.Mutex
 	labs map[string]*Lab
 }
 
-// shared lives as long as the test binary, whose tests have nothing else in common that could hold it.
+// shared lives as long as the test binary, because its tests have no other common owner.
 var shared pool
 
-// test is the part of testing.TB that Shared needs; it spares the demo the testing package.
+// test is the part of testing.TB that Shared needs. It keeps the testing package out of the demo.
 type test interface {
-	Helper()
+	need.TB
 	Logf(format string, args ...any)
-	Skipf(format string, args ...any)
-	Fatalf(format string, args ...any)
 }
 
-// Shared returns the test binary's lab on the given runtime (see Runtimes) and starts it at the first call. Tests that share it remove
-// the pods they run; one that needs a node of its own uses Start. The package's TestMain must go through Main, which closes it.
+// Shared returns the test binary's lab on the given runtime (see Runtimes) and starts it on the
+// first call. Tests that share it must remove their pods. A test that needs a node of its own uses
+// Start. The package's TestMain must use Main, which closes the lab.
 func Shared(t test, runtime string) *Lab {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skipf("needs root, for a private containerd with mounts and cgroups")
-	}
+	need.Root(t)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if l := shared.labs[runtime]; l != nil {
@@ -48,9 +47,9 @@ func Shared(t test, runtime string) *Lab {
 	return l
 }
 
-// Main runs the tests of a package and then closes the shared labs: func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }. A lab that
-// leaves something behind fails the run. What the tests need, as BuildCriguard does it, is made ready before them in a directory that
-// goes after them.
+// Main runs the tests of a package and then closes the shared labs: func TestMain(m *testing.M) {
+// os.Exit(lab.Main(m)) }. A lab that leaves something behind fails the run. The prepare functions,
+// such as BuildCriguard, run before the tests, in a directory that is removed afterwards.
 func Main(m interface{ Run() int }, prepare ...func(ctx context.Context, dir string) error) int {
 	code, err := runMain(m, prepare)
 	if err := errors.Join(err, shared.close()); err != nil {
@@ -66,7 +65,7 @@ func runMain(m interface{ Run() int }, prepare []func(ctx context.Context, dir s
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// Without it, each program with the race detector sleeps for a second at its end.
+	// By default, each program built with the race detector sleeps for a second when it exits.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		return 0, err
 	}

@@ -12,16 +12,17 @@ import (
 	"time"
 )
 
-// teardownTimeout bounds the removal of one lab. A process in uninterruptible sleep is what can use it up.
+// teardownTimeout limits the removal of one lab. A process in uninterruptible sleep can exhaust it.
 const teardownTimeout = 30 * time.Second
 
-// shimSockets is where shims listen, whatever the runtime's own directories are.
+// shimSockets is the directory of the shims' sockets, regardless of the runtime's own directories.
 const shimSockets = "/run/containerd/s"
 
-// Sweep cleans up the labs whose owner died without closing them, such as a test run that was killed.
+// Sweep cleans up labs whose owner died without closing them, for example in a killed test run.
 func Sweep() error { return registry{home}.sweep(teardown) }
 
-// teardown takes a lab away: first what runs, then what is mounted, then what is on disk, then its cgroups. Done twice, it finds nothing to do.
+// teardown removes a lab: first its processes, then its mounts, its files and its cgroups. It is
+// idempotent.
 func teardown(r record) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), teardownTimeout, errors.New("gave up"))
 	defer cancel()
@@ -33,7 +34,8 @@ func teardown(r record) error {
 		return err
 	}
 	removeShimSockets(r.Dir)
-	// Nothing is removed from disk while something is mounted there: it could be somebody else's.
+	// Do not remove files while anything is mounted there: the mount could belong to another
+	// program.
 	err = unmountBelow(r.Dir)
 	if err == nil {
 		err = os.RemoveAll(r.Dir)
@@ -41,7 +43,8 @@ func teardown(r record) error {
 	return errors.Join(err, groups.remove(ctx))
 }
 
-// removeShimSockets removes the sockets of killed shims, which lie outside of the lab's directory. The bundle of each pod names its own.
+// removeShimSockets removes the sockets of killed shims, which are outside of the lab's directory.
+// Each pod's bundle names its own.
 func removeShimSockets(dir string) {
 	bundles := filepath.Join(dir, stateDir, "io.containerd.runtime.v2.task/*/*")
 	addresses, _ := filepath.Glob(filepath.Join(bundles, "address"))
@@ -61,7 +64,8 @@ func removeShimSockets(dir string) {
 			_ = os.Remove(socket)
 		}
 	}
-	// The directories are the lab's own if nothing else is in them: a containerd of the system's has its socket there.
+	// The directories belong to the lab if nothing else is in them: a system containerd has its
+	// socket there.
 	parent := filepath.Dir(shimSockets)
 	if entries, err := os.ReadDir(parent); err == nil && len(entries) == 1 && entries[0].Name() == filepath.Base(shimSockets) {
 		if os.Remove(shimSockets) == nil {
@@ -70,7 +74,8 @@ func removeShimSockets(dir string) {
 	}
 }
 
-// Leftovers lists what is there of the lab: processes, mounts, cgroups and directories. Nothing is after Close.
+// Leftovers lists what exists of the lab: processes, mounts, cgroups and directories. After Close,
+// the list is empty.
 func (l *Lab) Leftovers() ([]string, error) { return leftovers(l.claim.record) }
 
 func leftovers(r record) ([]string, error) {
@@ -85,7 +90,7 @@ func leftovers(r record) ([]string, error) {
 	}
 	for _, entry := range processes {
 		pid, err := strconv.Atoi(entry.Name())
-		// What is dead waits for the system's init to reap it.
+		// The system's init reaps zombies.
 		if err != nil || !groups.holds(pid) || stateIn(filepath.Join("/proc", entry.Name(), "stat")) == 'Z' {
 			continue
 		}

@@ -9,16 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/test/need"
 )
 
-func needsRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, for a private containerd with mounts and cgroups")
-	}
-}
-
-// closeClean closes a lab and looks for what it left.
+// closeClean closes a lab and checks that nothing is left.
 func closeClean(t *testing.T, l *Lab) {
 	t.Helper()
 	for range 2 {
@@ -38,7 +33,7 @@ func closeClean(t *testing.T, l *Lab) {
 	}
 }
 
-// TestClose closes labs in states that make it hard.
+// TestClose closes labs in difficult states.
 func TestClose(t *testing.T) {
 	for _, test := range []struct {
 		name, runtime string
@@ -68,7 +63,7 @@ func TestClose(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			needsRoot(t)
+			need.Root(t)
 			test.options.Containerd = test.runtime
 			l, err := Start(t.Context(), test.options)
 			if err != nil {
@@ -113,7 +108,7 @@ func limitOf(t *testing.T, l *Lab) int64 {
 	return limit
 }
 
-// kindsOf counts what is there of a lab.
+// kindsOf counts what exists of a lab, by kind.
 func kindsOf(t *testing.T, r record) map[string]int {
 	t.Helper()
 	left, err := leftovers(r)
@@ -148,7 +143,7 @@ func crash() {
 }
 
 func TestSweep(t *testing.T) {
-	needsRoot(t)
+	need.Root(t)
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), crashEnv+"=1")
 	child.Stderr = os.Stderr
@@ -170,7 +165,7 @@ func TestSweep(t *testing.T) {
 }
 
 func TestUnmountBelow(t *testing.T) {
-	needsRoot(t)
+	need.Root(t)
 	dir := t.TempDir()
 	for _, below := range []string{"a", "a/b", "c d"} {
 		if err := mountTmpfs(filepath.Join(dir, below), 1<<20, 0); err != nil {

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Tmux makes a terminal that tests can type into and read ready, and returns a function that prepares its commands: the machine's own
-// tmux or, without one, Debian's, unpacked below the cache directory. say is told about steps that take time; nil is silent.
+// Tmux installs a terminal that tests can type into and read, and returns a function that prepares
+// its commands. It uses the machine's tmux or, without one, Debian's, unpacked below the cache
+// directory. say is called for steps that take time; nil is silent.
 func Tmux(ctx context.Context, say func(format string, args ...any)) (command func(args ...string) *exec.Cmd, err error) {
 	if path, err := exec.LookPath("tmux"); err == nil {
 		return func(args ...string) *exec.Cmd { return exec.Command(path, args...) }, nil
@@ -18,7 +19,7 @@ func Tmux(ctx context.Context, say func(format string, args ...any)) (command fu
 	return cachedTmux(ctx, say)
 }
 
-// cachedTmux is Debian's tmux below the cache directory.
+// cachedTmux returns Debian's tmux from the cache directory.
 func cachedTmux(ctx context.Context, say func(string, ...any)) (func(args ...string) *exec.Cmd, error) {
 	if say == nil {
 		say = func(string, ...any) {}
@@ -43,7 +44,7 @@ func cachedTmux(ctx context.Context, say func(string, ...any)) (func(args ...str
 	}, nil
 }
 
-// installTmux unpacks Debian's tmux and the libraries that it names, but for the C library, into dir.
+// installTmux unpacks Debian's tmux and its libraries, except the C library, into dir.
 func installTmux(ctx context.Context, cache, dir string, say func(string, ...any)) error {
 	debs := filepath.Join(cache, "debs")
 	if err := os.MkdirAll(debs, 0o755); err != nil {
@@ -65,8 +66,8 @@ func installTmux(ctx context.Context, cache, dir string, say func(string, ...any
 	return unpackDebian(ctx, cache, debs, dir, libraries(string(depends))...)
 }
 
-// libraries are the packages that a Depends field of Debian's names, without the C library, which every machine has and which must
-// be its own.
+// libraries returns the packages in a Debian Depends field except the C library, which must be the
+// machine's own.
 func libraries(depends string) []string {
 	var names []string
 	for _, d := range regexp.MustCompile(`(?:^|, *)([a-z0-9.+-]+)`).FindAllStringSubmatch(depends, -1) {

@@ -7,18 +7,18 @@ import (
 	"testing"
 )
 
-// The example is a good configuration.
+// The example configuration is valid.
 func TestCheckExample(t *testing.T) {
 	n := &node{T: t}
-	if a := n.criguard("check", "../../config.example.toml"); a.code != 0 || a.err != "" || !strings.Contains(a.out, "[eviction.hard]") {
-		t.Errorf("exit code %d, stderr %q, stdout %q", a.code, a.err, a.out)
+	if a := n.criguard("check", "--offline", "../../config.example.toml"); a.Code != 0 || a.Err != "" || !strings.Contains(a.Out, "[eviction.hard]") {
+		t.Errorf("exit code %d, stderr %q, stdout %q", a.Code, a.Err, a.Out)
 	}
-	if a := n.criguard("check", "--quiet", "../../config.example.toml"); a.code != 0 || a.err+a.out != "" {
-		t.Errorf("quiet: exit code %d, stderr %q, stdout %q", a.code, a.err, a.out)
+	if a := n.criguard("check", "--quiet", "--offline", "../../config.example.toml"); a.Code != 0 || a.Err+a.Out != "" {
+		t.Errorf("quiet: exit code %d, stderr %q, stdout %q", a.Code, a.Err, a.Out)
 	}
 }
 
-// Every mistake is named at once, with its key, its value and the rule.
+// One run reports every mistake with its key, its value and the rule.
 func TestCheckMistakes(t *testing.T) {
 	n := &node{T: t, dir: t.TempDir()}
 	text := `mode = "enforced"
@@ -37,16 +37,16 @@ interval = "10 s"
 	}
 	for _, cmd := range [][]string{{"check", n.config()}, {"check", "--config", n.config()}, {"run", "--config", n.config(), "--run-dir", filepath.Join(n.dir, "run")}} {
 		a := n.criguard(cmd...)
-		if a.code != 2 || a.out != "" || !strings.Contains(a.err, "hint: ") {
-			t.Errorf("criguard %s: exit code %d, stdout %q, want 2, nothing, and a hint", cmd[0], a.code, a.out)
+		if a.Code != 2 || a.Out != "" || !strings.Contains(a.Err, "hint: ") {
+			t.Errorf("criguard %s: exit code %d, stdout %q, want 2, nothing, and a hint", cmd[0], a.Code, a.Out)
 		}
 		for _, m := range mistakes {
 			found := false
-			for line := range strings.Lines(a.err) {
+			for line := range strings.Lines(a.Err) {
 				found = found || strings.Contains(line, m.key) && strings.Contains(line, m.value) && strings.Contains(line, m.rule)
 			}
 			if !found {
-				t.Errorf("criguard %s: no line tells %s, %s and %q:\n%s", cmd[0], m.key, m.value, m.rule, a.err)
+				t.Errorf("criguard %s: no line tells %s, %s and %q:\n%s", cmd[0], m.key, m.value, m.rule, a.Err)
 			}
 		}
 	}

@@ -4,42 +4,40 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/criguard/criguard/policy"
 )
 
-// config is what a test wants of criguard's configuration. Hard thresholds that it
-// does not name are off: a busy machine may meet them by itself.
+// config is a test's part of criguard's configuration. Hard thresholds that it does not name are
+// off, because a busy machine may meet them by itself.
 type config struct {
 	mode       string
 	hard, soft thresholds
-	grace      thresholds        // of the soft ones
+	grace      thresholds        // of the soft thresholds
 	reclaim    thresholds        // minimum reclaim
 	eviction   map[string]string // keys of [eviction]
-	timeout    time.Duration     // of a call to the runtime; 0 = 10 s
-	history    string            // directory; "" = the node's own
+	history    string            // directory; "": the node's own
+	timeout    string            // the runtime's; "": 10s
+	logs       string            // of the pods; "": the lab's
 	more       string            // further tables
 }
 
 type thresholds map[policy.Signal]string
 
-// bytes writes an amount as the configuration has it.
+// bytes formats an amount as in the configuration.
 func bytes(n int64) string { return fmt.Sprint(n) }
 
-// configure writes the configuration: where the lab is, and what the test wants.
+// configure writes the configuration: the lab's paths and the test's part.
 func (n *node) configure(c config) {
 	n.Helper()
 	var b strings.Builder
 	if c.mode != "" {
 		fmt.Fprintf(&b, "mode = %q\n", c.mode)
 	}
-	fmt.Fprintf(&b, "[runtime]\nendpoint = %q\ntimeout = %q\n", n.endpoint, cmp.Or(c.timeout, 10*time.Second))
-	fmt.Fprintf(&b, "[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n", n.lab.KubeletRoot(), n.lab.PodLogDir(), n.lab.PodsCgroup())
+	fmt.Fprintf(&b, "[runtime]\nendpoint = %q\ntimeout = %q\n", n.endpoint, cmp.Or(c.timeout, "10s"))
+	fmt.Fprintf(&b, "[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n", n.lab.KubeletRoot(), cmp.Or(c.logs, n.lab.PodLogDir()), n.lab.PodsCgroup())
 	fmt.Fprintf(&b, "[history]\ndir = %q\n", cmp.Or(c.history, n.dir))
 	b.WriteString("[eviction]\n")
 	for _, key := range slices.Sorted(maps.Keys(c.eviction)) {
@@ -64,9 +62,7 @@ func (n *node) configure(c config) {
 		}
 	}
 	b.WriteString(c.more)
-	if err := os.WriteFile(n.config(), []byte(b.String()), 0o600); err != nil {
-		n.Fatal(err)
-	}
+	n.harness().Configure(b.String())
 }
 
-func (n *node) config() string { return filepath.Join(n.dir, "config.toml") }
+func (n *node) config() string { return n.harness().Config() }

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// A service that is killed and started again has neither its budget refilled nor its
-// history lost, and counts its passes on.
+// A service that is killed and restarted keeps its spent budget and its history, and continues the
+// pass numbers.
 func TestCrash(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
 	calm := n.pod(lab.PodSpec{Name: "calm", Containers: hog(32 * mib)})
@@ -26,14 +26,14 @@ func TestCrash(t *testing.T) {
 	s.stopped("default/large")
 	n.ended(large)
 	budget, history := s.status().Budget, s.history()
-	if budget.Hard.Left != 0 || budget.LastHour != 1 {
+	if budget.Hard.Left != 0 || budget.Hard.LastHour != 1 {
 		t.Errorf("budget after a stop: %+v, want none left", budget)
 	}
-	s.kill()
+	s.Kill()
 
 	again := n.startWith(1)
 	st := again.status()
-	if st.Budget.Hard.Left != 0 || st.Budget.LastHour != 1 || len(st.Budget.Workloads) != 1 {
+	if st.Budget.Hard.Left != 0 || st.Budget.Hard.LastHour != 1 || len(st.Budget.Workloads) != 1 {
 		t.Errorf("budget after the crash: %+v, before %+v, want it kept", st.Budget, budget)
 	}
 	passes := again.history()
@@ -46,7 +46,7 @@ func TestCrash(t *testing.T) {
 		}
 	}
 
-	// Pressure that only another stop would relieve: the budget holds it back.
+	// Only another stop would relieve this pressure, and the budget holds it back.
 	n.configure(config{
 		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(podsMemory - mib)},
 		more: "[budget]\nhard = {burst = 1, every = \"1h\"}\n",
@@ -62,8 +62,8 @@ func TestCrash(t *testing.T) {
 	n.alive(calm)
 }
 
-// ids are the passes by which they are known, and what they did.
-func ids(passes []guard.Pass) (ids []string) {
+// ids describes passes by their ID, time and effects.
+func ids(passes []api.Pass) (ids []string) {
 	for i := range passes {
 		id := fmt.Sprintf("%d at %v: %v", passes[i].ID, passes[i].At, passes[i].Conditions)
 		if stop := passes[i].Stop; stop != nil {

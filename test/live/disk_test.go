@@ -3,30 +3,28 @@ package live_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
 const (
-	// imageFS is the size of the filesystem of images and writable layers: half a GiB
-	// of memory.
+	// imageFS is the size of the filesystem for images and writable layers: half a GiB of memory.
 	imageFS = 512 * mib
-	// An image is there twice, packed and unpacked.
+	// An image takes its size twice, packed and unpacked.
 	imageSize, imageTakes = 20 * mib, 2 * imageSize
 	// Pressure begins below 40 % and ends at 45 %.
 	diskLow, diskTarget = "40%", 45
 )
 
-// A full image filesystem costs as many images as it takes, one more where the runtime is
-// slow to give their space back, and none that is needed; a pod whose writable layer takes more than that frees is stopped, and no
-// other.
+// When the image filesystem is full, criguard removes just enough images, and none that is in use.
+// If a pod's writable layer takes more than that frees, criguard stops this pod and no other.
 func TestDisk(t *testing.T) {
 	for _, runtime := range lab.Runtimes() {
 		t.Run("containerd-"+runtime, func(t *testing.T) {
@@ -57,40 +55,29 @@ func TestDisk(t *testing.T) {
 
 			filler := n.pod(lab.PodSpec{Name: "filler", Containers: one("fill", "-mib", "220")})
 			stop := s.stopped("default/filler")
-			// On one filesystem both name the same; whichever has reclaimed first stops.
+			// On a single filesystem both signals mean the same; the stop names the signal that
+			// reclaimed first.
 			if stop.Signal != policy.ImageFSAvailable.String() && stop.Signal != policy.ContainerFSAvailable.String() {
 				n.Errorf("stopped for %s", stop.Signal)
 			}
 			n.ended(filler)
 			n.until("the filesystem to be relieved", func() bool { return n.room() >= imageFS*diskTarget/100 })
 			n.until("the threshold to be met no more", func() bool { return len(s.met()) == 0 })
-			s.stopped("default/filler") // and that was the only stop
+			s.stopped("default/filler") // checks that this was the only stop
 			n.alive(user, writer)
 			n.pruned(s, prunable)
 		})
 	}
 }
 
-// newDisk is a lab of the test's own with a small image filesystem.
+// newDisk returns a node of its own with a small image filesystem.
 func newDisk(t *testing.T, runtime string) *node {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, for a private containerd with mounts and cgroups")
-	}
-	l, err := lab.Start(context.Background(), lab.Options{Containerd: runtime, ImageFSBytes: imageFS, Workload: built.workload, Say: t.Logf})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return onLab(t, l)
+	return onLab(t, harness.StartLab(t, lab.Options{Containerd: runtime, ImageFSBytes: imageFS, Workload: built.workload}))
 }
 
-// images imports images of every kind; it returns the one to run and those that may
-// go. The filesystem is below its threshold then.
+// images imports images of every kind. It returns the one to run and those that may be removed.
+// Afterwards the filesystem is below its threshold.
 func (n *node) images(runtime string) (used string, prunable []string) {
 	n.Helper()
 	spec := func(name string) lab.ImageSpec {
@@ -99,7 +86,7 @@ func (n *node) images(runtime string) (used string, prunable []string) {
 	undated, pinned := spec("undated"), spec("pinned")
 	undated.RepoDigest = false
 	specs := []lab.ImageSpec{spec("used"), undated}
-	if runtime == lab.Containerd2 { // Debian's cannot pin
+	if runtime == lab.Containerd2 { // Debian's containerd cannot show pins
 		pinned.Pinned = true
 		specs = append(specs, pinned)
 	}
@@ -113,8 +100,8 @@ func (n *node) images(runtime string) (used string, prunable []string) {
 	return specs[0].Name, prunable
 }
 
-// pruned waits until the pressure is over, makes sure that nothing went that may
-// not, and returns what went.
+// pruned waits until the pressure is over, checks that only prunable images were removed, and
+// returns those.
 func (n *node) pruned(s *service, prunable []string) []string {
 	n.Helper()
 	n.until("pruning to end", func() bool {
@@ -136,7 +123,7 @@ func (n *node) pruned(s *service, prunable []string) []string {
 	return n.missing(prunable)
 }
 
-// missing are the images that are not there any more.
+// missing returns the images that no longer exist.
 func (n *node) missing(names []string) []string {
 	n.Helper()
 	images, err := n.client.Images(context.Background())
@@ -148,7 +135,7 @@ func (n *node) missing(names []string) []string {
 	})
 }
 
-// room is what is available on the image filesystem.
+// room returns the available space of the image filesystem, in bytes.
 func (n *node) room() int64 {
 	n.Helper()
 	space, err := cgroup.Statfs(n.lab.ContainerdRoot())
@@ -158,10 +145,10 @@ func (n *node) room() int64 {
 	return space.Available
 }
 
-// met are the thresholds that are met.
-func (s *service) met() []guard.ThresholdStatus {
+// met returns the thresholds that are met.
+func (s *service) met() []api.ThresholdStatus {
 	s.Helper()
-	var met []guard.ThresholdStatus
+	var met []api.ThresholdStatus
 	for _, v := range s.status().Signals {
 		for _, t := range v.Thresholds {
 			if t.Met {

@@ -1,8 +1,8 @@
-// Package live tests the real criguard, built with the race detector, against a real
-// containerd that it must live with: one that is killed, hangs or comes late, with
-// pods that leak, ignore SIGTERM, come back, or fill the disk.
+// Package live tests the real criguard, built with the race detector, against a real containerd
+// that is killed, hangs or starts late, with pods that leak, ignore SIGTERM, come back, or fill the
+// disk.
 //
-// Memory thresholds are set relative to what `criguard status` shows at the moment.
-// Most are on the cgroup of all pods, which has a limit here, so that what else runs
-// on the machine has no part in it.
+// The machine may do other work. Memory thresholds therefore apply to the cgroup of all pods, which has a
+// limit here and is not charged for anything else on the machine. Only TestOutsideHog, which is about the
+// node's own memory, sets a threshold on it.
 package live_test

@@ -7,8 +7,8 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// After a restart of the runtime, however quick, nothing is pruned for a while: it may
-// not list yet all that it has.
+// After a restart of the runtime, however quick, nothing is pruned for a while: the runtime may not
+// list everything yet.
 func TestRestartHoldsPruning(t *testing.T) {
 	n := newDisk(t, lab.Containerd1)
 	n.configure(config{

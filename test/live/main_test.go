@@ -2,20 +2,20 @@ package live_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
 // built are the programs that the tests run.
-var built struct{ criguard, workload string }
+var built struct{ workload string }
 
 func TestMain(m *testing.M) {
-	os.Exit(lab.Main(m, func(ctx context.Context, dir string) error {
-		built.criguard, built.workload = filepath.Join(dir, "criguard"), filepath.Join(dir, "workload")
-		return errors.Join(lab.BuildCriguard(ctx, built.criguard), lab.BuildWorkload(ctx, built.workload))
+	os.Exit(harness.Main(m, func(ctx context.Context, dir string) error {
+		built.workload = filepath.Join(dir, "workload")
+		return lab.BuildWorkload(ctx, built.workload)
 	}))
 }

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criguard/criguard/cri"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
@@ -22,24 +23,22 @@ const (
 	mib = 1 << 20
 	// podsMemory is the limit of the cgroup of all pods.
 	podsMemory = 3 << 30
-	// patience is how long a condition is waited for that comes in seconds on a quiet
-	// machine.
-	patience = 3 * time.Minute
+	patience   = harness.Patience
 )
 
-// node is a lab, with criguard's files.
+// node is a lab together with criguard's files.
 type node struct {
 	*testing.T
 	lab      *lab.Lab
 	client   *cri.Client
 	endpoint string
-	dir      string // of the configuration, the history and what is in /run otherwise
-	// known are the directories in which criguard sees others of the machine's, such as those of
-	// sockets; nil = it sees the machine as it is.
+	dir      string // for the configuration, the history, and files that are usually in /run
+	// known maps directories that criguard sees to other ones on the machine, such as those of
+	// sockets. nil shows the machine as it is.
 	known map[string]string
 }
 
-// newNode is the test binary's lab on a runtime.
+// newNode returns a node on the test binary's lab for a runtime.
 func newNode(t *testing.T, runtime string) *node {
 	t.Helper()
 	l := lab.Shared(t, runtime)
@@ -49,7 +48,7 @@ func newNode(t *testing.T, runtime string) *node {
 	return onLab(t, l)
 }
 
-// onLab prepares criguard's files on a lab.
+// onLab prepares criguard's files for a lab.
 func onLab(t *testing.T, l *lab.Lab) *node {
 	t.Helper()
 	t.Logf("runs on containerd %s", l.Version())
@@ -70,7 +69,7 @@ func onEach(t *testing.T, test func(*node)) {
 	}
 }
 
-// until waits for something to become true.
+// until polls until a condition is true.
 func (n *node) until(what string, done func() bool) {
 	n.Helper()
 	n.within(patience, what, done)
@@ -78,47 +77,32 @@ func (n *node) until(what string, done func() bool) {
 
 func (n *node) within(limit time.Duration, what string, done func() bool) {
 	n.Helper()
-	for deadline := time.Now().Add(limit); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			n.Fatalf("waited %s in vain for %s", limit, what)
-		}
-	}
+	n.harness().Within(limit, what, done)
 }
 
 // pod runs a pod until the end of the test.
 func (n *node) pod(spec lab.PodSpec) *lab.RunningPod {
 	n.Helper()
-	p, err := n.lab.RunPod(context.Background(), spec)
-	if err != nil {
-		n.Fatal(err)
-	}
-	n.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := n.lab.RemovePod(ctx, p); err != nil {
-			n.Error(err)
-		}
-	})
-	return p
+	return harness.RunPod(n.T, n.lab, spec)
 }
 
-// one is a pod's only container.
+// one returns a pod's only container.
 func one(args ...string) []lab.ContainerSpec {
 	return []lab.ContainerSpec{{Name: "main", Args: args, EmptyDirs: map[string]string{"ctl": "/ctl"}}}
 }
 
-// hog is a container that has taken so much memory when hogs says so.
+// hog returns a container that takes the given memory; hogs waits until it has.
 func hog(size int64, more ...string) []lab.ContainerSpec {
 	return one(append([]string{"hog", "-mib", strconv.FormatInt(size/mib, 10)}, more...)...)
 }
 
-// leak is a container that takes memory, at the rate of MiB per second, once it is
-// let go with release.
+// leak returns a container that takes memory, at the given rate in MiB per second, after a call to
+// release.
 func leak(size int64, rate string, more ...string) []lab.ContainerSpec {
 	return hog(size, append([]string{"-rate", rate, "-when", "/ctl/go"}, more...)...)
 }
 
-// release lets a leak go.
+// release starts a leak.
 func (n *node) release(p *lab.RunningPod) {
 	n.Helper()
 	if err := os.WriteFile(filepath.Join(n.lab.KubeletRoot(), "pods", p.UID, "volumes/kubernetes.io~empty-dir/ctl/go"), nil, 0o600); err != nil {
@@ -126,7 +110,7 @@ func (n *node) release(p *lab.RunningPod) {
 	}
 }
 
-// hogs waits until a container of a pod has said that it is done.
+// hogs waits until a pod's container reports that it has taken its memory.
 func (n *node) hogs(p *lab.RunningPod) {
 	n.Helper()
 	n.until("pod "+p.Name+" to have its memory", func() bool {
@@ -135,10 +119,10 @@ func (n *node) hogs(p *lab.RunningPod) {
 	})
 }
 
-// available is what a signal has now, by a look without the service.
+// available returns the amount of a signal, read without the service.
 func (n *node) available(s policy.Signal) int64 {
 	n.Helper()
-	st := ask[guard.Status](n, "status")
+	st := ask[api.Status](n, "status")
 	for _, v := range st.Signals {
 		if v.Signal == s && v.Status == policy.OK.String() {
 			return v.Available
@@ -148,7 +132,7 @@ func (n *node) available(s policy.Signal) int64 {
 	return 0
 }
 
-// pids are the processes of a cgroup and below.
+// pids returns the processes in a cgroup and below.
 func (n *node) pids(cgroup string) []int {
 	n.Helper()
 	var all []int
@@ -179,7 +163,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// alive makes sure that every container of the pods runs.
+// alive checks that every container of the pods is running.
 func (n *node) alive(pods ...*lab.RunningPod) {
 	n.Helper()
 	for _, p := range pods {
@@ -191,8 +175,8 @@ func (n *node) alive(pods ...*lab.RunningPod) {
 	}
 }
 
-// ended waits until a pod is over as the runtime sees it, and nothing of it runs:
-// no container, no sandbox, no shim; and that no cgroup and no mount is left of it.
+// ended waits until the runtime reports a pod as stopped and nothing is left of it: no container,
+// sandbox, shim, cgroup or mount.
 func (n *node) ended(p *lab.RunningPod) {
 	n.Helper()
 	n.until("the sandbox of "+p.Name+" to be not ready", func() bool {
@@ -216,7 +200,7 @@ func (n *node) ended(p *lab.RunningPod) {
 	})
 }
 
-// shims are the processes that name a sandbox on their command line.
+// shims returns the processes with a sandbox's ID on their command line.
 func (n *node) shims(p *lab.RunningPod) []int {
 	n.Helper()
 	var found []int
@@ -229,7 +213,7 @@ func (n *node) shims(p *lab.RunningPod) []int {
 	return found
 }
 
-// killRuntime kills containerd until the test ends or restartRuntime.
+// killRuntime kills containerd. It stays down until restartRuntime or the end of the test.
 func (n *node) killRuntime() {
 	n.Helper()
 	if err := n.lab.KillContainerd(); err != nil {
@@ -249,8 +233,7 @@ func (n *node) restartRuntime() {
 	}
 }
 
-// hang stops a process of the runtime in its tracks until the test ends or the
-// function that it returns is called.
+// hang freezes a process of the runtime until the returned function is called or the test ends.
 func (n *node) hang(pause, resume func() error) (goOn func()) {
 	n.Helper()
 	if err := pause(); err != nil {

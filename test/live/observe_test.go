@@ -10,7 +10,7 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// Observe mode says once what it would stop, and stops nothing.
+// Observe mode logs once which pod it would stop, and stops nothing.
 func TestObserve(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
 	large := n.pod(lab.PodSpec{Name: "large", Containers: hog(128 * mib)})
@@ -24,8 +24,8 @@ func TestObserve(t *testing.T) {
 	s := n.startWith(2)
 	n.until("the word", func() bool { return len(s.events(systemd.EventStopBegin)) > 0 })
 	said := s.status()
-	n.until("the service to go on", func() bool { return s.status().Uptime-said.Uptime > 2*time.Second })
-	if got := s.events(systemd.EventStopBegin); len(got) != 1 || !strings.Contains(got[0], "would stop sandbox") || !strings.Contains(got[0], "default/large") {
+	n.until("the service to go on", func() bool { return time.Duration(s.status().Uptime)-time.Duration(said.Uptime) > 2*time.Second })
+	if got := s.events(systemd.EventStopBegin); len(got) != 1 || !strings.Contains(got[0], "would stop pod") || !strings.Contains(got[0], "default/large") {
 		t.Errorf("told %q, want once that default/large would be stopped", got)
 	}
 	if stops := s.stops(); len(stops) != 1 || !stops[0].Stop.DryRun || stops[0].Stop.Pod != "default/large" {
@@ -35,6 +35,6 @@ func TestObserve(t *testing.T) {
 		t.Errorf("mode %q, in flight %q, settled %+v", st.Mode, st.InFlight, s.settled())
 	}
 	n.alive(large, small)
-	s.end()
+	s.End()
 	n.alive(large, small)
 }

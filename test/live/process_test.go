@@ -2,51 +2,28 @@ package live_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/systemd"
+	"github.com/criguard/criguard/test/harness"
 )
 
-// endWithin is how long criguard has to end, also while a stop is in flight.
-const endWithin = 5 * time.Second
-
-// service is a `criguard run`.
+// service is a running `criguard run`.
 type service struct {
 	*node
-	cmd    *exec.Cmd
-	exited chan struct{}
-
-	mu  sync.Mutex
-	log strings.Builder
+	*harness.Service
 }
 
-// Write takes the service's log.
-func (s *service) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.Write(b)
-}
-
-func (s *service) logged() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.String()
-}
-
-// events are the lines of the log about a kind of event.
+// events returns the log lines of a kind of event.
 func (s *service) events(kind systemd.Event) []string {
 	var lines []string
-	for line := range strings.Lines(s.logged()) {
+	for line := range strings.Lines(s.Logged()) {
 		if slices.Contains(strings.Fields(line), systemd.EventKey+"="+string(kind)) {
 			lines = append(lines, line)
 		}
@@ -54,38 +31,13 @@ func (s *service) events(kind systemd.Event) []string {
 	return lines
 }
 
-// start starts the service and returns when it answers. It ends with the test.
+// start starts the service and returns when it answers. The service ends with the test.
 func (n *node) start() *service {
 	n.Helper()
-	s := &service{node: n, exited: make(chan struct{})}
-	s.cmd = n.command(n.args("run")...)
-	s.cmd.Stderr = s
-	if err := s.cmd.Start(); err != nil {
-		n.Fatal(err)
-	}
-	go func() {
-		_ = s.cmd.Wait()
-		close(s.exited)
-	}()
-	n.Cleanup(func() {
-		if s.runs() {
-			s.end()
-		}
-		if n.Failed() || os.Getenv("SHOWLOG") != "" {
-			n.Logf("the service's log:\n%s", s.logged())
-		}
-	})
-	n.until("the service to answer", func() bool {
-		if !s.runs() {
-			n.Fatalf("the service ended: %s\n%s", s.cmd.ProcessState, s.logged())
-		}
-		_, err := guard.NewClient(guard.RunDir(n.dir)).Status(context.Background())
-		return err == nil
-	})
-	return s
+	return &service{n, n.harness().Start()}
 }
 
-// startWith starts the service and returns when it knows so many pods.
+// startWith starts the service and returns when it has listed the given number of pods.
 func (n *node) startWith(pods int) *service {
 	n.Helper()
 	s := n.start()
@@ -96,90 +48,59 @@ func (n *node) startWith(pods int) *service {
 	return s
 }
 
-func (s *service) runs() bool {
-	select {
-	case <-s.exited:
-		return false
-	default:
-		return true
-	}
-}
-
-// end ends the service with SIGTERM, cleanly, and returns how long that took.
-func (s *service) end() (took time.Duration) {
-	s.Helper()
-	begin := time.Now()
-	if err := s.cmd.Process.Signal(unix.SIGTERM); err != nil {
-		s.Error(err)
-	}
-	select {
-	case <-s.exited:
-	case <-time.After(patience):
-		_ = s.cmd.Process.Kill()
-		<-s.exited
-		s.Errorf("the service did not end within %s", patience)
-	}
-	took = time.Since(begin)
-	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
-		s.Errorf("the service ended with %s, want exit code 0", s.cmd.ProcessState)
-	}
-	return took
-}
-
-// kill ends the service with SIGKILL.
-func (s *service) kill() {
-	s.Helper()
-	if err := s.cmd.Process.Kill(); err != nil {
-		s.Fatal(err)
-	}
-	<-s.exited
-}
-
-// reload has the service read its configuration again.
+// reload puts the configuration in force, even if it meets a hard threshold at once.
 func (s *service) reload() {
 	s.Helper()
-	if err := s.cmd.Process.Signal(unix.SIGHUP); err != nil {
+	if a := s.criguard(s.args("reload", "--now")...); a.Code != 0 {
+		s.Fatalf("reload: exit code %d, %s%s", a.Code, a.Out, a.Err)
+	}
+}
+
+// hangup makes the service re-read its configuration.
+func (s *service) hangup() {
+	s.Helper()
+	if err := s.Cmd.Process.Signal(unix.SIGHUP); err != nil {
 		s.Fatal(err)
 	}
 }
 
-func (s *service) status() guard.Status {
+func (s *service) status() api.Status {
 	s.Helper()
-	st, err := guard.NewClient(guard.RunDir(s.dir)).Status(context.Background())
+	st, err := control.NewClient(rundir.Dir(s.dir)).Status(context.Background())
 	if err != nil {
 		s.Fatal(err)
 	}
 	return st
 }
 
-func (s *service) history() []guard.Pass {
+func (s *service) history() []api.Pass {
 	s.Helper()
-	passes, err := guard.NewClient(guard.RunDir(s.dir)).History(context.Background(), 0)
+	passes, err := control.NewClient(rundir.Dir(s.dir)).History(context.Background(), 0)
 	if err != nil {
 		s.Fatal(err)
 	}
 	return passes
 }
 
-// stops are the passes that began a stop.
-func (s *service) stops() []guard.Pass {
+// stops returns the passes that started a stop.
+func (s *service) stops() []api.Pass {
 	s.Helper()
-	return slices.DeleteFunc(s.history(), func(p guard.Pass) bool { return p.Stop == nil })
+	return slices.DeleteFunc(s.history(), func(p api.Pass) bool { return p.Stop == nil })
 }
 
-// settled are the stops whose outcome is known.
-func (s *service) settled() []guard.StopView {
+// settled returns the stops whose outcome is known.
+func (s *service) settled() []api.StopView {
 	s.Helper()
-	var all []guard.StopView
+	var all []api.StopView
 	for _, p := range s.history() {
 		all = append(all, p.Settled...)
 	}
 	return all
 }
 
-// stopped waits until one stop has settled, and makes sure that it was the only
-// one, of that pod, and that nothing of it runs.
-func (s *service) stopped(pod string) guard.StopView {
+// stopped waits until a stop has settled. It checks that it was the only one, that it was for that
+// pod, and that the pod is gone.
+func (s *service) stopped(pod string) api.StopView {
 	s.Helper()
 	s.until("a stop to settle", func() bool { return len(s.settled()) > 0 })
 	if stops, settled := s.stops(), s.settled(); len(stops) != 1 || len(settled) != 1 || settled[0].Pod != pod || !settled[0].Result.Emptied {
@@ -188,40 +109,14 @@ func (s *service) stopped(pod string) guard.StopView {
 	return s.settled()[0]
 }
 
-// args adds what every command needs.
-func (n *node) args(args ...string) []string {
-	return append(args, "--config", n.config(), "--run-dir", n.dir)
+func (n *node) harness() *harness.Node {
+	return &harness.Node{T: n.T, Dir: n.dir, Command: n.command}
 }
 
-// answer is what a command printed and how it ended.
-type answer struct {
-	out, err string
-	code     int
-}
+func (n *node) args(args ...string) []string { return n.harness().Args(args...) }
 
-// criguard runs one of its commands.
-func (n *node) criguard(args ...string) answer {
-	n.Helper()
-	var out, errs strings.Builder
-	cmd := n.command(args...)
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		n.Fatal(err)
-	}
-	return answer{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
-}
+// criguard runs a criguard command.
+func (n *node) criguard(args ...string) harness.Answer { n.Helper(); return n.harness().Run(args...) }
 
-// ask runs a command for programs; exit code 1 is a finding, no failure.
-func ask[T any](n *node, args ...string) T {
-	n.Helper()
-	var v T
-	a := n.criguard(n.args(append(args, "-o", "json")...)...)
-	if a.code > 1 {
-		n.Fatalf("criguard %s: exit code %d: %s", strings.Join(args, " "), a.code, a.err)
-	}
-	if err := json.Unmarshal([]byte(a.out), &v); err != nil {
-		n.Fatalf("criguard %s: %v in %q", strings.Join(args, " "), err, a.out)
-	}
-	return v
-}
+// ask runs a command with JSON output.
+func ask[T any](n *node, args ...string) T { n.Helper(); return harness.Ask[T](n.harness(), args...) }

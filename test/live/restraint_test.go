@@ -1,71 +1,55 @@
 package live_test
 
 import (
-	"context"
 	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/cgroup"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// plenty is a budget that holds nothing back.
+// plenty is a budget that never holds a stop back.
 const plenty = "[budget]\nhard = {burst = 100, every = \"1s\"}\nsoft = {burst = 100, every = \"1s\"}\nper_hour = 0\n"
 
-// A pod that is made again while the pressure goes on is stopped again, further
-// and further apart.
-func TestHoldDown(t *testing.T) {
-	const first = 500 * time.Millisecond
+// A pod that comes back and leaks again is stopped every time, at once, and costs no budget: the budget
+// allows one stop.
+func TestCameBack(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
-	// It may not be stopped, so that the threshold stays met.
-	keeper := n.pod(lab.PodSpec{Name: "keeper", Namespace: "vault", Containers: hog(64 * mib)})
+	keeper := n.pod(lab.PodSpec{Name: "keeper", Containers: hog(64 * mib)})
 	n.hogs(keeper)
 	n.configure(config{
-		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(n.available(policy.AllocatableMemoryAvailable) + mib)},
-		more: plenty + "[backoff]\nfirst = \"500ms\"\n[[protect]]\nnamespace = \"vault\"\n",
+		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(n.available(policy.AllocatableMemoryAvailable) - headroom)},
+		// A stop delayed until the next listing would come much too late.
+		eviction: map[string]string{"interval": "1m"},
+		more:     "[budget]\nhard = {burst = 1, every = \"1h\"}\n[rank]\nmemory = [\"over_request\", \"priority\", \"usage\"]\n",
 	})
 	s := n.startWith(1)
-	var created []time.Duration
 	for attempt := range uint32(4) {
-		spec := lab.PodSpec{Name: "again", UID: "11111111-2222-4333-8444-555555555555", Attempt: attempt, Containers: hog(32 * mib)}
+		spec := lab.PodSpec{Name: "again", UID: "11111111-2222-4333-8444-555555555555", Attempt: attempt, Containers: leak(headroom+200*mib, "400")}
 		spec.Containers[0].Attempt = attempt
-		again, err := n.lab.RunPod(t.Context(), spec)
-		created = append(created, bootTime())
+		again := n.pod(spec)
+		n.release(again)
 		n.until(fmt.Sprintf("stop %d", attempt+1), func() bool { return len(s.settled()) == int(attempt)+1 })
-		if err != nil { // a stop may come before the container has been started; the pod is removed then
-			t.Log(err)
-			continue
-		}
 		n.ended(again)
-		if err := n.lab.RemovePod(t.Context(), again); err != nil {
-			t.Error(err)
+		stops := s.stops()
+		if last := stops[attempt].Stop; last.Pod != "default/again" {
+			t.Fatalf("stop %d is of %s, want default/again", attempt+1, last.Pod)
 		}
-	}
-	stops := s.stops()
-	for i, p := range stops {
-		if p.Stop.Pod != "default/again" || len(stops) != len(created) {
-			t.Fatalf("stops %+v, want %d, all of default/again", stops, len(created))
-		}
-		if i == 0 {
-			continue
-		}
-		gap, want := p.At-stops[i-1].At, first<<(i-1)
-		t.Logf("stop %d came %s after the one before", i+1, gap)
-		if late := p.At - max(created[i], stops[i-1].At+want); gap < want || late > 3*time.Second {
-			t.Errorf("stop %d came %s after the one before and %s later than it might, want %s or more, and no later", i+1, gap, late, want)
+		if hard := s.status().Budget.Hard; hard.Left != 0 || hard.LastHour != 1 {
+			t.Errorf("after stop %d the budget is %+v, want one stop taken", attempt+1, hard)
 		}
 	}
 	n.alive(keeper)
 }
 
-// A pod that was stopped, and is back in its back-off, hides no leak beside it.
+// A pod that was stopped and came back does not hide another pod's leak.
 func TestReturnedPodHidesNoLeak(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
 	leaky := n.pod(lab.PodSpec{Name: "leaky", Containers: leak(2048*mib, "200")})
@@ -84,12 +68,8 @@ func TestReturnedPodHidesNoLeak(t *testing.T) {
 	first := again(0, free-limit/2)
 	s.stopped("default/again")
 	n.ended(first)
-	second := again(1, free-limit+100*mib)
+	second := again(1, 40*mib)
 	n.hogs(second)
-	n.until("its stop to be held back", func() bool {
-		last := s.status().LastPass
-		return last != nil && last.Held == guard.HeldBackoff
-	})
 	n.release(leaky)
 	n.until("another stop", func() bool { return len(s.settled()) > 1 })
 	if stops := s.stops(); len(stops) != 2 || stops[1].Stop.Pod != "default/leaky" {
@@ -99,8 +79,8 @@ func TestReturnedPodHidesNoLeak(t *testing.T) {
 	n.alive(second)
 }
 
-// A pod that leaks within its request ranks last. Where the stop of the first gives back little,
-// it is the next one: it is seen to take what is left, and there is no time for the others.
+// A pod that leaks within its request ranks last, but the pods before it could not carry the node: it is
+// stopped, and no other.
 func TestLeakWithinRequest(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
 	small := n.pod(lab.PodSpec{Name: "small", Containers: hog(4 * mib)})
@@ -108,67 +88,117 @@ func TestLeakWithinRequest(t *testing.T) {
 	n.hogs(small)
 	n.hogs(first)
 	free := n.available(policy.AllocatableMemoryAvailable)
-	const limit = 1024 * mib
 	leaky := n.pod(lab.PodSpec{Name: "leaky", MemoryRequest: free, Containers: leak(free-200*mib, "500")})
-	n.configure(config{
-		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(limit)},
-		more: plenty,
-	})
+	n.configure(config{hard: thresholds{policy.AllocatableMemoryAvailable: bytes(1024 * mib)}, more: plenty})
 	s := n.startWith(3)
 	n.release(leaky)
-	n.until("two stops", func() bool { return len(s.settled()) > 1 })
+	stop := s.stopped("default/leaky")
 	n.ended(leaky)
-	n.ended(first)
-	n.alive(small)
-	stops := s.stops()
-	if len(stops) != 2 || stops[0].Stop.Pod != "default/first" || stops[1].Stop.Pod != "default/leaky" {
-		t.Fatalf("stops %+v, want default/first and default/leaky", stops)
-	}
-	if after := stops[1].At - stops[0].At; after >= 5*time.Second {
-		t.Errorf("the second came after %s, when the first one's effect was no longer waited for", after)
+	n.alive(small, first)
+	if p := s.stops()[0]; p.Need == nil || p.Need.Culprit != "default/leaky" || !strings.Contains(stop.Reason, "fills it") {
+		t.Errorf("need %+v, reason %q, want the culprit default/leaky", p.Need, stop.Reason)
 	}
 }
 
-// bootTime is the time since boot, as passes have it.
-func bootTime() time.Duration { return cgroup.BootTime() }
-
-// What no stop relieves costs three pods and no more, whatever the budget.
-func TestBreaker(t *testing.T) {
+// Pressure that no stop could relieve costs no pod. Here, a protected pod takes the memory.
+func TestProtectedHog(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
-	var pods []*lab.RunningPod
-	for i := range 6 {
-		pods = append(pods, n.pod(lab.PodSpec{Name: fmt.Sprintf("innocent-%d", i), Containers: one("pause")}))
+	pods := n.innocents(6, 10*mib)
+	keeper := n.pod(lab.PodSpec{Name: "keeper", Namespace: "vault", Containers: leak(headroom+500*mib, "0")})
+	n.configure(config{
+		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(n.available(policy.AllocatableMemoryAvailable) - headroom)},
+		more: plenty + "[[protect]]\nnamespace = \"vault\"\n",
+	})
+	s := n.startSampled(len(pods) + 1)
+	n.release(keeper)
+	s.noRelief(policy.PoolMemory, api.HeldProtected, 0)
+	n.alive(append(pods, keeper)...)
+}
+
+// innocents runs pods of that size, which have nothing to do with the pressure.
+func (n *node) innocents(count int, size int64) (pods []*lab.RunningPod) {
+	n.Helper()
+	for i := range count {
+		pods = append(pods, n.pod(lab.PodSpec{Name: fmt.Sprintf("innocent-%d", i), Containers: hog(size)}))
 	}
-	limit := n.available(policy.MemoryAvailable) - headroom
-	n.configure(config{hard: thresholds{policy.MemoryAvailable: bytes(limit)}, more: plenty})
-	s := n.startWith(len(pods))
-	n.outsider(headroom + 500*mib)
-	n.until("the alarm", func() bool { return len(s.status().Alarms) > 0 })
-	n.until("the last stop to settle", func() bool { return len(s.status().InFlight) == 0 })
+	for _, p := range pods {
+		n.hogs(p)
+	}
+	return pods
+}
+
+// startSampled starts the service with that many pods and returns when it can tell how fast they grow.
+func (n *node) startSampled(pods int) *service {
+	n.Helper()
+	s := n.startWith(pods)
+	n.until("two samples", func() bool { return time.Duration(s.status().Uptime) > 3*time.Second })
+	return s
+}
+
+// noRelief waits until criguard has given a pool up, and checks that it stopped at most so many pods for it
+// and said why.
+func (s *service) noRelief(pool policy.Pool, held string, most int) {
+	s.Helper()
+	s.until("the alarm", func() bool { return len(s.status().Alarms) > 0 })
+	s.until("the pool to be held back", func() bool { p := s.status().LastPass; return p != nil && p.Held == held })
 	alarm := s.status()
-	n.until("the service to go on", func() bool { return s.status().Uptime-alarm.Uptime > 2*time.Second })
-	if got := len(s.stops()); got != 3 {
-		t.Errorf("%d pods were stopped, want 3", got)
+	s.until("the service to go on", func() bool { return time.Duration(s.status().Uptime-alarm.Uptime) > 2*time.Second })
+	if got := len(s.stops()); got > most {
+		s.Errorf("%d pods were stopped, want %d at most", got, most)
 	}
 	st := s.status()
-	if !slices.Contains(st.Budget.Breakers, policy.MemoryAvailable) || len(st.Alarms) != 1 || !strings.Contains(st.Alarms[0], policy.MemoryAvailable.String()) {
-		t.Errorf("breakers %v, alarms %q, want those of memory.available", st.Budget.Breakers, st.Alarms)
+	if len(st.Alarms) != 1 || !strings.HasPrefix(st.Alarms[0], pool.String()+": ") {
+		s.Errorf("alarms %q, want one of the pool %s", st.Alarms, pool)
 	}
-	if st.LastPass == nil || st.LastPass.Held != guard.HeldBreaker {
-		t.Errorf("last pass %+v, want it held by the breaker", st.LastPass)
+	if slices.Contains(st.Budget.Breakers, pool) != (held == api.HeldBreaker) {
+		s.Errorf("breakers %v, held by %q", st.Budget.Breakers, held)
 	}
-	if a := n.criguard(n.args("status")...); a.code != 1 || !strings.Contains(a.out, "\nALARM ") {
-		t.Errorf("exit code %d, want 1 and the alarm:\n%s", a.code, a.out)
+	if a := s.criguard(s.args("status")...); a.Code != 1 || !strings.Contains(a.Out, "\nALARM ") {
+		s.Errorf("exit code %d, want 1 and the alarm:\n%s", a.Code, a.Out)
 	}
 	if got := s.events(systemd.EventAlarm); len(got) != 1 {
-		t.Errorf("told %d times: %q", len(got), got)
+		s.Errorf("the alarm was logged %d times: %q", len(got), got)
 	}
 }
 
-// outsider takes memory outside of every pod until the end of the test.
-func (n *node) outsider(size int64) {
+// A hog outside every pod costs no pod when stopping pods could not bring relief, although the machine does
+// other work.
+func TestOutsideHog(t *testing.T) {
+	const nodeHeadroom, nodeLeak = 1024 * mib, 3072 * mib // more than other work on the machine takes or frees
+	n := newNode(t, lab.Containerd1)
+	pods := n.innocents(6, 10*mib)
+	limit := n.gauge(policy.MemoryAvailable)() - nodeHeadroom
+	n.configure(config{hard: thresholds{policy.MemoryAvailable: bytes(limit)}, more: plenty})
+	s := n.startSampled(len(pods))
+	n.hogOutside(nodeLeak, 500)
+	s.noRelief(policy.PoolMemory, api.HeldOutside, 0)
+	if alarms := s.status().Alarms; !strings.Contains(alarms[0], "outside pods") {
+		t.Errorf("alarms %q, want that it is outside pods", alarms)
+	}
+	n.alive(pods...)
+}
+
+// Pressure that stops relieve only for a while costs three pods at most: then the breaker opens. Here, a
+// protected pod takes what the stops give back.
+func TestBreaker(t *testing.T) {
+	n := newNode(t, lab.Containerd1)
+	pods := n.innocents(6, 150*mib)
+	keeper := n.pod(lab.PodSpec{Name: "keeper", Namespace: "vault", Containers: leak(headroom+900*mib, "40")})
+	n.configure(config{
+		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(n.available(policy.AllocatableMemoryAvailable) - headroom)},
+		more: plenty + "[[protect]]\nnamespace = \"vault\"\n",
+	})
+	s := n.startSampled(len(pods) + 1)
+	n.release(keeper)
+	s.noRelief(policy.PoolMemory, api.HeldBreaker, 3)
+	n.alive(keeper)
+}
+
+// hogOutside runs a process outside every pod that takes memory at a rate in MiB per second, until the end
+// of the test.
+func (n *node) hogOutside(size int64, rate int) {
 	n.Helper()
-	cmd := exec.CommandContext(context.Background(), built.workload, "hog", "-mib", fmt.Sprint(size/mib))
+	cmd := exec.Command(built.workload, "hog", "-mib", strconv.FormatInt(size/mib, 10), "-rate", strconv.Itoa(rate))
 	if err := cmd.Start(); err != nil {
 		n.Fatal(err)
 	}

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// A runtime that is killed is told once, memory is watched on, and one that is back
-// is told once and asked for its pods.
+// criguard logs the loss of a killed runtime once and keeps watching memory. When the runtime is
+// back, criguard logs that once and lists the pods.
 func TestRuntimeKilled(t *testing.T) {
 	const taken = 300 * mib
 	n := newNode(t, lab.Containerd1)
@@ -29,9 +29,9 @@ func TestRuntimeKilled(t *testing.T) {
 	n.until("status to show what was taken meanwhile", func() bool {
 		return available(s.status(), policy.AllocatableMemoryAvailable) <= before-taken*9/10
 	})
-	// Several listings fail until then; one of them is told.
+	// By then, several listings have failed, but only one is logged.
 	lost := s.status()
-	n.until("the service to go on", func() bool { return s.status().Uptime-lost.Uptime > 3*time.Second })
+	n.until("the service to go on", func() bool { return time.Duration(s.status().Uptime-lost.Uptime) > 3*time.Second })
 	if st := s.status(); st.Runtime.Up || st.Runtime.Error == "" || st.Pods != 1 {
 		t.Errorf("without the runtime: %+v, %d pods, want it down, with the reason and the pod it had", st.Runtime, st.Pods)
 	}
@@ -51,8 +51,8 @@ func TestRuntimeKilled(t *testing.T) {
 	}
 }
 
-// Without a socket at its start criguard watches what the kernel shows, and takes
-// the runtime in when it comes.
+// If the runtime's socket is missing at startup, criguard watches the kernel's signals, and uses
+// the runtime when it appears.
 func TestRuntimeComesLate(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
 	n.pod(lab.PodSpec{Name: "early", Containers: one("pause")})
@@ -61,7 +61,7 @@ func TestRuntimeComesLate(t *testing.T) {
 	s := n.start()
 	n.until("memory to be watched", func() bool { return available(s.status(), policy.AllocatableMemoryAvailable) > 0 })
 	n.until("the lack to be told", func() bool { return len(s.events(systemd.EventRuntimeDown)) == 1 })
-	if st := s.status(); st.Runtime.Up || st.Runtime.ListedAt >= 0 || st.Pods != 0 {
+	if st := s.status(); st.Runtime.Up || st.Runtime.ListedAt != nil || st.Pods != 0 {
 		t.Errorf("without a runtime: %+v, %d pods", st.Runtime, st.Pods)
 	}
 	if ready := s.events(systemd.EventStart); len(ready) != 1 {
@@ -78,8 +78,8 @@ func TestRuntimeComesLate(t *testing.T) {
 	}
 }
 
-// available is what a status says of a signal.
-func available(st guard.Status, s policy.Signal) int64 {
+// available returns the amount of a signal in a status.
+func available(st api.Status, s policy.Signal) int64 {
 	for _, v := range st.Signals {
 		if v.Signal == s {
 			return v.Available
@@ -88,7 +88,7 @@ func available(st guard.Status, s policy.Signal) int64 {
 	return 0
 }
 
-// appear makes the runtime's socket reachable under a name.
+// appear makes the runtime's socket reachable under another name.
 func (n *node) appear(name string) {
 	n.Helper()
 	if err := os.Symlink(strings.TrimPrefix(n.lab.Endpoint(), "unix://"), filepath.Join(n.dir, name)); err != nil {

@@ -5,26 +5,26 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"testing"
 
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// screen is a terminal of tmux with a shell on it.
+// screen is a tmux terminal with a shell.
 type screen struct {
 	*node
 	tmux   func(args ...string) *exec.Cmd
 	socket string
 }
 
-// openScreen opens a terminal of so many columns and rows until the end of the test.
+// openScreen opens a terminal with the given columns and rows until the end of the test.
 func (n *node) openScreen(width, height string) *screen {
 	n.Helper()
 	tmux, err := lab.Tmux(n.Context(), n.Logf)
 	if err != nil {
 		n.Fatal(err)
 	}
-	s := &screen{node: n, tmux: tmux, socket: filepath.Join(shortDir(n.T), "t")}
+	s := &screen{node: n, tmux: tmux, socket: filepath.Join(harness.ShortDir(n.T), "t")}
 	s.do("-u", "-f", "/dev/null", "new-session", "-d", "-x", width, "-y", height,
 		"env", "LANG=C.UTF-8", "PS1=ready> ", "ENV=", "sh")
 	n.Cleanup(func() {
@@ -37,17 +37,7 @@ func (n *node) openScreen(width, height string) *screen {
 	return s
 }
 
-// shortDir is a directory whose name leaves room for that of a socket.
-func shortDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "top")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-// do runs a command of tmux and returns what it prints.
+// do runs a tmux command and returns its output.
 func (s *screen) do(args ...string) string {
 	s.Helper()
 	out, err := s.tmux(append([]string{"-S", s.socket}, args...)...).CombinedOutput()
@@ -57,10 +47,10 @@ func (s *screen) do(args ...string) string {
 	return string(out)
 }
 
-// press presses keys, by tmux' names for them.
+// press sends keys by their tmux names.
 func (s *screen) press(keys ...string) { s.Helper(); s.do(append([]string{"send-keys"}, keys...)...) }
 
-// enter types a line.
+// enter types a line and presses Enter.
 func (s *screen) enter(line string) {
 	s.Helper()
 	s.do("send-keys", "-l", line)
@@ -72,19 +62,19 @@ func (s *screen) resize(width, height string) {
 	s.do("resize-window", "-x", width, "-y", height)
 }
 
-// text is what is on the screen.
+// text returns the content of the screen.
 func (s *screen) text() string { s.Helper(); return s.do("capture-pane", "-p") }
 
-// styled is the same with the sequences for its styles.
+// styled returns the content of the screen with its style sequences.
 func (s *screen) styled() string { s.Helper(); return s.do("capture-pane", "-p", "-e") }
 
-// says is a variable of tmux'.
+// says returns the value of a tmux variable.
 func (s *screen) says(variable string) string {
 	s.Helper()
 	return strings.TrimSpace(s.do("display-message", "-p", "#{"+variable+"}"))
 }
 
-// shows waits until all texts are on the screen at once.
+// shows waits until all texts are on the screen at the same time.
 func (s *screen) shows(texts ...string) string {
 	s.Helper()
 	var last string
@@ -100,7 +90,7 @@ func (s *screen) shows(texts ...string) string {
 	return last
 }
 
-// settings are those of the terminal, as stty tells a shell on it.
+// settings returns the terminal's settings, as stty prints them in its shell.
 func (s *screen) settings() string {
 	s.Helper()
 	file := filepath.Join(s.dir, "stty")

@@ -10,13 +10,13 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// A soft threshold gives the pod its grace period, and no more.
+// A soft threshold gives the pod exactly its grace period.
 func TestSoftMemory(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		termDelay string
 		grace     time.Duration // the pod's own
-		least     time.Duration // when it is over at the earliest
+		least     time.Duration // the stop takes
 	}{
 		{"ends in time", "500ms", 30 * time.Second, 500 * time.Millisecond},
 		{"ignores SIGTERM", "1h", 2 * time.Second, 2 * time.Second},
@@ -30,10 +30,10 @@ func TestSoftMemory(t *testing.T) {
 				s := n.startWith(2)
 				n.release(leaky)
 				stop := s.stopped("default/leaky")
-				if stop.Kind != policy.Soft.String() || stop.Grace != c.grace || stop.Result.Method != "runtime" || !stop.Result.Moved {
+				if stop.Kind != policy.Soft.String() || time.Duration(stop.Grace) != c.grace || stop.Result.Method != "runtime" || !stop.Helped() {
 					n.Errorf("stop %+v, result %+v, want a soft one with the pod's grace, by the runtime, that helped", stop, stop.Result)
 				}
-				if took := stop.Result.EmptiedIn; took < c.least {
+				if took := time.Duration(stop.Result.EmptiedIn); took < c.least {
 					n.Errorf("over after %s, want %s at least", took, c.least)
 				}
 				n.graceKept(s)
@@ -44,13 +44,13 @@ func TestSoftMemory(t *testing.T) {
 	}
 }
 
-// graceKept makes sure that the stop began when the threshold's own grace period
-// of a second was over, and not before.
+// graceKept checks that the stop began when the threshold's grace period of one second was over,
+// and not earlier.
 func (n *node) graceKept(s *service) {
 	n.Helper()
 	p := s.stops()[0]
 	for _, m := range p.Met {
-		if m.For < time.Second {
+		if time.Duration(m.For) < time.Second {
 			n.Errorf("stopped %s after the threshold was met, want 1 s at least", m.For)
 		}
 	}
@@ -59,8 +59,8 @@ func (n *node) graceKept(s *service) {
 	}
 }
 
-// A hard threshold that is met while a pod takes its grace period ends that: the
-// same pod is killed at once, and no other is stopped.
+// A hard threshold that is met during a pod's grace period ends the grace period: the same pod is
+// killed at once, and no other is stopped.
 func TestHardEndsSoftGrace(t *testing.T) {
 	onEach(t, func(n *node) {
 		calm := n.pod(lab.PodSpec{Name: "calm", Containers: hog(64 * mib)})
@@ -80,7 +80,7 @@ func TestHardEndsSoftGrace(t *testing.T) {
 		n.alive(leaky)
 		n.release(leaky)
 		stop := s.stopped("default/leaky")
-		if stop.Kind != policy.Soft.String() || stop.Grace != time.Hour || stop.Result.Method != "direct" {
+		if stop.Kind != policy.Soft.String() || time.Duration(stop.Grace) != time.Hour || stop.Result.Method != "direct" {
 			n.Errorf("stop %+v, result %+v, want the soft one, ended directly", stop, stop.Result)
 		}
 		var escalated []string
@@ -100,8 +100,8 @@ func TestHardEndsSoftGrace(t *testing.T) {
 	})
 }
 
-// A runtime that is killed during a grace period neither shortens it nor saves the pod: criguard
-// ends the pod when it is over, and the runtime's books are right once it is back.
+// If the runtime is killed during a grace period, criguard ends the pod when the period is over, not
+// earlier. The runtime's state is correct once it is back.
 func TestRuntimeKilledDuringStop(t *testing.T) {
 	const grace = 10 * time.Second // long enough for the runtime to be killed in it
 	n := newNode(t, lab.Containerd1)
@@ -114,7 +114,7 @@ func TestRuntimeKilledDuringStop(t *testing.T) {
 	n.until("the stop to begin", func() bool { return len(s.status().InFlight) == 1 })
 	n.killRuntime()
 	stop := s.stopped("default/stubborn")
-	if r := stop.Result; stop.Kind != policy.Soft.String() || r.Method != "fallback" || r.EmptiedIn < grace {
+	if r := stop.Result; stop.Kind != policy.Soft.String() || r.Method != "fallback" || time.Duration(r.EmptiedIn) < grace {
 		t.Errorf("stop %+v, result %+v, want a soft one, ended after its grace period without the runtime", stop, r)
 	}
 	n.restartRuntime()

@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// top starts the live view on a screen.
+// top starts the live view on the screen.
 func (s *screen) top(env ...string) {
 	s.Helper()
-	s.enter(strings.Join(env, " ") + " " + built.criguard + " " + strings.Join(s.args("top"), " "))
+	s.enter(strings.Join(env, " ") + " " + harness.Criguard + " " + strings.Join(s.args("top"), " "))
 }
 
-// numberOf is the key that chooses a signal.
+// numberOf returns the key that chooses a signal.
 func (s *screen) numberOf(signal string) string {
 	s.Helper()
 	m := regexp.MustCompile(`(?m)^.(\d)  ` + regexp.QuoteMeta(signal) + ` `).FindStringSubmatch(s.text())
@@ -30,7 +31,7 @@ func (s *screen) numberOf(signal string) string {
 	return m[1]
 }
 
-// back waits until the terminal is the shell's again, as it was.
+// back waits until the view has released the terminal, and checks that its settings are restored.
 func (s *screen) back(settings string) {
 	s.Helper()
 	s.until("the view to leave the terminal", func() bool { return s.says("alternate_on") == "0" })
@@ -44,7 +45,7 @@ func (s *screen) back(settings string) {
 	s.shows("still here", "echo still 'here'")
 }
 
-// The live view in a real terminal, of a service with real pods.
+// The live view of a service with real pods, in a real terminal.
 func TestTop(t *testing.T) {
 	n := newNode(t, lab.Containerd2)
 	large := n.pod(lab.PodSpec{Name: "large", Containers: hog(64 * mib)})
@@ -59,14 +60,14 @@ func TestTop(t *testing.T) {
 	before := s.settings()
 
 	s.top()
-	first := s.shows("enforce mode, pid "+strconv.Itoa(service.cmd.Process.Pid), "budget: hard 3 of 3", "▸1  memory.available",
-		"┃", "╎", "PODS for memory.available, ranked by over_request, priority, usage", "   1 default/large", "   2 default/leaking", "usage=", "nothing has happened yet", "q quit")
+	first := s.shows("enforce mode, pid "+strconv.Itoa(service.Cmd.Process.Pid), "budget: hard 3 of 3", "▸1  memory.available",
+		"┃", "╎", "PODS for memory.available, ranked by culprit, over_request, priority, over_by", "   1 default/large", "   2 default/leaking", "over_by=", "nothing has happened yet", "q quit")
 	fits(t, first, 80, 24)
 	if s.says("alternate_on") != "1" || !regexp.MustCompile(`\x1b\[([0-9]+;)*32m`).MatchString(s.styled()) {
 		t.Error("the view has no screen of its own, or no colour")
 	}
 
-	// Another signal, by its number, by an arrow and by tab.
+	// Choose another signal by its number, by an arrow key and by tab.
 	s.press("2")
 	s.shows("▸2  allocatableMemory", "PODS for allocatableMemory.available", "default/large")
 	s.press("Up")
@@ -74,13 +75,13 @@ func TestTop(t *testing.T) {
 	s.press("BTab", "Tab", "Down")
 	s.shows("▸2  allocatableMemory", "PODS for allocatableMemory.available", "default/large")
 	s.press(s.numberOf("pid.available"))
-	s.shows("PODS for pid.available, ranked by priority, usage", "default/large", "default/leaking")
+	s.shows("PODS for pid.available, ranked by culprit, priority, usage", "default/large", "default/leaking")
 
-	// What falls is foretold.
+	// The view predicts when a falling signal meets its threshold.
 	n.release(leaking)
 	s.shows("Mi/s soft in ")
 
-	// Other sizes.
+	// Resize the terminal.
 	s.resize("120", "40")
 	wide := s.shows("REQUEST", "HARD", "SOFT", "922Mi", "LAST PASSES that did something", "PODS for pid.available")
 	fits(t, wide, 120, 40)
@@ -93,11 +94,11 @@ func TestTop(t *testing.T) {
 	s.resize("80", "24")
 	s.shows("LAST PASSES that did something", "q quit")
 
-	// The service goes away and comes back.
-	service.kill()
+	// The service is lost and comes back.
+	service.Kill()
 	s.shows("SERVICE LOST", "values", "old; trying again", "default/large", "ask service on")
 	again := n.startWith(2)
-	s.shows("enforce mode, pid " + strconv.Itoa(again.cmd.Process.Pid))
+	s.shows("enforce mode, pid " + strconv.Itoa(again.Cmd.Process.Pid))
 
 	s.press("?")
 	s.shows("the hard threshold: below it", "ctrl-c")
@@ -118,7 +119,7 @@ func TestTop(t *testing.T) {
 	s.press("C-c")
 	s.back(before)
 
-	// Ended by a signal.
+	// End the view with a signal.
 	s.top()
 	s.shows("enforce mode", "default/large")
 	pane, err := strconv.Atoi(s.says("pane_pid"))
@@ -134,7 +135,7 @@ func TestTop(t *testing.T) {
 	n.alive(large, leaking)
 }
 
-// fits makes sure that a screen has all its lines and none that is too wide.
+// fits checks that the screen has all its lines and that none is too wide.
 func fits(t *testing.T, text string, width, height int) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -148,7 +149,7 @@ func fits(t *testing.T, text string, width, height int) {
 	}
 }
 
-// children are the processes that a process has started.
+// children returns the child processes of a process.
 func children(t *testing.T, pid int) []int {
 	t.Helper()
 	out, err := exec.Command("ps", "--no-headers", "-o", "pid", "--ppid", strconv.Itoa(pid)).Output()
@@ -166,7 +167,8 @@ func children(t *testing.T, pid int) []int {
 	return pids
 }
 
-// Without the service the node itself is shown; a service that starts takes over.
+// Without a service, the view shows the node directly. When a service starts, the view switches to
+// it.
 func TestTopWithoutService(t *testing.T) {
 	n := newNode(t, lab.Containerd2)
 	large := n.pod(lab.PodSpec{Name: "large", Containers: hog(64 * mib)})
@@ -175,28 +177,28 @@ func TestTopWithoutService(t *testing.T) {
 	s := n.openScreen("100", "30")
 	before := s.settings()
 	s.top()
-	s.shows("no service runs; looking at the node directly", "   1 default/large", "known to the service alone", "containerd")
+	s.shows("daemon not running; inspecting the node directly", "   1 default/large", "only the service records passes", "containerd")
 	s.press("n", "End", "Home", "Escape", "Down")
 	s.shows("▸2", "default/large")
 	s.press(s.numberOf("nodefs.available"))
-	s.shows("PODS for nodefs.available, ranked by", "   1 default/large") // measured, which takes its time
+	s.shows("PODS for nodefs.available, ranked by", "   - default/large", "its stop would give nothing back") // the measurement takes a while
 	service := n.startWith(1)
-	s.shows("enforce mode, pid " + strconv.Itoa(service.cmd.Process.Pid))
+	s.shows("enforce mode, pid " + strconv.Itoa(service.Cmd.Process.Pid))
 	s.press("q")
 	s.back(before)
 }
 
-// What is no terminal is refused, with the way out.
+// Without a terminal, top fails with a hint.
 func TestTopNeedsTerminal(t *testing.T) {
 	n := newNode(t, lab.Containerd2)
-	if a := n.criguard(n.args("top")...); a.code != 2 || !strings.Contains(a.err, "no terminal") || !strings.Contains(a.err, "hint: `criguard status`") || a.out != "" {
-		t.Errorf("exit code %d, %q, stdout %q", a.code, a.err, a.out)
+	if a := n.criguard(n.args("top")...); a.Code != 2 || !strings.Contains(a.Err, "no terminal") || !strings.Contains(a.Err, "hint: `criguard status`") || a.Out != "" {
+		t.Errorf("exit code %d, %q, stdout %q", a.Code, a.Err, a.Out)
 	}
-	if a := n.criguard(n.args("top", "--signal", "memory.availible")...); a.code != 2 || !strings.Contains(a.err, "memory.available") {
-		t.Errorf("exit code %d, %q", a.code, a.err)
+	if a := n.criguard(n.args("top", "--signal", "memory.availible")...); a.Code != 2 || !strings.Contains(a.Err, "memory.available") {
+		t.Errorf("exit code %d, %q", a.Code, a.Err)
 	}
-	if a := n.criguard(n.args("top", "--interval", "1ms")...); a.code != 2 || !strings.Contains(a.err, "100ms") {
-		t.Errorf("exit code %d, %q", a.code, a.err)
+	if a := n.criguard(n.args("top", "--interval", "1ms")...); a.Code != 2 || !strings.Contains(a.Err, "100ms") {
+		t.Errorf("exit code %d, %q", a.Code, a.Err)
 	}
 	s := n.openScreen("80", "24")
 	s.top("TERM=dumb")

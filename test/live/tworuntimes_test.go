@@ -12,17 +12,19 @@ import (
 
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// Where containerds listen; k3s's ranks before the distribution's.
+// The directories of the containerd sockets. The one of k3s takes precedence over the
+// distribution's.
 const (
 	ofK3s          = "/run/k3s/containerd"
 	ofDistribution = "/run/containerd"
 )
 
-// Of two runtimes, the one with the pods is the node's: whichever came up first, whichever
-// ranks first, and while it restarts.
+// With two runtimes on a node, criguard uses the one with the pods: no matter which starts first or
+// takes precedence, and while it restarts.
 func TestTwoRuntimes(t *testing.T) {
 	t.Run("pods in the one that ranks first", func(t *testing.T) {
 		n, idle := twoRuntimes(t, lab.Containerd2, ofK3s, lab.Containerd1, ofDistribution)
@@ -34,8 +36,8 @@ func TestTwoRuntimes(t *testing.T) {
 	})
 }
 
-// keepsToThePods has a runtime with pods and one without come up, one after the other, and the
-// one with pods restart, and a pod leak.
+// keepsToThePods starts a runtime with pods and one without, one after the other. Then it restarts
+// the one with pods and lets a pod leak.
 func (n *node) keepsToThePods(idle *node, with, without string) {
 	n.Helper()
 	calm := n.pod(lab.PodSpec{Name: "calm", Containers: hog(64 * mib)})
@@ -43,10 +45,10 @@ func (n *node) keepsToThePods(idle *node, with, without string) {
 	n.hogs(calm)
 	n.configure(config{
 		hard:     thresholds{policy.AllocatableMemoryAvailable: bytes(podsMemory - 512*mib)},
-		eviction: map[string]string{"interval": "500ms"}, // a loss is noticed when listing
+		eviction: map[string]string{"interval": "500ms"}, // a listing detects the loss
 	})
 
-	// As after a boot, where the other runtime is quicker.
+	// Simulate a boot in which the other runtime starts first.
 	n.killRuntime()
 	n.forgetSocket()
 	s := n.start()
@@ -58,13 +60,13 @@ func (n *node) keepsToThePods(idle *node, with, without string) {
 		n.Errorf("told of the runtimes that answer: %q, want the second to be at %s", got, with)
 	}
 
-	// The pods live on while their runtime is away; the other one has none to offer.
+	// The pods keep running while their runtime is down; the other runtime has no pods.
 	n.killRuntime()
 	n.until("the loss to be noticed", func() bool { return !s.status().Runtime.Up })
 	lost := s.status().Uptime
 	n.until("several listings to fail", func() bool {
 		s.keptAt(with)
-		return s.status().Uptime-lost > 3*time.Second
+		return time.Duration(s.status().Uptime-lost) > 3*time.Second
 	})
 	n.restartRuntime()
 	n.until("the pods to be listed again", func() bool {
@@ -72,8 +74,8 @@ func (n *node) keepsToThePods(idle *node, with, without string) {
 		return s.status().Runtime.Up
 	})
 
-	// As after a boot, where the pods' runtime is quicker.
-	s.end()
+	// Simulate a boot in which the pods' runtime starts first.
+	s.End()
 	idle.killRuntime()
 	idle.forgetSocket()
 	s = n.startWith(2)
@@ -81,19 +83,19 @@ func (n *node) keepsToThePods(idle *node, with, without string) {
 	both := s.status().Uptime
 	n.until("several listings with both", func() bool {
 		s.keptAt(with)
-		return s.status().Uptime-both > 2*time.Second
+		return time.Duration(s.status().Uptime-both) > 2*time.Second
 	})
 	s.showsSocket(with)
 
-	n.alive(calm, leaky) // or something else on the machine has killed them
+	n.alive(calm, leaky) // checks that nothing else on the machine has killed them
 	n.release(leaky)
 	s.stopped("default/leaky")
 	n.ended(leaky)
 	n.alive(calm)
 }
 
-// twoRuntimes is a node with a containerd for the pods and another one, each of a version. Their
-// sockets are where criguard finds them on a real node.
+// twoRuntimes returns a node with a containerd for the pods and another one, each of the given
+// version. Their sockets are in the places where criguard looks on a real node.
 func twoRuntimes(t *testing.T, version, dir, idleVersion, idleDir string) (n, idle *node) {
 	t.Helper()
 	n, idle = newNode(t, version), onLab(t, lab.Shared(t, idleVersion))
@@ -101,11 +103,11 @@ func twoRuntimes(t *testing.T, version, dir, idleVersion, idleDir string) (n, id
 	return n, idle
 }
 
-// command prepares one of criguard's commands. Where sockets are known, it sees them, and no
-// others of the machine's, in a mount namespace of its own.
+// command prepares a criguard command. If n.known is set, the command sees only those sockets, in a
+// mount namespace of its own.
 func (n *node) command(args ...string) *exec.Cmd {
 	if n.known == nil {
-		return exec.Command(built.criguard, args...)
+		return exec.Command(harness.Criguard, args...)
 	}
 	script := "mount -t tmpfs -o mode=755 none /run\n" +
 		"if [ -d /var/snap ]; then mount -t tmpfs -o mode=755 none /var/snap; fi\n" +
@@ -113,11 +115,11 @@ func (n *node) command(args ...string) *exec.Cmd {
 	for _, dir := range slices.Sorted(maps.Keys(n.known)) {
 		script += fmt.Sprintf("mkdir -p '%s'\nmount --bind '%s' '%s'\n", dir, n.known[dir], dir)
 	}
-	enter := []string{"--mount", "--propagation", "slave", "--", "sh", "-ec", script + `exec "$0" "$@"`, built.criguard}
+	enter := []string{"--mount", "--propagation", "slave", "--", "sh", "-ec", script + `exec "$0" "$@"`, harness.Criguard}
 	return exec.Command("unshare", append(enter, args...)...)
 }
 
-// forgetSocket removes what a killed runtime leaves of its socket, as a boot does.
+// forgetSocket removes the socket of a killed runtime, as a boot would.
 func (n *node) forgetSocket() {
 	n.Helper()
 	if err := os.Remove(strings.TrimPrefix(n.lab.Endpoint(), "unix://")); err != nil {
@@ -125,10 +127,10 @@ func (n *node) forgetSocket() {
 	}
 }
 
-// socketIn is the endpoint of a containerd that has its socket in a directory.
+// socketIn returns the endpoint of a containerd whose socket is in the directory.
 func socketIn(dir string) string { return "unix://" + dir + "/containerd.sock" }
 
-// untilAt waits until a runtime is the node's, and so many pods are listed.
+// untilAt waits until criguard uses the given runtime and has listed the given number of pods.
 func (s *service) untilAt(dir string, pods int) {
 	s.Helper()
 	s.until(fmt.Sprintf("%d pods of the runtime in %s", pods, dir), func() bool {
@@ -137,7 +139,7 @@ func (s *service) untilAt(dir string, pods int) {
 	})
 }
 
-// keptAt makes sure that a runtime is the node's, up or not, with its two pods.
+// keptAt checks that criguard still uses the given runtime, up or down, with its two pods.
 func (s *service) keptAt(dir string) {
 	s.Helper()
 	if st := s.status(); st.Runtime.Endpoint != socketIn(dir) || st.Pods != 2 {
@@ -145,15 +147,15 @@ func (s *service) keptAt(dir string) {
 	}
 }
 
-// showsSocket makes sure that status names the runtime's socket, to people, too, and that
-// whoever looks without the service finds the same one.
+// showsSocket checks that status shows the runtime's socket as text, too, and that a status without
+// the service finds the same one.
 func (s *service) showsSocket(dir string) {
 	s.Helper()
-	if a := s.criguard(s.args("status")...); !strings.Contains(a.out, " at "+socketIn(dir)+", 2 pods ") {
-		s.Errorf("status: exit code %d: %s%s, want %s and 2 pods", a.code, a.out, a.err, socketIn(dir))
+	if a := s.criguard(s.args("status")...); !strings.Contains(a.Out, " at "+socketIn(dir)+", 2 pods ") {
+		s.Errorf("status: exit code %d: %s%s, want %s and 2 pods", a.Code, a.Out, a.Err, socketIn(dir))
 	}
 	alone := s.criguard("status", "--config", s.config(), "--run-dir", s.TempDir())
-	if !strings.Contains(alone.out, "no service runs") || !strings.Contains(alone.out, " at "+socketIn(dir)+", 2 pods ") {
-		s.Errorf("status without the service: exit code %d: %s%s, want %s and 2 pods", alone.code, alone.out, alone.err, socketIn(dir))
+	if !strings.Contains(alone.Out, "inspected the node directly") || !strings.Contains(alone.Out, " at "+socketIn(dir)+", 2 pods ") {
+		s.Errorf("status without the service: exit code %d: %s%s, want %s and 2 pods", alone.Code, alone.Out, alone.Err, socketIn(dir))
 	}
 }

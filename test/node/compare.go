@@ -11,11 +11,11 @@ import (
 	"github.com/criguard/criguard/test/node/scenario"
 )
 
-// marks enclose the part of the document that is measured.
+// These marks enclose the measured part of the document.
 const begins, ends = "<!-- measured: begin -->\n", "<!-- measured: end -->\n"
 
-// writeComparison puts the table of the tries between the marks of a document.
-func writeComparison(path string, trials []*trial) error {
+// writeMeasured writes a table between the marks of a document.
+func writeMeasured(path, table string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -25,10 +25,10 @@ func writeComparison(path string, trials []*trial) error {
 	if !found || !ended {
 		return fmt.Errorf("%s: no %q and %q", path, strings.TrimSpace(begins), strings.TrimSpace(ends))
 	}
-	return os.WriteFile(path, []byte(before+begins+comparison(trials)+ends+after), 0o644)
+	return os.WriteFile(path, []byte(before+begins+table+ends+after), 0o644)
 }
 
-// comparison is a Markdown table with one row for each guard.
+// comparison returns a Markdown table with one row per guard.
 func comparison(trials []*trial) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "| guard | version | tries | kernel OOM kills | wrong victims | time to relief, median / worst | heartbeat's longest gap, median / worst |")
@@ -38,26 +38,48 @@ func comparison(trials []*trial) string {
 		if len(t.said) > 0 {
 			version = t.said[0]
 		}
-		kills, wrong := 0, 0
-		for _, try := range t.tries {
-			kills += try.KernelKills
-			wrong += len(try.Wrong)
-		}
+		kills, wrong := victims(t.tries)
 		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s | %s |\n", t.scenario.Name, version, len(t.tries), kills, wrong,
-			spread(t.tries, func(try scenario.Try) time.Duration { return try.Relief }),
-			spread(t.tries, func(try scenario.Try) time.Duration { return try.Gap }))
+			spread(t.tries, relief), spread(t.tries, func(try scenario.Try) time.Duration { return try.Gap }))
 	}
 	return b.String()
 }
 
-// spread is the median and the largest of a measure.
+// summary returns a Markdown table with one row per program that guards a node, and one without a guard.
+func summary(trials []*trial) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, "| guard | memory is back after, median / worst | wrong victims | kernel OOM kills |")
+	fmt.Fprintln(&b, "|---|---|---|---|")
+	for _, t := range trials {
+		if t.scenario.Detail {
+			continue
+		}
+		kills, wrong := victims(t.tries)
+		fmt.Fprintf(&b, "| %s | %s | %d | %d |\n", t.scenario.Name, spread(t.tries, relief), wrong, kills)
+	}
+	return b.String()
+}
+
+func relief(try scenario.Try) time.Duration { return try.Relief }
+
+// victims returns how many processes the kernel killed, and how many of the pods and daemons that ended were
+// not the hog.
+func victims(tries []scenario.Try) (kills, wrong int) {
+	for _, try := range tries {
+		kills += try.KernelKills
+		wrong += len(try.Wrong)
+	}
+	return kills, wrong
+}
+
+// spread formats the median and the maximum of a measure.
 func spread(tries []scenario.Try, of func(scenario.Try) time.Duration) string {
 	if len(tries) == 0 {
 		return ""
 	}
 	sorted := slices.SortedFunc(slices.Values(tries), func(a, b scenario.Try) int { return cmp.Compare(of(a), of(b)) })
 	if of(sorted[len(sorted)-1]) == 0 {
-		return "" // as of a relief where there was no hog
+		return "" // for example, the relief without a hog
 	}
 	round := func(t scenario.Try) time.Duration { return of(t).Round(10 * time.Millisecond) }
 	return fmt.Sprintf("%s / %s", round(sorted[len(sorted)/2]), round(sorted[len(sorted)-1]))

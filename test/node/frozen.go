@@ -13,20 +13,20 @@ import (
 	"github.com/criguard/criguard/test/node/scenario"
 )
 
-// bootLimit bounds a boot with all that is set up in it, on a machine that does two at once.
-const bootLimit = 4 * time.Minute
+// bootLimit limits a boot including the setup, on a machine that runs two at once.
+const bootLimit = 8 * time.Minute
 
-// labs is what all machines are made from.
+// labs holds the files that all machines are made from.
 type labs struct {
 	dir     string
 	image   image
 	payload payload
 
 	mu     sync.Mutex
-	frozen map[string]*frozen // by the profile's name
+	frozen map[string]*frozen // by profile name
 }
 
-// frozen is one profile, booted and set up, as files.
+// frozen is a booted and set up profile, as files.
 type frozen struct {
 	once        sync.Once
 	root, state string
@@ -34,7 +34,7 @@ type frozen struct {
 	took        time.Duration
 }
 
-// get returns the profile's frozen machine and boots it first if nobody has.
+// get returns the profile's frozen machine, and boots it on first use.
 func (l *labs) get(ctx context.Context, p scenario.Profile) *frozen {
 	l.mu.Lock()
 	f := l.frozen[p.Name]
@@ -53,7 +53,7 @@ func (l *labs) get(ctx context.Context, p scenario.Profile) *frozen {
 	return f
 }
 
-// boot boots the profile, lets the agent set it up and freezes it.
+// boot boots the profile, lets the agent set it up, and freezes it.
 func (l *labs) boot(ctx context.Context, p scenario.Profile, f *frozen) error {
 	dir := filepath.Join(l.dir, p.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -14,25 +14,26 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// recipe is all that decides what is in the root filesystem; its hash names the cached image.
+// recipe determines the content of the root filesystem. Its hash names the cached image.
 type recipe struct {
 	Suite    string
 	Packages []string
 	Size     string            // of the filesystem
 	Inodes   int               // few, so that they run out soon
-	Remove   []string          // what nobody reads there
-	Files    map[string]string // written last; "" removes, "-> x" is a link
+	Remove   []string          // files that are not needed
+	Files    map[string]string // written last; "" removes, "-> x" makes a link
 }
 
-// nodeRecipe is Debian with a runtime, the guards that criguard is compared with (switched off), and the agent's unit.
+// nodeRecipe is Debian with a runtime, the guards that criguard is compared with (disabled), and
+// the agent's unit.
 func nodeRecipe() recipe {
 	files := map[string]string{
 		"etc/hostname":    "node\n",
-		"etc/hosts":       "127.0.0.1 localhost node\n", // without it the CRI makes no sandbox
+		"etc/hosts":       "127.0.0.1 localhost node\n", // the CRI needs it to create sandboxes
 		"etc/resolv.conf": "nameserver 127.0.0.1\n",
 		"etc/fstab":       "/dev/vdb /payload ext4 ro 0 0\n",
 		"payload/README":  "The payload disk is mounted here.\n",
-		// The agent outlives whatever happens to the node, and takes part in none of it.
+		// The agent survives whatever happens to the node, and does not influence it.
 		"etc/systemd/system/agent.service": `[Unit]
 Description=Agent that carries out scenarios
 RequiresMountsFor=/payload
@@ -71,10 +72,10 @@ Slice=-.slice
 	}
 }
 
-// image is a root filesystem with the kernel that boots it.
+// image is a root filesystem with its kernel.
 type image struct{ root, kernel, initrd string }
 
-// buildImage makes the image, unless the cache has it.
+// buildImage builds the image unless it is in the cache.
 func buildImage(ctx context.Context) (image, error) {
 	r := nodeRecipe()
 	text, err := json.Marshal(r)
@@ -91,7 +92,7 @@ func buildImage(ctx context.Context) (image, error) {
 	return image{root: filepath.Join(dir, "root.img"), kernel: filepath.Join(dir, "kernel"), initrd: filepath.Join(dir, "initrd")}, nil
 }
 
-// build fills dir with the image's three files.
+// build writes the image's three files to dir.
 func (r recipe) build(ctx context.Context, dir string) error {
 	tree := filepath.Join(dir, "tree")
 	debstrap := exec.CommandContext(ctx, "mmdebstrap", "--quiet", "--variant=minbase", "--format=directory",
@@ -124,7 +125,7 @@ func (r recipe) build(ctx context.Context, dir string) error {
 	return os.RemoveAll(tree)
 }
 
-// place writes, links or removes a file as recipe.Files says.
+// place writes, links or removes a file according to recipe.Files.
 func place(path, text string) error {
 	if err := os.RemoveAll(path); err != nil || text == "" {
 		return err
@@ -138,7 +139,7 @@ func place(path, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// makeExt4 makes a filesystem in a file that holds what is in tree.
+// makeExt4 creates a filesystem image with the content of tree.
 func makeExt4(ctx context.Context, path, size, tree string, options ...string) error {
 	args := append([]string{"-q", "-F", "-t", "ext4", "-d", tree}, options...)
 	return run(exec.CommandContext(ctx, "mke2fs", append(args, path, size)...))

@@ -16,25 +16,26 @@ import (
 	"github.com/criguard/criguard/test/node/scenario"
 )
 
-// cpu is what is emulated. Without ERMS the kernel clears and copies pages by eight bytes at a time. By one, as with it, the emulator needs
-// seconds for a page that has held a program's text, since it looks at each store for code that it has translated; and that is what
-// memory is made of once a node runs short of it. (For the same reason the kernel clears pages once only: init_on_alloc=0.) And a program
-// starts where it started before (norandmaps), for the emulator translates it anew otherwise, which takes several times as long as
-// the program.
+// cpu is the emulated CPU. Without ERMS the kernel clears and copies pages eight bytes at a time.
+// Byte by byte, as with ERMS, qemu needs seconds for a page that has held program text, because it
+// checks each store for translated code; on a node short of memory, most free pages are of that
+// kind. init_on_alloc=0 avoids clearing pages twice. norandmaps avoids translating a program again
+// at each start, which takes several times as long as the program.
 const cpu = "max,-erms,-fsrm"
 
-// machine is one running virtual node.
+// machine is a running virtual node.
 type machine struct {
 	dir    string
 	cmd    *exec.Cmd
 	exited chan struct{}
 	qmp    *qmp
 	agent  net.Conn
-	events chan scenario.Event // closed when the agent's port is
+	events chan scenario.Event // closed with the agent's port
 }
 
-// startMachine starts qemu on root and payload. With from, the frozen state in that file goes on and what is written to the disks is
-// thrown away at the end; without, the profile's kernel boots from root.
+// startMachine starts qemu on root and payload. If from is set, the machine resumes from the frozen
+// state in that file, and qemu discards all disk writes at the end. Otherwise the profile's kernel
+// boots from root.
 func startMachine(ctx context.Context, dir string, p scenario.Profile, img image, root, payload, from string) (*machine, error) {
 	disposable := "off"
 	if from != "" {
@@ -85,7 +86,7 @@ func startMachine(ctx context.Context, dir string, p scenario.Profile, img image
 	return m, nil
 }
 
-// connect opens both of qemu's sockets and begins to listen to the agent.
+// connect opens both of qemu's sockets and starts reading from the agent.
 func (m *machine) connect() error {
 	control, err := m.dial("qmp")
 	if err != nil {
@@ -112,7 +113,7 @@ func (m *machine) connect() error {
 	return nil
 }
 
-// dial connects to a socket that qemu is about to make.
+// dial connects to a socket that qemu is about to create.
 func (m *machine) dial(name string) (net.Conn, error) {
 	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		conn, err := net.Dial("unix", filepath.Join(m.dir, name))
@@ -127,7 +128,7 @@ func (m *machine) dial(name string) (net.Conn, error) {
 	}
 }
 
-// order tells the agent what to do.
+// order sends an order to the agent.
 func (m *machine) order(o scenario.Order) error {
 	if err := json.NewEncoder(m.agent).Encode(o); err != nil {
 		return fmt.Errorf("order agent: %w", err)
@@ -135,7 +136,7 @@ func (m *machine) order(o scenario.Order) error {
 	return nil
 }
 
-// await passes events to hear until one is of that kind.
+// await passes events to hear until one of the given kind arrives.
 func (m *machine) await(ctx context.Context, kind string, limit time.Duration, hear func(scenario.Event)) (scenario.Event, error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -159,7 +160,7 @@ func (m *machine) await(ctx context.Context, kind string, limit time.Duration, h
 	}
 }
 
-// end ends qemu, and with it the machine.
+// end kills qemu, and with it the machine.
 func (m *machine) end() error {
 	_ = m.cmd.Process.Kill()
 	select {
@@ -170,7 +171,7 @@ func (m *machine) end() error {
 	}
 }
 
-// logTail is what qemu and the guest's console said last, as an error.
+// logTail returns the last output of qemu and of the guest's console, as an error.
 func (m *machine) logTail() error {
 	var text string
 	for _, name := range []string{"qemu.log", "serial"} {

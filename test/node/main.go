@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -32,7 +33,8 @@ func node(ctx context.Context) error {
 	again := flag.Bool("again", false, "run what failed once more, alone, unless somebody innocent was stopped")
 	list := flag.Bool("list", false, "say what there is, and run nothing")
 	compare := flag.String("compare", "", "compare criguard with other guards instead, and write the table to this file")
-	tries := flag.Int("tries", 20, "with -compare, how often each guard is tried")
+	brief := flag.String("summary", "", "with -compare, write a shorter table to this file")
+	tries := flag.Int("tries", 20, "how often a scenario repeats what must work every time; with -compare, how often each guard is tried")
 	length := flag.Duration("faults", time.Minute, "how long the scenario of random faults goes on")
 	seed := flag.Uint64("seed", rand.Uint64N(1e6), "of the random faults, to have the same ones in the same order again")
 	flag.Parse()
@@ -42,7 +44,7 @@ func node(ctx context.Context) error {
 	}
 	scenarios := scenario.All()
 	if *compare != "" {
-		scenarios, *jobs = scenario.Rivals(), 1 // they are measured: one at a time
+		scenarios, *jobs = scenario.Rivals(), 1 // measurements run one at a time
 	}
 	trials := trialsOf(scenarios, match.MatchString)
 	for _, t := range trials {
@@ -70,7 +72,7 @@ func node(ctx context.Context) error {
 	if l.image, err = buildImage(ctx); err != nil {
 		return err
 	}
-	if l.payload, err = buildPayload(ctx, dir, slices.ContainsFunc(trials, func(t *trial) bool { return t.scenario.Debs })); err != nil {
+	if l.payload, err = buildPayload(ctx, dir, extrasOf(trials)); err != nil {
 		return err
 	}
 	runAll(ctx, l, trials, *jobs)
@@ -83,7 +85,11 @@ func node(ctx context.Context) error {
 	failed := report(os.Stdout, trials)
 	fmt.Printf("\ncriguard %s: %d scenarios, %d failed, %s\n", l.payload.version, len(trials), failed, time.Since(begin).Round(time.Second))
 	if *compare != "" && failed == 0 && ctx.Err() == nil {
-		if err := writeComparison(*compare, trials); err != nil {
+		err := writeMeasured(*compare, comparison(trials))
+		if *brief != "" {
+			err = errors.Join(err, writeMeasured(*brief, summary(trials)))
+		}
+		if err != nil {
 			return fmt.Errorf("write comparison: %w", err)
 		}
 	}
@@ -93,7 +99,8 @@ func node(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// runAll runs the trials, so many at a time, those that may take longest first: none is left alone in the end.
+// runAll runs the trials, jobs at a time. The potentially longest ones start first, so that none
+// runs alone at the end.
 func runAll(ctx context.Context, l *labs, trials []*trial, jobs int) {
 	var wg sync.WaitGroup
 	queue := make(chan *trial)

@@ -13,11 +13,25 @@ import (
 	"github.com/criguard/criguard/test/node/scenario"
 )
 
-// payload is the second disk: criguard as it is here, the agent, a second runtime and the images of pods.
+// payload is the second disk: criguard from this tree, the agent, a second runtime and the pods'
+// images.
 type payload struct{ disk, version string }
 
-// buildPayload builds what the disk holds and the disk, in dir; criguard's packages only with debs, as they take a while.
-func buildPayload(ctx context.Context, dir string, debs bool) (payload, error) {
+// extras are parts of the payload that only some scenarios need, because they are large or take a while.
+type extras struct{ debs, image, kubernetes bool }
+
+// extrasOf returns what the trials need.
+func extrasOf(trials []*trial) (e extras) {
+	for _, t := range trials {
+		e.debs = e.debs || t.scenario.Debs
+		e.image = e.image || t.scenario.Image
+		e.kubernetes = e.kubernetes || t.profile.Kubernetes
+	}
+	return e
+}
+
+// buildPayload builds the disk and its content in dir.
+func buildPayload(ctx context.Context, dir string, extra extras) (payload, error) {
 	tree := filepath.Join(dir, "payload")
 	for _, d := range []string{"criguard", "containerd2"} {
 		if err := os.MkdirAll(filepath.Join(tree, d), 0o755); err != nil {
@@ -47,8 +61,20 @@ func buildPayload(ctx context.Context, dir string, debs bool) (payload, error) {
 			return payload{}, fmt.Errorf("build payload: %w (hint: run at the root of the criguard tree)", err)
 		}
 	}
-	if debs {
+	size := "512M"
+	if extra.debs {
 		if err := makePackages(ctx, dir, tree, version); err != nil {
+			return payload{}, err
+		}
+	}
+	if extra.image {
+		if err := makeImage(ctx, dir, tree); err != nil {
+			return payload{}, err
+		}
+	}
+	if extra.kubernetes {
+		size = "1G"
+		if err := copyKubernetes(ctx, filepath.Join(tree, "kubernetes")); err != nil {
 			return payload{}, err
 		}
 	}
@@ -59,13 +85,13 @@ func buildPayload(ctx context.Context, dir string, debs bool) (payload, error) {
 		return payload{}, fmt.Errorf("make images: %w", err)
 	}
 	disk := filepath.Join(dir, "payload.img")
-	if err := makeExt4(ctx, disk, "512M", tree, "-m", "0"); err != nil {
+	if err := makeExt4(ctx, disk, size, tree, "-m", "0"); err != nil {
 		return payload{}, fmt.Errorf("make payload disk: %w", err)
 	}
 	return payload{disk: disk, version: version}, os.RemoveAll(tree)
 }
 
-// makePackages makes criguard's deb in this version and in a later one, in dir, and copies them.
+// makePackages builds criguard's deb in this version and in a later one, in dir, and copies both.
 func makePackages(ctx context.Context, dir, to, version string) error {
 	for name, version := range map[string]string{scenario.FirstPackage: version, scenario.LaterPackage: scenario.LaterVersion} {
 		dist := filepath.Join(dir, "dist-"+version)
@@ -79,6 +105,37 @@ func makePackages(ctx context.Context, dir, to, version string) error {
 			return errors.Join(fmt.Errorf("find one deb in %s: found %d", dist, len(debs)), err)
 		}
 		if err := errors.Join(copyFile(debs[0], filepath.Join(to, name), 0o644), os.RemoveAll(dist)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeImage builds criguard's image in dir, and copies it with the page whose manifests use it.
+func makeImage(ctx context.Context, dir, to string) error {
+	dist := filepath.Join(dir, "dist-image")
+	cmd := exec.CommandContext(ctx, "make", "image", "ARCH=amd64", "DIST="+dist, "VERSION="+scenario.ImageVersion, "EPOCH=0")
+	if err := run(cmd); err != nil {
+		return fmt.Errorf("make image: %w", err)
+	}
+	return errors.Join(
+		copyFile(filepath.Join(dist, "criguard-"+scenario.ImageVersion+"-amd64.tar"), filepath.Join(to, scenario.GuardImage), 0o644),
+		copyFile("docs/in-a-pod.md", filepath.Join(to, scenario.PodPage), 0o644),
+		os.RemoveAll(dist),
+	)
+}
+
+// copyKubernetes copies the programs of a cluster.
+func copyKubernetes(ctx context.Context, to string) error {
+	programs, err := lab.InstallKubernetes(ctx, say)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return err
+	}
+	for _, path := range []string{programs.Etcd, programs.APIServer, programs.Kubelet} {
+		if err := copyFile(path, filepath.Join(to, filepath.Base(path)), 0o755); err != nil {
 			return err
 		}
 	}
@@ -99,7 +156,8 @@ func copyRuntime(ctx context.Context, to string) error {
 	return nil
 }
 
-// writeImages writes the archives that scenarios import: the pods' own images, and ones that are there to be pruned.
+// writeImages writes the archives that scenarios import: the pods' own images and spare images to
+// prune.
 func writeImages(ctx context.Context, tree string) error {
 	workload := filepath.Join(tree, "workload")
 	if err := lab.BuildWorkload(ctx, workload); err != nil {

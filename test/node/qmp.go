@@ -14,7 +14,7 @@ type qmp struct {
 	lines *bufio.Reader
 }
 
-// newQMP greets and enters command mode.
+// newQMP reads the greeting and enters command mode.
 func newQMP(conn net.Conn) (*qmp, error) {
 	q := &qmp{conn: conn, lines: bufio.NewReader(conn)}
 	if _, err := q.lines.ReadBytes('\n'); err != nil {
@@ -23,7 +23,7 @@ func newQMP(conn net.Conn) (*qmp, error) {
 	return q, q.do("qmp_capabilities", nil, nil)
 }
 
-// do carries out one command; events that come in between are skipped.
+// do runs a command and skips events in between.
 func (q *qmp) do(command string, arguments map[string]any, into any) error {
 	order := map[string]any{"execute": command}
 	if arguments != nil {
@@ -72,7 +72,7 @@ func (q *qmp) freeze(path string) error {
 	return q.await("query-migrate", "completed", "failed")
 }
 
-// thaw waits until the state is read and lets the machine go on.
+// thaw waits until qemu has loaded the state, and resumes the machine.
 func (q *qmp) thaw() error {
 	if err := q.await("query-status", "paused", "guest-panicked"); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (q *qmp) thaw() error {
 	return q.do("cont", nil, nil)
 }
 
-// await asks until the status is the good or the bad one.
+// await polls until the status is good or bad.
 func (q *qmp) await(query, good, bad string) error {
 	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
 		var now struct{ Status string }

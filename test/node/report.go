@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// report prints the table, and for each failure the node's last words.
+// report prints the table, and the end of the node's journal for each failure.
 func report(w io.Writer, trials []*trial) (failed int) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SCENARIO\tCGROUP\tRUNTIME\tMEMORY\tVERDICT\tSECONDS\tWHAT HAPPENED")
@@ -30,7 +30,7 @@ func report(w io.Writer, trials []*trial) (failed int) {
 	return failed
 }
 
-// progress prints one line as a trial ends.
+// progress prints a line when a trial ends.
 func progress(w io.Writer, t *trial) {
 	verdict := "ok    "
 	if len(t.failures) > 0 {

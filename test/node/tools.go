@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// tools are the programs that the machine must have, and Debian's packages that hold them.
+// tools are the required programs and the Debian packages that contain them.
 var tools = []struct{ program, debian string }{
 	{"qemu-system-x86_64", "qemu-system-x86"},
 	{"mmdebstrap", "mmdebstrap"},
 	{"mke2fs", "e2fsprogs"},
 }
 
-// installTools installs what is missing with apt. Unlike a runtime, qemu is too much to unpack beside the system.
+// installTools installs missing programs with apt. Unlike a runtime, qemu is too large to unpack
+// next to the system.
 func installTools(ctx context.Context) error {
 	var missing []string
 	for _, tool := range tools {
@@ -45,7 +46,7 @@ func installTools(ctx context.Context) error {
 	return nil
 }
 
-// run runs a command and puts the end of what it said into the error.
+// run runs a command and adds the end of its output to the error.
 func run(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -11,23 +11,23 @@ import (
 	"github.com/criguard/criguard/test/node/scenario"
 )
 
-// trial is one scenario on one profile, and what came of it.
+// trial is one scenario on one profile, with its result.
 type trial struct {
 	scenario scenario.Scenario
 	profile  scenario.Profile
-	order    scenario.Order // what it is told, but for its names
+	order    scenario.Order // the order, except for the names
 
 	tries    []scenario.Try
 	said     []string // what broke, and what criguard did
 	failures []string
-	wrong    bool // somebody innocent was stopped
+	wrong    bool // an innocent pod was stopped
 	journal  string
 	took     time.Duration
 }
 
 func (t *trial) name() string { return t.scenario.Name + "/" + t.profile.Name }
 
-// trialsOf is every scenario on each of its profiles, as far as want says so.
+// trialsOf returns every scenario on each of its profiles, as selected by want.
 func trialsOf(scenarios []scenario.Scenario, want func(name string) bool) []*trial {
 	var trials []*trial
 	for _, s := range scenarios {
@@ -40,7 +40,7 @@ func trialsOf(scenarios []scenario.Scenario, want func(name string) bool) []*tri
 	return trials
 }
 
-// run thaws a machine and lets the scenario have it.
+// run thaws a machine and runs the scenario on it.
 func (t *trial) run(ctx context.Context, l *labs) {
 	f := l.get(ctx, t.profile)
 	if f.err != nil {
@@ -54,12 +54,12 @@ func (t *trial) run(ctx context.Context, l *labs) {
 	t.took = time.Since(begin)
 }
 
-// runAgain tries what failed once more, with no other machine beside it. Emulated CPUs that
-// two machines share may be too slow for what a scenario waits for; a wrong stop is no
-// matter of time and stays one.
+// runAgain repeats a failed trial without another machine next to it: two machines that share
+// emulated CPUs may be too slow for a scenario's timeouts. A wrong stop does not depend on timing
+// and stays a failure.
 func (t *trial) runAgain(ctx context.Context, l *labs) {
 	first := strings.Join(t.failures, "; ")
-	t.said, t.failures, t.journal = nil, nil, ""
+	t.said, t.failures, t.journal, t.tries = nil, nil, "", nil
 	t.run(ctx, l)
 	t.said = append(t.said, "the first time: "+first)
 }

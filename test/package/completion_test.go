@@ -5,14 +5,15 @@ import (
 	"testing"
 )
 
-// completions are what people type, and what the shell makes of it when they press Tab.
+// completions are typed lines and their expected completions.
 var completions = []struct{ typed, want string }{
 	{"criguard simu", "criguard simulate"},
 	{"criguard rank --sig", "criguard rank --signal"},
 	{"criguard rank --signal memory.av", "criguard rank --signal memory.available"},
+	{"criguard status -o js", "criguard status -o json"},
 }
 
-// driveZsh types into an interactive zsh: Tab completes, and Control-X shows the line.
+// driveZsh types into an interactive zsh: Tab completes, and Control-X prints the line.
 const driveZsh = `
 zmodload zsh/zpty
 zpty shell 'TERM=dumb zsh -f -i'

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// packaged is one architecture: its name in the build, its packages' files and what these
-// say of themselves.
+// packaged is one architecture: its name in the build, its package files, and the architecture
+// names in them.
 type packaged struct{ name, deb, debArch, rpm, rpmArch string }
 
 const packagedVersion = "1.2.3+git4.0123456789ab-1"
@@ -33,12 +33,15 @@ func (p packaged) rpmFile() string {
 	return filepath.Join(dist, fmt.Sprintf("criguard-%s.%s.rpm", packagedVersion, p.rpm))
 }
 
-// everywhere is in both kinds of package, with its mode.
+// everywhere lists the files in both kinds of package, with their modes.
 var everywhere = map[string]string{
 	"/usr/bin/criguard":                                  "-rwxr-xr-x",
 	"/etc/criguard/":                                     "drwxr-xr-x",
 	"/etc/criguard/config.toml":                          "-rw-r--r--",
 	"/usr/lib/systemd/system/criguard.service":           "-rw-r--r--",
+	"/usr/lib/systemd/system/criguard-fleet.service":     "-rw-r--r--",
+	"/usr/lib/systemd/system/criguard-fleet.socket":      "-rw-r--r--",
+	"/usr/share/doc/criguard/fleet.example.toml":         "-rw-r--r--",
 	"/usr/lib/systemd/catalog/criguard.catalog":          "-rw-r--r--",
 	"/usr/lib/sysusers.d/criguard.conf":                  "-rw-r--r--",
 	"/usr/lib/tmpfiles.d/criguard.conf":                  "-rw-r--r--",
@@ -56,8 +59,8 @@ var inRPM = []string{
 	"/usr/share/zsh/site-functions/_criguard", "/usr/share/licenses/criguard/LICENSE", "/usr/share/doc/criguard/CHANGELOG.md",
 }
 
-// wanted is all that a package has, with modes: the lists above, every man page and every
-// document of the tree.
+// wanted returns the expected content of a package with modes: the lists above, every man page and
+// every document of the tree.
 func wanted(t *testing.T, more []string) []string {
 	t.Helper()
 	var list []string
@@ -84,7 +87,7 @@ func wanted(t *testing.T, more []string) []string {
 		}
 		for _, file := range files {
 			if glob.mode == "-rwxr-xr-x" && filepath.Ext(file) != "" {
-				continue // no program
+				continue // not a program
 			}
 			list = append(list, glob.mode+" /usr/share/"+glob.to(filepath.Base(file)))
 		}
@@ -93,7 +96,7 @@ func wanted(t *testing.T, more []string) []string {
 	return list
 }
 
-// debList is a line of `dpkg-deb -c`: mode, owner, size, date, time, path.
+// debList matches a line of `dpkg-deb -c`: mode, owner, size, date, time, path.
 var debList = regexp.MustCompile(`(?m)^(\S+) (\S+) +\d+ 2026-11-21 10:49 \.(/\S*)$`)
 
 func TestDebContents(t *testing.T) {
@@ -170,7 +173,7 @@ func TestRPMContents(t *testing.T) {
 	}
 }
 
-// The packaged configuration is the example in observe mode, and nothing else is other.
+// The packaged configuration is the example in observe mode, without any other difference.
 func TestConfigurationObserves(t *testing.T) {
 	r := openRoom(t)
 	example, err := os.ReadFile(filepath.Join(root, "config.example.toml"))
@@ -193,7 +196,7 @@ func TestConfigurationObserves(t *testing.T) {
 	}
 }
 
-// output is what a program of the machine prints.
+// output runs a program of the machine and returns its output.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

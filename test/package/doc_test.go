@@ -1,4 +1,4 @@
-// Package package builds the deb and rpm packages and looks at them: what is in them, what
-// the tools of Debian and Fedora say of them, what an installation, an upgrade and a removal
-// change, and whether the binaries run on the other architectures.
+// Package package builds the deb and rpm packages and checks them: their contents, the verdict of
+// Debian's and Fedora's tools, the effects of an installation, an upgrade and a removal, and that
+// the binaries run on the other architectures.
 package package_test

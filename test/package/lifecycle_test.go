@@ -18,7 +18,7 @@ const (
 	later      = "1.2.4-1"
 )
 
-// laterDist has the packages of amd64 in the later version, made once.
+// laterDist holds the packages of amd64 in the later version, built once.
 var laterDist = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(dist, "later")
 	return dir, makePackages(context.Background(), root, dir, "v1.2.4", "amd64")
@@ -33,7 +33,7 @@ func laterPackages(t *testing.T) string {
 	return dir
 }
 
-// What an administrator does with the package, one thing after another.
+// An administrator's actions with the package, in sequence.
 func TestDebLifecycle(t *testing.T) {
 	r := openRoom(t)
 	before := r.listing()
@@ -50,7 +50,7 @@ func TestDebLifecycle(t *testing.T) {
 		t.Errorf("the service is %s", out)
 	}
 
-	// An upgrade replaces a default that nobody edited, and keeps one that somebody did.
+	// An upgrade replaces an unedited default configuration and keeps an edited one.
 	r.do("dpkg", "-i", r.repack(deb, later, "# of the next version"))
 	if !strings.Contains(r.text(configPath), "# of the next version") {
 		t.Error("a new default did not come with the upgrade")
@@ -66,7 +66,7 @@ func TestDebLifecycle(t *testing.T) {
 		t.Error("the upgrade disabled the service")
 	}
 
-	// A mistake in the configuration is told and stops no upgrade.
+	// A mistake in the configuration is reported but does not stop the upgrade.
 	r.configure("mode = \"obseve\"\n")
 	out := r.do("dpkg", "--force-confold", "-i", r.repack(deb, "1.2.6-1", "# of a later version"))
 	if !strings.Contains(out, `did you mean "observe"?`) || !strings.Contains(out, "config.toml has mistakes") {
@@ -76,7 +76,7 @@ func TestDebLifecycle(t *testing.T) {
 		t.Errorf("after the upgrade %v", got)
 	}
 
-	// Removed and installed again, everything is as it was left.
+	// Removal and reinstallation keep everything as it was.
 	r.configure(edited)
 	r.do("dpkg", "-r", "criguard")
 	if r.there("/usr/bin/criguard") || r.text(configPath) != edited {
@@ -87,7 +87,7 @@ func TestDebLifecycle(t *testing.T) {
 		t.Error("the second installation changed the configuration or disabled the service")
 	}
 
-	// What the service and its administrator have made goes with the purge.
+	// A purge also removes files that the service and its administrator have created.
 	for _, path := range []string{"/var/lib/criguard/ledger.json", "/run/criguard/budget.json", "/etc/criguard/config.toml.orig"} {
 		if err := os.MkdirAll(filepath.Dir(r.Path(path)), 0o755); err != nil {
 			t.Fatal(err)
@@ -105,9 +105,9 @@ func TestDebLifecycle(t *testing.T) {
 func TestRPMLifecycle(t *testing.T) {
 	r := openRoom(t)
 	dir := laterPackages(t)
-	r.do("mkdir", "-p", "/usr/share/licenses", "/usr/share/zsh/site-functions") // every system of rpm's has them
+	r.do("mkdir", "-p", "/usr/share/licenses", "/usr/share/zsh/site-functions") // rpm-based systems have them
 	before := r.listing()
-	// This root is dpkg's: rpm knows none of the packages that it holds.
+	// dpkg manages this root: rpm knows none of its packages.
 	r.do("rpm", "-i", "--nodeps", r.put(all[0].rpmFile()))
 	r.installed()
 	edited := "mode = \"enforce\"\n"
@@ -135,8 +135,8 @@ func TestRPMLifecycle(t *testing.T) {
 	}
 }
 
-// With systemd running, an installation starts nothing, an upgrade restarts what runs, and a
-// removal stops it.
+// With systemd running, an installation starts nothing, an upgrade restarts a running service, and
+// a removal stops it.
 func TestServiceIsTold(t *testing.T) {
 	r := openRoom(t)
 	dir := laterPackages(t)
@@ -163,12 +163,12 @@ func TestServiceIsTold(t *testing.T) {
 		command    []string
 	}{
 		{"install deb", "--system daemon-reload", []string{"dpkg", "-i", r.put(all[0].debFile())}},
-		{"upgrade deb", "--system daemon-reload; try-restart criguard.service", []string{"dpkg", "-i", r.put(filepath.Join(dir, "criguard_"+later+"_amd64.deb"))}},
-		{"remove deb", "stop criguard.service; --system daemon-reload", []string{"dpkg", "-r", "criguard"}},
+		{"upgrade deb", "--system daemon-reload; try-restart criguard.service; try-restart criguard-fleet.service", []string{"dpkg", "-i", r.put(filepath.Join(dir, "criguard_"+later+"_amd64.deb"))}},
+		{"remove deb", "stop criguard.service criguard-fleet.socket criguard-fleet.service; --system daemon-reload", []string{"dpkg", "-r", "criguard"}},
 		{"purge deb", "", []string{"dpkg", "-P", "criguard"}},
 		{"install rpm", "daemon-reload", []string{"rpm", "-i", "--nodeps", path, r.put(all[0].rpmFile())}},
-		{"upgrade rpm", "daemon-reload; try-restart criguard.service; daemon-reload", []string{"rpm", "-U", "--nodeps", path, r.put(filepath.Join(dir, "criguard-"+later+".x86_64.rpm"))}},
-		{"remove rpm", "--no-reload disable --now criguard.service; daemon-reload", []string{"rpm", "-e", path, "criguard"}},
+		{"upgrade rpm", "daemon-reload; try-restart criguard.service; try-restart criguard-fleet.service; daemon-reload", []string{"rpm", "-U", "--nodeps", path, r.put(filepath.Join(dir, "criguard-"+later+".x86_64.rpm"))}},
+		{"remove rpm", "--no-reload disable --now criguard.service criguard-fleet.socket criguard-fleet.service; daemon-reload", []string{"rpm", "-e", path, "criguard"}},
 	} {
 		r.do(step.command[0], step.command[1:]...)
 		calls := strings.ReplaceAll(strings.TrimSpace(r.text(r.tmp+"/calls")), "\n", "; ")
@@ -211,7 +211,8 @@ func (r *room) configure(text string) {
 	}
 }
 
-// repack makes a later version of a package whose configuration ends with another line.
+// repack builds a later version of a package with an additional line at the end of its
+// configuration.
 func (r *room) repack(deb, version, line string) string {
 	r.Helper()
 	dir, to := r.tmp+"/repack", fmt.Sprintf("%s/criguard_%s.deb", r.tmp, version)
@@ -224,7 +225,7 @@ func (r *room) repack(deb, version, line string) string {
 	return to
 }
 
-// clean takes away what an interrupted test has left, and what a removal leaves.
+// clean removes what an interrupted test or a removal has left.
 func (r *room) clean() {
 	r.do("sh", "-ec", `
 		! dpkg -s criguard >/dev/null 2>&1 || dpkg -P criguard
@@ -232,14 +233,14 @@ func (r *room) clean() {
 		rm -rf /var/lib/criguard /etc/criguard /run/criguard /var/log/pods /usr/share/doc/criguard /usr/share/licenses/criguard`)
 }
 
-// volatile changes with every package that comes or goes, or belongs to the test: dpkg's and
-// rpm's own books, the index of man pages, and the group, which stays.
+// volatile lists paths that change with every package operation or belong to the test: the
+// databases of dpkg and rpm, the index of man pages, and the group, which stays.
 var volatile = []string{
 	"/var/lib/dpkg", "/var/log/dpkg.log", "/var/log/alternatives.log", "/var/cache/man", "/var/lib/rpm", "/tmp", "/root", "/proc",
 	"/etc/group", "/etc/group-", "/etc/gshadow", "/etc/gshadow-", "/etc/.pwd.lock",
 }
 
-// listing is every file of the room, with mode, size and target.
+// listing returns every file of the room with mode, size and target.
 func (r *room) listing() map[string]string {
 	r.Helper()
 	list := map[string]string{}
@@ -275,7 +276,7 @@ func (r *room) listing() map[string]string {
 	return list
 }
 
-// difference lists what is in one listing alone, or other in the second.
+// difference lists files that are in only one of the listings or differ between them.
 func difference(before, after map[string]string) []string {
 	var lines []string
 	for name, says := range before {

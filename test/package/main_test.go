@@ -12,18 +12,19 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/test/lab"
+	"github.com/criguard/criguard/test/need"
 )
 
-// root is the tree's, from here.
+// root is the root of the tree, relative to this package.
 const root = "../.."
 
-// version and epoch are those of the packages that are looked at; git has no part in them.
+// version and epoch are those of the tested packages, independent of git.
 const (
 	version = "v1.2.3-4-g0123456789ab"
 	epoch   = "1795258157" // 2026-11-21 10:49:17 UTC
 )
 
-// dist has the packages of all architectures, made once.
+// dist holds the packages of all architectures, built once.
 var dist string
 
 func TestMain(m *testing.M) {
@@ -33,8 +34,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// makePackages is what a person does in a tree, with a version told. Without architectures
-// all are made.
+// makePackages runs `make packages` with an explicit version. Without architectures, it builds all
+// of them.
 func makePackages(ctx context.Context, tree, dist, version string, arches ...string) error {
 	args := []string{"-C", tree, "packages", "DIST=" + dist, "VERSION=" + version, "EPOCH=" + epoch}
 	if len(arches) > 0 {
@@ -48,7 +49,7 @@ func makePackages(ctx context.Context, tree, dist, version string, arches ...str
 	return nil
 }
 
-// unmade is the environment without what a make that runs this test has put there.
+// unmade returns the environment without the variables that an outer make has set.
 func unmade() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -59,12 +60,10 @@ func unmade() []string {
 	return env
 }
 
-// openRoom takes the room for the length of a test.
+// openRoom opens the room for the duration of a test.
 func openRoom(t *testing.T) *room {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	r, err := lab.OpenRoom(t.Context(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
@@ -86,12 +85,12 @@ func openRoom(t *testing.T) *room {
 	return in
 }
 
-// room is a room with a directory of the test's own.
+// room is a room with a directory for the test.
 type room struct {
 	*testing.T
 	*lab.Room
 	tmp  string
-	path string // before the room's PATH
+	path string // precedes the room's PATH
 }
 
 // put copies a file of the machine into the test's directory and returns its path there.
@@ -113,9 +112,9 @@ func (r *room) write(name, text string, mode os.FileMode) string {
 	return path
 }
 
-// try runs a program of the room and returns what it said, on both streams.
+// try runs a program in the room and returns its output on both streams.
 func (r *room) try(name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a clean-up outlives the test's context
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for cleanup after the test
 	defer cancel()
 	cmd := r.Command(ctx, name, args...)
 	if r.path != "" {
@@ -125,7 +124,7 @@ func (r *room) try(name string, args ...string) (string, error) {
 	return string(bytes.TrimSpace(out)), err
 }
 
-// do is try for what must succeed.
+// do is try for a program that must succeed.
 func (r *room) do(name string, args ...string) string {
 	r.Helper()
 	out, err := r.try(name, args...)
@@ -135,13 +134,13 @@ func (r *room) do(name string, args ...string) string {
 	return out
 }
 
-// text is a file of the room, "" when it is not there.
+// text returns the content of a file in the room, or "" if it does not exist.
 func (r *room) text(path string) string {
 	b, _ := os.ReadFile(r.Path(path))
 	return string(b)
 }
 
-// there tells whether a file of the room is, if only a dangling link.
+// there reports whether a file exists in the room, even as a dangling link.
 func (r *room) there(path string) bool {
 	_, err := os.Lstat(r.Path(path))
 	return err == nil

@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/test/need"
 )
 
-// Two people who clone the same commit, in places and with habits of their own, get the
-// same packages, byte for byte.
+// Two clones of the same commit yield identical packages, byte for byte, regardless of directory,
+// umask and environment.
 func TestReproducible(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root") // to have another host's name
-	}
+	need.Root(t) // to change the host name
 	first := cloneAndMake(t, "a", "umask 022; hostname one", "TZ=UTC", "LC_ALL=C", "USER=alice")
 	second := cloneAndMake(t, "a/longer/path", "umask 077; hostname two", "TZ=Asia/Kathmandu", "LC_ALL=C.UTF-8", "USER=bob", "GOMAXPROCS=1")
 	if !maps.Equal(first, second) || len(first) != 2 {
@@ -32,8 +32,8 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// cloneAndMake clones the tree and makes packages of an architecture that is not this machine's, with nothing but Go;
-// it returns the checksum of each.
+// cloneAndMake clones the tree and builds packages of a foreign architecture, with only Go. It
+// returns the checksum of each package.
 func cloneAndMake(t *testing.T, dir, habits string, env ...string) map[string]string {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), dir)
@@ -59,7 +59,8 @@ func cloneAndMake(t *testing.T, dir, habits string, env ...string) map[string]st
 	return sums
 }
 
-// Without git and without a time the packages would differ each day: it is said what to do.
+// Without git and without a timestamp, the packages would differ each day, so the build fails with
+// a hint.
 func TestTimeIsAsked(t *testing.T) {
 	cmd := exec.CommandContext(context.Background(), "go", "run", "./packaging", "-version", "devel", "amd64")
 	cmd.Dir = root

@@ -10,7 +10,7 @@ import (
 
 func TestLintian(t *testing.T) {
 	r := openRoom(t)
-	deb := r.put(all[0].debFile()) // the others differ in the binary alone
+	deb := r.put(all[0].debFile()) // the others differ only in the binary
 	if out, err := r.try("lintian", "--allow-root", "--no-user-dirs", "--pedantic", "--fail-on", "error,warning,pedantic", deb); err != nil || out != "" {
 		t.Errorf("lintian: %v\n%s", err, out)
 	}
@@ -31,7 +31,7 @@ func TestScriptsLint(t *testing.T) {
 	}
 }
 
-// Man pages are good for both programs that show them.
+// The man pages are valid for both man page formatters.
 func TestManPages(t *testing.T) {
 	r := openRoom(t)
 	pages, err := filepath.Glob(filepath.Join(root, "systemd/*.[1-8]"))
@@ -53,20 +53,20 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// foreign is what runs an architecture's packages: its name in Go, and a processor, of ARM
-// the oldest there is, which knows no later instructions.
+// foreign describes how to run each architecture's binaries: Go's platform name, the emulator, and
+// a CPU. For ARM, it is the oldest supported CPU, without later instructions.
 var foreign = map[string]struct {
 	platform, qemu, cpu string
 }{
 	"amd64":   {"linux/amd64", "qemu-x86_64-static", "qemu64"},
 	"arm64":   {"linux/arm64", "qemu-aarch64-static", "cortex-a53"},
 	"armv7":   {"linux/arm", "qemu-arm-static", "cortex-a7"},
-	"armv6":   {"linux/arm", "qemu-arm-static", "arm1176"}, // of the Raspberry Pi 1 and Zero
+	"armv6":   {"linux/arm", "qemu-arm-static", "arm1176"}, // in the Raspberry Pi 1 and Zero
 	"riscv64": {"linux/riscv64", "qemu-riscv64-static", "rv64"},
 }
 
-// Every architecture's binary runs, and decides as this machine's does: amounts beyond
-// 32 bits are the same everywhere.
+// Every architecture's binary runs and decides like this machine's: amounts beyond 32 bits give the
+// same result.
 func TestForeignBinaries(t *testing.T) {
 	r := openRoom(t)
 	trace, err := os.ReadFile("testdata/trace.jsonl")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// dashboard is what Grafana reads, as far as it is checked here.
+// dashboard is the part of a Grafana dashboard that is checked here.
 type dashboard struct {
 	Title, UID    string
 	SchemaVersion int
@@ -30,8 +30,7 @@ type dashboard struct {
 	Annotations struct{ List []struct{ Name, Expr string } }
 }
 
-// The dashboard is one that Grafana can read, all its queries are PromQL, and they
-// name existing metrics.
+// Grafana can read the dashboard, all its queries are valid PromQL, and they use existing metrics.
 func TestDashboard(t *testing.T) {
 	b, err := os.ReadFile("../../docs/criguard-dashboard.json")
 	if err != nil {
@@ -84,7 +83,7 @@ func TestDashboard(t *testing.T) {
 	checkQueries(t, names, queries)
 }
 
-// checkQueries has promtool parse the queries, as rules.
+// checkQueries lets promtool parse the queries, as rules.
 func checkQueries(t *testing.T, names map[string]bool, queries map[string]string) {
 	t.Helper()
 	fill := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$instance", ".*", "$signal", ".*")

@@ -2,30 +2,28 @@ package prom_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
 // built are the programs that the tests run.
-var built struct{ criguard, promtool string }
+var built struct{ promtool string }
 
 func TestMain(m *testing.M) {
-	os.Exit(lab.Main(m, func(ctx context.Context, dir string) (err error) {
-		built.criguard = filepath.Join(dir, "criguard")
+	os.Exit(harness.Main(m, func(ctx context.Context, _ string) (err error) {
 		built.promtool, err = lab.Promtool(ctx, nil)
-		return errors.Join(err, lab.BuildCriguard(ctx, built.criguard))
+		return err
 	}))
 }
 
-// promtool runs it and expects that it finds nothing wrong; text goes to its standard
-// input.
+// promtool runs promtool with text on its standard input, and fails the test if it reports a
+// problem.
 func promtool(t *testing.T, text string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), built.promtool, args...)
@@ -35,13 +33,17 @@ func promtool(t *testing.T, text string, args ...string) {
 	}
 }
 
-// documented are the metrics of docs/metrics.md, which package guard holds to be all
-// there are; histograms with what a query names.
+// documented returns the metrics in docs/metrics.md and docs/fleet.md, with the series of histograms. Tests in packages
+// guard/eviction and guard/fleet/agent ensure that the documents are complete.
 func documented(t *testing.T) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, name := range []string{"metrics.md", "fleet.md"} {
+		part, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, part...)
 	}
 	names := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `(criguard_[a-z_]+)` \\| ([a-z]+) ").FindAllStringSubmatch(string(text), -1) {
@@ -59,7 +61,7 @@ func documented(t *testing.T) map[string]bool {
 	return names
 }
 
-// unknown are the metrics of criguard's that a query names and that are none.
+// unknown returns the criguard metrics in a query that do not exist.
 func unknown(names map[string]bool, query string) (bad []string) {
 	for _, name := range regexp.MustCompile(`\bcriguard_[a-z_]+`).FindAllString(query, -1) {
 		if !names[name] {

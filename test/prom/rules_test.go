@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The alerting rules are good, do what their unit tests say, name existing metrics,
-// and each has a test in which it fires.
+// The alerting rules are valid, pass their unit tests and use existing metrics, and each has a test
+// in which it fires.
 func TestAlerts(t *testing.T) {
 	promtool(t, "", "check", "rules", "--lint=all", "--lint-fatal", "criguard-alerts.yml")
 	promtool(t, "", "test", "rules", "criguard-alerts.test.yml")

@@ -7,52 +7,29 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/criguard/criguard/test/harness"
 )
 
-// A real service's metrics, by each of the three ways to them, are what Prometheus'
-// own checker has nothing to say about.
+// Prometheus' checker accepts a real service's metrics from each of the three sources.
 func TestScrapeIsClean(t *testing.T) {
-	dir, err := os.MkdirTemp("", "criguard-prom-") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	config, textfile := filepath.Join(dir, "config.toml"), filepath.Join(dir, "criguard.prom")
-	// A condition that begins at once, and a hook for it: the rarest metrics have values, too.
+	dir := harness.ShortDir(t)
+	n, textfile := &harness.Node{T: t, Dir: dir}, filepath.Join(dir, "criguard.prom")
+	// A condition that begins at once, and a hook for it, so that the rarest metrics have values,
+	// too.
 	text := fmt.Sprintf("mode = \"observe\"\n[runtime]\nendpoint = \"/none\"\n[history]\ndir = %q\n[metrics]\ntextfile = %q\n", dir, textfile) +
 		"[eviction.soft]\n\"nodefs.available\" = \"99.99%\"\n[eviction.soft_grace_period]\n\"nodefs.available\" = \"1h\"\n[[hook]]\non = \"condition\"\ncommand = [\"/bin/true\"]\n"
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"--config", config, "--run-dir", dir}
-	var log strings.Builder
-	service := exec.Command(built.criguard, append([]string{"run"}, args...)...)
-	service.Stderr = &log
-	if err := service.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = service.Process.Signal(syscall.SIGTERM)
-		if err := service.Wait(); err != nil {
-			t.Errorf("the service ended: %v\n%s", err, log.String())
-		}
-	}()
+	n.Configure(text)
+	n.Start()
 	own := ""
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(own, `criguard_hook_events_total{event="condition",result="ok"} 1`); {
-		if time.Now().After(deadline) {
-			t.Fatalf("the hook was not run:\n%s", own)
-		}
-		out, err := exec.CommandContext(t.Context(), built.criguard, append([]string{"metrics"}, args...)...).Output()
-		if err == nil {
-			own = string(out)
-		}
-	}
+	n.Within(harness.Patience, "the hook to run", func() bool {
+		own = n.Run(n.Args("metrics")...).Out
+		return strings.Contains(own, `criguard_hook_events_total{event="condition",result="ok"} 1`)
+	})
 	promtool(t, own, "check", "metrics")
 	if strings.Contains(own, "\ngo_") || !strings.Contains(own, "\ncriguard_build_info{") {
 		t.Errorf("criguard metrics prints\n%s", own)
@@ -71,7 +48,7 @@ func TestScrapeIsClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	promtool(t, string(file), "check", "metrics")
-	// What the collector refuses: a file without an end to its last line, or others'
+	// The textfile collector rejects a file without a final newline or with duplicates of other
 	// metrics.
 	if !strings.HasSuffix(string(file), "\n") || strings.Contains(string(file), "\nprocess_") {
 		t.Errorf("the file is\n%s", file)
@@ -81,7 +58,7 @@ func TestScrapeIsClean(t *testing.T) {
 	}
 }
 
-// scrape asks for the metrics as Prometheus would, over the control socket.
+// scrape fetches the metrics like Prometheus, over the control socket.
 func scrape(t *testing.T, socket string) string {
 	t.Helper()
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{

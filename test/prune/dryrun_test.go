@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/criguard/criguard/reclaim"
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// A dry run and the run after it name the same things, and every kept image has a
-// reason.
+// A dry run and the following run list the same items, and every kept image has a reason.
 func TestDryRunIsTheRunAfterIt(t *testing.T) {
 	n := newNode(t, lab.Containerd2)
 	ctx := context.Background()
@@ -27,16 +28,19 @@ func TestDryRunIsTheRunAfterIt(t *testing.T) {
 	if _, err := n.lab.RunPod(ctx, lab.PodSpec{Name: "user", Containers: []lab.ContainerSpec{{Name: "main", Image: specs[0].Name}}}); err != nil {
 		t.Fatal(err)
 	}
-	list := ask[struct {
+	list := harness.Ask[struct {
 		APIVersion string            `json:"apiVersion"`
 		Images     []reclaim.Verdict `json:"images"`
-	}](n, "images")
+	}](n.Node, "images")
 	if list.APIVersion == "" || len(list.Images) < len(specs) {
 		t.Fatalf("criguard images: %+v", list)
 	}
 	for _, v := range list.Images {
 		if v.Why == "" {
 			t.Errorf("image %s has no reason", v.Name)
+		}
+		if v.Name == specs[0].Name && !strings.HasSuffix(v.Why, " of default/user") {
+			t.Errorf("an image in use does not name its pod: %s", v.Why)
 		}
 	}
 	dry, wet := n.prune("--dry-run"), n.prune()
@@ -51,12 +55,12 @@ func TestDryRunIsTheRunAfterIt(t *testing.T) {
 	}
 }
 
-// prune runs criguard prune and returns the names of what it removed, sorted.
+// prune runs criguard prune and returns the sorted names of the removed items.
 func (n *node) prune(flags ...string) []string {
 	n.Helper()
-	out := ask[struct {
+	out := harness.Ask[struct {
 		Steps []reclaim.Report `json:"steps"`
-	}](n, append([]string{"prune", "--images"}, flags...)...)
+	}](n.Node, append([]string{"prune", "--images"}, flags...)...)
 	var names []string
 	for _, r := range out.Steps {
 		for _, it := range r.Removed {

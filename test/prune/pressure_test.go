@@ -1,7 +1,6 @@
 package prune_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,7 +17,8 @@ import (
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
@@ -32,9 +31,9 @@ const (
 	rounds  = 10
 )
 
-// Twenty images on a filesystem of 1 GiB: pressure to 15 % with a minimum reclaim
-// of 5 % removes the least recently used prunable ones until the target, no
-// further, and never one of the protected, whatever their ages.
+// Twenty images on a filesystem of 1 GiB: with a threshold of 15 % and a minimum reclaim of 5 %,
+// criguard removes the least recently used prunable images up to the target, no more, and never a
+// protected one, regardless of age.
 func TestPressurePrunesJustEnough(t *testing.T) {
 	for _, runtime := range lab.Runtimes() {
 		t.Run("containerd-"+runtime, func(t *testing.T) {
@@ -42,7 +41,7 @@ func TestPressurePrunesJustEnough(t *testing.T) {
 			specs, prunable := n.furnish(runtime)
 			last := rounds
 			if runtime != lab.Containerd2 {
-				last = rounds / 3 // it differs in pins and in the list's shape, not in ages
+				last = rounds / 3 // the runtimes differ in pins and in the form of the list, not in ages
 			}
 			for round := range last {
 				n.round(round, specs, prunable)
@@ -51,8 +50,7 @@ func TestPressurePrunesJustEnough(t *testing.T) {
 	}
 }
 
-// furnish imports the images and runs pods on some; it returns all, and the
-// prunable ones.
+// furnish imports the images and runs pods on some. It returns all of them, and the prunable ones.
 func (n *node) furnish(runtime string) (specs []lab.ImageSpec, prunable []string) {
 	n.Helper()
 	ctx := context.Background()
@@ -91,8 +89,8 @@ func (n *node) furnish(runtime string) (specs []lab.ImageSpec, prunable []string
 	return specs, prunable
 }
 
-// round puts back what is missing, gives the images random ages, fills the
-// filesystem, and lets criguard relieve it.
+// round restores missing images, gives the images random ages, fills the filesystem, and lets
+// criguard relieve it.
 func (n *node) round(round int, specs []lab.ImageSpec, prunable []string) {
 	n.Helper()
 	have := n.present()
@@ -111,11 +109,11 @@ func (n *node) round(round int, specs []lab.ImageSpec, prunable []string) {
 	}
 }
 
-// age writes a ledger in which the prunable images were used in a random order,
-// which it returns, and the others never.
+// age writes a ledger in which the prunable images were used in a random order, which it returns,
+// and the others never.
 func (n *node) age(have map[string]cri.Image, prunable []string) []string {
 	n.Helper()
-	path := filepath.Join(n.dir, "images.json")
+	path := filepath.Join(n.Dir, "images.json")
 	for _, suffix := range []string{"", ".prev"} {
 		if err := os.Remove(path + suffix); err != nil && !os.IsNotExist(err) {
 			n.Fatal(err)
@@ -150,7 +148,7 @@ func (n *node) age(have map[string]cri.Image, prunable []string) []string {
 	return order
 }
 
-// fill writes a file that leaves the given share of the image filesystem.
+// fill writes a file that leaves the given share of the image filesystem available.
 func (n *node) fill(leave float64) string {
 	n.Helper()
 	s, err := cgroup.Statfs(n.lab.ContainerdRoot())
@@ -172,31 +170,19 @@ func (n *node) fill(leave float64) string {
 	return path
 }
 
-// relieve runs the service until the condition's threshold is met no more.
+// relieve runs the service until the condition's threshold is no longer met.
 func (n *node) relieve() {
 	n.Helper()
-	var log bytes.Buffer
-	cmd := exec.Command(criguard, "run", "--config", n.config, "--run-dir", n.dir)
-	cmd.Stderr = &log
-	if err := cmd.Start(); err != nil {
-		n.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			n.Errorf("criguard run: %v\n%s", err, log.String())
-		}
-	}()
-	n.until("relief", func() bool {
+	defer n.Start().End()
+	n.Within(harness.Patience, "relief", func() bool {
 		s, err := cgroup.Statfs(n.lab.ContainerdRoot())
 		return err == nil && s.Available*100 >= s.Total*20
 	})
-	// It must stop there: when it says that it is through, nothing more goes.
-	n.until("the reclaim to end", func() bool {
-		out, err := exec.Command(criguard, "history", "--config", n.config, "--run-dir", n.dir).Output()
-		return err == nil && strings.Contains(string(out), "reclaimed")
+	// Once criguard reports the end of the reclaim, it must not remove anything else.
+	n.Within(harness.Patience, "the reclaim to end", func() bool {
+		return strings.Contains(n.Run(n.Args("history")...).Out, "reclaimed")
 	})
-	for _, p := range ask[guard.HistoryList](n, "history", "-n", "0").Passes {
+	for _, p := range harness.Ask[api.HistoryList](n.Node, "history", "--number", "0").Passes {
 		if p.Stop != nil {
 			n.Errorf("a pod was stopped for a full disk that pruning relieves: %s", p.Stop.Pod)
 		}

@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// On a terminal pruning shows how far it is, and off one it does not.
+// On a terminal, pruning shows its progress; otherwise it does not.
 func TestProgress(t *testing.T) {
 	n := newNode(t, lab.Containerd2)
 	run := func(i int, name string, args ...string) string {
@@ -26,11 +27,11 @@ func TestProgress(t *testing.T) {
 		}
 		return string(out)
 	}
-	args := []string{"prune", "--images", "--config", n.config, "--run-dir", n.dir}
-	if out := run(1, "script", "-qec", criguard+" "+strings.Join(args, " "), "/dev/null"); !strings.Contains(out, "removing registry.local/progress-1:1") {
+	args := n.Args("prune", "--images", "--yes")
+	if out := run(1, "script", "-qec", harness.Criguard+" "+strings.Join(args, " "), "/dev/null"); !strings.Contains(out, "removing registry.local/progress-1:1") {
 		t.Errorf("on a terminal: %q", out)
 	}
-	if out := run(2, criguard, args...); strings.Contains(out, "removing") {
+	if out := run(2, harness.Criguard, args...); strings.Contains(out, "removing") {
 		t.Errorf("off a terminal: %q", out)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// starts is how many pods start from prunable images while pruning runs in a
-// loop.
+// starts is the number of pods that start from prunable images while pruning runs in a loop.
 const starts = 100
 
-// A pod that starts while pruning runs never fails for an image that was removed
-// after its container had been created.
+// A pod that starts while pruning runs never fails because its image was removed after its
+// container had been created.
 func TestPodsStartWhilePruning(t *testing.T) {
-	t.Parallel() // what happens on another node is none of TestIdleWritesNothing's
+	t.Parallel() // this node does not affect TestIdleWritesNothing
 	n := newNode(t, lab.Containerd2)
 	ctx := context.Background()
 	spec := func(i int) lab.ImageSpec {
@@ -35,14 +35,14 @@ func TestPodsStartWhilePruning(t *testing.T) {
 				return
 			default:
 			}
-			out, err := exec.Command(criguard, "prune", "--images", "--config", n.config, "--run-dir", n.dir).CombinedOutput()
+			out, err := exec.Command(harness.Criguard, n.Args("prune", "--images")...).CombinedOutput()
 			if err != nil && !strings.Contains(string(out), "removed") {
 				t.Errorf("criguard prune: %v: %s", err, out)
 				return
 			}
 			pruned += strings.Count(string(out), "registry.local/race-")
-			// At any moment of a start, and not all the time: an image that is never there long
-			// enough to be listed races with nothing.
+			// Prune at random moments of a start but not continuously: an image that never exists
+			// long enough to be listed cannot race.
 			time.Sleep(rand.N(500 * time.Millisecond))
 		}
 	})
@@ -50,7 +50,7 @@ func TestPodsStartWhilePruning(t *testing.T) {
 	for i := range starts {
 		s := spec(i % 5)
 		if err := n.imported(s); err != nil {
-			before++ // it was removed between its import and its listing
+			before++ // removed between its import and its listing
 			continue
 		}
 		pod, err := n.lab.RunPod(ctx, lab.PodSpec{Name: fmt.Sprintf("race-%d", i), Containers: []lab.ContainerSpec{{Name: "main", Image: s.Name}}})
@@ -60,7 +60,7 @@ func TestPodsStartWhilePruning(t *testing.T) {
 				t.Error(err)
 			}
 		case imageMissing(err) && !strings.Contains(err.Error(), "start container"):
-			before++ // it was removed before there was a container: the next pull brings it back
+			before++ // removed before its container existed: the next pull restores it
 		default:
 			t.Errorf("start %d: %v", i, err)
 		}
@@ -73,7 +73,8 @@ func TestPodsStartWhilePruning(t *testing.T) {
 	}
 }
 
-// imported imports an image and waits until it is listed, for a while: it may be removed before.
+// imported imports an image and waits for a while until it is listed. It may be removed before
+// that.
 func (n *node) imported(spec lab.ImageSpec) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -81,7 +82,7 @@ func (n *node) imported(spec lab.ImageSpec) error {
 	return err
 }
 
-// imageMissing tells that a container could not be created for want of its image.
+// imageMissing reports whether a container could not be created because its image was missing.
 func imageMissing(err error) bool {
 	return strings.Contains(err.Error(), "not found") || strings.Contains(err.Error(), "no such")
 }

@@ -20,28 +20,27 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/criguard/criguard/test/lab"
+	"github.com/criguard/criguard/test/need"
 )
 
 // patience is how long a browser may take for a page.
 const patience = time.Minute
 
-// tab is a browser with one page open.
+// tab is a browser with one open page.
 type tab struct {
 	*testing.T
 	ctx context.Context
 	url string
 
 	mu       sync.Mutex
-	said     []string // on the console, and errors
+	said     []string // console messages and errors
 	requests []string
 }
 
 // open opens a page in a browser of its own.
 func open(t *testing.T, page []byte, before ...func(*tab)) *tab {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	need.Root(t)
 	program, err := lab.Browser(t.Context(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
@@ -55,12 +54,18 @@ func open(t *testing.T, page []byte, before ...func(*tab)) *tab {
 		chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
 	b := &tab{T: t, url: srv.URL + "/"}
-	b.ctx, cancel = chromedp.NewContext(ctx, chromedp.WithListener(b.hear))
-	t.Cleanup(cancel)
-	call(b, network.Enable, network.EnableParams{})
+	// A browser that crashes while it starts says nothing about the page.
+	for tries := 3; ; tries-- {
+		err := b.start(ctx, options)
+		if err == nil {
+			break
+		}
+		if tries == 1 || ctx.Err() != nil || !strings.Contains(err.Error(), "failed to start") {
+			t.Fatal(err)
+		}
+		t.Logf("start the browser again: %v", err)
+	}
 	call(b, log.Enable, cdp.Empty{})
 	call(b, runtime.Enable, cdp.Empty{})
 	for _, f := range before {
@@ -70,7 +75,17 @@ func open(t *testing.T, page []byte, before ...func(*tab)) *tab {
 	return b
 }
 
-// hear notes what the page asks for and complains of.
+// start starts a browser, which ends with the test.
+func (b *tab) start(ctx context.Context, options []chromedp.ExecAllocatorOption) error {
+	ctx, end := chromedp.NewExecAllocator(ctx, options...)
+	b.Cleanup(end)
+	b.ctx, end = chromedp.NewContext(ctx, chromedp.WithListener(b.hear))
+	b.Cleanup(end)
+	_, err := chromedp.Call(b.ctx, network.Enable, network.EnableParams{})
+	return err
+}
+
+// hear records the page's requests and error messages.
 func (b *tab) hear(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +105,7 @@ func (b *tab) hear(event any) {
 	}
 }
 
-// do takes a step in the page, and call one of the browser's protocol.
+// do runs an action in the page, and call a command of the browser's protocol.
 func do[V any](b *tab, step chromedp.Action[V]) V {
 	b.Helper()
 	v, err := chromedp.Run(b.ctx, step)
@@ -107,7 +122,7 @@ func call[P, R any](b *tab, c cdp.Command[P, R], params P) {
 	}
 }
 
-// ask is the value of an expression in the page.
+// ask returns the value of an expression in the page.
 func ask[V any](b *tab, expression string) V {
 	b.Helper()
 	return do(b, chromedp.Evaluate[V](expression))
@@ -119,7 +134,7 @@ func (b *tab) waitFor(expression string) {
 	do(b, chromedp.Poll[bool](expression))
 }
 
-// scripts switches the page's own scripts on or off.
+// scripts turns the page's own scripts on or off.
 func scripts(on bool) func(*tab) {
 	return func(b *tab) {
 		b.Helper()
@@ -127,7 +142,7 @@ func scripts(on bool) func(*tab) {
 	}
 }
 
-// size is that of the window.
+// size sets the size of the window.
 func size(width, height int64) func(*tab) {
 	return func(b *tab) {
 		b.Helper()
@@ -135,13 +150,13 @@ func size(width, height int64) func(*tab) {
 	}
 }
 
-// quiet tells whether the page asked for nothing but itself and complained of nothing.
+// quiet checks that the page requested nothing except itself and reported no errors.
 func (b *tab) quiet() {
 	b.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, r := range b.requests {
-		if r != b.url && r != b.url+"favicon.ico" { // the browser asks for that by itself
+		if r != b.url && r != b.url+"favicon.ico" { // the browser requests it by itself
 			b.Errorf("the page asked for %s", r)
 		}
 	}
@@ -153,14 +168,14 @@ func (b *tab) quiet() {
 	}
 }
 
-// at shows the page in a window of that size.
+// at shows the page in a window of the given size.
 func (b *tab) at(width, height int64) {
 	b.Helper()
 	size(width, height)(b)
 	b.waitFor(fmt.Sprintf(`innerWidth === %d && [...document.querySelectorAll(".plot canvas")].every((c) => c.clientWidth <= %d)`, width, width))
 }
 
-// fits tells whether nothing sticks out of the page or is too small to be read.
+// fits checks that nothing extends beyond the page's width or is too small to read.
 func (b *tab) fits() {
 	b.Helper()
 	if wide := ask[string](b, `(() => {
@@ -181,7 +196,33 @@ func (b *tab) fits() {
 	}
 }
 
-// inked is for each plot how many of its pixels are in the colour of a custom property.
+// readable checks that no word is broken and that no label of a plot covers another one.
+func (b *tab) readable() {
+	b.Helper()
+	if broken := ask[[]string](b, `(() => {
+		const broken = [], range = document.createRange();
+		const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+		for (let node; node = texts.nextNode();)
+			for (const word of node.data.matchAll(/\d{4}-\d\d-\d\d|[\p{L}\p{N}_.]+/gu)) {
+				if (word[0].length > 40 || node.parentElement.closest("noscript")) continue; // names may be longer than a column
+				range.setStart(node, word.index);
+				range.setEnd(node, word.index + word[0].length);
+				if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) broken.push(word[0] + " in " + node.data.slice(0, 80));
+			}
+		return broken;
+	})()`); len(broken) > 0 {
+		b.Errorf("broken words: %q", broken)
+	}
+	if labels := ask[[]int](b, `[...document.querySelectorAll(".plot")].map((e) => e.labels.length)`); len(labels) == 0 || labels[0] < 4 {
+		b.Errorf("the plots have %v labels", labels)
+	}
+	if covered := ask[[]string](b, `[...document.querySelectorAll(".plot")].filter((e) => e.labels.some((a, i) => e.labels.some((b, j) =>
+		i < j && a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]))).map((e) => e.id)`); len(covered) > 0 {
+		b.Errorf("labels cover each other in %q", covered)
+	}
+}
+
+// inked returns, for each plot, the number of pixels in the colour of a custom property.
 func (b *tab) inked(property string) []int {
 	b.Helper()
 	return ask[[]int](b, fmt.Sprintf(`[...document.querySelectorAll(".plot")].map((box) => {
@@ -205,7 +246,7 @@ func (b *tab) inked(property string) []int {
 	})`, property))
 }
 
-// picture keeps how the page looks where $PICTURES says.
+// picture saves a screenshot of the page in $PICTURES, if set.
 func (b *tab) picture(name string) {
 	b.Helper()
 	dir := os.Getenv("PICTURES")
@@ -217,7 +258,7 @@ func (b *tab) picture(name string) {
 	}
 }
 
-// media is what the page is shown on: screen or print, in a dark or light scheme.
+// media sets the page's medium, screen or print, and its dark or light colour scheme.
 func (b *tab) media(kind, scheme string) {
 	b.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: kind, Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})

@@ -8,17 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// hostile are names that would be markup, script or a way out of either.
+// hostile are names that would act as markup or script, or break out of it.
 var hostile = []string{
 	`</script><script>document.title="owned"</script>`, `<img src=x onerror=document.title="owned">`, `"><svg/onload=document.title='owned'>`,
 	`]]><!--`, "a\u2028b\u202ec", "\x1b[31mred\nnext", `{{.}}`, `%s%d%!`, strings.Repeat("long", 64),
 }
 
-// quietConfig is of a node without a runtime that meets no threshold.
+// quietConfig is for a node without a runtime that meets no threshold.
 const quietConfig = `mode = "observe"
 [runtime]
 endpoint = "unix:///nonexistent/cri.sock"
@@ -31,7 +31,7 @@ endpoint = "unix:///nonexistent/cri.sock"
 "pid.available" = "0%"
 `
 
-// leave writes a history with a stop of each name, and the signals around all but the first.
+// leave writes a history with one stop for each name, and the signals around all but the first.
 func leave(t *testing.T, dir string, names []string) {
 	t.Helper()
 	if err := os.Mkdir(filepath.Join(dir, "stops"), 0o755); err != nil {
@@ -42,32 +42,34 @@ func leave(t *testing.T, dir string, names []string) {
 	for i, name := range names {
 		id, when := uint64(2*i+1), time.Now().Add(time.Duration(i-len(names))*time.Hour)
 		at := time.Duration(i+1) * time.Hour
-		stop := guard.StopView{
+		stop := api.StopView{
 			Pass: id, Pod: "default/" + name, Sandbox: fmt.Sprint("s", i), Signal: "memory.available", Kind: "hard",
 			Reason: "ranks first: " + name, Available: gib / 2, Expected: gib,
 		}
-		ranked := []guard.RankedView{
+		ranked := []api.RankedView{
 			{Position: 1, Pod: stop.Pod, QoS: "BestEffort", Known: true, Usage: gib, Frees: gib, Keys: []policy.KeyValue{{Key: policy.KeyOverRequest, Value: 1}}},
 			{Position: 2, Pod: "default/b", QoS: name, Known: true, Keys: []policy.KeyValue{{Key: policy.KeyOverRequest}}},
 			{Pod: "kube-system/c", Excluded: name},
 		}
-		lines.WriteString(jsonLine(t, guard.Pass{
-			ID: id, Time: when, At: at, Wake: name, Stop: &stop, Ranked: ranked,
-			Met: []guard.MetView{{Threshold: "memory.available:hard", Signal: policy.MemoryAvailable, Available: gib / 2, Target: gib, For: 5 * time.Second, Due: true}},
+		lines.WriteString(jsonLine(t, api.Pass{
+			ID: id, Time: when, At: api.Duration(at), Wake: name, Stop: &stop, Ranked: ranked,
+			Met: []api.MetView{{Threshold: "memory.available:hard", Signal: policy.MemoryAvailable, Available: gib / 2, Target: gib, For: api.Duration(5 * time.Second), Due: true}},
 		}))
 		settled := stop
-		settled.Result = &guard.StopResult{Emptied: true, EmptiedIn: 2 * time.Second, Method: "direct", Moved: true, Available: 2 * gib, SettledIn: 3 * time.Second, Errors: []string{name}}
-		lines.WriteString(jsonLine(t, guard.Pass{ID: id + 1, Time: when.Add(3 * time.Second), At: at + 3*time.Second, Wake: "timer", Settled: []guard.StopView{settled}}))
+		settled.Result = &api.StopResult{Emptied: true, EmptiedIn: api.Duration(2 * time.Second), Method: "direct", Freed: gib, Available: 2 * gib, SettledIn: api.Duration(3 * time.Second), Errors: []string{name}}
+		lines.WriteString(jsonLine(t, api.Pass{ID: id + 1, Time: when.Add(3 * time.Second), At: api.Duration(at + 3*time.Second), Wake: "timer", Settled: []api.StopView{settled}}))
 		if i == 0 {
 			continue
 		}
-		w := guard.Window{Pass: id, Time: when, StopAt: at, Limits: []guard.Limit{{Signal: policy.MemoryAvailable, Amount: gib}}}
+		w := api.Window{Pass: id, Time: when, StopAt: api.Duration(at), Limits: []api.Limit{
+			{Signal: policy.MemoryAvailable, Amount: gib}, {Signal: policy.MemoryAvailable, Kind: policy.Soft, Amount: gib + gib/100},
+		}}
 		w.Available = map[policy.Signal][]int64{}
 		for s := -60; s <= 60; s++ {
-			w.At = append(w.At, at+time.Duration(s)*time.Second)
+			w.At = append(w.At, api.Duration(at+time.Duration(s)*time.Second))
 			w.Available[policy.MemoryAvailable] = append(w.Available[policy.MemoryAvailable], int64(gib/2+s*s*gib/1000))
 		}
-		w.Available[policy.MemoryAvailable][50] = -1 // was not read
+		w.Available[policy.MemoryAvailable][50] = -1 // not read
 		if err := os.WriteFile(filepath.Join(dir, "stops", fmt.Sprintf("stop-%d.json", id)), []byte(jsonLine(t, w)), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +79,7 @@ func leave(t *testing.T, dir string, names []string) {
 	}
 }
 
-// Names that would be markup or script are text, on a phone, in the dark and on paper, too.
+// Names with markup or script are shown as text, even on a phone, in dark mode and in print.
 func TestHostileNames(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir, hostile)
@@ -97,7 +99,7 @@ func TestHostileNames(t *testing.T) {
 		t.Fatalf("%d stops, want %d", len(names), len(hostile))
 	}
 	for i, name := range names {
-		if want := "default/" + strings.NewReplacer("\x1b", "\ufffd", "\u202e", "\ufffd").Replace(hostile[len(hostile)-1-i]); name != want {
+		if want := "default/" + strings.NewReplacer("\x1b", `\u001b`, "\u202e", `\u202e`, "\u2028", `\u2028`).Replace(hostile[len(hostile)-1-i]); name != want {
 			t.Errorf("stop of %q, want %q", name, want)
 		}
 	}
@@ -105,6 +107,9 @@ func TestHostileNames(t *testing.T) {
 		t.Errorf("%d stops without signals, want 1", n)
 	}
 	drawn(b, len(hostile)-1)
+	b.at(1200, 900)
+	b.fits()
+	b.readable()
 	b.picture("wide")
 	b.at(360, 740)
 	b.fits()
@@ -123,7 +128,7 @@ func TestHostileNames(t *testing.T) {
 	b.picture("print")
 	b.quiet()
 
-	for _, command := range [][]string{{"history", "-n", "0"}, {"explain"}, {"explain", "11"}} {
+	for _, command := range [][]string{{"history", "--number", "0"}, {"explain"}, {"explain", "11"}} {
 		if told := s.ask(0, command...); strings.ContainsAny(told, "\x1b\u202e") {
 			t.Errorf("%v lets control characters through: %q", command, told)
 		}
@@ -131,7 +136,7 @@ func TestHostileNames(t *testing.T) {
 	if told := s.ask(2, "explain", "999"); !strings.Contains(told, fmt.Sprintf("there are passes 1 to %d", 2*len(hostile))) {
 		t.Errorf("an unknown pass: %s", told)
 	}
-	if told := s.ask(2, "history", "--since", "yesterday"); !strings.Contains(told, "want a duration above 0, as 1h30m, or a time") {
+	if told := s.ask(2, "history", "--since", "yesterday"); !strings.Contains(told, "want a duration above 0, as 1h30m or 2d, or a time") {
 		t.Errorf("a bad --since: %s", told)
 	}
 	if page := string(s.report("--since", "2h30m")); strings.Count(page, "<article") != 2 {
@@ -139,7 +144,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// drawn tells whether the first plots show their line, threshold and marks.
+// drawn checks that the first plots show their line, threshold and marks.
 func drawn(b *tab, plots int) {
 	b.Helper()
 	for _, ink := range []string{"--line", "--limit", "--mark"} {
@@ -155,7 +160,7 @@ func drawn(b *tab, plots int) {
 	}
 }
 
-// A node where nothing happened has a page, and one that needs no scripts to be read.
+// A node without stops has a page, too, and it is readable without scripts.
 func TestNoStops(t *testing.T) {
 	s := serve(t, t.TempDir(), quietConfig)
 	page := s.report()
@@ -167,7 +172,7 @@ func TestNoStops(t *testing.T) {
 	b.quiet()
 
 	b = open(t, page, scripts(false), size(360, 740))
-	scripts(true)(b) // for the questions; the page's own scripts were not run
+	scripts(true)(b) // needed for the queries; the page's own scripts have not run
 	if ask[bool](b, `"plots" in document.documentElement.dataset`) {
 		t.Error("the page's scripts were run")
 	}

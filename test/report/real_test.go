@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// A pod leaks on a real containerd and is stopped: the page shows it, and so do history and
-// explain.
+// A pod leaks on a real containerd and is stopped. The page, history and explain all show it.
 func TestRealStop(t *testing.T) {
 	node := lab.Shared(t, lab.Containerd2)
 	if err := node.LimitPodsMemory(1 << 30); err != nil {
@@ -29,29 +29,29 @@ func TestRealStop(t *testing.T) {
 		off += fmt.Sprintf("%q = \"0%%\"\n", name)
 	}
 	s := serve(t, t.TempDir(), node.Config()+fmt.Sprintf("[eviction.hard]\n%s%q = %q\n", off, "allocatableMemory.available", "700Mi"))
-	s.until("the pods to be listed", func() bool {
-		st, err := s.client().Status(context.Background())
+	s.Within(harness.Patience, "the pods to be listed", func() bool {
+		st, err := s.Client().Status(context.Background())
 		return err == nil && st.Pods == 2
 	})
 	if err := os.WriteFile(filepath.Join(node.KubeletRoot(), "pods", leaky.UID, "volumes/kubernetes.io~empty-dir/ctl/go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var stop guard.Pass
-	s.until("the stop to settle", func() bool {
-		passes, err := s.client().History(context.Background(), 0)
-		if i := slices.IndexFunc(passes, func(p guard.Pass) bool { return p.Stop != nil }); i >= 0 {
+	var stop api.Pass
+	s.Within(harness.Patience, "the stop to settle", func() bool {
+		passes, err := s.Client().History(context.Background(), 0)
+		if i := slices.IndexFunc(passes, func(p api.Pass) bool { return p.Stop != nil }); i >= 0 {
 			stop = passes[i]
 		}
-		return err == nil && slices.ContainsFunc(passes, func(p guard.Pass) bool { return len(p.Settled) > 0 })
+		return err == nil && slices.ContainsFunc(passes, func(p api.Pass) bool { return len(p.Settled) > 0 })
 	})
-	s.until("samples after the stop", func() bool {
-		windows, err := s.client().Windows(context.Background())
+	s.Within(harness.Patience, "samples after the stop", func() bool {
+		windows, err := s.Client().Windows(context.Background())
 		return err == nil && len(windows) == 1 && windows[0].At[len(windows[0].At)-1] > stop.At+2e9
 	})
 
 	told := s.ask(0, "explain", fmt.Sprint(stop.ID))
 	for _, want := range []string{
-		"stop default/leaky (hard, grace 0s)", "default/leaky before default/calm, by the first key in which they differ: usage=",
+		"stop default/leaky (hard, grace 0s)", "default/leaky before default/calm, by the first key in which they differ: ", "over_by=",
 		"Ranked for allocatableMemory.available", "stopped default/leaky", "freed of", "hard, below 700Mi",
 	} {
 		if !strings.Contains(told, want) {
@@ -60,10 +60,10 @@ func TestRealStop(t *testing.T) {
 	}
 	var e struct {
 		APIVersion string
-		Pass       guard.Pass
-		Effect     guard.StopView
+		Pass       api.Pass
+		Effect     api.StopView
 	}
-	if err := json.Unmarshal([]byte(s.ask(0, "explain", fmt.Sprint(stop.ID), "-o", "json")), &e); err != nil || e.APIVersion != guard.APIVersion ||
+	if err := json.Unmarshal([]byte(s.ask(0, "explain", fmt.Sprint(stop.ID), "-o", "json")), &e); err != nil || e.APIVersion != api.APIVersion ||
 		e.Pass.ID != stop.ID || len(e.Pass.Ranked) != 2 || !e.Effect.Result.Emptied {
 		t.Errorf("explain -o json: %+v, %v", e, err)
 	}
@@ -88,16 +88,7 @@ func TestRealStop(t *testing.T) {
 
 func pod(t *testing.T, node *lab.Lab, name string, args ...string) *lab.RunningPod {
 	t.Helper()
-	p, err := node.RunPod(t.Context(), lab.PodSpec{Name: name, Containers: []lab.ContainerSpec{
+	return harness.RunPod(t, node, lab.PodSpec{Name: name, Containers: []lab.ContainerSpec{
 		{Name: "main", Args: append([]string{"hog"}, args...), EmptyDirs: map[string]string{"ctl": "/ctl"}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.RemovePod(context.Background(), p); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
 }

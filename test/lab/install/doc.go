@@ -1,4 +1,4 @@
-// Command install fetches and builds what the tests and the demo run on: container runtimes, promtool and, as root, a Debian root for
-// tests of the packages. It installs nothing on the system: all of it lies in the lab's cache directory. Run again, it only says what
-// is there. With -only it sees to one runtime alone.
+// Command install fetches and builds the programs that the tests and the demo need: container
+// runtimes, promtool, etcd and, as root, a Debian root for package tests. It installs nothing on the
+// system: everything is in the lab's cache directory. A second run only lists what is there.
 package main

@@ -46,6 +46,18 @@ func install(ctx context.Context, only string) error {
 		return err
 	}
 	say("%s", promtool)
+	for _, version := range lab.Etcds() {
+		etcd, err := lab.InstallEtcd(ctx, version, say)
+		if err != nil {
+			return err
+		}
+		say("%s", etcd)
+	}
+	etcdctl, err := lab.InstallEtcdctl(ctx, say)
+	if err != nil {
+		return err
+	}
+	say("%s", etcdctl)
 	if _, err := lab.Tmux(ctx, say); err != nil {
 		return err
 	}

@@ -8,24 +8,16 @@ import (
 	"path/filepath"
 )
 
-// fill writes files that are not sparse.
+// fill writes a file that is not sparse.
 func fill(flags *flag.FlagSet, args []string) (func() error, error) {
-	path := flags.String("path", "/data/fill", "file to write; with -files above 1, the start of its name")
-	size := flags.Int64("mib", 64, "MiB to write to each file")
-	files := flags.Int("files", 1, "how many files")
+	path := flags.String("path", "/data/fill", "file to write")
+	size := flags.Int64("mib", 64, "MiB to write")
 	rate := flags.Float64("rate", 0, "MiB per second; 0 is as fast as can be")
+	when := flags.String("when", "", "file whose coming to wait for first; empty is none")
 	return func() error {
+		awaitFile(*when)
 		say("fill: begins")
-		for n := range *files {
-			name := *path
-			if *files > 1 {
-				name = fmt.Sprintf("%s%d", name, n)
-			}
-			if err := writeMiB(name, *size, *rate); err != nil {
-				return err
-			}
-		}
-		return nil
+		return writeMiB(*path, *size, *rate)
 	}, flags.Parse(args)
 }
 
@@ -47,7 +39,7 @@ func writeMiB(name string, size int64, rate float64) error {
 	return errors.Join(failed, f.Close())
 }
 
-// inodes makes empty files.
+// inodes creates empty files.
 func inodes(flags *flag.FlagSet, args []string) (func() error, error) {
 	dir := flags.String("dir", "/data", "where to make them")
 	count := flags.Int64("count", 1000, "how many")

@@ -1,14 +1,16 @@
-// Command workload is the program in every image of the lab: one static binary that behaves, or misbehaves, as its first argument says.
+// Command workload is the program in every image of the lab: a static binary whose first argument
+// selects how it behaves or misbehaves.
 //
 //	pause        do nothing
 //	hog          take memory
-//	fill         write bytes to files
-//	inodes       make empty files
+//	fill         write bytes to a file
+//	inodes       create empty files
+//	hide         write bytes where they are hard to find
 //	fork         start processes
-//	spin         burn CPU
 //	exit         end, with a code
-//	ignore-term  do nothing, not even end on SIGTERM
+//	ignore-term  do nothing, and ignore SIGTERM
 //
-// Every mode but exit stays until SIGTERM or SIGINT when its work is done, or could not be done, so that what it took stays taken.
-// "workload MODE -h" lists a mode's flags. What it did it says on standard output, with the time since boot (CLOCK_BOOTTIME).
+// Every mode except exit stays until SIGTERM or SIGINT after its work is done or has failed, so
+// that it keeps the resources it took. "workload MODE -h" lists a mode's flags. It reports its
+// progress on standard output, with the time since boot (CLOCK_BOOTTIME).
 package main

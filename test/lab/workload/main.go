@@ -11,7 +11,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "workload: no mode (hint: pause, hog, fill, inodes, fork, spin, exit or ignore-term)")
+		fmt.Fprintln(os.Stderr, "workload: no mode (hint: pause, hog, fill, inodes, hide, fork, exit or ignore-term)")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1], os.Args[2:]); err != nil {
@@ -20,12 +20,12 @@ func main() {
 	}
 }
 
-// run does what the mode says and then waits to be ended.
+// run does the mode's work and then waits for a signal.
 func run(mode string, args []string) error {
 	flags := flag.NewFlagSet(mode, flag.ExitOnError)
 	delay := flags.Duration("term-delay", 0, "how long to go on after SIGTERM")
 	modes := map[string]func(*flag.FlagSet, []string) (work func() error, err error){
-		"pause": pause, "hog": hog, "fill": fill, "inodes": inodes, "fork": fork, "spin": spin, "exit": exit, "ignore-term": pause,
+		"pause": pause, "hog": hog, "fill": fill, "inodes": inodes, "hide": hide, "fork": fork, "exit": exit, "ignore-term": pause,
 	}
 	prepare, ok := modes[mode]
 	if !ok {
@@ -42,7 +42,7 @@ func run(mode string, args []string) error {
 	} else {
 		signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT)
 	}
-	// As PID 1 of a pod, leave no dead children of others behind.
+	// As PID 1 of a pod, let the kernel reap orphaned children.
 	signal.Ignore(syscall.SIGCHLD)
 	done := make(chan error, 1)
 	go func() { done <- work() }()
@@ -68,9 +68,7 @@ func pause(flags *flag.FlagSet, args []string) (func() error, error) {
 
 func exit(flags *flag.FlagSet, args []string) (func() error, error) {
 	code := flags.Int("code", 0, "exit code")
-	after := flags.Duration("after", 0, "how long to wait")
 	return func() error {
-		time.Sleep(*after)
 		os.Exit(*code)
 		return nil
 	}, flags.Parse(args)

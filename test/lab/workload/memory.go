@@ -12,11 +12,13 @@ import (
 
 const (
 	mib = 1 << 20
-	// hogStep is what a hog takes at a time: little enough that it grows evenly at a slow rate, too.
+	// hogStep is how much a hog takes at a time. It is small, so that memory grows evenly even at a
+	// low rate.
 	hogStep = mib / 8
 )
 
-// hog takes memory at an even rate. The pages come straight from the kernel, so that the garbage collector has no part in it.
+// hog takes memory at an even rate. It maps pages directly from the kernel, without the garbage
+// collector.
 func hog(flags *flag.FlagSet, args []string) (func() error, error) {
 	total := flags.Int64("mib", 64, "how many MiB to take in all")
 	rate := flags.Float64("rate", 0, "MiB per second; 0 is as fast as can be")
@@ -47,7 +49,7 @@ func hog(flags *flag.FlagSet, args []string) (func() error, error) {
 	}, flags.Parse(args)
 }
 
-// awaitFile waits until there is a file of that name; for none it does not.
+// awaitFile waits until the file exists. It returns at once for an empty path.
 func awaitFile(path string) {
 	for path != "" {
 		if _, err := os.Stat(path); err == nil {
@@ -57,10 +59,10 @@ func awaitFile(path string) {
 	}
 }
 
-// progress is what a hog tells whoever maps the same file: three numbers of 64 bits.
+// progress is a hog's progress in a file that other processes map: three 64-bit numbers.
 type progress struct{ bytes, at, began *int64 }
 
-// openProgress maps a file; without a name nobody is told.
+// openProgress maps a file. Without a path, the progress stays private.
 func openProgress(path string) (progress, error) {
 	if path == "" {
 		return progress{new(int64), new(int64), new(int64)}, nil
@@ -89,7 +91,7 @@ func (p progress) note(bytes int64) {
 	atomic.StoreInt64(p.at, now(clockMonotonic))
 }
 
-// paced calls step for 0 to total−1, at most rate times a second if rate is above zero.
+// paced calls step for 0 to total−1, at most rate times a second if rate is positive.
 func paced(rate float64, total int64, step func(int64)) {
 	begin := time.Now()
 	for i := range total {
@@ -101,7 +103,7 @@ func paced(rate float64, total int64, step func(int64)) {
 	}
 }
 
-// Clocks of clock_gettime(2).
+// Clock IDs of clock_gettime(2).
 const (
 	clockMonotonic = 1
 	clockBoottime  = 7

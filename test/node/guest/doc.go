@@ -1,3 +1,3 @@
-// Command guest is the agent inside of a virtual node: it takes orders from a virtio port, a JSON line each, sets the node up or runs a
-// scenario, and says what came of it the same way.
+// Command guest is the agent inside a virtual node. It receives orders from a virtio port, one JSON
+// line each, sets the node up or runs a scenario, and reports the result in the same way.
 package main

@@ -25,7 +25,7 @@ func main() {
 }
 
 func serve() error {
-	// What runs out on the node must not run out here: this is the witness.
+	// The agent observes the node, so it must survive when the node runs out of memory.
 	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {
 		return fmt.Errorf("lock memory: %w", err)
 	}
@@ -66,7 +66,8 @@ func openPort() (*os.File, error) {
 	}
 }
 
-// attended reads a port on whose other side there may be nobody yet, or again: that reads as the end of the file.
+// attended reads from a port whose other side may not be connected yet, or no longer. Such a port
+// returns end of file.
 type attended struct{ io.Reader }
 
 func (a attended) Read(b []byte) (int, error) {

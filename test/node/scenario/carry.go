@@ -5,14 +5,15 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// resumeFile has the order that a reboot interrupts.
+// resumeFile stores the order that a reboot interrupts.
 const resumeFile = "/var/lib/node-order"
 
-// Resumed returns the order that goes on after a reboot.
+// Resumed returns the order that continues after a reboot.
 func Resumed() (Order, bool) {
 	text, err := os.ReadFile(resumeFile)
 	if err != nil {
@@ -22,15 +23,16 @@ func Resumed() (Order, bool) {
 	return o, os.Remove(resumeFile) == nil && json.Unmarshal(text, &o) == nil
 }
 
-// NewNode returns the node that the agent runs on. It is the same for all orders, and is frozen with the machine.
+// NewNode returns the node that the agent runs on. All orders share it, and it is frozen with the
+// machine.
 func NewNode(tell func(Event)) *Node {
-	return &Node{guard: guard.NewClient(guard.DefaultRunDir), tell: tell}
+	return &Node{guard: control.NewClient(rundir.Default), tell: tell}
 }
 
-// Carry carries an order out and returns the event that ends it.
+// Carry runs an order and returns the final event.
 func (n *Node) Carry(o Order) Event {
 	n.order, n.Profile, n.Rebooted = o, o.Profile, o.Rebooted
-	// Like testing.T, Fatalf ends the goroutine that it is called in.
+	// As in package testing, Fatalf ends its goroutine, so run the order in one of its own.
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -39,7 +41,7 @@ func (n *Node) Carry(o Order) Event {
 	<-ended
 	done := Event{Kind: Done, Failures: n.failures, Wrong: n.wrong}
 	if len(n.failures) > 0 {
-		done.Journal, _ = shell("journalctl -b -o short-monotonic --no-hostname | grep -v level=info | tail -n 60 | tail -c 20000")
+		done.Journal, _ = shell("journalctl -b -o short-monotonic --no-hostname | grep -vE 'level=info|\\]: I[0-9]{4} ' | tail -n 60 | tail -c 20000")
 	}
 	return done
 }
@@ -48,6 +50,9 @@ func (n *Node) carry() {
 	if n.order.Scenario == "" {
 		if err := setUp(n.Profile); err != nil {
 			n.Fatalf("%v", err)
+		}
+		if n.Profile.Kubernetes {
+			n.startKubernetes()
 		}
 	}
 	if n.lab == nil {

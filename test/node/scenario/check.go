@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// tally is what must not change by a scenario.
+// tally is the state that a scenario must not change.
 type tally struct {
-	kernelKills int // processes that the kernel killed for want of memory since boot
+	kernelKills int // OOM kills by the kernel since boot
 	restarts    string
-	pods        []string // what is there of pods: cgroups, shims, containers
+	pods        []string // what exists of pods: cgroups, shims, containers
 }
 
 func (n *Node) tally() tally {
 	return tally{kernelKills: kernelKills(), restarts: n.restarts(), pods: n.remains()}
 }
 
-// restarts is how often systemd found criguard ended and started it again.
+// restarts returns how often systemd has restarted criguard.
 func (n *Node) restarts() string { return n.Shell("systemctl show -p NRestarts criguard") }
 
-// kernelKills reads oom_kill in /proc/vmstat.
+// kernelKills reads oom_kill from /proc/vmstat.
 func kernelKills() int {
 	text, err := os.ReadFile("/proc/vmstat")
 	if err != nil {
@@ -37,7 +37,8 @@ func kernelKills() int {
 	return kills
 }
 
-// check is the end of every scenario: the right pods are gone, all others are not, and nothing else happened.
+// check runs at the end of every scenario. It checks that exactly the right pods are gone and that
+// nothing else happened.
 func (n *Node) check() {
 	if kills := kernelKills() - n.before.kernelKills; kills != n.kernelKills {
 		n.Errorf("the kernel killed %d processes for want of memory, want %d", kills, n.kernelKills)
@@ -45,7 +46,11 @@ func (n *Node) check() {
 	if now := n.restarts(); !n.ended && now != n.before.restarts {
 		n.Errorf("criguard was restarted: %s before, %s now", n.before.restarts, now)
 	}
-	for _, unit := range []string{"criguard", "containerd"} {
+	units := []string{"criguard", "containerd"}
+	if n.api != nil {
+		units = append(units, controlPlane...)
+	}
+	for _, unit := range units {
 		if state := n.Shell("systemctl is-active " + unit + " || true"); state != "active" {
 			n.Errorf("%s is %s", unit, state)
 		}
@@ -63,6 +68,10 @@ func (n *Node) check() {
 		}
 	}
 	n.Until("end of all stops", func() bool { return len(n.Status().InFlight) == 0 })
+	if n.api != nil {
+		n.checkCluster() // the kubelet removes pods, in its own time
+		return
+	}
 	for _, p := range n.pods {
 		if !p.standing && !p.removed {
 			n.remove(p)
@@ -75,7 +84,7 @@ func (n *Node) check() {
 	}
 }
 
-// wrongStops fails the scenario for each stop in the history that it did not ask for.
+// wrongStops fails the scenario for each stop in the history that the scenario did not expect.
 func (n *Node) wrongStops() {
 	for _, s := range n.stops() {
 		if i := slices.IndexFunc(n.pods, func(p *Pod) bool { return p.UID == s.UID }); i < 0 || !n.pods[i].stopped {
@@ -84,17 +93,21 @@ func (n *Node) wrongStops() {
 	}
 }
 
-// remove removes a pod, as a kubelet does for one that was evicted and deleted.
+// remove removes a pod, like a kubelet after an eviction and deletion.
 func (n *Node) remove(p *Pod) {
 	p.removed = true
-	// A runtime that was hurt may want to be asked again.
+	if n.api != nil {
+		n.deletePod(p)
+		return
+	}
+	// A runtime that is recovering may need a retry.
 	var err error
 	if poll("", patience, func() bool { err = n.lab.RemovePod(n.context(), p.RunningPod); return err == nil }) != nil {
 		n.Errorf("%v", err)
 	}
 }
 
-// lives says whether a pod still runs in the processes that it was started as.
+// lives reports whether the pod's original processes are still running.
 func (n *Node) lives(p *Pod) bool {
 	for i, c := range p.Containers {
 		if !slices.Contains(n.processes(c.Cgroup), p.pids[i]) {
@@ -104,7 +117,7 @@ func (n *Node) lives(p *Pod) bool {
 	return true
 }
 
-// processes are those in a cgroup; none in one that is gone.
+// processes returns the processes in a cgroup, or nil if the cgroup does not exist.
 func (n *Node) processes(cgroup string) []int {
 	text, err := os.ReadFile(filepath.Join(n.lab.MemoryCgroupDir(cgroup), "cgroup.procs"))
 	if err != nil {
@@ -119,7 +132,7 @@ func (n *Node) processes(cgroup string) []int {
 	return pids
 }
 
-// remains is what there is of pods: cgroups, shims, and containers in the runtime.
+// remains lists what exists of pods: cgroups, shims, and containers in the runtime.
 func (n *Node) remains() []string {
 	found, _ := filepath.Glob(n.lab.MemoryCgroupDir(n.lab.PodsCgroup()) + "/*/*pod*")
 	for _, list := range []string{"pgrep -a containerd-shim || true", "ctr -n k8s.io containers list -q"} {

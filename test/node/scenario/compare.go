@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
-	"github.com/criguard/criguard/test/lab"
 )
 
-// Try is what one hog did to the node under one guard.
+// Try is the effect of one hog on the node under one guard.
 type Try struct {
-	Relief      time.Duration // from MemAvailable below a tenth to above a third of MemTotal
-	Gap         time.Duration // longest time between two runs of a program, one of which is due every 100 ms, until the hog's pod is removed
+	Relief      time.Duration // time from MemAvailable below 1/10 of MemTotal to above 1/3
+	Gap         time.Duration // longest pause of the heartbeat, due every 100 ms, until the hog's pod is removed
 	KernelKills int           // processes that the kernel killed
-	Wrong       []string      // pods and daemons, other than the hog, that did not live
+	Wrong       []string      // pods and daemons, other than the hog, that were killed
 }
 
 func (t Try) String() string {
@@ -27,16 +26,18 @@ func (t Try) String() string {
 }
 
 const (
-	aftermath       = 2 * time.Second // from the relief to the removal of the hog's pod: as long as guard, kernel and runtime are busy with what was ended
+	aftermath       = 2 * time.Second // from relief to the hog's removal: guard, kernel and runtime are still busy
 	criguardVersion = "criguard version | head -1 | cut -d' ' -f2"
-	calmFor         = 3 * time.Second    // from a hog's start to its end, about
-	calm            = "no-hog"           // what the heartbeat is by itself, beside a pod that comes and goes
-	asInstalled     = "criguard-default" // acts at the kubelet's line; the other where earlyoom does: at a tenth of MemAvailable
+	prelude         = 2 * time.Second    // of heartbeat before the hog begins
+	calmFor         = time.Second        // typical time from a hog's start to its end
+	calm            = "no-hog"           // measures the heartbeat alone, next to a pod that comes and goes
+	asInstalled     = "criguard-default" // the kubelet's threshold; "criguard" acts like earlyoom, at 10 % MemAvailable
+	kubelet         = "kubelet"
 	unbudgeted      = "[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n"
 )
 
-// rivals are what is compared, each with what makes it guard and what tells its version. systemd-oomd is set to what makes it act
-// soonest; its defaults wait for 30 seconds.
+// rivals are the compared guards, each with commands that enable it and print its version.
+// systemd-oomd gets the settings that make it act soonest; with its defaults, it waits 30 seconds.
 var rivals = []struct{ name, start, version string }{
 	{"criguard", "true", criguardVersion},
 	{asInstalled, "true", criguardVersion},
@@ -44,16 +45,27 @@ var rivals = []struct{ name, start, version string }{
 	{"systemd-oomd", "mkdir -p /etc/systemd/oomd.conf.d && printf '[OOM]\\nDefaultMemoryPressureDurationSec=1s\\n' >/etc/systemd/oomd.conf.d/fast.conf" +
 		" && systemctl set-property --runtime kubepods.slice ManagedOOMMemoryPressure=kill ManagedOOMMemoryPressureLimit=10%" +
 		" && systemctl start systemd-oomd", "dpkg-query -W -f '${Version}' systemd-oomd"},
+	{kubelet, "true", payload + "/kubernetes/kubelet --version | cut -d' ' -f2"},
 	{"nobody", "true", "uname -r"},
 	{calm, "true", "uname -r"},
 }
 
-// Rivals is a scenario for each guard on the same node with the same hog. They measure, and fail only if they cannot.
+// eager makes the kubelet evict at the level of the other guards. By default, it rejects BestEffort pods for
+// five minutes after an eviction.
+var eager = map[string]any{"evictionHard": map[string]string{"memory.available": "10%"}, "evictionPressureTransitionPeriod": "1s"}
+
+// Rivals returns a scenario for each guard, on the same node with the same hog. They are
+// measurements, and fail only if they cannot measure.
 func Rivals() []Scenario {
 	var all []Scenario
 	for _, r := range rivals {
+		profile := V2New
+		if r.name == kubelet {
+			profile = V2Kube
+		}
 		all = append(all, Scenario{
-			Name: r.name, What: "a hog under " + r.name, Profiles: []Profile{V2New}, Limit: 20 * time.Minute,
+			Name: r.name, What: "a hog under " + r.name, Profiles: []Profile{profile}, Limit: 20 * time.Minute,
+			Detail: r.name == asInstalled || r.name == calm,
 			Run: func(n *Node) {
 				n.unchecked = true
 				switch r.name {
@@ -63,6 +75,9 @@ func Rivals() []Scenario {
 					n.Configure(unbudgeted)
 				default:
 					n.Shell("systemctl stop criguard")
+				}
+				if r.name == kubelet {
+					n.configureKubelet(eager)
 				}
 				n.Shell(r.start)
 				n.Sayf("%s", n.Shell(r.version))
@@ -77,13 +92,15 @@ func Rivals() []Scenario {
 	return all
 }
 
-// try lets a hog loose and watches the node until it is well again.
+// try starts a hog and watches the node until it has recovered.
 func (n *Node) try(i int, guard string) Try {
 	kills, daemons, mib := kernelKills(), n.daemons(), "4096"
 	if guard == calm {
 		mib = "8"
 	}
-	hog := n.Run(lab.PodSpec{Name: fmt.Sprintf("hog-%d", i)}, "hog", "-mib", mib, "-after", "2s")
+	name := fmt.Sprintf("hog-%d", i)
+	n.disarm(name)
+	hog := n.RunPod(primed(name, "hog", "-mib", mib))
 	hog.stopped = true
 	var (
 		try  Try
@@ -91,6 +108,8 @@ func (n *Node) try(i int, guard string) Try {
 		beat sync.WaitGroup
 	)
 	beat.Go(func() { try.Gap = heartbeat(stop) })
+	time.Sleep(prelude)
+	n.arm(name)
 	if guard == calm {
 		time.Sleep(calmFor)
 	} else {
@@ -109,14 +128,15 @@ func (n *Node) try(i int, guard string) Try {
 			try.Wrong = append(try.Wrong, p.ID())
 		}
 	}
-	n.remove(hog) // whoever manages the pods does so sooner or later, with whichever guard
+	n.remove(hog) // with any guard, the pods' manager removes it sooner or later
 	close(stop)
 	beat.Wait()
 	n.revive()
 	return try
 }
 
-// relief waits until memory is short, and then until it is not, and returns the time between. A hog that ends before is no trouble.
+// relief waits until memory is short and then until it is not, and returns the time in between. It
+// returns 0 if the hog ends before memory is short.
 func (n *Node) relief(hog *Pod) time.Duration {
 	layout, err := cgroup.Detect("/sys/fs/cgroup", "/proc")
 	if err != nil {
@@ -143,7 +163,7 @@ func (n *Node) relief(hog *Pod) time.Duration {
 	return 0
 }
 
-// revive replaces the standing pods that did not live.
+// revive replaces the standing pods that were killed.
 func (n *Node) revive() {
 	for _, p := range slices.Clone(n.pods) {
 		if p.removed || !p.standing || n.lives(p) {
@@ -155,7 +175,7 @@ func (n *Node) revive() {
 	}
 }
 
-// heartbeat starts a program every 100 ms and returns the longest time between two that were done.
+// heartbeat starts a program every 100 ms and returns the longest time between two completed runs.
 func heartbeat(stop <-chan struct{}) time.Duration {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -173,7 +193,7 @@ func heartbeat(stop <-chan struct{}) time.Duration {
 	}
 }
 
-// daemons are the processes of services and shims, as "PID name".
+// daemons lists the processes of services and shims as "PID name".
 func (n *Node) daemons() []string {
 	procs, _ := os.ReadDir("/proc")
 	var found []string
@@ -183,7 +203,8 @@ func (n *Node) daemons() []string {
 			continue
 		}
 		switch comm := strings.TrimSpace(string(name)); comm {
-		case "containerd", "containerd-shim", "systemd-journal", "systemd-udevd", "systemd-logind", "dbus-daemon", "criguard", "earlyoom", "systemd-oomd":
+		case "containerd", "containerd-shim", "systemd-journal", "systemd-udevd", "systemd-logind", "dbus-daemon", "criguard", "earlyoom", "systemd-oomd",
+			"etcd", "kube-apiserver", "kubelet":
 			found = append(found, p.Name()+" "+comm)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// disk is about bytes and inodes of the node's one filesystem.
+// disk returns the scenarios about bytes and inodes of the node's only filesystem.
 func disk() []Scenario {
 	return []Scenario{
 		{
@@ -72,13 +72,13 @@ func images(n *Node) {
 	n.Shell("rm /ballast")
 }
 
-// fill leaves so many hundredths of the root filesystem.
+// fill leaves the given percentage of the root filesystem available.
 func (n *Node) fill(signal policy.Signal, percent int64) {
 	s := n.signal(signal)
 	n.Shell(fmt.Sprintf("fallocate -l %d /ballast", s.Available-s.Capacity*percent/100))
 }
 
-// share is how many hundredths of a signal's capacity are available.
+// share returns the available percentage of a signal's capacity.
 func (n *Node) share(signal policy.Signal) int64 {
 	s := n.signal(signal)
 	return 100 * s.Available / max(s.Capacity, 1)
@@ -86,7 +86,8 @@ func (n *Node) share(signal policy.Signal) int64 {
 
 func full(n *Node) {
 	p, let := n.primed()
-	// What fills the disk is no pod's. Which pod goes for a disk is not the question here.
+	// No pod fills the disk, so turn the disk thresholds off: this scenario does not test disk
+	// evictions.
 	n.Configure("[history]\ndir = \"/var/lib/criguard\"\n[eviction.hard]\n\"nodefs.available\" = \"0%\"\n\"imagefs.available\" = \"0%\"\n")
 	n.Shell("dd if=/dev/zero of=/ballast bs=1M 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null; true")
 	let()
@@ -96,7 +97,8 @@ func full(n *Node) {
 
 func readOnly(n *Node) {
 	p, let := n.primed()
-	// systemd needs these two writable for a private /tmp; systems with a read-only root have them in memory.
+	// systemd needs these two to be writable for a private /tmp; systems with a read-only root have
+	// them in memory.
 	n.Shell("mount -t tmpfs none /tmp && mount -t tmpfs none /var/tmp")
 	n.Shell("echo u >/proc/sysrq-trigger")
 	n.Until("a read-only root", func() bool { _, err := shell("touch /probe"); return err != nil })

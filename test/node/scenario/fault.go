@@ -15,17 +15,17 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// fault is one thing that goes wrong, or one step towards it.
+// fault is one fault, or one step towards it.
 type fault struct {
 	name   string
 	weight int
 	guard  bool              // it ends criguard
-	may    func(*storm) bool // not while it would prove nothing, such as a node without a guard that runs out of memory
+	may    func(*storm) bool // whether the fault proves anything now; a shortage without a guard does not
 	do     func(*storm)
 }
 
@@ -86,7 +86,7 @@ func (s *storm) lasts(name string, of *Pod, end func()) {
 	s.lasting = append(s.lasting, lasting{name, of, time.Now().Add(s.between(2*time.Second, 10*time.Second)), end})
 }
 
-// has tells whether a fault lasts.
+// has reports whether a fault is in progress.
 func (s *storm) has(name string, of *Pod) bool {
 	for _, l := range s.lasting {
 		if l.name == name && l.of == of {
@@ -96,7 +96,7 @@ func (s *storm) has(name string, of *Pod) bool {
 	return false
 }
 
-// serves tells whether the runtime can be asked for something.
+// serves reports whether the runtime answers.
 func (s *storm) serves() bool {
 	if s.has("containerd frozen", nil) {
 		return false
@@ -106,21 +106,21 @@ func (s *storm) serves() bool {
 	return s.lab.Serves(ctx)
 }
 
-// started tells whether the runtime has come up, though it may be frozen since.
+// started reports whether the runtime has started, even if it is frozen now.
 func (s *storm) started() bool { return s.has("containerd frozen", nil) || s.serves() }
 
-// restartable tells whether the runtime can be restarted and leaves the pods alone: a shim that does not answer when containerd starts
-// is taken for dead, and its pod ended.
+// restartable reports whether a restart of the runtime would leave the pods alone: if a shim does
+// not answer when containerd starts, containerd considers it dead and ends its pod.
 func (s *storm) restartable() bool {
 	return !slices.ContainsFunc(s.lasting, func(l lasting) bool { return l.name == shimFrozen }) && s.serves()
 }
 
-// calmEnough tells whether a pod can be started and removed.
+// calmEnough reports whether a pod can be started and removed.
 func (s *storm) calmEnough() bool {
 	return s.leisure() && !s.has("full disk", nil) && s.serves()
 }
 
-// leisure tells whether the node can do without a guard for as long as one needs to start.
+// leisure reports whether the node can do without a guard for as long as one takes to start.
 func (s *storm) leisure() bool {
 	rate := 0
 	for _, c := range s.culprits {
@@ -135,7 +135,7 @@ func (s *storm) leisure() bool {
 	return s.memory() > int64(100+25*rate)<<20 && len(s.Status().InFlight) == 0 && (rate == 0 || s.serves())
 }
 
-// known tells whether criguard knows all pods.
+// known reports whether criguard knows all pods.
 func (s *storm) known() bool {
 	running := 0
 	for _, p := range s.pods {
@@ -144,10 +144,10 @@ func (s *storm) known() bool {
 		}
 	}
 	now := s.Status()
-	return now.Runtime.ListedAt >= 0 && now.Pods >= running
+	return now.Runtime.ListedAt != nil && now.Pods >= running
 }
 
-// memory is memory.available, in bytes.
+// memory returns memory.available, in bytes.
 func (s *storm) memory() int64 {
 	layout, err := cgroup.Detect("/sys/fs/cgroup", "/proc")
 	if err != nil {
@@ -169,7 +169,7 @@ func (s *storm) memory() int64 {
 	return info.Total - m.WorkingSet()
 }
 
-// renewed waits for another criguard.
+// renewed waits for a new criguard process.
 func (s *storm) renewed() {
 	s.Until("another criguard", func() bool {
 		status, err := s.guard.Status(s.context())
@@ -181,7 +181,7 @@ func (s *storm) renewed() {
 func (s *storm) reloadGood() {
 	s.level = 90 + s.rand.IntN(30)
 	s.Write(configFile, s.config(s.threshold()))
-	s.Shell("systemctl reload criguard")
+	s.Shell("criguard reload --now")
 	s.Until("the new configuration", func() bool { return s.inForce(s.threshold()) })
 }
 
@@ -193,11 +193,11 @@ func (s *storm) reloadBad() {
 		s.Errorf("a bad configuration was taken")
 	}
 	s.Write(configFile, s.config(s.threshold()))
-	s.Shell("systemctl reload criguard")
+	s.Shell("criguard reload --now")
 	s.Until("the good configuration", func() bool { return s.Status().ConfigNote == "" })
 }
 
-// fillDisk leaves a few MiB.
+// fillDisk fills the disk except for a few MiB.
 func (s *storm) fillDisk() {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs("/", &fs); err != nil {
@@ -208,11 +208,11 @@ func (s *storm) fillDisk() {
 	s.lasts("full disk", nil, func() { s.Shell("rm /ballast") })
 }
 
-// burst asks for all there is many times at once, beside clients that ask nothing.
+// burst sends many requests of all kinds at once, next to idle connections.
 func (s *storm) burst() {
 	var wg sync.WaitGroup
 	for range 20 {
-		if idle, err := net.Dial("unix", guard.DefaultRunDir.Socket()); err == nil {
+		if idle, err := net.Dial("unix", rundir.Default.Socket()); err == nil {
 			defer idle.Close()
 		}
 	}
@@ -231,7 +231,7 @@ func (s *storm) burst() {
 	wg.Wait()
 }
 
-// freezeShim stops the shim of a pod for a while.
+// freezeShim freezes a pod's shim for a while.
 func (s *storm) freezeShim(p *Pod) {
 	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range commands {
@@ -247,7 +247,7 @@ func (s *storm) freezeShim(p *Pod) {
 	}
 }
 
-// bystander is an innocent pod.
+// bystander returns an innocent pod.
 func (s *storm) bystander() *Pod {
 	var innocent []*Pod
 	for _, p := range s.pods {
@@ -259,10 +259,10 @@ func (s *storm) bystander() *Pod {
 	return innocent[s.rand.IntN(len(innocent))]
 }
 
-// roomForCulprit tells whether one more may be made.
+// roomForCulprit reports whether another culprit may be created.
 func (s *storm) roomForCulprit() bool { return len(s.culprits) < 3 && s.calmEnough() }
 
-// prime makes a culprit that waits.
+// prime creates a culprit that waits for its trigger.
 func (s *storm) prime(bomb bool) {
 	c := &culprit{bomb: bomb, rate: 10 + s.rand.IntN(190), trigger: fmt.Sprintf("/run/trigger/go-%d", s.made)}
 	args := []string{"hog", "-mib", "4096", "-rate", strconv.Itoa(c.rate)}
@@ -276,7 +276,7 @@ func (s *storm) prime(bomb bool) {
 	}
 }
 
-// start starts a pod, or does not: the runtime may be restarted at that moment.
+// start starts a pod. It may fail, because the runtime may be restarting.
 func (s *storm) start(name string, args ...string) *Pod {
 	s.made++
 	p, err := s.launch(lab.PodSpec{Name: fmt.Sprintf("%s-%d", name, s.made), Containers: []lab.ContainerSpec{{
@@ -290,12 +290,12 @@ func (s *storm) start(name string, args ...string) *Pod {
 	return p
 }
 
-// waiting is a culprit that was not let yet; nil without one.
+// waiting returns a culprit that has not been triggered yet, or nil.
 func (s *storm) waiting() *culprit {
 	return s.find(func(c *culprit) bool { return c.let.IsZero() })
 }
 
-// ended is a culprit that was stopped and can be removed; nil without one.
+// ended returns a culprit that was stopped and can be removed, or nil.
 func (s *storm) ended() *culprit {
 	return s.find(func(c *culprit) bool { return !c.let.IsZero() && !s.lives(c.Pod) && !s.has(shimFrozen, c.Pod) })
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// faults is about everything at once.
+// faults returns the scenario with all faults at once.
 func faults() []Scenario {
 	return []Scenario{
 		{
@@ -25,32 +25,32 @@ func faults() []Scenario {
 type storm struct {
 	*Node
 	rand     *rand.Rand
-	level    int // the threshold of memory in force, in MiB
+	level    int // the current memory threshold, in MiB
 	lasting  []lasting
 	culprits []*culprit
-	visitors []*Pod // innocent ones that come and go
+	visitors []*Pod // innocent pods that come and go
 	guardPID string
-	done     map[string]int // faults, by name
-	made     int            // pods started so far, for names
-	convicts []*Pod         // that misbehaved, and are removed
-	short    time.Time      // since when memory is below its threshold
+	done     map[string]int // number of faults, by name
+	made     int            // number of pods started so far, for their names
+	convicts []*Pod         // removed pods that had misbehaved
+	short    time.Time      // time since which memory is below its threshold
 	longest  time.Duration
 }
 
-// lasting is a fault that ends by itself.
+// lasting is a fault in progress that ends by itself.
 type lasting struct {
 	name string
-	of   *Pod // whose shim it is; nil = the node's
+	of   *Pod // the pod whose shim it concerns; nil: the node
 	ends time.Time
 	end  func()
 }
 
-// culprit is a pod that misbehaves once it is let.
+// culprit is a pod that misbehaves once it is triggered.
 type culprit struct {
 	*Pod
 	trigger string
 	bomb    bool
-	rate    int // MiB or processes a second
+	rate    int // MiB or processes per second
 	let     time.Time
 }
 
@@ -64,7 +64,8 @@ func rage(n *Node) {
 
 	s.blow(n.order.Length/2, true)
 	s.calm()
-	// What many clients need at once is taken once. From here on criguard is left alone, so that what it lost would add up.
+	// Allocate once what many simultaneous clients need. After that, criguard keeps running, so
+	// that leaks add up.
 	s.burst()
 	before := s.cost()
 	s.blow(n.order.Length/2, false)
@@ -83,7 +84,8 @@ func rage(n *Node) {
 		s.longest.Round(10*time.Millisecond), before, after)
 }
 
-// blow does one fault after the other. Only while all is well: what comes after a failure says nothing.
+// blow injects one fault after another. It stops at the first failure, because results after that
+// prove nothing.
 func (s *storm) blow(length time.Duration, guardToo bool) {
 	for end := time.Now().Add(length); time.Now().Before(end) && len(s.failures) == 0; {
 		var can []fault
@@ -100,7 +102,8 @@ func (s *storm) blow(length time.Duration, guardToo bool) {
 	}
 }
 
-// calm ends what lasts, waits for those that misbehave to be stopped, and removes all pods but the standing ones.
+// calm ends all faults in progress, waits until all culprits are stopped, and removes all pods
+// except the standing ones.
 func (s *storm) calm() {
 	for _, l := range s.lasting {
 		l.end()
@@ -128,7 +131,8 @@ func (s *storm) calm() {
 	s.Until("end of all stops", func() bool { return len(s.Status().InFlight) == 0 })
 }
 
-// verified checks that each pod that misbehaved was stopped, and each stop's effect looked at.
+// verified checks that each triggered culprit was stopped, and that each stop's effect was
+// verified.
 func (s *storm) verified() {
 	proven := map[string]bool{}
 	for _, stop := range s.settledStops() {
@@ -156,10 +160,11 @@ func (s *storm) summary() string {
 	return fmt.Sprintf("%d faults in %s: %s", total, s.order.Length, strings.Join(parts, ", "))
 }
 
-// threshold is level as the configuration has it.
+// threshold returns level in the configuration's form.
 func (s *storm) threshold() string { return fmt.Sprintf("%dMi", s.level) }
 
-// config leaves disks out: what fills them here is no pod's, and which pod goes for that is not the question.
+// config turns the disk thresholds off: no pod fills the disks here, and this scenario does not
+// test disk evictions.
 func (s *storm) config(memory string) string {
 	return unbudgeted + "[history]\ndir = \"/var/lib/criguard\"\n[eviction.hard]\n\"nodefs.available\" = \"0%\"\n" +
 		"\"imagefs.available\" = \"0%\"\n\"pid.available\" = \"80%\"\n\"memory.available\" = \"" + memory + "\"\n"

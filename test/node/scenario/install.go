@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// install is about the unit and what is installed with it.
+// install returns the scenarios about the unit and the files installed with it.
 func install() []Scenario {
 	return []Scenario{
 		{

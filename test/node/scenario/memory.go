@@ -2,13 +2,15 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// memory is about memory that runs out.
+// memory returns the scenarios about memory shortage.
 func memory() []Scenario {
 	return []Scenario{
 		{
@@ -27,14 +29,29 @@ func memory() []Scenario {
 			Run:      func(n *Node) { leak(n, lab.PodSpec{Name: "leaky", MemoryRequest: 64 << 20}, "200") },
 		},
 		{
-			Name: "leak-twenty", What: "twenty pods, one after the other, take memory as fast as they can: twenty stops before the kernel's killer",
+			Name: "leak-twenty", What: "one pod after the other takes memory as fast as it can: each is stopped before the kernel's killer",
 			Profiles: []Profile{V2}, Limit: 8 * time.Minute,
 			Run: twenty,
 		},
 		{
-			Name: "leak-outside", What: "memory goes to no pod: no more are stopped than the breaker allows, and it is said",
-			Profiles: []Profile{V2, V1},
-			Run:      outside,
+			Name: "leak-priority", What: "the pod that leaks has the highest priority, at each of three rates: it is stopped every time, no other",
+			Profiles: []Profile{V2}, Limit: 12 * time.Minute,
+			Run: priority,
+		},
+		{
+			Name: "leak-again", What: "a pod leaks each time that it comes back: it is stopped every time and costs one stop of the budget",
+			Profiles: []Profile{V2}, Limit: 8 * time.Minute,
+			Run: again,
+		},
+		{
+			Name: "leak-outside", What: "again and again, memory goes to no pod: no pod is stopped, and criguard says why",
+			Profiles: []Profile{V2, V1}, Limit: 8 * time.Minute,
+			Run: outside,
+		},
+		{
+			Name: "leak-outside-slow", What: "memory slowly goes to no pod: the breaker opens after three stops",
+			Profiles: []Profile{V2},
+			Run:      outsideSlow,
 		},
 		{
 			Name: "leak-beside-kernel", What: "the kernel holds memory that is in no cgroup: a leak is stopped before its killer nonetheless",
@@ -52,13 +69,13 @@ func memory() []Scenario {
 	}
 }
 
-// leak lets one pod take more than there is, at so many MiB a second.
+// leak starts a pod that takes more memory than the node has, at the given rate in MiB per second.
 func leak(n *Node, spec lab.PodSpec, rate string) {
 	leaky := n.Run(spec, "hog", "-mib", "4096", "-rate", rate)
 	n.relieved(leaky)
 }
 
-// relieved waits for a hard stop for memory, and for memory to be back.
+// relieved waits for a hard stop for memory, and until memory is available again.
 func (n *Node) relieved(leaky *Pod) {
 	n.Stopped(leaky, "hard", policy.MemoryAvailable)
 	if !n.Condition("MemoryPressure") {
@@ -68,37 +85,94 @@ func (n *Node) relieved(leaky *Pod) {
 }
 
 func twenty(n *Node) {
-	n.Configure("[budget]\nhard = {burst = 50, every = \"1s\"}\nper_hour = 0\n")
-	const tries = 20
+	n.Configure(plenty)
+	n.leaks("leaky", "0")
+}
+
+// plenty is a budget that never holds a stop back.
+const plenty = "[budget]\nhard = {burst = 100, every = \"1s\"}\nper_hour = 0\n"
+
+// leaks runs one pod after the other that takes memory at a rate in MiB per second.
+func (n *Node) leaks(name, rate string) {
 	var slowest time.Duration
-	for i := range tries {
-		p := n.Run(lab.PodSpec{Name: fmt.Sprintf("leaky-%d", i)}, "hog", "-mib", "4096")
+	for i := range n.order.Tries {
+		p := n.Run(lab.PodSpec{Name: fmt.Sprintf("%s-%d", name, i)}, "hog", "-mib", "4096", "-rate", rate)
 		stop := n.stopped(p, "hard", policy.MemoryAvailable)
 		if stop.Result != nil {
-			slowest = max(slowest, stop.Result.EmptiedIn)
+			slowest = max(slowest, time.Duration(stop.Result.EmptiedIn))
 		}
 		n.remove(p)
 	}
-	n.Sayf("stopped %d of %d, the slowest empty after %s, %d killed by the kernel", tries, tries, slowest.Round(time.Millisecond),
-		kernelKills()-n.before.kernelKills)
+	n.Sayf("at %s MiB/s stopped %d of %d, the slowest empty after %s, %d killed by the kernel", rate, n.order.Tries, n.order.Tries,
+		slowest.Round(time.Millisecond), kernelKills()-n.before.kernelKills)
+}
+
+func priority(n *Node) {
+	n.Configure(plenty + "[[priority]]\nname = \"leaky-*\"\nvalue = 1000000\n")
+	for _, rate := range []string{"200", "800", "3000"} {
+		n.leaks("leaky-"+rate, rate)
+	}
+}
+
+// again leaves out the rule for culprits, which take no budget either.
+func again(n *Node) {
+	n.Configure("[budget]\nhard = {burst = 1, every = \"1h\"}\n[rank]\nmemory = [\"over_request\", \"priority\", \"usage\"]\n")
+	for range n.order.Tries {
+		p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-rate", "400")
+		n.stopped(p, "hard", policy.MemoryAvailable)
+		n.remove(p)
+	}
+	if b := n.Status().Budget.Hard; b.LastHour != 1 {
+		n.Errorf("%d stops took budget, want 1", b.LastHour)
+	}
+	n.Sayf("stopped %d of %d, for one stop of the budget", n.order.Tries, n.order.Tries)
 }
 
 func outside(n *Node) {
-	for i := range 2 {
-		n.Run(lab.PodSpec{Name: fmt.Sprintf("innocent-%d", i)}, "hog", "-mib", "8") // five in all: three stops are not everybody
+	for i := range 2 { // together too small to bring relief, but not while the last of a hog's memory comes back
+		n.Run(lab.PodSpec{Name: fmt.Sprintf("innocent-%d", i)}, "hog", "-mib", "8")
 	}
 	n.Configure("[eviction.hard]\n\"memory.available\" = \"300Mi\"\n")
-	room := n.Available(policy.MemoryAvailable) - 180<<20
-	n.Shell(fmt.Sprintf("systemd-run -q -u hog -p OOMScoreAdjust=-500 %s/workload hog -mib %d -rate 100", payload, room>>20))
-	n.Until("pressure", func() bool { return n.Condition("MemoryPressure") })
-	n.Until("the hog to be done", func() bool { _, err := shell("journalctl -u hog | grep -q 'hog: done'"); return err == nil })
-	n.Until("a stop to be held back", func() bool {
-		_, err := shell("journalctl -u criguard | grep 'stop held back' | grep -q -e budget -e breaker -e 'no candidate'")
+	before := n.Available(policy.MemoryAvailable)
+	for range n.order.Tries {
+		n.hogOutside(n.Available(policy.MemoryAvailable)-180<<20, 400)
+		n.Until("a stop to be held back", func() bool { s := n.Status(); return s.Held == api.HeldOutside })
+		n.Shell("systemctl stop hog")
+		n.Until("memory to be back", func() bool {
+			return n.Available(policy.MemoryAvailable) > before-32<<20 && n.Status().Held == ""
+		})
+	}
+	n.Until("the journal to say why", func() bool {
+		_, err := shell("journalctl -u criguard | grep 'stop held back' | grep -q 'outside pods'")
 		return err == nil
 	})
+	n.Sayf("%d of %d hogs cost no pod, %d pods were stopped", n.order.Tries, n.order.Tries, n.allow(0))
+}
+
+func outsideSlow(n *Node) {
+	for i := range 6 { // more than three, so that the others could bring relief when the breaker opens
+		n.holds(n.Run(lab.PodSpec{Name: fmt.Sprintf("innocent-%d", i)}, "hog", "-mib", "60"), 60<<20)
+	}
+	threshold := n.Available(policy.MemoryAvailable) - 50<<20
+	n.Configure(plenty + fmt.Sprintf("[eviction.hard]\n\"memory.available\" = \"%d\"\n", threshold))
+	n.hogOutside(n.Available(policy.MemoryAvailable)+100<<20, 10) // it uses up what three stops give back
+	n.Until("the breaker to open", func() bool { return len(n.Status().Budget.Breakers) > 0 })
 	n.Sayf("%d pods stopped, then no more", n.allow(3))
 	n.Shell("systemctl stop hog")
-	n.Until("memory to be back", func() bool { return n.Available(policy.MemoryAvailable) > 320<<20 })
+	n.Until("memory to be back", func() bool { return n.Available(policy.MemoryAvailable) > threshold })
+}
+
+// holds waits until a pod uses so much memory, in bytes.
+func (n *Node) holds(p *Pod, size int64) {
+	n.Until("pod "+p.Name+" to use its memory", func() bool {
+		r, err := n.guard.Rank(n.context(), policy.MemoryAvailable)
+		return err == nil && slices.ContainsFunc(r.Pods, func(v api.RankedView) bool { return v.UID == p.UID && v.Usage >= size })
+	})
+}
+
+// hogOutside starts a process outside every pod that takes so much memory, in bytes, at a rate in MiB per second.
+func (n *Node) hogOutside(size int64, rate int) {
+	n.Shell(fmt.Sprintf("systemd-run -q -u hog -p OOMScoreAdjust=-500 %s/workload hog -mib %d -rate %d", payload, size>>20, rate))
 }
 
 func zram(n *Node) {

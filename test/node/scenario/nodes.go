@@ -10,7 +10,7 @@ import (
 // Large is a node with room for as many pods as a kubelet allows.
 var Large = Profile{Name: "v2-large", Cgroup: 2, Containerd: 1, MemoryMiB: 4096}
 
-// nodes is about the node as a whole.
+// nodes returns the scenarios about the node as a whole.
 func nodes() []Scenario {
 	return []Scenario{
 		{
@@ -41,7 +41,7 @@ func nodes() []Scenario {
 	}
 }
 
-// crowd starts pods that stay, several at a time, until there are so many.
+// crowd starts permanent pods, several at a time, until the node has the given number.
 func (n *Node) crowd(all int) {
 	const atOnce = 4
 	type started struct {

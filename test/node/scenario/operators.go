@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -9,7 +10,8 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// operators is about what operators ask of the service as it is installed: hooks, a pause, a drain.
+// operators returns the scenarios about operators' use of the installed service: hooks, a pause, a
+// drain.
 func operators() []Scenario {
 	return []Scenario{
 		{
@@ -30,7 +32,7 @@ func operators() []Scenario {
 	}
 }
 
-// hookScript writes down what the hook finds, and what it may not do.
+// hookScript records the hook's environment and what it may not do.
 const hookScript = `read -r event
 {
 	echo "$event"
@@ -73,9 +75,10 @@ func hook(n *Node) {
 }
 
 func pause(n *Node) {
-	n.Run(lab.PodSpec{Name: "spared"}, "pause")
+	n.Run(lab.PodSpec{Name: "spared"}, "hog", "-mib", "128")
 	n.Shell("criguard pause --for 1h --reason 'new disk'")
-	n.Configure("[eviction.hard]\n\"meminfo.available\" = \"99.9%\"\n")
+	// The threshold is met, and the pods' stops relieve it.
+	n.Configure(fmt.Sprintf("[eviction.hard]\n\"memory.available\" = \"%d\"\n", n.Available(policy.MemoryAvailable)+32<<20))
 	n.Until("the pressure to be held back", func() bool { return n.Status().LastPass != nil && n.Status().LastPass.Held == "paused" })
 	if text := n.Shell("systemctl show -p StatusText --value criguard"); !strings.Contains(text, "PAUSED until") || !strings.Contains(text, "new disk") {
 		n.Errorf("systemctl status says %q", text)
@@ -87,7 +90,7 @@ func pause(n *Node) {
 	n.Until("a stop", func() bool { return len(n.stops()) > 0 })
 	n.Shell("criguard pause --for 1h")
 	n.Until("end of all stops", func() bool { return len(n.Status().InFlight) == 0 })
-	// Who went first does not matter here: with that threshold everybody had to.
+	// Which pods were stopped does not matter here.
 	for _, s := range n.stops() {
 		for _, p := range n.pods {
 			p.stopped = p.stopped || p.UID == s.UID

@@ -4,9 +4,9 @@ import "time"
 
 // Kinds of events.
 const (
-	Ready = "ready" // the agent listens
+	Ready = "ready" // the agent is ready for orders
 	Said  = "said"  // a line for the report
-	Done  = "done"  // the order is carried out
+	Done  = "done"  // the order has been executed
 )
 
 // Order is one line to the agent: set the node up, or run a scenario on it.
@@ -15,8 +15,8 @@ type Order struct {
 	Scenario string        // empty: set up
 	Seed     uint64        // of random faults
 	Length   time.Duration // of random faults
-	Tries    int           // how often a guard is tried, where guards are compared
-	Rebooted bool          // the scenario goes on after a reboot
+	Tries    int           // how often a scenario repeats what must work every time; number of tries per guard in a comparison
+	Rebooted bool          // the scenario continues after a reboot
 }
 
 // Event is one line from the agent.
@@ -25,6 +25,6 @@ type Event struct {
 	Text     string   `json:",omitempty"`
 	Try      *Try     `json:",omitempty"`
 	Failures []string `json:",omitempty"`
-	Wrong    bool     `json:",omitempty"` // somebody innocent was stopped
-	Journal  string   `json:",omitempty"` // the node's last lines, if something failed
+	Wrong    bool     `json:",omitempty"` // an innocent pod was stopped
+	Journal  string   `json:",omitempty"` // the end of the node's journal, if something failed
 }

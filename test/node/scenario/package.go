@@ -9,14 +9,15 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// The packages on the payload disk: of this tree, and of the same with a version that comes after all.
+// The packages on the payload disk: from this tree, and the same with a version later than any
+// other.
 const (
 	FirstPackage = "criguard.deb"
 	LaterPackage = "criguard-later.deb"
 	LaterVersion = "v99.0.0"
 )
 
-// packages is about the deb, from its first installation to its purge.
+// packages returns the scenarios about the deb, from its first installation to its purge.
 func packages() []Scenario {
 	return []Scenario{
 		{
@@ -48,7 +49,7 @@ func packaged(n *Node) {
 	n.Sayf("installed, reloaded, upgraded to %s, purged and installed again", LaterVersion)
 }
 
-// dismantle takes away what setUp installed by hand.
+// dismantle removes what setUp installed by hand.
 func (n *Node) dismantle() {
 	n.Shell("systemctl disable --now criguard")
 	n.Shell("rm -rf /usr/bin/criguard /etc/criguard /run/criguard /var/lib/criguard /etc/systemd/system/criguard.service" +
@@ -56,7 +57,8 @@ func (n *Node) dismantle() {
 	n.Shell("groupdel criguard && systemctl daemon-reload")
 }
 
-// firstInstalled installs a package where none is: it is in observe mode, nothing runs, and switched on it answers.
+// firstInstalled installs a package on a node without one. It checks that the configuration is in
+// observe mode, that the service is not running, and that it answers once it is enabled.
 func (n *Node) firstInstalled(version string) {
 	deb := FirstPackage
 	if version == LaterVersion {
@@ -79,10 +81,10 @@ func (n *Node) firstInstalled(version string) {
 	n.is("stat -c '%a %U:%G' /run/criguard/criguard.sock", "660 root:criguard")
 }
 
-// edited is what an administrator makes of the configuration.
+// edited is an administrator's configuration.
 const edited = "mode = \"enforce\"\n[eviction.hard]\n\"memory.available\" = \"123Mi\"\n"
 
-// reconfigured edits the configuration, well and badly, under a service that goes on.
+// reconfigured edits the configuration, with and without mistakes, while the service keeps running.
 func (n *Node) reconfigured() {
 	pid := n.pid()
 	n.Write(configFile, edited)
@@ -92,14 +94,14 @@ func (n *Node) reconfigured() {
 	n.Write(configFile, strings.Replace(edited, "123Mi", "lots", 1))
 	n.Shell("systemctl reload criguard")
 	n.Until("the refusal", func() bool { return strings.Contains(n.Status().ConfigNote, "memory.available") })
-	// An upgrade that finds the mistake may not take the guard away.
+	// An upgrade with a mistake in the configuration must not stop the guard.
 	if out := n.installed(FirstPackage); !strings.Contains(out, "config.toml has mistakes") {
 		n.Errorf("installing over a configuration with a mistake says only %s", out)
 	}
 	if !n.inForce("123Mi") {
 		n.Errorf("a configuration with a mistake took the place of the good one: %+v", n.Status())
 	}
-	if text := n.Shell("systemctl status criguard; criguard status || true"); strings.Count(text, "refused") < 2 {
+	if text := n.Shell("systemctl status criguard; criguard status || true"); strings.Count(text, "rejected") < 2 {
 		n.Errorf("systemctl status and criguard status do not both tell of the refusal:\n%s", text)
 	}
 	n.Write(configFile, edited)
@@ -112,21 +114,21 @@ func (n *Node) reconfigured() {
 
 // upgraded installs the later version over the first.
 func (n *Node) upgraded() {
-	pid, budget := n.pid(), n.Status().Budget.LastHour
+	pid, budget := n.pid(), n.Status().Budget.Hard.LastHour
 	n.installed(LaterPackage)
 	n.settled()
 	if n.pid() == pid || n.Status().Version != LaterVersion {
 		n.Errorf("the service is %s after the upgrade, want %s", n.Status().Version, LaterVersion)
 	}
-	if !n.inForce("123Mi") || n.Status().Budget.LastHour != budget {
+	if !n.inForce("123Mi") || n.Status().Budget.Hard.LastHour != budget {
 		n.Errorf("the upgrade changed the configuration or the budget: %+v", n.Status())
 	}
 	n.is("cat "+configFile, strings.TrimSpace(edited))
 	n.is("systemctl is-enabled criguard", "enabled")
 }
 
-// purged is what must be true when the package has gone. The group stays, as the Debian Policy Manual (9.2) advises: a number is not
-// given out twice.
+// purged checks the node after a purge. The group stays, as the Debian Policy Manual (9.2) advises,
+// so that its ID is not reused.
 func (n *Node) purged(before string) {
 	if now := n.listing(); now != before {
 		n.Write("/run/before", before+"\n")
@@ -141,26 +143,26 @@ func (n *Node) purged(before string) {
 	n.is("dpkg-query -W criguard 2>/dev/null || true", "")
 }
 
-// installed installs a package from the payload disk and returns all that was said.
+// installed installs a package from the payload disk and returns its output.
 func (n *Node) installed(deb string) string {
 	return n.Shell(fmt.Sprintf("DEBIAN_FRONTEND=noninteractive dpkg -i %s/%s </dev/null 2>&1", payload, deb))
 }
 
-// listing is every path on the root filesystem, but for what the runtime, dpkg and the journal keep, and directories of links, which
-// systemctl removes when they are empty.
+// listing returns every path on the root filesystem, except the files of the runtime, dpkg and the
+// journal, and directories of links, which systemctl removes when they are empty.
 func (n *Node) listing() string {
 	return n.Shell("find / -xdev \\( -path /var/lib/containerd -o -path /var/lib/dpkg -o -path /var/log -o -path /var/lib/kubelet" +
 		" -o -path /tmp -o -path /var/tmp \\) -prune -o ! -name '*.wants' -print | sort")
 }
 
-// is compares what a command prints.
+// is compares a command's output with the expected one.
 func (n *Node) is(command, want string) {
 	if got, _ := shell(command); got != want {
 		n.Errorf("%s: %q, want %q", command, got, want)
 	}
 }
 
-// inForce tells whether the service may stop pods, with that threshold of memory.
+// inForce reports whether the service is in enforce mode with the given memory threshold.
 func (n *Node) inForce(threshold string) bool {
 	s := n.Status()
 	if s.Mode != "enforce" {

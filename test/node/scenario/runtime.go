@@ -5,7 +5,7 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// runtimes is about a container runtime that is not there when it is needed.
+// runtimes returns the scenarios about a container runtime that is unavailable when it is needed.
 func runtimes() []Scenario {
 	return []Scenario{
 		{
@@ -59,8 +59,8 @@ func runtimes() []Scenario {
 	}
 }
 
-// settledRuntime waits until the runtime runs again and criguard has it. Until criguard
-// has asked it once more, its status is that of before.
+// settledRuntime waits until the runtime is active and criguard has reconnected. Until criguard has
+// called it again, its status is the one from before.
 func (n *Node) settledRuntime() {
 	n.Until("containerd to be active", func() bool { return n.Shell("systemctl is-active containerd || true") == "active" })
 	n.Until("the runtime to be found", func() bool { s, err := n.guard.Status(n.context()); return err == nil && s.Runtime.Up })

@@ -7,17 +7,19 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// Scenario is one thing to try.
+// Scenario is one test on a virtual node.
 type Scenario struct {
 	Name     string
-	What     string // what breaks and what must come of it, in one line
+	What     string // what breaks and the expected outcome, in one line
 	Profiles []Profile
-	Limit    time.Duration // for the whole; 0 is six minutes
-	Debs     bool          // it needs criguard's packages on the payload disk
+	Limit    time.Duration // timeout of the whole scenario; 0 is six minutes
+	Debs     bool          // needs criguard's packages on the payload disk
+	Image    bool          // needs criguard's image on the payload disk
+	Detail   bool          // of a comparison: left out of the summary
 	Run      func(*Node)
 }
 
-// Bound is how long the scenario may take.
+// Bound returns the scenario's timeout.
 func (s Scenario) Bound() time.Duration {
 	if s.Limit > 0 {
 		return s.Limit
@@ -25,12 +27,12 @@ func (s Scenario) Bound() time.Duration {
 	return 6 * time.Minute
 }
 
-// All is every scenario. A new kind is one more file, and its table here.
+// All returns every scenario. A new kind needs a file of its own, and its table here.
 func All() []Scenario {
-	return slices.Concat(install(), packages(), memory(), soft(), disk(), tasks(), stalls(), runtimes(), service(), nodes(), operators(), faults())
+	return slices.Concat(install(), packages(), memory(), soft(), disk(), tasks(), stalls(), runtimes(), service(), nodes(), operators(), kube(), faults())
 }
 
-// Find returns the scenario of that name.
+// Find returns the scenario with that name.
 func Find(name string) (Scenario, bool) {
 	all := slices.Concat(All(), Rivals())
 	i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })
@@ -40,14 +42,14 @@ func Find(name string) (Scenario, bool) {
 	return all[i], true
 }
 
-// SpareImages is the archive of images that nothing uses, each with spareMiB of its own.
+// SpareImages is the archive of unused images, each with spareMiB of its own.
 const (
 	SpareImages = "spare.tar"
 	baseImages  = "base.tar"
 	spareMiB    = 24
 )
 
-// Images is what each archive on the payload disk holds.
+// Images returns the content of each archive on the payload disk.
 func Images() map[string][]lab.ImageSpec {
 	images := map[string][]lab.ImageSpec{baseImages: {{Name: lab.PauseImage}, {Name: lab.WorkloadImage}}}
 	for _, name := range []string{"one", "two", "three", "four", "five"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// service is about criguard itself in trouble.
+// service returns the scenarios about faults of criguard itself.
 func service() []Scenario {
 	return []Scenario{
 		{
@@ -45,7 +45,7 @@ func service() []Scenario {
 	}
 }
 
-// pid is criguard's process ID; "0" while there is none.
+// pid returns criguard's process ID, or "0" if it is not running.
 func (n *Node) pid() string { return n.Shell("systemctl show -p MainPID --value criguard") }
 
 func killedMidStop(n *Node) {
@@ -60,7 +60,7 @@ func killedMidStop(n *Node) {
 	n.Shell("systemctl kill -s KILL --kill-who=main criguard")
 	n.Within("the pod to be gone", 90*time.Second, func() bool { return len(n.processes(p.Containers[0].Cgroup)) == 0 })
 	n.Until("criguard to answer", func() bool { _, err := n.guard.Status(n.context()); return err == nil })
-	if after := n.Status().Budget; after.LastHour < before.LastHour {
+	if after := n.Status().Budget; after.Soft.LastHour < before.Soft.LastHour {
 		n.Errorf("the budget was refilled: %+v before, %+v after", before, after)
 	}
 	n.Sayf("stopped %s all the same; the budget is kept", p.ID())

@@ -18,7 +18,8 @@ const (
 	endpoint   = "unix:///run/containerd/containerd.sock"
 )
 
-// setUp makes a node of the machine: a runtime with images, and criguard on it as README.md says.
+// setUp turns the machine into a node: a runtime with images, and criguard installed according to
+// README.md.
 func setUp(p Profile) error {
 	if err := setUpContainerd(p); err != nil {
 		return err
@@ -50,7 +51,8 @@ func setUp(p Profile) error {
 	return nil
 }
 
-// setUpContainerd configures the runtime (https://github.com/containerd/containerd/blob/main/docs/cri/config.md) and starts it.
+// setUpContainerd configures the runtime and starts it
+// (https://github.com/containerd/containerd/blob/main/docs/cri/config.md).
 func setUpContainerd(p Profile) error {
 	plugin, images := `plugins."io.containerd.grpc.v1.cri"`, `plugins."io.containerd.grpc.v1.cri"`
 	key := "sandbox_image"
@@ -71,18 +73,23 @@ func setUpContainerd(p Profile) error {
 	if err := write("/etc/containerd/config.toml", config); err != nil {
 		return err
 	}
+	if p.Kubernetes {
+		if err := write("/etc/cni/net.d/10-loopback.conflist", lab.LoopbackNetwork); err != nil {
+			return err
+		}
+	}
 	_, err := shell("systemctl daemon-reload && systemctl restart containerd")
 	return err
 }
 
-// importArchive puts the images of an archive on the payload disk into the runtime.
+// importArchive imports an archive from the payload disk into the runtime.
 func importArchive(name string) error {
 	_, err := shell("PATH=" + payload + "/containerd2:$PATH; case $(containerd --version) in *v2.*) local=--local;; esac; " +
 		"/usr/bin/ctr -n k8s.io images import " + filepath.Join(payload, name))
 	return err
 }
 
-// shell runs a shell command and returns what it printed.
+// shell runs a shell command and returns its output.
 func shell(command string) (string, error) {
 	out, err := exec.Command("/bin/sh", "-c", command).Output()
 	text := strings.TrimSpace(string(out))
@@ -99,7 +106,7 @@ func write(path, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// poll asks until done is true, or returns an error that says what was waited for.
+// poll calls done until it returns true, or returns an error that names the missing condition.
 func poll(what string, within time.Duration, done func() bool) error {
 	for begin := time.Now(); !done(); time.Sleep(50 * time.Millisecond) {
 		if time.Since(begin) > within {

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// soft is about soft thresholds.
+// soft returns the scenarios about soft thresholds.
 func soft() []Scenario {
 	return []Scenario{
 		{
@@ -27,7 +27,7 @@ func soft() []Scenario {
 			Profiles: []Profile{V2, V1New},
 			Run: func(n *Node) {
 				stop := softly(n, "hog", "-mib", "250", "-term-delay", "1h")
-				if stop.Result != nil && stop.Result.EmptiedIn < softGrace {
+				if stop.Result != nil && time.Duration(stop.Result.EmptiedIn) < softGrace {
 					n.Errorf("killed after %s, before its grace period of %s", stop.Result.EmptiedIn, softGrace)
 				}
 			},
@@ -37,8 +37,8 @@ func soft() []Scenario {
 
 const softGrace = 5 * time.Second
 
-// softly meets a soft threshold by a pod, and returns its stop.
-func softly(n *Node, args ...string) guard.StopView {
+// softly starts a pod that meets a soft threshold, and returns its stop.
+func softly(n *Node, args ...string) api.StopView {
 	limit := n.Available(policy.MemoryAvailable) - 150<<20
 	n.Configure(fmt.Sprintf("[eviction]\nmax_pod_grace_period = \"5s\"\n[eviction.soft]\n\"memory.available\" = \"%d\"\n"+
 		"[eviction.soft_grace_period]\n\"memory.available\" = \"2s\"\n", limit))

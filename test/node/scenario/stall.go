@@ -8,7 +8,7 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// stalls is about time lost to waiting, which alone is no reason to stop anybody.
+// stalls returns the scenarios about stall time, which by itself is no reason to stop a pod.
 func stalls() []Scenario {
 	return []Scenario{
 		{
@@ -34,7 +34,7 @@ func stalls() []Scenario {
 	}
 }
 
-// stalled waits for a stall to be seen, and for nobody to be stopped for it.
+// stalled waits until criguard sees a stall, and checks that it stops no pod for it.
 func (n *Node) stalled(signal policy.Signal) {
 	n.Until(signal.String()+" to be seen", func() bool { return n.share(signal) < 70 })
 	n.NobodyStopped(5 * time.Second)

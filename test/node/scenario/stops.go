@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// passes is criguard's history. While criguard restarts there is none.
-func (n *Node) passes() []guard.Pass {
+// passes returns criguard's history, or nil while criguard restarts.
+func (n *Node) passes() []api.Pass {
 	passes, err := n.guard.History(n.context(), 0)
 	if err != nil {
 		return nil
@@ -18,9 +18,9 @@ func (n *Node) passes() []guard.Pass {
 	return passes
 }
 
-// stops are the stops in criguard's history, in their order.
-func (n *Node) stops() []guard.StopView {
-	var stops []guard.StopView
+// stops returns the stops in criguard's history, in order.
+func (n *Node) stops() []api.StopView {
+	var stops []api.StopView
 	for _, p := range n.passes() {
 		if p.Stop != nil {
 			stops = append(stops, *p.Stop)
@@ -29,16 +29,16 @@ func (n *Node) stops() []guard.StopView {
 	return stops
 }
 
-// settledStops are the stops whose effect is known.
-func (n *Node) settledStops() []guard.StopView {
-	var stops []guard.StopView
+// settledStops returns the stops whose effect is known.
+func (n *Node) settledStops() []api.StopView {
+	var stops []api.StopView
 	for _, p := range n.passes() {
 		stops = append(stops, p.Settled...)
 	}
 	return stops
 }
 
-// NobodyStopped gives criguard some time to do wrong.
+// NobodyStopped checks for the given time that criguard stops no pod.
 func (n *Node) NobodyStopped(within time.Duration) {
 	end := time.Now().Add(within)
 	for time.Now().Before(end) && len(n.stops()) == 0 {
@@ -49,9 +49,9 @@ func (n *Node) NobodyStopped(within time.Duration) {
 	}
 }
 
-// Stopped waits until criguard has stopped the pod by a stop of that kind ("hard") for one of the signals, and
-// returns the stop with its effect.
-func (n *Node) Stopped(p *Pod, kind string, signals ...policy.Signal) guard.StopView {
+// Stopped waits until criguard has stopped the pod with a stop of that kind ("hard") for one of the
+// signals, and returns the stop with its effect.
+func (n *Node) Stopped(p *Pod, kind string, signals ...policy.Signal) api.StopView {
 	stop := n.stopped(p, kind, signals...)
 	if r := stop.Result; r != nil {
 		n.Sayf("stopped %s for %s (%s), empty after %s by %s", p.ID(), stop.Signal, kind, r.EmptiedIn.Round(time.Millisecond), r.Method)
@@ -59,13 +59,13 @@ func (n *Node) Stopped(p *Pod, kind string, signals ...policy.Signal) guard.Stop
 	return stop
 }
 
-// stopped is Stopped without a word in the report.
-func (n *Node) stopped(p *Pod, kind string, signals ...policy.Signal) guard.StopView {
+// stopped is Stopped without a line in the report.
+func (n *Node) stopped(p *Pod, kind string, signals ...policy.Signal) api.StopView {
 	p.stopped = true
-	var stop guard.StopView
+	var stop api.StopView
 	n.Until(fmt.Sprintf("stop of %s for %v", p.ID(), signals), func() bool {
 		all := n.settledStops()
-		i := slices.IndexFunc(all, func(s guard.StopView) bool { return s.UID == p.UID })
+		i := slices.IndexFunc(all, func(s api.StopView) bool { return s.UID == p.UID })
 		if i < 0 {
 			return false
 		}
@@ -82,17 +82,16 @@ func (n *Node) stopped(p *Pod, kind string, signals ...policy.Signal) guard.Stop
 	return stop
 }
 
-// allow takes the stops of up to so many pods, whichever they are, for right, and returns how many there were.
+// allow accepts the stops of at most so many pods, of any kind, and returns how many there were.
 func (n *Node) allow(most int) int {
 	stops, gone := n.stops(), 0
 	for _, p := range n.pods {
-		if slices.ContainsFunc(stops, func(s guard.StopView) bool { return s.UID == p.UID }) {
+		if i := slices.IndexFunc(stops, func(s api.StopView) bool { return s.UID == p.UID }); i >= 0 {
 			p.stopped = true
-			gone++
+			if gone++; gone > most {
+				n.Errorf("%d pods were stopped, want %d at most: %s", gone, most, n.Shell(fmt.Sprintf("criguard explain %d", stops[i].Pass)))
+			}
 		}
-	}
-	if gone > most {
-		n.Errorf("%d pods were stopped, want %d at most", gone, most)
 	}
 	return gone
 }

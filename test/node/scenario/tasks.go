@@ -5,7 +5,7 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// tasks is about processes and threads.
+// tasks returns the scenarios about processes and threads.
 func tasks() []Scenario {
 	return []Scenario{
 		{
@@ -14,7 +14,8 @@ func tasks() []Scenario {
 			Run: func(n *Node) {
 				n.Shell("sysctl -q -w kernel.pid_max=1200")
 				if n.Profile.Systemd {
-					// Of its own accord systemd lets a container have 15 % of the PIDs, and there would be no shortage.
+					// By default systemd limits a container to 15 % of the PIDs, which would
+					// prevent the shortage.
 					n.Write("/etc/systemd/system.conf.d/tasks.conf", "[Manager]\nDefaultTasksMax=infinity\n")
 					n.Shell("systemctl daemon-reload")
 				}

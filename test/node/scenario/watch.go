@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// shortage is for how long memory may be below its threshold while a pod leaks. Emulation stretches it.
+// shortage is how long memory may stay below its threshold while a pod leaks. Emulation slows the
+// relief down.
 const shortage = 20 * time.Second
 
-// watch lets time pass and checks what must be true all along.
+// watch checks the invariants for the given time.
 func (s *storm) watch(length time.Duration) {
 	for end := time.Now().Add(length); time.Now().Before(end) && len(s.failures) == 0; time.Sleep(50 * time.Millisecond) {
 		s.lasting = slices.DeleteFunc(s.lasting, func(l lasting) bool {
@@ -38,7 +39,7 @@ func (s *storm) watch(length time.Duration) {
 	}
 }
 
-// measure notes for how long memory is short.
+// measure records how long memory has been short.
 func (s *storm) measure() {
 	if s.memory() >= int64(s.level)<<20 {
 		s.short = time.Time{}
@@ -53,7 +54,7 @@ func (s *storm) measure() {
 	}
 }
 
-// cost is what criguard takes of the node.
+// cost is criguard's resource use.
 type cost struct {
 	files, threads int
 	resident       int64 // KiB
@@ -63,7 +64,8 @@ func (c cost) String() string {
 	return fmt.Sprintf("%d files, %d threads, %.1f MiB", c.files, c.threads, float64(c.resident)/1024)
 }
 
-// above allows what a longer history and a thread more than last time may need.
+// above reports whether the cost has grown by more than a longer history and a few more threads
+// explain.
 func (c cost) above(before cost) bool {
 	return c.files > before.files || c.threads > before.threads+3 || c.resident > before.resident+4<<10
 }

@@ -2,7 +2,7 @@ package report
 
 import (
 	"crypto/sha256"
-	_ "embed" // the page's own styles and scripts
+	_ "embed" // embeds the page's own styles and scripts
 	"encoding/base64"
 )
 
@@ -21,13 +21,14 @@ var pageScript string
 //go:embed assets/page.css
 var pageStyle string
 
-// digest names a script or a style in a content security policy.
+// digest returns the source expression that allows a script or a style in a content security
+// policy.
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// contentPolicy lets the page's own scripts and styles run, and nothing else.
+// contentPolicy allows only the page's own scripts and styles.
 func contentPolicy() string {
 	return "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " + digest(style()) +
 		"; script-src " + digest(plotScript) + " " + digest(pageScript)

@@ -1,13 +1,12 @@
-// Package report writes what the guard did on a node as one HTML page: each stop with a
-// plot of the signals around it, the ranking of that moment, and the configuration that
-// was in force.
+// Package report writes an HTML page that shows what criguard did on a node: each stop with a plot
+// of the signals around it, the ranking at that moment, and the configuration in force.
 //
-// The page holds all that it needs and asks no network for anything; a content security
-// policy in it forbids that, and names the digests of the scripts that may run. All text
-// from the node is escaped where it is written, and none of it is markup or script.
-// Without scripts the plots are left out, and the tables tell the same.
+// The page is self-contained and makes no network requests. Its content security policy forbids
+// them and lists the digests of the scripts that may run. All text from the node is escaped when it
+// is written, so none of it becomes markup or script. Without scripts, the plots are missing and
+// the tables show the same data.
 //
-// assets/uPlot.* are of uPlot 1.6.32, https://github.com/leeoniya/uPlot, under the MIT
-// licence beside them: package/dist of the npm package "uplot", unchanged. A test holds
-// them to their SHA-256 digests.
+// assets/uPlot.* come from uPlot 1.6.32, https://github.com/leeoniya/uPlot, and are unchanged
+// copies of package/dist in the npm package "uplot". The MIT licence is in the same directory. A
+// test compares the files with their SHA-256 digests.
 package report

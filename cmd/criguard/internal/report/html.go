@@ -4,37 +4,27 @@ import (
 	"bytes"
 	"fmt"
 	"html"
-	"strings"
-	"unicode"
+
+	"github.com/criguard/criguard/guard/safetext"
 )
 
-// markup is what this package itself writes. Text of any other origin is given as an
-// argument, and is escaped without exception.
+// markup is text that this package writes itself. All other text is passed as an argument and is
+// always escaped.
 type markup string
 
-// document collects a page.
+// document is a buffer that a page is written to.
 type document struct{ bytes.Buffer }
 
-// put writes markup with its %s filled in by text.
+// put writes the markup and replaces each %s with escaped text.
 func (d *document) put(m markup, text ...string) {
 	escaped := make([]any, len(text))
 	for i, s := range text {
-		escaped[i] = html.EscapeString(visible(s))
+		escaped[i] = html.EscapeString(string(safetext.Escape([]byte(s))))
 	}
 	fmt.Fprintf(d, string(m), escaped...)
 }
 
-// visible replaces what would hide or turn text around.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
-}
-
-// table writes rows below a head; a wide one scrolls by itself.
+// table writes a header and rows; a wide table scrolls on its own.
 func (d *document) table(caption string, head []string, rows [][]string) {
 	d.put(`<div class="scroll" tabindex="0" role="region" aria-label="%s"><table><thead><tr>`, caption)
 	for _, h := range head {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,30 +9,31 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/safetext"
 	"github.com/criguard/criguard/policy"
 )
 
-// Input is what a page is made of.
+// Input is the data that a page shows.
 type Input struct {
 	Host     string
-	Made     time.Time // its location is the one that times are told in
-	Since    time.Time // zero = all that is kept
-	Status   guard.Status
-	Passes   []guard.Pass // oldest first
-	Windows  []guard.Window
-	Samples  guard.SampleList
-	Settings guard.Settings
+	Made     time.Time // times are shown in its location
+	Since    time.Time // zero: everything in the history
+	Status   api.Status
+	Passes   []api.Pass // oldest first
+	Windows  []api.Window
+	Samples  api.SampleList
+	Settings api.Settings
 }
 
-// page is one report on its way.
+// page is a report that is being written.
 type page struct {
 	document
 	in    *Input
 	plots []plot
 }
 
-// Write writes the page.
+// Write writes the page to w.
 func Write(w io.Writer, in *Input) error {
 	p := &page{in: in}
 	p.head()
@@ -62,7 +64,7 @@ func (p *page) head() {
 	p.put(`</style></head><body>
 <header><h1>criguard on <span class="name">%s</span></h1>
 <p>Made %s%s.</p></header><main>
-<noscript><p class="note">Plots need JavaScript. The tables tell the same.</p></noscript>
+<noscript><p class="note">Plots need JavaScript. The tables have the same data.</p></noscript>
 `, p.in.Host, p.moment(p.in.Made), p.period())
 }
 
@@ -83,16 +85,12 @@ func (p *page) summary() {
 	if st.Runtime.Up {
 		runtime = st.Runtime.Name + " " + st.Runtime.Version
 	}
-	conditions := "none"
-	if len(st.Conditions) > 0 {
-		conditions = strings.Join(st.Conditions, ", ")
-	}
 	p.put("<section><h2>The node</h2><dl>\n")
 	for _, row := range [][2]string{
 		{"criguard", fmt.Sprintf("%s, %s mode, up %s", st.Version, st.Mode, st.Uptime.Round(time.Second))},
 		{"Runtime", runtime}, {"Pods", fmt.Sprintf("%d, %d of them protected", st.Pods, st.Protected)},
 		{"Kernel", fmt.Sprintf("cgroup %s; woken by %s; filesystems %s", st.Kernel.Cgroup, strings.Join(st.Kernel.Wakes, ", "), st.Kernel.Layout)},
-		{"Conditions", conditions},
+		{"Conditions", cmp.Or(st.Conditions.String(), "none")},
 	} {
 		p.put("<dt>%s</dt><dd>%s</dd>\n", row[0], row[1])
 	}
@@ -102,10 +100,10 @@ func (p *page) summary() {
 	p.put("</dl></section>\n")
 }
 
-// now is the signals as they are, and were lately.
+// now writes the current signals and their recent values.
 func (p *page) now() {
 	var rows [][]string
-	var limits []guard.Limit
+	var limits []api.Limit
 	for i := range p.in.Status.Signals {
 		s := &p.in.Status.Signals[i]
 		if s.Status == policy.Absent.String() && len(s.Thresholds) == 0 {
@@ -113,7 +111,7 @@ func (p *page) now() {
 		}
 		row := []string{s.Signal.String(), s.Status, "-", "-", "-"}
 		if s.Status == policy.OK.String() {
-			row[1], row[2] = guard.FormatAmount(s.Signal, s.Available), guard.FormatAmount(s.Signal, s.Capacity)
+			row[1], row[2] = api.FormatAmount(s.Signal, s.Available), api.FormatAmount(s.Signal, s.Capacity)
 		}
 		for _, t := range s.Thresholds {
 			kind, column := policy.Hard, 3
@@ -121,9 +119,9 @@ func (p *page) now() {
 				kind, column = policy.Soft, 4
 			}
 			if row[column] = t.Value; s.Status == policy.OK.String() {
-				row[column] = guard.FormatAmount(s.Signal, t.Amount)
+				row[column] = api.FormatThreshold(s.Signal, t.Amount)
 			}
-			limits = append(limits, guard.Limit{Signal: s.Signal, Kind: kind, Amount: t.Amount})
+			limits = append(limits, api.Limit{Signal: s.Signal, Kind: kind, Amount: t.Amount})
 		}
 		rows = append(rows, row)
 	}
@@ -132,13 +130,13 @@ func (p *page) now() {
 	p.put("<p>Of the last ten minutes; 0 is when the report was made.</p>\n")
 	for _, sig := range policy.Signals() {
 		if len(p.in.Samples.Available[sig]) > 0 {
-			p.figure(newPlot("now-"+sig.String(), sig, &p.in.Samples.Series, p.in.Samples.Now, limits))
+			p.figure(newPlot("now-"+sig.String(), sig, &p.in.Samples.Series, time.Duration(p.in.Samples.Now), limits))
 		}
 	}
 	p.put("</section>\n")
 }
 
-// figure leaves room for a plot.
+// figure adds a plot and leaves room for it on the page.
 func (p *page) figure(one plot) {
 	p.plots = append(p.plots, one)
 	p.put(`<figure><div class="plot" id="%s" role="img" aria-label="%s over time"></div><figcaption><b>%s</b> %s</figcaption></figure>
@@ -154,7 +152,7 @@ func (p *page) passes() {
 	var rows [][]string
 	for i := range p.in.Passes {
 		one := &p.in.Passes[i]
-		for _, e := range words.Tell(one) {
+		for _, e := range words.Events(one) {
 			rows = append(rows, []string{fmt.Sprint(one.ID), p.moment(one.Time), one.Wake, e.What, e.Why})
 		}
 	}
@@ -170,15 +168,15 @@ func (p *page) settings() {
 	p.put("<section><h2>The configuration in force</h2><p>From %s.</p><pre tabindex=\"0\">%s</pre></section>\n", from, p.in.Settings.Text)
 }
 
-// foot ends the page with what its script draws.
+// foot ends the page with the plots' data and the scripts that draw them.
 func (p *page) foot() error {
-	data, err := json.Marshal(p.plots) // escapes <, > and &: it cannot end the element
+	data, err := json.Marshal(p.plots) // escapes <, > and &, so the data cannot close the script element
 	if err != nil {
 		return fmt.Errorf("encode plots: %w", err)
 	}
 	p.put("</main><footer><details><summary>The plots are drawn by uPlot, under this licence</summary><pre>%s</pre></details></footer>\n", plotLicence)
 	p.put(`<script type="application/json" id="plots">`)
-	p.Write(data)
+	p.Write(safetext.Escape(data))
 	p.put("</script>\n<script>")
 	p.WriteString(plotScript)
 	p.put("</script>\n<script>")

@@ -5,22 +5,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// plot is one signal over time, as the page's script reads it.
+// plot is one signal over time, in the form that the page's script reads.
 type plot struct {
 	ID     string     `json:"id"`
 	Title  string     `json:"title"`
-	Unit   string     `json:"unit"` // bytes, count, share
+	Unit   string     `json:"unit"` // bytes, count or share
 	X      []float64  `json:"x"`    // seconds
-	Y      []*float64 `json:"y"`    // null = not read
+	Y      []*float64 `json:"y"`    // null: not read
 	Limits []level    `json:"limits"`
 	Marks  []mark     `json:"marks"`
 }
 
-// level is a threshold; mark is a moment.
+// level is a threshold; mark is a point in time.
 type (
 	level struct {
 		Label string  `json:"label"`
@@ -32,11 +32,11 @@ type (
 	}
 )
 
-// newPlot draws one signal of a series, in seconds from a moment on.
-func newPlot(id string, sig policy.Signal, s *guard.Series, from time.Duration, limits []guard.Limit) plot {
+// newPlot returns the plot of one signal in a series. Times are in seconds relative to from.
+func newPlot(id string, sig policy.Signal, s *api.Series, from time.Duration, limits []api.Limit) plot {
 	p := plot{ID: id, Title: sig.String(), Unit: unit(sig), Limits: []level{}, Marks: []mark{}}
 	for i, v := range s.Available[sig] {
-		p.X = append(p.X, seconds(s.At[i]-from))
+		p.X = append(p.X, seconds(time.Duration(s.At[i])-from))
 		var y *float64
 		if v >= 0 {
 			f := scale(sig, v)
@@ -46,13 +46,13 @@ func newPlot(id string, sig policy.Signal, s *guard.Series, from time.Duration, 
 	}
 	for _, l := range limits {
 		if l.Signal == sig {
-			p.Limits = append(p.Limits, level{fmt.Sprintf("%s %s", l.Kind, guard.FormatAmount(sig, l.Amount)), scale(sig, l.Amount)})
+			p.Limits = append(p.Limits, level{fmt.Sprintf("%s %s", l.Kind, api.FormatThreshold(sig, l.Amount)), scale(sig, l.Amount)})
 		}
 	}
 	return p
 }
 
-// caption tells in words what is marked.
+// caption lists the thresholds and the marked times.
 func (p *plot) caption() string {
 	var all []string
 	for _, l := range p.Limits {
@@ -83,12 +83,13 @@ func scale(s policy.Signal, v int64) float64 {
 
 func seconds(d time.Duration) float64 { return d.Round(100 * time.Microsecond).Seconds() }
 
-// stopMarks are the moments of a stop, in seconds from when it began.
-func stopMarks(p *guard.Pass, effect *guard.StopView) []mark {
+// stopMarks returns the events of a stop in the plot of a signal, in seconds relative to the stop's start. A
+// crossing belongs to the plot of its own signal alone.
+func stopMarks(p *api.Pass, effect *api.StopView, sig policy.Signal) []mark {
 	var marks []mark
 	for _, m := range p.Met {
-		if m.Threshold == p.Stop.Signal+":"+p.Stop.Kind {
-			marks = append(marks, mark{"crossing", seconds(-m.For)})
+		if name, kind, _ := strings.Cut(m.Threshold, ":"); name == sig.String() {
+			marks = append(marks, mark{kind + " crossing", seconds(time.Duration(-m.For))})
 		}
 	}
 	name := "stop"
@@ -100,24 +101,30 @@ func stopMarks(p *guard.Pass, effect *guard.StopView) []mark {
 		return marks
 	}
 	if r := effect.Result; r.Emptied {
-		marks = append(marks, mark{"dead", seconds(r.EmptiedIn)})
-		if r.Moved {
-			marks = append(marks, mark{"relief", seconds(r.SettledIn)})
+		marks = append(marks, mark{"dead", seconds(time.Duration(r.EmptiedIn))})
+		if effect.Helped() {
+			marks = append(marks, mark{"relief", seconds(time.Duration(r.SettledIn))})
 		}
 	}
 	return marks
 }
 
-// sampleRows are the samples of one signal, about so many, as a table.
-func sampleRows(sig policy.Signal, s *guard.Series, from time.Duration, most int) [][]string {
+// sampleRows returns at most so many samples of one signal as table rows: the first, the last, and those that
+// differ from the row before.
+func sampleRows(sig policy.Signal, s *api.Series, from time.Duration, most int) [][]string {
 	var rows [][]string
+	last := ""
 	step := max((len(s.At)+most-1)/most, 1)
 	for i := 0; i < len(s.At); i += step {
 		amount := "not read"
 		if v := s.Available[sig][i]; v >= 0 {
-			amount = guard.FormatAmount(sig, v)
+			amount = api.FormatAmount(sig, v)
 		}
-		rows = append(rows, []string{fmt.Sprintf("%+.3f s", seconds(s.At[i]-from)), amount})
+		if amount == last && i+step < len(s.At) {
+			continue
+		}
+		last = amount
+		rows = append(rows, []string{fmt.Sprintf("%+.3f s", seconds(time.Duration(s.At[i])-from)), amount})
 	}
 	return rows
 }

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// What is of uPlot is what was published, and none of it ends its element.
+// The uPlot files are the published ones, and no asset closes the element that contains it.
 func TestAssets(t *testing.T) {
 	for name, asset := range map[string]struct{ text, sum string }{
 		"uPlot.iife.min.js": {plotScript, "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"},
@@ -31,17 +31,17 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// Whatever a name is, it adds no element to the page.
+// No name can add an element to the page.
 func FuzzNamesAreText(f *testing.F) {
 	f.Add(`</script><img src=x>`)
 	f.Add("\"'><!-- \u2028 %s {{.}} \xff")
 	page := func(t *testing.T, name string) string {
 		in := Input{
-			Host: name, Made: time.Unix(0, 0).UTC(), Settings: guard.Settings{Files: []string{name}, Text: name},
-			Status: guard.Status{Version: name, Conditions: []string{name}, Alarms: []string{name}},
-			Passes: []guard.Pass{{ID: 1, Wake: name, Stop: &guard.StopView{Pod: name, Reason: name, Signal: "memory.available", Kind: "hard"},
-				Ranked: []guard.RankedView{{Position: 1, Pod: name, QoS: name}, {Pod: name, Excluded: "x" + name}}}},
-			Windows: []guard.Window{{Pass: 1, Series: guard.Series{At: []time.Duration{1}, Available: map[policy.Signal][]int64{policy.MemoryAvailable: {1}}}}},
+			Host: name, Made: time.Unix(0, 0).UTC(), Settings: api.Settings{Files: []string{name}, Text: name},
+			Status: api.Status{Version: name, Alarms: []string{name}},
+			Passes: []api.Pass{{ID: 1, Wake: name, Stop: &api.StopView{Pod: name, Reason: name, Signal: "memory.available", Kind: "hard"},
+				Ranked: []api.RankedView{{Position: 1, Pod: name, QoS: name}, {Pod: name, Excluded: "x" + name}}}},
+			Windows: []api.Window{{Pass: 1, Series: api.Series{At: []api.Duration{1}, Available: map[policy.Signal][]int64{policy.MemoryAvailable: {1}}}}},
 		}
 		var out bytes.Buffer
 		if err := Write(&out, &in); err != nil {
@@ -59,28 +59,45 @@ func FuzzNamesAreText(f *testing.F) {
 	})
 }
 
-// The moments of a stop are told from when it began.
+// The marks of a stop are relative to its start.
 func TestStopMarks(t *testing.T) {
-	p := guard.Pass{
-		Stop: &guard.StopView{Signal: "memory.available", Kind: "soft"},
-		Met:  []guard.MetView{{Threshold: "memory.available:hard", For: 1}, {Threshold: "memory.available:soft", For: 30 * time.Second}},
+	p := api.Pass{
+		Stop: &api.StopView{Signal: "memory.available", Kind: "soft"},
+		Met:  []api.MetView{{Threshold: "memory.available:hard", For: api.Duration(time.Second)}, {Threshold: "memory.available:soft", For: api.Duration(30 * time.Second)}},
 	}
-	effect := guard.StopView{Result: &guard.StopResult{Emptied: true, EmptiedIn: 20 * time.Millisecond, Moved: true, SettledIn: time.Second}}
+	effect := api.StopView{Expected: 2, Result: &api.StopResult{Emptied: true, EmptiedIn: api.Duration(20 * time.Millisecond), Freed: 1, SettledIn: api.Duration(time.Second)}}
 	for _, c := range []struct {
 		name string
 		edit func()
 		want string
 	}{
-		{"helped", func() {}, "crossing -30.000 s · stop +0.000 s · dead +0.020 s · relief +1.000 s"},
-		{"did not help", func() { effect.Result.Moved = false }, "crossing -30.000 s · stop +0.000 s · dead +0.020 s"},
-		{"did not die", func() { effect.Result.Emptied = false }, "crossing -30.000 s · stop +0.000 s"},
-		{"at once", func() { p.Met[1].For = 0 }, "crossing +0.000 s · stop +0.000 s"},
-		{"observe mode", func() { p.Stop.DryRun = true }, "crossing +0.000 s · would stop +0.000 s"},
+		{"helped", func() {}, "hard crossing -1.000 s · soft crossing -30.000 s · stop +0.000 s · dead +0.020 s · relief +1.000 s"},
+		{"did not help", func() { effect.Result.Freed = 0 }, "hard crossing -1.000 s · soft crossing -30.000 s · stop +0.000 s · dead +0.020 s"},
+		{"did not die", func() { effect.Result.Emptied = false }, "hard crossing -1.000 s · soft crossing -30.000 s · stop +0.000 s"},
+		{"soft alone", func() { p.Met = p.Met[1:] }, "soft crossing -30.000 s · stop +0.000 s"},
+		{"at once", func() { p.Met[0].For = 0 }, "soft crossing +0.000 s · stop +0.000 s"},
+		{"observe mode", func() { p.Stop.DryRun = true }, "soft crossing +0.000 s · would stop +0.000 s"},
 	} {
 		c.edit()
-		one := plot{Marks: stopMarks(&p, &effect)}
+		one := plot{Marks: stopMarks(&p, &effect, policy.MemoryAvailable)}
 		if got := one.caption(); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
+	}
+	other := plot{Marks: stopMarks(&p, nil, policy.AllocatableMemoryAvailable)}
+	if got := other.caption(); got != "would stop +0.000 s" {
+		t.Errorf("a signal that was not crossed: %s", got)
+	}
+}
+
+// The table that replaces a plot has a row for each change, and for the last sample.
+func TestSampleRows(t *testing.T) {
+	s := api.Series{At: []api.Duration{0, 1e9, 2e9, 3e9, 4e9}, Available: map[policy.Signal][]int64{policy.PIDAvailable: {7, 7, 5, 5, 5}}}
+	var got []string
+	for _, row := range sampleRows(policy.PIDAvailable, &s, 2*time.Second, 60) {
+		got = append(got, strings.Join(row, " "))
+	}
+	if want := "-2.000 s 7, +0.000 s 5, +2.000 s 5"; strings.Join(got, ", ") != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
+	"time"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// tableSamples is about how many rows stand for a plot where scripts do not run.
+// tableSamples limits the rows of the table that replaces a plot when scripts are off.
 const tableSamples = 60
 
-// stops tells of each stop, the newest first.
+// stops describes each stop, newest first.
 func (p *page) stops() {
 	p.put("<section><h2>Stops</h2>\n")
 	none := true
@@ -38,6 +38,9 @@ func (p *page) stop(e *words.Explanation) {
 	}
 	p.put(`<article id="pass-%s"><h3><span class="name">%s</span> %s, %s</h3><p>%s</p>
 `, fmt.Sprint(one.ID), s.Pod, what, p.moment(one.Time), s.Reason)
+	if one.Need != nil {
+		p.put("<p>%s.</p>\n", words.Need(one.Need))
+	}
 	if e.Decided != "" {
 		p.put("<p>%s.</p>\n", e.Decided)
 	}
@@ -53,9 +56,9 @@ func (p *page) stop(e *words.Explanation) {
 	p.put("</article>\n")
 }
 
-// around draws the signals around a stop: the one it was for, and those with thresholds.
+// around plots the signals around a stop: the one that triggered it and those with thresholds.
 func (p *page) around(e *words.Explanation) {
-	i := slices.IndexFunc(p.in.Windows, func(w guard.Window) bool {
+	i := slices.IndexFunc(p.in.Windows, func(w api.Window) bool {
 		return w.Pass == e.Pass.ID && w.Time.Equal(e.Pass.Time)
 	})
 	asked, ok := words.Signal(e.Pass)
@@ -69,20 +72,20 @@ func (p *page) around(e *words.Explanation) {
 	w := &p.in.Windows[i]
 	p.put("<p>Seconds are counted from the stop.</p>\n")
 	for _, sig := range policy.Signals() {
-		limited := slices.ContainsFunc(w.Limits, func(l guard.Limit) bool { return l.Signal == sig })
-		if len(w.Available[sig]) == 0 || sig != asked && (!limited || sig.Class() != asked.Class()) {
+		limited := slices.ContainsFunc(w.Limits, func(l api.Limit) bool { return l.Signal == sig })
+		if len(w.Available[sig]) == 0 || sig != asked && (!limited || sig.Condition() != asked.Condition()) {
 			continue
 		}
-		one := newPlot(fmt.Sprintf("pass-%d-%s", w.Pass, sig), sig, &w.Series, w.StopAt, w.Limits)
-		one.Marks = stopMarks(e.Pass, e.Effect)
+		one := newPlot(fmt.Sprintf("pass-%d-%s", w.Pass, sig), sig, &w.Series, time.Duration(w.StopAt), w.Limits)
+		one.Marks = stopMarks(e.Pass, e.Effect, sig)
 		p.figure(one)
 	}
 	p.put("<details><summary>%s as a table</summary>\n", asked.String())
-	p.table("samples", []string{"Seconds", asked.String()}, sampleRows(asked, &w.Series, w.StopAt, tableSamples))
+	p.table("samples", []string{"Seconds", asked.String()}, sampleRows(asked, &w.Series, time.Duration(w.StopAt), tableSamples))
 	p.put("</details>\n")
 }
 
-func (p *page) ranking(one *guard.Pass) {
+func (p *page) ranking(one *api.Pass) {
 	sig, ok := words.Signal(one)
 	if !ok || len(one.Ranked) == 0 {
 		return
@@ -95,7 +98,7 @@ func (p *page) ranking(one *guard.Pass) {
 		}
 	}
 	for _, k := range keys {
-		head = append(head, "Key: "+k.Key.String())
+		head = append(head, "Key: "+api.KeyName(sig, k.Key))
 	}
 	head = append(head, "Frees", "No candidate for")
 	var rows [][]string
@@ -103,8 +106,8 @@ func (p *page) ranking(one *guard.Pass) {
 		rows = append(rows, rankedRow(sig, &one.Ranked[i], len(keys)))
 	}
 	p.put("<p>The ranking of that moment.</p>\n")
-	if slices.ContainsFunc(one.Ranked, func(r guard.RankedView) bool { return r.ByMemory }) {
-		p.put("<p>Ranked %s.</p>\n", guard.ByMemory)
+	if slices.ContainsFunc(one.Ranked, func(r api.RankedView) bool { return r.ByMemory }) {
+		p.put("<p>Ranked %s.</p>\n", api.ByMemory)
 	}
 	if one.RankedMore > 0 {
 		p.put("<p>%s pods more were ranked; only the last stops are kept with all.</p>\n", strconv.Itoa(one.RankedMore))
@@ -112,27 +115,21 @@ func (p *page) ranking(one *guard.Pass) {
 	p.table("ranking", head, rows)
 }
 
-func rankedRow(sig policy.Signal, r *guard.RankedView, keys int) []string {
-	position, usage, frees := "-", "unknown", "-"
+func rankedRow(sig policy.Signal, r *api.RankedView, keys int) []string {
+	position, usage, frees := "-", r.FormatUsage(sig), "-"
 	if r.Position > 0 {
 		position = strconv.Itoa(r.Position)
 	}
 	if r.Known {
-		usage, frees = guard.FormatUsage(sig, r.Usage), guard.FormatUsage(sig, r.Frees)
+		frees = api.FormatUsage(sig, r.Frees)
 	}
-	row := []string{position, r.Pod, r.QoS, strconv.FormatInt(r.Priority, 10), usage, guard.FormatUsage(sig, r.Request)}
+	row := []string{position, r.Pod, r.QoS, strconv.FormatInt(r.Priority, 10), usage, r.FormatRequest(sig)}
 	for i := range keys {
 		value := "-"
 		if i < len(r.Keys) {
-			value = keyValue(sig, r.Keys[i])
+			value = api.FormatKeyValue(sig, r.Keys[i])
 		}
 		row = append(row, value)
 	}
 	return append(row, frees, r.Excluded)
-}
-
-// keyValue is the value of a key without its name, which heads the column.
-func keyValue(sig policy.Signal, k policy.KeyValue) string {
-	_, value, _ := strings.Cut(guard.FormatKey(sig, k), "=")
-	return value
 }

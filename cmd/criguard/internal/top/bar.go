@@ -3,10 +3,10 @@ package top
 import (
 	"strings"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 )
 
-// share is the part of a capacity, between 0 and 1; 0 of none.
+// share returns amount as a fraction of capacity, from 0 to 1, and 0 for an unknown capacity.
 func share(amount, capacity int64) float64 {
 	if amount <= 0 || capacity <= 0 {
 		return 0
@@ -14,25 +14,25 @@ func share(amount, capacity int64) float64 {
 	return min(float64(amount)/float64(capacity), 1)
 }
 
-// bar adds a bar that is as full as the signal is available, with a sign where each threshold
-// is: the bar ends left of the sign when the threshold is met.
-func (r *row) bar(width int, s *guard.SignalStatus) {
+// bar adds a bar that shows how much of the signal is available, with a sign at each threshold. The
+// threshold is met when the bar ends to the left of its sign.
+func (r *row) bar(width int, s *api.SignalStatus) {
 	if width < 1 {
 		return
 	}
-	style := Good
-	marks := map[int]Span{}
-	// The hard one lies lower and keeps its place.
+	style := good
+	marks := map[int]span{}
+	// The hard threshold is lower; when both signs share a column, its sign stays.
 	for _, kind := range []string{hard, soft} {
 		t := threshold(s, kind)
 		if t == nil {
 			continue
 		}
-		mark, met := Span{r.hard, Bad}, Bad
+		mark, met := span{r.hard, bad}, bad
 		if kind == soft {
-			mark, met = Span{r.soft, Warn}, Warn
+			mark, met = span{r.soft, warn}, warn
 		}
-		if t.Met && style != Bad {
+		if t.Met && style != bad {
 			style = met
 		}
 		at := min(int(share(t.Amount, s.Capacity)*float64(width)), width-1)
@@ -57,21 +57,21 @@ func (r *row) bar(width int, s *guard.SignalStatus) {
 		if at < full {
 			r.put(style, end-at, strings.Repeat(r.full, end-at))
 		} else {
-			r.put(Dim, end-at, strings.Repeat(r.empty, end-at))
+			r.put(dim, end-at, strings.Repeat(r.empty, end-at))
 		}
 		at = end
 	}
-	r.skip(Plain, 1)
+	r.skip(plain, 1)
 }
 
-// The kinds of thresholds, as the service names them.
+// Threshold kinds, as the service names them.
 const (
 	hard = "hard"
 	soft = "soft"
 )
 
-// threshold is the signal's threshold of a kind, nil without one.
-func threshold(s *guard.SignalStatus, kind string) *guard.ThresholdStatus {
+// threshold returns the signal's threshold of the given kind, or nil.
+func threshold(s *api.SignalStatus, kind string) *api.ThresholdStatus {
 	for i := range s.Thresholds {
 		if s.Thresholds[i].Kind == kind {
 			return &s.Thresholds[i]

@@ -1,13 +1,12 @@
-// Package top is the live view of a node: its signals against their thresholds, the pods in
-// the order in which they would be stopped, and what the guard did last.
+// Package top is the live view of a node: its signals with their thresholds, the pods in eviction
+// order, and criguard's last actions.
 //
-// It owns the terminal while it runs, and nothing else: what it shows comes from a Source,
-// and it never acts on the node. A Model holds all that is shown; View turns it into lines
-// for a screen of any size, without looking at the clock, the terminal or the node. Names on a
-// node are chosen by whoever starts pods, so that text reaches a line through one gate,
-// row.put, which lets nothing by that moves the cursor, and never more columns than there are.
+// It owns the terminal while it runs and never acts on the node; a Source supplies the data. A
+// Model holds everything that is shown, and View turns it into lines for any screen size without
+// reading the clock, the terminal or the node. Any user who starts pods chooses names on the node,
+// so all text reaches a line through row.put, which removes control sequences and limits the width.
 //
-// The terminal is driven by the sequences of ECMA-48 and xterm's alternate screen that every
-// terminal emulator and the Linux console share; terminfo is not asked. A library for screens
-// would keep up to 0.8 MiB more resident in the service, which is the same program.
+// The view uses the ECMA-48 sequences and xterm's alternate screen, which all terminal emulators
+// and the Linux console support, so it does not read terminfo. A screen library would add up to 0.8
+// MiB of resident memory to the service, which is the same binary.
 package top

@@ -2,37 +2,37 @@ package top
 
 import "unicode/utf8"
 
-// Key is a key that was pressed: a character, or one of the keys below.
-type Key rune
+// key is a pressed key: a character, or one of the constants below.
+type key rune
 
-// Keys that are no characters.
+// Keys that are not characters.
 const (
-	KeyUp Key = -1 - iota
-	KeyDown
-	KeyLeft
-	KeyRight
-	KeyBackTab
-	KeyPageUp
-	KeyPageDown
-	KeyHome
-	KeyEnd
+	keyUp key = -1 - iota
+	keyDown
+	keyLeft
+	keyRight
+	keyBackTab
+	keyPageUp
+	keyPageDown
+	keyHome
+	keyEnd
 )
 
 const (
-	keyCtrlC  Key = 0x03
-	keyTab    Key = '\t'
-	keyRedraw Key = 0x0c // ctrl-L
+	keyCtrlC  key = 0x03
+	keyTab    key = '\t'
+	keyRedraw key = 0x0c // ctrl-L
 )
 
-// maxSequence bounds what is kept of a sequence that does not end.
+// maxSequence limits how many bytes of an unfinished escape sequence are kept.
 const maxSequence = 32
 
-// keyReader finds keys in what a terminal sends. Sequences that are cut go on in the next
-// piece; those it does not know are skipped.
+// keyReader decodes keys from terminal input. It carries an incomplete sequence over to the next
+// read and skips sequences that it does not know.
 type keyReader struct{ rest []byte }
 
-func (k *keyReader) read(piece []byte) []Key {
-	var keys []Key
+func (k *keyReader) read(piece []byte) []key {
+	var keys []key
 	b := append(k.rest, piece...)
 	for len(b) > 0 {
 		if b[0] != 0x1b {
@@ -41,7 +41,7 @@ func (k *keyReader) read(piece []byte) []Key {
 			}
 			r, n := utf8.DecodeRune(b)
 			if r != utf8.RuneError {
-				keys = append(keys, Key(r))
+				keys = append(keys, key(r))
 			}
 			b = b[n:]
 			continue
@@ -60,46 +60,47 @@ func (k *keyReader) read(piece []byte) []Key {
 	return keys
 }
 
-// sequence is the length of the escape sequence that b begins with, 0 while its end is missing.
+// sequence returns the length of the escape sequence at the start of b, or 0 if b does not yet hold
+// all of it.
 func sequence(b []byte) int {
 	switch {
 	case len(b) < 2:
 		return 0
-	case b[1] != '[' && b[1] != 'O': // the escape key, and whatever was pressed after it
+	case b[1] != '[' && b[1] != 'O': // the escape key, followed by another key
 		return 1
 	}
 	for i := 2; i < len(b); i++ {
 		if b[i] >= 0x40 && b[i] <= 0x7e {
 			return i + 1
 		}
-		if b[i] < 0x20 { // broken off
+		if b[i] < 0x20 { // sequence was interrupted
 			return i
 		}
 	}
 	return 0
 }
 
-// special is what a sequence stands for, as xterm, VTE, tmux and the Linux console send it.
-func special(seq string) (Key, bool) {
+// special maps an escape sequence to its key, as xterm, VTE, tmux and the Linux console send it.
+func special(seq string) (key, bool) {
 	switch seq {
 	case "[A", "OA":
-		return KeyUp, true
+		return keyUp, true
 	case "[B", "OB":
-		return KeyDown, true
+		return keyDown, true
 	case "[C", "OC":
-		return KeyRight, true
+		return keyRight, true
 	case "[D", "OD":
-		return KeyLeft, true
+		return keyLeft, true
 	case "[Z":
-		return KeyBackTab, true
+		return keyBackTab, true
 	case "[5~":
-		return KeyPageUp, true
+		return keyPageUp, true
 	case "[6~":
-		return KeyPageDown, true
+		return keyPageDown, true
 	case "[H", "OH", "[1~":
-		return KeyHome, true
+		return keyHome, true
 	case "[F", "OF", "[4~":
-		return KeyEnd, true
+		return keyEnd, true
 	}
 	return 0, false
 }

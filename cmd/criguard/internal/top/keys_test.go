@@ -10,28 +10,28 @@ func TestKeys(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		pieces []string
-		want   []Key
+		want   []key
 	}{
-		{"characters", []string{"q", "jk", "1?"}, []Key{'q', 'j', 'k', '1', '?'}},
-		{"xterm arrows", []string{"\x1b[A\x1b[B\x1b[C\x1b[D"}, []Key{KeyUp, KeyDown, KeyRight, KeyLeft}},
-		{"application mode", []string{"\x1bOA\x1bOB\x1bOH\x1bOF"}, []Key{KeyUp, KeyDown, KeyHome, KeyEnd}},
-		{"pages", []string{"\x1b[5~\x1b[6~\x1b[1~\x1b[4~\x1b[Z\t"}, []Key{KeyPageUp, KeyPageDown, KeyHome, KeyEnd, KeyBackTab, keyTab}},
-		{"cut in pieces", []string{"\x1b", "[", "6", "~", "\xe5\xae", "\xbd"}, []Key{KeyPageDown, '宽'}},
-		{"escape, then quit", []string{"\x1b", "q"}, []Key{'q'}},
-		{"escape twice, then up", []string{"\x1b\x1b[A"}, []Key{KeyUp}},
-		{"not known", []string{"\x1b[200~\x1b[1;5A\x1b[<0;1;1Mx"}, []Key{'x'}},
-		{"broken off", []string{"\x1b[1\x03"}, []Key{keyCtrlC}},
+		{"characters", []string{"q", "jk", "1?"}, []key{'q', 'j', 'k', '1', '?'}},
+		{"xterm arrows", []string{"\x1b[A\x1b[B\x1b[C\x1b[D"}, []key{keyUp, keyDown, keyRight, keyLeft}},
+		{"application mode", []string{"\x1bOA\x1bOB\x1bOH\x1bOF"}, []key{keyUp, keyDown, keyHome, keyEnd}},
+		{"pages", []string{"\x1b[5~\x1b[6~\x1b[1~\x1b[4~\x1b[Z\t"}, []key{keyPageUp, keyPageDown, keyHome, keyEnd, keyBackTab, keyTab}},
+		{"cut in pieces", []string{"\x1b", "[", "6", "~", "\xe5\xae", "\xbd"}, []key{keyPageDown, '宽'}},
+		{"escape, then quit", []string{"\x1b", "q"}, []key{'q'}},
+		{"escape twice, then up", []string{"\x1b\x1b[A"}, []key{keyUp}},
+		{"not known", []string{"\x1b[200~\x1b[1;5A\x1b[<0;1;1Mx"}, []key{'x'}},
+		{"broken off", []string{"\x1b[1\x03"}, []key{keyCtrlC}},
 		{"without an end", []string{"\x1b[" + strings.Repeat("1", 2*maxSequence), "\x1b[A"}, nil},
-		{"no text", []string{"\xff\xfe", "q"}, []Key{'q'}},
+		{"no text", []string{"\xff\xfe", "q"}, []key{'q'}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var r keyReader
-			var got []Key
+			var got []key
 			for _, p := range test.pieces {
 				got = append(got, r.read([]byte(p))...)
 			}
 			if test.want == nil {
-				if !slices.Contains(got, KeyUp) {
+				if !slices.Contains(got, keyUp) {
 					t.Errorf("got %v: what came after is lost", got)
 				}
 				return
@@ -43,7 +43,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Whatever is typed, ctrl-C gets through, and little is kept.
+// For any input, ctrl-C is recognized and the buffered rest stays short.
 func FuzzKeys(f *testing.F) {
 	f.Add([]byte("\x1b[1;5A"), 2)
 	f.Add([]byte("\x1b[1111111111111111111111111111111111"), 20)

@@ -2,32 +2,32 @@ package top
 
 import "strings"
 
-// Style is how a piece of text looks.
-type Style uint8
+// style is the look of a piece of text.
+type style uint8
 
-// The styles. Without colour, Good, Warn and Bad look like Plain: whatever they say, words or
-// signs say too.
+// The styles. Without colour, Good, Warn and Bad look like Plain, so words or signs must carry the
+// same meaning.
 const (
-	Plain Style = iota
-	Bold
-	Dim
-	Good
-	Warn
-	Bad
-	Title // a bar across the screen
+	plain style = iota
+	bold
+	dim
+	good
+	warn
+	bad
+	title // a bar across the screen
 )
 
-// Span is text of one style. It holds nothing that a terminal would act on.
-type Span struct {
+// span is text in one style. It contains no terminal control sequences.
+type span struct {
 	Text  string
-	Style Style
+	Style style
 }
 
-// Line is one row of the screen.
-type Line []Span
+// line is one row of the screen.
+type line []span
 
-// String is the text alone.
-func (l Line) String() string {
+// String returns the text without styles.
+func (l line) String() string {
 	var b strings.Builder
 	for _, s := range l {
 		b.WriteString(s.Text)
@@ -35,8 +35,8 @@ func (l Line) String() string {
 	return b.String()
 }
 
-// columns is how wide the line is.
-func (l Line) columns() int {
+// columns returns the width of the line.
+func (l line) columns() int {
 	n := 0
 	for _, s := range l {
 		for _, r := range s.Text {
@@ -46,25 +46,25 @@ func (l Line) columns() int {
 	return n
 }
 
-// codes are the SGR parameters (ECMA-48) of a style.
-func (s Style) codes(colour bool) string {
+// codes returns the SGR parameters (ECMA-48) of a style.
+func (s style) codes(colour bool) string {
 	switch {
-	case s == Bold:
+	case s == bold:
 		return "1"
-	case s == Title:
+	case s == title:
 		return "7"
 	case !colour:
 		return ""
 	}
-	return []string{Dim: "2", Good: "32", Warn: "33", Bad: "1;31"}[s]
+	return []string{dim: "2", good: "32", warn: "33", bad: "1;31"}[s]
 }
 
-// Encode is the line as a terminal is sent it; it leaves the style as it was.
-func (l Line) Encode(colour bool) string {
+// encode returns the line with its escape sequences. At its end, the terminal's style is reset.
+func (l line) encode(colour bool) string {
 	var b strings.Builder
 	for _, s := range l {
 		codes := ""
-		if s.Style != Plain {
+		if s.Style != plain {
 			codes = s.Style.codes(colour)
 		}
 		if codes == "" {
@@ -80,14 +80,14 @@ func (l Line) Encode(colour bool) string {
 type row struct {
 	*glyphs
 	left int // columns
-	line Line
+	line line
 }
 
 func (v *view) row() *row { return &row{glyphs: &v.glyphs, left: v.width} }
 
-// put adds text, cut to width columns and to what is left of the line. It is the only way for
-// text into a line.
-func (r *row) put(style Style, width int, text string) *row {
+// put adds text, truncated to width columns and to the space left on the line. All text enters a
+// line through put.
+func (r *row) put(style style, width int, text string) *row {
 	shown, columns := r.fit(text, min(width, r.left))
 	if columns == 0 {
 		return r
@@ -96,28 +96,28 @@ func (r *row) put(style Style, width int, text string) *row {
 	if last := len(r.line) - 1; last >= 0 && r.line[last].Style == style {
 		r.line[last].Text += shown
 	} else {
-		r.line = append(r.line, Span{shown, style})
+		r.line = append(r.line, span{shown, style})
 	}
 	return r
 }
 
-// say adds text, cut to what is left of the line.
-func (r *row) say(style Style, text string) *row { return r.put(style, r.left, text) }
+// say adds text, truncated to the space left on the line.
+func (r *row) say(style style, text string) *row { return r.put(style, r.left, text) }
 
 // skip adds blank columns.
-func (r *row) skip(style Style, width int) *row {
+func (r *row) skip(style style, width int) *row {
 	return r.put(style, width, strings.Repeat(" ", max(0, min(width, r.left))))
 }
 
-// cell adds a column of a table: text, filled up to the width, and a blank.
-func (r *row) cell(style Style, width int, text string) *row {
+// cell adds a table column: text, padded to the width, and a blank.
+func (r *row) cell(style style, width int, text string) *row {
 	before := r.left
 	r.put(style, width, text)
 	return r.skip(style, width-(before-r.left)+1)
 }
 
-// right is a cell whose text stands at the right.
-func (r *row) right(style Style, width int, text string) *row {
+// right adds a cell with right-aligned text.
+func (r *row) right(style style, width int, text string) *row {
 	_, columns := r.fit(text, width)
 	return r.skip(style, width-columns).put(style, width, text).skip(style, 1)
 }

@@ -6,45 +6,45 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
 func TestChoose(t *testing.T) {
 	m := leaking()
 	for _, step := range []struct {
-		key  Key
+		key  key
 		want policy.Signal
 	}{
-		{KeyDown, policy.MeminfoAvailable}, // allocatable memory is absent and not guarded
-		{'j', policy.SwapAvailable},        // absent, but guarded
+		{keyDown, policy.MeminfoAvailable}, // allocatable memory is absent and has no thresholds
+		{'j', policy.SwapAvailable},        // absent, but has thresholds
 		{keyTab, policy.MemoryStall},
-		{KeyUp, policy.SwapAvailable},
+		{keyUp, policy.SwapAvailable},
 		{'k', policy.MeminfoAvailable},
-		{KeyLeft, policy.MemoryAvailable},
-		{KeyBackTab, policy.IOStall}, // round the end
-		{KeyRight, policy.MemoryAvailable},
+		{keyLeft, policy.MemoryAvailable},
+		{keyBackTab, policy.IOStall}, // wraps around
+		{keyRight, policy.MemoryAvailable},
 		{'5', policy.PIDAvailable},
 		{'9', policy.IOStall},
 		{'x', policy.IOStall},
 	} {
-		if m.Press(step.key); m.chosen != step.want {
+		if m.press(step.key); m.chosen != step.want {
 			t.Errorf("key %d chooses %s, want %s", step.key, m.chosen, step.want)
 		}
 	}
 	m = NewModel(Options{Signal: policy.ContainerFSAvailable}, pressed(gi), noon())
-	if m.Press(KeyDown); m.chosen != policy.MemoryAvailable {
+	if m.press(keyDown); m.chosen != policy.MemoryAvailable {
 		t.Errorf("from a signal that is not shown to %s", m.chosen)
 	}
-	m = NewModel(Options{}, guard.Status{}, noon())
-	m.Press(KeyDown)
-	m.Press('1')
+	m = NewModel(Options{}, api.Status{}, noon())
+	m.press(keyDown)
+	m.press('1')
 }
 
-// What is shown belongs to the signal that is chosen.
+// Everything on the screen belongs to the chosen signal.
 func TestRankOfAnotherSignal(t *testing.T) {
 	m := leaking()
-	m.Press(KeyDown)
+	m.press(keyDown)
 	if !m.rankingAt.IsZero() || len(m.ranking.Pods) > 0 {
 		t.Error("the ranking for another signal stays")
 	}
@@ -55,66 +55,66 @@ func TestRankOfAnotherSignal(t *testing.T) {
 	r := ranking()
 	r.Signal = m.chosen
 	m.Rank(m.chosen, r, nil, noon())
-	m.Rank(m.chosen, guard.Ranking{}, errors.New("x"), noon())
+	m.Rank(m.chosen, api.Ranking{}, errors.New("x"), noon())
 	if len(m.ranking.Pods) != 7 {
 		t.Error("an error takes the last ranking away")
 	}
 }
 
-// The last values stay while there is nothing newer, and say how old they are.
+// While the service is lost, the last values stay on the screen and show their age.
 func TestLost(t *testing.T) {
 	m := leaking()
-	said := func(after time.Duration) string { return text(m.View(100, 30, noon().Add(after))) }
+	said := func(after time.Duration) string { return text(m.view(100, 30, noon().Add(after))) }
 	if s := said(time.Second); strings.Contains(s, "LOST") || strings.Contains(s, "old") {
 		t.Errorf("lost too early:\n%s", s)
 	}
-	m.Observe(guard.Status{}, errors.New("gone"), noon().Add(2*time.Second))
-	m.Observe(guard.Status{}, errors.New("gone still"), noon().Add(5*time.Second))
+	m.observe(api.Status{}, errors.New("gone"), noon().Add(2*time.Second))
+	m.observe(api.Status{}, errors.New("gone still"), noon().Add(5*time.Second))
 	if s := said(9 * time.Second); !strings.Contains(s, "SERVICE LOST 7s ago; values 9s old") || !strings.Contains(s, "900Mi") ||
-		!strings.Contains(s, "gone still") || !strings.Contains(s, "batch/leaky") || !strings.Contains(s, "usage; 9s old") {
+		!strings.Contains(s, "gone still") || !strings.Contains(s, "batch/leaky") || !strings.Contains(s, "available, 9s old") {
 		t.Errorf("9 s later:\n%s", s)
 	}
-	m.Observe(pressed(5*gi), nil, noon().Add(10*time.Second))
+	m.observe(pressed(5*gi), nil, noon().Add(10*time.Second))
 	m.Rank(m.chosen, ranking(), nil, noon().Add(10*time.Second))
 	if s := said(10 * time.Second); strings.Contains(s, "LOST") || strings.Contains(s, "old") || !strings.Contains(s, "5Gi") {
 		t.Errorf("back:\n%s", s)
 	}
 }
 
-// The list of pods is scrolled no further than to its end.
+// The pod list does not scroll past its end.
 func TestScroll(t *testing.T) {
 	m := crowded()
 	has := func(want string) {
 		t.Helper()
-		if s := text(m.View(80, 24, noon())); !strings.Contains(s, want+" ") {
+		if s := text(m.view(80, 24, noon())); !strings.Contains(s, want+" ") {
 			t.Errorf("no %s in\n%s", want, s)
 		}
 	}
-	m.Press(KeyEnd)
+	m.press(keyEnd)
 	has("ns/pod-1000")
-	m.Press(KeyPageDown)
+	m.press(keyPageDown)
 	has("ns/pod-1000")
-	m.Press(KeyHome)
+	m.press(keyHome)
 	has("ns/pod-1")
-	m.Press(' ')
+	m.press(' ')
 	has("ns/pod-11")
-	m.Press(KeyPageUp)
-	m.Press(KeyPageUp)
+	m.press(keyPageUp)
+	m.press(keyPageUp)
 	has("ns/pod-1")
 }
 
-// A met threshold is on the screen, however few rows there are.
+// A met threshold is on the screen even when only a few rows fit.
 func TestMetIsShown(t *testing.T) {
 	m := leaking()
-	m.Press('1')
+	m.press('1')
 	for height := 8; height < 30; height++ {
-		if s := text(m.View(80, height, noon())); !strings.Contains(s, "imagefs.available") || !strings.Contains(s, "▸1") {
+		if s := text(m.view(80, height, noon())); !strings.Contains(s, "imagefs.available") || !strings.Contains(s, "▸1") {
 			t.Errorf("height %d:\n%s", height, s)
 		}
 	}
 }
 
-// What was read before the first look makes the trend known at once.
+// Readings from before the first poll make the trend known at once.
 func TestTrendFromBefore(t *testing.T) {
 	var before []Reading
 	for i := 20; i > 0; i-- {
@@ -123,10 +123,10 @@ func TestTrendFromBefore(t *testing.T) {
 			Reading{policy.SignalCount, noon(), 1})
 	}
 	m := NewModel(Options{Interval: time.Second}, pressed(900*mi), noon(), before...)
-	if s := text(m.View(80, 24, noon())); !strings.Contains(s, "-40Mi/s soft; hard 12s") {
+	if s := text(m.view(80, 24, noon())); !strings.Contains(s, "-40Mi/s soft; hard 12s") {
 		t.Errorf("shows\n%s", s)
 	}
-	if s := text(NewModel(Options{Interval: time.Second}, pressed(900*mi), noon()).View(80, 24, noon())); strings.Contains(s, "Mi/s") {
+	if s := text(NewModel(Options{Interval: time.Second}, pressed(900*mi), noon()).view(80, 24, noon())); strings.Contains(s, "Mi/s") {
 		t.Errorf("a trend from one look:\n%s", s)
 	}
 }

@@ -5,15 +5,15 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// amount writes an amount of a signal in at most seven columns.
+// amount formats an amount of a signal in at most seven columns.
 func amount(s policy.Signal, n int64) string {
-	text := guard.FormatAmount(s, n)
+	text := api.FormatAmount(s, n)
 	if _, err := strconv.ParseInt(text, 10, 64); err != nil || len(text) <= 6 {
 		return text
 	}
@@ -24,7 +24,7 @@ func amount(s policy.Signal, n int64) string {
 	return fmt.Sprintf("%.1f%s", v, []string{"", "k", "M", "G", "T", "P", "E"}[unit])
 }
 
-// rate writes a change of a signal's amount per second.
+// rate formats a signal's change per second.
 func rate(s policy.Signal, perSecond float64) string {
 	sign := "+"
 	if perSecond < 0 {
@@ -33,7 +33,7 @@ func rate(s policy.Signal, perSecond float64) string {
 	return sign + amount(s, int64(min(perSecond, 1<<62))) + "/s"
 }
 
-// age is a duration for people, in few characters.
+// age formats a duration for display, in a few characters.
 func age(d time.Duration) string {
 	switch {
 	case d < time.Second:

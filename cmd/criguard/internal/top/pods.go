@@ -4,47 +4,44 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
 )
 
-// podTable shows so many rows of the ranking, its head with it.
-func (v *view) podTable(rows int) []Line {
+// podTable shows the ranking in the given number of rows, header included.
+func (v *view) podTable(rows int) []line {
 	if rows < 1 {
 		return nil
 	}
 	text := "PODS for " + v.chosen.String()
-	var keys []string
-	for _, k := range v.ranking.Keys {
-		keys = append(keys, k.String())
-	}
-	if len(keys) > 0 {
-		text += ", ranked by " + strings.Join(keys, ", ")
-	}
-	if slices.ContainsFunc(v.ranking.Pods, func(p guard.RankedView) bool { return p.ByMemory }) {
-		text += ", " + guard.ByMemory
-	}
 	if !v.rankingAt.IsZero() && v.now.Sub(v.rankingAt) > 3*v.options.Interval {
-		text += "; " + age(v.now.Sub(v.rankingAt)) + " old"
+		text += ", " + age(v.now.Sub(v.rankingAt)) + " old"
 	}
-	lines := []Line{v.title(text)}
+	if keys := v.ranking.Keys; len(keys) > 0 {
+		text += ", ranked by " + api.KeyNames(v.chosen, keys)
+	}
+	if slices.ContainsFunc(v.ranking.Pods, func(p api.RankedView) bool { return p.ByMemory }) {
+		text += ", " + api.ByMemory
+	}
+	lines := []line{v.title(text)}
 	switch {
 	case v.rankingErr != nil && len(v.ranking.Pods) == 0:
-		lines = append(lines, v.row().say(Warn, v.rankingErr.Error()).line)
+		lines = append(lines, v.row().say(warn, v.rankingErr.Error()).line)
 	case v.rankingAt.IsZero():
-		lines = append(lines, v.row().say(Dim, "being measured").line)
+		lines = append(lines, v.row().say(dim, "being measured").line)
 	case len(v.ranking.Pods) == 0:
-		lines = append(lines, v.row().say(Plain, "no pods run").line)
+		lines = append(lines, v.row().say(plain, "no pods run").line)
 	default:
 		lines = append(lines, v.ranked(rows-1)...)
 	}
 	return lines[:min(len(lines), rows)]
 }
 
-// podColumns are the widths of the table's columns; 0 = left out.
+// podColumns are the widths of the table's columns; 0 omits a column.
 type podColumns struct{ position, pod, qos, priority, usage, request, frees int }
 
 func (v *view) podColumns() podColumns {
-	const why = 41 // columns of three rank keys
+	const why = 28 // columns for two rank keys
 	c := podColumns{position: 4, usage: 8}
 	c.pod = min(max(24, v.width-c.position-c.usage-3-why), 40)
 	switch {
@@ -58,23 +55,23 @@ func (v *view) podColumns() podColumns {
 	return c
 }
 
-func (v *view) ranked(rows int) []Line {
+func (v *view) ranked(rows int) []line {
 	c := v.podColumns()
-	r := v.row().right(Dim, c.position, "#").cell(Dim, c.pod, "POD")
+	r := v.row().right(dim, c.position, "#").cell(dim, c.pod, "POD")
 	if c.qos > 0 {
-		r.cell(Dim, c.qos, "QOS")
+		r.cell(dim, c.qos, "QOS")
 	}
 	if c.priority > 0 {
-		r.right(Dim, c.priority, "PRIORITY")
+		r.right(dim, c.priority, "PRIORITY")
 	}
-	r.right(Dim, c.usage, "USAGE")
+	r.right(dim, c.usage, "USAGE")
 	if c.request > 0 {
-		r.right(Dim, c.request, "REQUEST")
+		r.right(dim, c.request, "REQUEST")
 	}
 	if c.frees > 0 {
-		r.right(Dim, c.frees, "FREES")
+		r.right(dim, c.frees, "FREES")
 	}
-	lines := []Line{r.say(Dim, "WHY").line}
+	lines := []line{r.say(dim, "WHY").line}
 	pods := v.ranking.Pods
 	first := max(0, min(v.page, len(pods)-(rows-1)))
 	for i := first; i < len(pods) && len(lines) < rows; i++ {
@@ -83,20 +80,20 @@ func (v *view) ranked(rows int) []Line {
 	return lines
 }
 
-func (v *view) podRow(c podColumns, p *guard.RankedView) Line {
+func (v *view) podRow(c podColumns, p *api.RankedView) line {
 	s := v.ranking.Signal
-	position, usage, frees, style := "-", "unknown", "-", Plain
+	position, usage, frees, style := "-", p.FormatUsage(s), "-", plain
 	if p.Position > 0 {
 		position = itoa(int64(p.Position))
 	}
 	switch p.Position {
 	case 0:
-		style = Dim
+		style = dim
 	case 1:
-		style = Bold
+		style = bold
 	}
 	if p.Known {
-		usage, frees = guard.FormatUsage(s, p.Usage), guard.FormatUsage(s, p.Frees)
+		frees = api.FormatUsage(s, p.Frees)
 	}
 	r := v.row().right(style, c.position, position).cell(style, c.pod, p.Pod)
 	if c.qos > 0 {
@@ -107,7 +104,7 @@ func (v *view) podRow(c podColumns, p *guard.RankedView) Line {
 	}
 	r.right(style, c.usage, usage)
 	if c.request > 0 {
-		r.right(style, c.request, guard.FormatUsage(s, p.Request))
+		r.right(style, c.request, p.FormatRequest(s))
 	}
 	if c.frees > 0 {
 		r.right(style, c.frees, frees)
@@ -115,14 +112,19 @@ func (v *view) podRow(c podColumns, p *guard.RankedView) Line {
 	return r.say(style, why(&v.ranking, p)).line
 }
 
-// why is what a pod's place in the ranking comes from.
-func why(r *guard.Ranking, p *guard.RankedView) string {
+// why explains a pod's position: its rank keys, or why it is excluded. It leaves out over_request next to
+// over_by, whose sign says the same.
+func why(r *api.Ranking, p *api.RankedView) string {
 	if p.Excluded != "" {
 		return p.Excluded
 	}
+	overBy := slices.ContainsFunc(p.Keys, func(k policy.KeyValue) bool { return k.Key == policy.KeyUsage && k.Known() })
 	var keys []string
 	for _, k := range p.Keys {
-		keys = append(keys, guard.FormatKey(r.Signal, k))
+		if k.Key == policy.KeyCulprit && k.Value == 0 || k.Key == policy.KeyOverRequest && overBy {
+			continue // culprit=no is true of almost every pod
+		}
+		keys = append(keys, api.FormatKey(r.Signal, k))
 	}
 	return strings.Join(keys, " ")
 }

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// pollShare bounds the load on a node that is slow to answer: between two questions there is
-// so many times as long as the last took.
+// pollShare limits the load on a slow node: after each request, poll waits at least pollShare times
+// as long as the request took.
 const pollShare = 9
 
-// poll asks again and again, one question at a time. It is used from one goroutine, which starts
-// a question when due says so and calls answered for each answer.
+// poll repeats a request, one at a time. A single goroutine uses it: it calls start when due fires
+// and answered after each answer.
 type poll[T any] struct {
-	interval time.Duration // between two questions, at least
-	deadline time.Duration // of a question
+	interval time.Duration // minimum time between two requests
+	deadline time.Duration // timeout of a request
 	answers  chan T
 	due      *time.Timer
 
 	wg     sync.WaitGroup
-	cancel context.CancelFunc // nil while nothing is asked
+	cancel context.CancelFunc // nil when no request is running
 	began  time.Time
-	hurry  bool // the answer will be of no use: ask again as soon as it is there
+	hurry  bool // the answer is no longer wanted: send the next request as soon as it arrives
 }
 
-// newPoll is due at once.
+// newPoll returns a poll that is due at once.
 func newPoll[T any](interval, deadline time.Duration) *poll[T] {
 	return &poll[T]{interval: interval, deadline: deadline, answers: make(chan T, 1), due: time.NewTimer(0)}
 }
 
-// start asks, unless something is asked already.
+// start sends a request unless one is already running.
 func (p *poll[T]) start(ctx context.Context, ask func(context.Context) T) {
 	if p.cancel != nil {
 		return
@@ -39,7 +39,7 @@ func (p *poll[T]) start(ctx context.Context, ask func(context.Context) T) {
 	p.wg.Go(func() { p.answers <- ask(ctx) })
 }
 
-// restart gives up what is asked and makes the next question due at once.
+// restart cancels the running request and makes the next one due at once.
 func (p *poll[T]) restart() {
 	if p.cancel == nil {
 		p.due.Reset(0)
@@ -49,7 +49,7 @@ func (p *poll[T]) restart() {
 	p.cancel()
 }
 
-// answered makes ready for the next question.
+// answered ends a request and schedules the next one.
 func (p *poll[T]) answered() {
 	p.cancel()
 	p.cancel = nil
@@ -61,7 +61,7 @@ func (p *poll[T]) answered() {
 	p.due.Reset(wait)
 }
 
-// end gives up what is asked and waits for that.
+// end cancels the running request and waits for it to return.
 func (p *poll[T]) end() {
 	if p.cancel != nil {
 		p.cancel()

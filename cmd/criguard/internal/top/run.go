@@ -8,49 +8,49 @@ import (
 	"strings"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// Terminal is what Run shows on and is steered from. TTY is one.
-type Terminal interface {
+// terminal is the screen and keyboard that Run uses. TTY implements it.
+type terminal interface {
 	io.Writer
 	Size() (width, height int, err error)
-	Keys() <-chan Key // ends with the terminal
+	readKeys() <-chan key // closed when the terminal is lost
 	Resized() <-chan os.Signal
 }
 
 const (
-	// statusDeadline is how long the state is waited for: a service that is at work answers in
+	// statusDeadline is the timeout of a status request; a healthy service answers within
 	// milliseconds.
 	statusDeadline = 5 * time.Second
-	// rankDeadline leaves the time to measure what pods use of a disk.
+	// rankDeadline leaves enough time to measure the pods' disk usage.
 	rankDeadline = 30 * time.Second
 )
 
-// rankAnswer is a ranking, or why there is none.
+// rankAnswer is a ranking or the error that prevented it.
 type rankAnswer struct {
 	signal  policy.Signal
-	ranking guard.Ranking
+	ranking api.Ranking
 	err     error
 }
 
 type statusAnswer struct {
-	status guard.Status
+	status api.Status
 	passes []Event
 	err    error
 }
 
-// Run shows a model on a terminal and keeps it up to date, until a key says quit, the terminal
-// goes away, or ctx ends.
-func Run(ctx context.Context, t Terminal, src Source, m *Model) error {
+// Run shows a model on a terminal and keeps it up to date until the user quits, the terminal is
+// lost, or ctx ends.
+func Run(ctx context.Context, t terminal, src Source, m *Model) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	statuses := newPoll[statusAnswer](m.options.Interval, statusDeadline)
 	defer statuses.end()
 	ranks := newPoll[rankAnswer](m.options.Interval, rankDeadline)
 	defer ranks.end()
-	// The clock and the ages are shown to the second.
+	// The clock and the ages have a resolution of one second.
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	s := screen{terminal: t, colour: m.options.Colour}
@@ -64,7 +64,7 @@ func Run(ctx context.Context, t Terminal, src Source, m *Model) error {
 		case <-tick.C:
 		case <-t.Resized():
 			s.shown = nil
-		case k, ok := <-t.Keys():
+		case k, ok := <-t.readKeys():
 			if !ok || k == keyCtrlC || k == 'q' || k == 'Q' {
 				return nil
 			}
@@ -72,7 +72,7 @@ func Run(ctx context.Context, t Terminal, src Source, m *Model) error {
 				s.shown = nil
 			}
 			before, paused := m.chosen, m.paused
-			m.Press(k)
+			m.press(k)
 			if m.chosen != before || paused {
 				ranks.restart()
 			}
@@ -81,7 +81,7 @@ func Run(ctx context.Context, t Terminal, src Source, m *Model) error {
 			}
 		case a := <-statuses.answers:
 			if !statuses.hurry {
-				m.Observe(a.status, a.err, time.Now())
+				m.observe(a.status, a.err, time.Now())
 			}
 			if a.passes != nil {
 				m.Happen(a.passes)
@@ -111,15 +111,16 @@ func Run(ctx context.Context, t Terminal, src Source, m *Model) error {
 	}
 }
 
-// screen is what a terminal shows; lines that stay are not sent again.
+// screen is the content of a terminal; it sends only lines that changed.
 type screen struct {
-	terminal Terminal
+	terminal terminal
 	colour   bool
 	shown    []string
 	width    int
 }
 
-// What begins a line, and what ends it (ECMA-48: CUP and EL).
+// Sequences that position the cursor, clear the rest of a line, and clear the screen (ECMA-48: CUP,
+// EL and ED).
 const (
 	goTo      = "\x1b[%d;1H"
 	clearRest = "\x1b[K"
@@ -131,14 +132,14 @@ func (s *screen) draw(m *Model, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("ask size of terminal: %w", err)
 	}
-	lines := m.View(width, height, now)
+	lines := m.view(width, height, now)
 	var b strings.Builder
 	if s.shown == nil || width != s.width || len(lines) != len(s.shown) {
 		s.shown, s.width = make([]string, len(lines)), width
 		b.WriteString(clearAll)
 	}
 	for i, l := range lines {
-		if text := l.Encode(s.colour); text != s.shown[i] {
+		if text := l.encode(s.colour); text != s.shown[i] {
 			fmt.Fprintf(&b, goTo, i+1)
 			b.WriteString(text)
 			if l.columns() < width {

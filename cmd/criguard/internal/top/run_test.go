@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/policy"
 )
 
-// paper is a terminal of no device.
+// paper is a terminal without a device.
 type paper struct {
-	keys    chan Key
+	keys    chan key
 	resized chan os.Signal
 
 	mu      sync.Mutex
@@ -26,10 +27,10 @@ type paper struct {
 }
 
 func newPaper() *paper {
-	return &paper{keys: make(chan Key), resized: make(chan os.Signal), width: 80}
+	return &paper{keys: make(chan key), resized: make(chan os.Signal), width: 80}
 }
 
-func (p *paper) Keys() <-chan Key          { return p.keys }
+func (p *paper) readKeys() <-chan key      { return p.keys }
 func (p *paper) Resized() <-chan os.Signal { return p.resized }
 
 func (p *paper) Size() (width, height int, err error) {
@@ -47,7 +48,7 @@ func (p *paper) Write(b []byte) (int, error) {
 	return p.written.Write(b)
 }
 
-// take is what was written since it was taken last.
+// take returns the output since the last call.
 func (p *paper) take() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,10 +56,10 @@ func (p *paper) take() string {
 	return p.written.String()
 }
 
-// script is a source that answers as it is told to.
+// script is a source with scripted answers.
 type script struct {
 	mu       sync.Mutex
-	takes    time.Duration // each answer
+	takes    time.Duration // duration of each answer
 	err      error
 	statuses int
 	ranked   []policy.Signal
@@ -79,7 +80,7 @@ func (s *script) ask(ctx context.Context) error {
 	}
 }
 
-func (s *script) Status(ctx context.Context) (guard.Status, []Event, error) {
+func (s *script) Status(ctx context.Context) (api.Status, []Event, error) {
 	err := s.ask(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +88,7 @@ func (s *script) Status(ctx context.Context) (guard.Status, []Event, error) {
 	return pressed(900 * mi), events(), err
 }
 
-func (s *script) Rank(ctx context.Context, sig policy.Signal) (guard.Ranking, error) {
+func (s *script) Rank(ctx context.Context, sig policy.Signal) (api.Ranking, error) {
 	s.mu.Lock()
 	s.ranked = append(s.ranked, sig)
 	s.mu.Unlock()
@@ -111,7 +112,7 @@ func (s *script) asked() (statuses int, ranked []policy.Signal) {
 	return statuses, ranked
 }
 
-// running runs a view until the test presses q or ends it otherwise.
+// running runs a view until the test presses q or ends it in another way.
 func running(t *testing.T, test func(ctx context.Context, p *paper, s *script, done chan error)) {
 	synctest.Test(t, func(t *testing.T) {
 		p, s, done := newPaper(), &script{takes: time.Millisecond}, make(chan error, 1)
@@ -148,7 +149,7 @@ func TestRunPolls(t *testing.T) {
 		if screen := p.take(); !strings.Contains(screen, "leaky") || !strings.Contains(screen, "900Mi") || !strings.Contains(screen, "held back: grace") {
 			t.Errorf("shows %q", screen)
 		}
-		// What stays is not sent again: only the clock goes on.
+		// Unchanged lines are not sent again: only the clock changes.
 		time.Sleep(2 * time.Minute)
 		p.take()
 		time.Sleep(10 * time.Second)
@@ -171,7 +172,7 @@ func TestRunPolls(t *testing.T) {
 	})
 }
 
-// A node that is slow to answer is asked the less.
+// A node that answers slowly is polled less often.
 func TestRunSlow(t *testing.T) {
 	running(t, func(_ context.Context, _ *paper, s *script, _ chan error) {
 		s.set(2*time.Second, nil)
@@ -184,7 +185,7 @@ func TestRunSlow(t *testing.T) {
 	})
 }
 
-// Another signal is ranked at once, even while an answer is waited for.
+// A newly chosen signal is ranked at once, even while another request is running.
 func TestRunSwitches(t *testing.T) {
 	running(t, func(_ context.Context, p *paper, s *script, _ chan error) {
 		s.set(20*time.Second, nil)
@@ -215,7 +216,7 @@ func TestRunPauses(t *testing.T) {
 		if screen := p.take(); !strings.Contains(screen, "VIEW PAUSED, 12s old") {
 			t.Errorf("shows %q", screen)
 		}
-		p.keys <- KeyDown // the signal can be changed nevertheless
+		p.keys <- keyDown // the user can still change the signal
 		time.Sleep(10 * time.Millisecond)
 		if n, ranked := s.asked(); n != 0 || len(ranked) != 1 {
 			t.Errorf("asked %d and %d times after the signal was changed", n, len(ranked))
@@ -228,11 +229,11 @@ func TestRunPauses(t *testing.T) {
 	})
 }
 
-// A service that goes away and comes back.
+// A service is lost and comes back.
 func TestRunLoses(t *testing.T) {
 	running(t, func(_ context.Context, p *paper, s *script, _ chan error) {
 		time.Sleep(2 * time.Second)
-		s.set(time.Millisecond, guard.ErrNoService)
+		s.set(time.Millisecond, control.ErrNoService)
 		time.Sleep(6 * time.Second)
 		if screen := p.take(); !strings.Contains(screen, "SERVICE LOST 5s ago; values 6s old") {
 			t.Errorf("shows %q", screen)
@@ -242,7 +243,7 @@ func TestRunLoses(t *testing.T) {
 		if screen := p.take(); !strings.Contains(screen, "enforce mode") {
 			t.Errorf("shows %q", screen)
 		}
-		// One that hangs is lost, too.
+		// A service that hangs is also lost.
 		s.set(time.Hour, nil)
 		time.Sleep(statusDeadline + 2*time.Second)
 		if screen := p.take(); !strings.Contains(screen, "SERVICE LOST") {

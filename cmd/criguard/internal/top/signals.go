@@ -5,14 +5,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// wide is the width from which on the tables have all their columns.
+// wide is the minimum screen width, in columns, at which the tables have all their columns.
 const wide = 110
 
-// signalColumns are the widths of the table's columns; 0 = left out.
+// signalColumns are the widths of the table's columns; 0 omits a column.
 type signalColumns struct{ name, available, capacity, bar, threshold, trend, state int }
 
 func (v *view) signalColumns() signalColumns {
@@ -36,25 +36,25 @@ func (v *view) signalColumns() signalColumns {
 	return c
 }
 
-// signalTable shows so many rows of the signals, the chosen one among them.
-func (v *view) signalTable(rows int) []Line {
+// signalTable shows the signals in the given number of rows, always including the chosen one.
+func (v *view) signalTable(rows int) []line {
 	if rows < 1 {
 		return nil
 	}
 	c := v.signalColumns()
-	r := v.row().cell(Title, 3, "").cell(Title, c.name, "SIGNAL").right(Title, c.available, "AVAIL")
+	r := v.row().cell(title, 3, "").cell(title, c.name, "SIGNAL").right(title, c.available, "AVAIL")
 	if c.capacity > 0 {
-		r.right(Title, c.capacity, "OF")
+		r.right(title, c.capacity, "OF")
 	}
-	r.cell(Title, c.bar, "0  "+v.hard+" hard  "+v.soft+" soft")
+	r.cell(title, c.bar, "0  "+v.hard+" hard  "+v.soft+" soft")
 	if c.threshold > 0 {
-		r.right(Title, c.threshold, "HARD").right(Title, c.threshold, "SOFT")
+		r.right(title, c.threshold, "HARD").right(title, c.threshold, "SOFT")
 	}
 	if c.trend > 0 {
-		r.right(Title, c.trend, "TREND")
+		r.right(title, c.trend, "TREND")
 	}
-	r.say(Title, "STATE")
-	lines := []Line{r.skip(Title, r.left).line}
+	r.say(title, "STATE")
+	lines := []line{r.skip(title, r.left).line}
 
 	shown := v.signals()
 	for _, i := range v.foremost(shown, rows-1) {
@@ -63,20 +63,20 @@ func (v *view) signalTable(rows int) []Line {
 	return lines
 }
 
-// foremost picks so many signals as there are rows for, in their order: the chosen one, those
-// whose thresholds are met or will be, those that are guarded, the rest.
-func (v *view) foremost(shown []guard.SignalStatus, rows int) []int {
+// foremost picks the signals for the available rows and keeps the table's order. It prefers the
+// chosen signal, then those that are met, in warning, or have thresholds; absent signals come last.
+func (v *view) foremost(shown []api.SignalStatus, rows int) []int {
 	class := func(i int) int {
 		s := &shown[i]
 		_, style := v.state(s, s.Status == policy.OK.String())
 		switch {
 		case s.Signal == v.chosen:
 			return 0
-		case style == Bad:
+		case style == bad:
 			return 1
 		case s.Status == policy.Absent.String():
 			return 5
-		case style == Warn:
+		case style == warn:
 			return 2
 		case len(s.Thresholds) > 0:
 			return 3
@@ -93,15 +93,15 @@ func (v *view) foremost(shown []guard.SignalStatus, rows int) []int {
 	return picked
 }
 
-func (v *view) signalRow(c signalColumns, i int, s *guard.SignalStatus) Line {
-	sign, number, style := " ", " ", Plain
+func (v *view) signalRow(c signalColumns, i int, s *api.SignalStatus) line {
+	sign, number, style := " ", " ", plain
 	if s.Signal == v.chosen {
-		sign, style = v.here, Bold
+		sign, style = v.here, bold
 	}
 	if i < 9 {
 		number = itoa(int64(i + 1))
 	}
-	r := v.row().put(style, 1, sign).cell(Dim, 2, number).cell(style, c.name, s.Signal.String())
+	r := v.row().put(style, 1, sign).cell(dim, 2, number).cell(style, c.name, s.Signal.String())
 	known := s.Status == policy.OK.String()
 	available, capacity := "-", "-"
 	if known {
@@ -109,12 +109,12 @@ func (v *view) signalRow(c signalColumns, i int, s *guard.SignalStatus) Line {
 	}
 	r.right(style, c.available, available)
 	if c.capacity > 0 {
-		r.right(Plain, c.capacity, capacity)
+		r.right(plain, c.capacity, capacity)
 	}
 	if known {
 		r.bar(c.bar, s)
 	} else {
-		r.cell(Plain, c.bar, "")
+		r.cell(plain, c.bar, "")
 	}
 	if c.threshold > 0 {
 		for _, kind := range []string{hard, soft} {
@@ -124,18 +124,18 @@ func (v *view) signalRow(c signalColumns, i int, s *guard.SignalStatus) Line {
 			} else if t != nil {
 				value = t.Value
 			}
-			r.right(Plain, c.threshold, value)
+			r.right(plain, c.threshold, value)
 		}
 	}
 	if c.trend > 0 {
-		r.right(Plain, c.trend, v.trend(s, known))
+		r.right(plain, c.trend, v.trend(s, known))
 	}
 	state, style := v.state(s, known)
 	return r.say(style, state).line
 }
 
-// trend is how fast a signal changes.
-func (v *view) trend(s *guard.SignalStatus, known bool) string {
+// trend describes how fast a signal changes.
+func (v *view) trend(s *api.SignalStatus, known bool) string {
 	if s.Signal >= policy.SignalCount {
 		return ""
 	}
@@ -149,16 +149,16 @@ func (v *view) trend(s *guard.SignalStatus, known bool) string {
 	return rate(s.Signal, t.rate)
 }
 
-// state puts a signal against its thresholds into words.
-func (v *view) state(s *guard.SignalStatus, known bool) (string, Style) {
+// state describes a signal relative to its thresholds.
+func (v *view) state(s *api.SignalStatus, known bool) (string, style) {
 	if !known {
 		if v.width >= wide && s.Error != "" {
-			return s.Error, Warn
+			return s.Error, warn
 		}
-		return s.Status, Warn
+		return s.Status, warn
 	}
 	if t := threshold(s, hard); t != nil && t.Met {
-		return "MET hard", Bad
+		return "MET hard", bad
 	}
 	next, in := "", time.Duration(0)
 	if s.Signal < policy.SignalCount && !s.Signal.IsStall() {
@@ -166,13 +166,13 @@ func (v *view) state(s *guard.SignalStatus, known bool) (string, Style) {
 	}
 	switch t := threshold(s, soft); {
 	case t != nil && t.Met && next != "":
-		return "soft; " + next + " " + age(in), Bad
+		return "soft; " + next + " " + age(in), bad
 	case t != nil && t.Met && t.Due:
-		return "MET soft", Bad
+		return "MET soft", bad
 	case t != nil && t.Met:
-		return "MET soft for " + age(t.Grace), Warn
+		return "MET soft for " + age(time.Duration(t.Grace)), warn
 	case next != "":
-		return next + " in " + age(in), Warn
+		return next + " in " + age(in), warn
 	}
-	return "ok", Good
+	return "ok", good
 }

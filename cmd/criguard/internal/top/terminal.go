@@ -11,45 +11,45 @@ import (
 	"golang.org/x/term"
 )
 
-// What is sent to take a terminal over and to give it back: xterm's alternate screen, no
-// cursor, and no wrapping, so that a character that is wider than expected cannot push lines.
-// A terminal without an alternate screen is left empty.
+// Sequences that take over the terminal and release it: xterm's alternate screen, a hidden cursor,
+// and no line wrapping, so that an unexpectedly wide character cannot shift lines. A terminal
+// without an alternate screen is cleared on exit.
 const (
 	enter = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
 	leave = "\x1b[0m\x1b[2J\x1b[H\x1b[?7h\x1b[?25h\x1b[?1049l"
 )
 
-// ErrNoTerminal says that there is no terminal that a live view could be shown on.
-var ErrNoTerminal = errors.New("no terminal for a live view")
+// errNoTerminal means that no terminal can show the live view.
+var errNoTerminal = errors.New("no terminal for a live view")
 
 // TTY is the terminal that the program was started on.
 type TTY struct {
 	in, out *os.File
 	before  *term.State
-	keys    chan Key
+	keys    chan key
 	resized chan os.Signal
 }
 
-// CheckTTY is ErrNoTerminal unless both files are a terminal that can be drawn on.
+// CheckTTY returns errNoTerminal unless both files are terminals that support drawing.
 func CheckTTY(in, out *os.File) error {
 	switch name := os.Getenv("TERM"); {
 	case !term.IsTerminal(int(in.Fd())):
-		return fmt.Errorf("%w: standard input is not one", ErrNoTerminal)
+		return fmt.Errorf("%w: standard input is not one", errNoTerminal)
 	case !term.IsTerminal(int(out.Fd())):
-		return fmt.Errorf("%w: standard output is not one", ErrNoTerminal)
+		return fmt.Errorf("%w: standard output is not one", errNoTerminal)
 	case name == "dumb" || name == "":
-		return fmt.Errorf("%w: TERM=%q shows text line by line alone", ErrNoTerminal, name)
+		return fmt.Errorf("%w: TERM=%q shows text line by line alone", errNoTerminal, name)
 	}
 	return nil
 }
 
-// OpenTTY takes a terminal over that CheckTTY finds nothing wrong with.
+// OpenTTY takes over a terminal that CheckTTY has accepted.
 func OpenTTY(in, out *os.File) (*TTY, error) {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("set terminal: %w", err)
 	}
-	t := &TTY{in: in, out: out, before: before, keys: make(chan Key), resized: make(chan os.Signal, 1)}
+	t := &TTY{in: in, out: out, before: before, keys: make(chan key), resized: make(chan os.Signal, 1)}
 	if _, err := out.WriteString(enter); err != nil {
 		return nil, errors.Join(fmt.Errorf("set terminal: %w", err), term.Restore(int(in.Fd()), before))
 	}
@@ -58,7 +58,7 @@ func OpenTTY(in, out *os.File) (*TTY, error) {
 	return t, nil
 }
 
-// read passes on what is typed until the terminal goes away. It ends with the program.
+// read sends typed keys to the channel until the terminal is lost or the program ends.
 func (t *TTY) read() {
 	defer close(t.keys)
 	var keys keyReader
@@ -77,16 +77,16 @@ func (t *TTY) read() {
 // Write writes to the terminal.
 func (t *TTY) Write(b []byte) (int, error) { return t.out.Write(b) }
 
-// Size is the terminal's, in columns and rows.
+// Size returns the terminal's size in columns and rows.
 func (t *TTY) Size() (width, height int, err error) { return term.GetSize(int(t.out.Fd())) }
 
-// Keys are those that are pressed. The channel ends with the terminal.
-func (t *TTY) Keys() <-chan Key { return t.keys }
+// readKeys returns the pressed keys. The channel is closed when the terminal is lost.
+func (t *TTY) readKeys() <-chan key { return t.keys }
 
-// Resized tells that the size has changed.
+// Resized signals that the size has changed.
 func (t *TTY) Resized() <-chan os.Signal { return t.resized }
 
-// Close gives the terminal back as it was.
+// Close restores the terminal.
 func (t *TTY) Close() error {
 	signal.Stop(t.resized)
 	_, err := t.out.WriteString(leave)
@@ -96,11 +96,11 @@ func (t *TTY) Close() error {
 	return nil
 }
 
-// Colour reports whether colours are wanted (https://no-color.org).
+// Colour reports whether the user wants colours (https://no-color.org).
 func Colour() bool { return os.Getenv("NO_COLOR") == "" }
 
-// ASCII reports whether the locale is one without Unicode (locale(7)): a board's serial console
-// often has none.
+// ASCII reports whether the locale lacks Unicode (locale(7)), as it often does on a board's serial
+// console.
 func ASCII() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToLower(os.Getenv(name)); v != "" {

@@ -5,6 +5,8 @@ import (
 	"unicode"
 
 	"github.com/rivo/uniseg"
+
+	"github.com/criguard/criguard/guard/safetext"
 )
 
 // glyphs are the characters that a terminal can show.
@@ -22,7 +24,7 @@ func glyphsFor(ascii bool) glyphs {
 	return glyphs{full: "█", empty: "░", hard: "┃", soft: "╎", here: "▸", more: "…", strange: "�", arrows: "↑↓", unicode: true}
 }
 
-// runeWidth is how many columns a rune takes by itself.
+// runeWidth returns the number of columns that a single rune takes.
 func runeWidth(r rune) int {
 	if r < unicode.MaxASCII {
 		return 1
@@ -30,28 +32,28 @@ func runeWidth(r rune) int {
 	return uniseg.StringWidth(string(r))
 }
 
-// show is what is shown of a rune. What controls the terminal, combines with its neighbours or
-// turns the direction of writing becomes the sign for a strange character.
+// show returns the text to show for a rune. It replaces runes that control the terminal, combine
+// with their neighbours or change the text direction with the replacement sign.
 func (g *glyphs) show(r rune) string {
 	switch {
 	case r >= ' ' && r < unicode.MaxASCII:
 		return string(r)
 	case r == '\n' || r == '\t':
 		return " "
-	case r < unicode.MaxASCII || !g.unicode || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) || unicode.Is(unicode.Regional_Indicator, r) || runeWidth(r) < 1:
+	case safetext.Unsafe(r) || !g.unicode || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) || unicode.Is(unicode.Regional_Indicator, r) || runeWidth(r) < 1:
 		return g.strange
 	}
 	return string(r)
 }
 
-// fit is as much of a text as width columns hold, and the columns it takes. What is cut ends
-// with the sign for more.
+// fit returns as much of a text as fits in width columns, and the columns used. Truncated text ends
+// with the ellipsis sign.
 func (g *glyphs) fit(text string, width int) (shown string, columns int) {
 	if width <= 0 {
 		return "", 0
 	}
 	var b strings.Builder
-	whole, keep, keepColumns := true, 0, 0 // what is kept when the sign must be put behind
+	whole, keep, keepColumns := true, 0, 0 // the prefix to keep if the ellipsis must follow
 	for _, r := range text {
 		s := g.show(r)
 		w := 1

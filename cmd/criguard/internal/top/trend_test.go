@@ -2,10 +2,11 @@ package top
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -21,7 +22,7 @@ func TestTrend(t *testing.T) {
 			t.Errorf("after %d s %f, want -40Mi/s", i, tr.rate)
 		}
 	}
-	// A fall that ends is forgotten, but not at once.
+	// When a fall ends, the trend fades, but not at once.
 	for i := range 40 {
 		tr.add(at.Add(time.Duration(60+i)*time.Second), 8*gi-59*40*mi)
 		if i == 5 && (tr.rate > -15*mi || tr.rate < -30*mi) {
@@ -67,7 +68,7 @@ func TestReaches(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := guarded
 			s.Available = test.available
-			s.Thresholds = append([]guard.ThresholdStatus(nil), guarded.Thresholds...)
+			s.Thresholds = append([]api.ThresholdStatus(nil), guarded.Thresholds...)
 			for i := range s.Thresholds {
 				s.Thresholds[i].Met = s.Available < s.Thresholds[i].Amount
 			}
@@ -98,5 +99,54 @@ func TestNumbers(t *testing.T) {
 		if test.got != test.want {
 			t.Errorf("got %q, want %q", test.got, test.want)
 		}
+	}
+}
+
+// A signal that fluctuates, or makes one step, has no forecast; one that falls steadily under noise has.
+func TestTrendFromNoise(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, test := range []struct {
+		name     string
+		disk     bool
+		value    func(second int) int64
+		forecast bool
+	}{
+		{"up and down", false, func(int) int64 { return 2*gi + r.Int64N(60*mi) }, false},
+		{"one step", false, func(s int) int64 { return 2*gi - int64(s/590)*300*mi }, false},
+		{"falling", false, func(s int) int64 { return 7*gi - int64(s)*10*mi }, true},
+		{"falling under noise", false, func(s int) int64 { return 7*gi - int64(s)*10*mi + r.Int64N(20*mi) }, true},
+		{"disk, up and down", true, func(int) int64 { return 2*gi + r.Int64N(60*mi) }, false},
+		{"disk, one image", true, func(s int) int64 { return 2*gi - int64(s/590)*gi/2 }, false},
+		{"disk, in steps", true, func(s int) int64 { return 4*gi - int64(s/20)*100*mi }, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tr := trend{disk: test.disk}
+			s := signalAt(policy.MemoryAvailable, 8*gi, 8*gi, hardAt("512Mi", 512*mi))
+			for second := range 600 {
+				s.Available = test.value(second)
+				tr.add(noon().Add(time.Duration(second)*time.Second), s.Available)
+			}
+			if kind, in := tr.reaches(&s); (kind != "") != test.forecast {
+				t.Errorf("forecast %q in %s, at %.0f per second", kind, in, tr.rate)
+			}
+		})
+	}
+}
+
+// A disk's trend covers minutes.
+func TestDiskTrend(t *testing.T) {
+	m := NewModel(Options{}, api.Status{}, noon())
+	if !m.trends[policy.NodeFSAvailable].disk || m.trends[policy.MemoryAvailable].disk {
+		t.Error("the window does not follow the signal")
+	}
+	tr := trend{disk: true}
+	for i := range 120 {
+		tr.add(noon().Add(time.Duration(i)*time.Second), 8*gi-int64(min(i, 100))*mi)
+		if want := i >= 90; tr.known() != want {
+			t.Errorf("after %d s known is %t", i, tr.known())
+		}
+	}
+	if tr.rate > -mi/2 {
+		t.Errorf("20 s after the end: %f", tr.rate)
 	}
 }

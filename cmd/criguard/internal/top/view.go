@@ -1,8 +1,12 @@
 package top
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
-// view is one drawing of a model.
+// view draws a model once.
 type view struct {
 	*Model
 	glyphs
@@ -10,17 +14,17 @@ type view struct {
 	now           time.Time
 }
 
-// The smallest screen that something can be shown on.
+// The smallest usable screen.
 const (
 	minWidth  = 20
 	minHeight = 4
 )
 
-// View draws the model for a screen: at most height lines, none wider than width columns.
-func (m *Model) View(width, height int, now time.Time) []Line {
+// view draws the model for a screen: at most height lines, each at most width columns wide.
+func (m *Model) view(width, height int, now time.Time) []line {
 	v := &view{Model: m, glyphs: glyphsFor(m.options.ASCII), width: width, height: height, now: now}
 	if width < minWidth || height < minHeight {
-		return []Line{v.row().say(Plain, "too small").line}[:max(0, min(height, 1))]
+		return []line{v.row().say(plain, "too small").line}[:max(0, min(height, 1))]
 	}
 	lines := v.head()
 	body := height - len(lines) - 1
@@ -29,9 +33,9 @@ func (m *Model) View(width, height int, now time.Time) []Line {
 	} else {
 		rows := v.divide(body - 2*v.gap())
 		lines = append(lines, v.signalTable(rows.signals)...)
-		lines = append(lines, make([]Line, v.gap())...)
+		lines = append(lines, make([]line, v.gap())...)
 		lines = append(lines, v.podTable(rows.pods)...)
-		lines = append(lines, make([]Line, v.gap())...)
+		lines = append(lines, make([]line, v.gap())...)
 		lines = append(lines, v.eventTable(rows.events)...)
 	}
 	for len(lines) < height-1 {
@@ -40,7 +44,7 @@ func (m *Model) View(width, height int, now time.Time) []Line {
 	return append(lines, v.foot())
 }
 
-// gap is how many blank lines are between two tables.
+// gap returns the number of blank lines between two tables.
 func (v *view) gap() int {
 	if v.height >= 30 {
 		return 1
@@ -48,15 +52,15 @@ func (v *view) gap() int {
 	return 0
 }
 
-// parts are the rows that each table gets, its title with it.
+// parts are the rows of each table, title included.
 type parts struct{ signals, pods, events int }
 
-// fewPods is how many rows the pods get at least while signals want more: title, head and three
+// fewPods is the minimum number of rows for pods while signals need more: title, header and three
 // pods.
 const fewPods = 5
 
-// divide shares the rows out: each table gets its part at least, and what one does not need is
-// for the others. A low screen shows no events, and a very low one signals alone.
+// divide distributes the rows. Each table gets at least its share, and rows that one table does not
+// need are given to the others. A low screen shows no events, and a very low one only signals.
 func (v *view) divide(rows int) parts {
 	want := parts{1 + len(v.signals()), 2 + max(1, len(v.ranking.Pods)), 1 + max(1, len(v.events))}
 	var p parts
@@ -76,16 +80,21 @@ func (v *view) divide(rows int) parts {
 	return p
 }
 
-// foot tells the keys, the most needed first.
-func (v *view) foot() Line {
+// foot lists the keys, most important first.
+func (v *view) foot() line {
 	r := v.row()
-	for _, k := range []struct{ key, what string }{
+	keys := []struct{ key, what string }{
 		{"q", "quit"}, {"?", "help"}, {v.arrows, "signal"}, {"p", v.pauseKey()}, {"PgDn", "more pods"}, {"1-9", "choose signal"},
-	} {
+	}
+	if v.help {
+		keys = keys[:1]
+		keys = append(keys, struct{ key, what string }{v.arrows, "scroll"}, struct{ key, what string }{"other", "back"})
+	}
+	for _, k := range keys {
 		if r.left < len(k.key)+len(k.what)+3 {
 			break
 		}
-		r.say(Bold, k.key).say(Plain, " "+k.what+"   ")
+		r.say(bold, k.key).say(plain, " "+k.what+"   ")
 	}
 	return r.line
 }
@@ -97,9 +106,9 @@ func (v *view) pauseKey() string {
 	return "pause"
 }
 
-// manual is the help.
-func (v *view) manual(rows int) []Line {
-	lines := []Line{v.title("HELP")}
+// manual is the help screen, from the line on to which it is scrolled.
+func (v *view) manual(rows int) []line {
+	var lines []line
 	for _, l := range []struct{ key, what string }{
 		{v.arrows + ", tab", "choose the signal that pods are ranked for"},
 		{"1-9", "choose it by its number"},
@@ -110,18 +119,51 @@ func (v *view) manual(rows int) []Line {
 		{v.full + v.full + v.empty + v.empty, "how much of the signal's capacity is available"},
 		{v.hard, "the hard threshold: below it, a pod is stopped at once"},
 		{v.soft, "the soft threshold: below it for its grace period, a pod is stopped"},
-		{"TREND", "the change per second over the last 10 s or so"},
+		{"TREND", "the change per second over the last 10 s or so, of disks 5 min"},
+		{"over_by", "usage above the pod's request; negative if it uses less"},
 		{"", ""},
 		{"", "The pod at the top is stopped first; one without a number never is."},
-		{"", "criguard(1) tells more. Any key goes back."},
+		{"", "See criguard(1) for more."},
 	} {
-		lines = append(lines, v.row().skip(Plain, 2).cell(Bold, 11, l.key).say(Plain, l.what).line)
+		for i, part := range wrap(l.what, v.width-helpIndent) {
+			if i > 0 {
+				l.key = ""
+			}
+			lines = append(lines, v.row().skip(plain, 2).cell(bold, helpIndent-3, l.key).say(plain, part).line)
+		}
 	}
+	v.line = max(0, min(v.line, len(lines)-(rows-1)))
+	text := "HELP"
+	if rows-1 < len(lines) {
+		text = fmt.Sprintf("HELP, lines %d to %d of %d", v.line+1, min(v.line+rows-1, len(lines)), len(lines))
+	}
+	lines = append([]line{v.title(text)}, lines[v.line:]...)
 	return lines[:max(0, min(len(lines), rows))]
 }
 
-// title is a bar across the screen with text.
-func (v *view) title(text string) Line {
-	r := v.row().say(Title, text)
-	return r.skip(Title, r.left).line
+// helpIndent is the width of the help's keys.
+const helpIndent = 14
+
+// wrap splits text of one column per character at blanks into lines of at most width columns. A longer word
+// stays whole.
+func wrap(text string, width int) []string {
+	lines := []string{""}
+	for _, word := range strings.Fields(text) {
+		last := &lines[len(lines)-1]
+		switch {
+		case *last == "":
+			*last = word
+		case len(*last)+1+len(word) <= width:
+			*last += " " + word
+		default:
+			lines = append(lines, word)
+		}
+	}
+	return lines
+}
+
+// title is a full-width bar with text.
+func (v *view) title(text string) line {
+	r := v.row().say(title, text)
+	return r.skip(title, r.left).line
 }

@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
 var update = flag.Bool("update", false, "write the expected screens and the picture in docs anew")
 
-// text is a screen as it is read.
-func text(lines []Line) string {
+// text returns a screen as plain text.
+func text(lines []line) string {
 	var b strings.Builder
 	for _, l := range lines {
 		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
@@ -25,22 +25,22 @@ func text(lines []Line) string {
 	return b.String()
 }
 
-// The whole screen, in the states that it can be in.
+// The whole screen in each of its states.
 func TestView(t *testing.T) {
 	ascii := leaking()
 	ascii.options.ASCII = true
 	lost := leaking()
-	lost.Observe(guard.Status{}, errors.New("ask service on /run/criguard/criguard.sock: no criguard service answers: connection refused"), noon().Add(2*time.Second))
+	lost.observe(api.Status{}, errors.New("ask service on /run/criguard/criguard.sock: no criguard service answers: connection refused"), noon().Add(2*time.Second))
 	direct := NewModel(Options{Signal: policy.PIDAvailable, Interval: time.Second}, withoutService(), noon())
-	direct.Rank(policy.PIDAvailable, guard.Ranking{}, errors.New("no container runtime answers: dial unix /run/containerd/containerd.sock: connection refused"), noon())
+	direct.Rank(policy.PIDAvailable, api.Ranking{}, errors.New("no container runtime answers: dial unix /run/containerd/containerd.sock: connection refused"), noon())
 	help := leaking()
-	help.Press('?')
+	help.press('?')
 	paused := leaking()
-	paused.Press('p')
+	paused.press('p')
 	ordered := NewModel(Options{Interval: time.Second}, withOrders(), noon())
-	ordered.Rank(policy.MemoryAvailable, guard.Ranking{}, nil, noon())
+	ordered.Rank(policy.MemoryAvailable, api.Ranking{}, nil, noon())
 	scrolled := crowded()
-	scrolled.Press(KeyPageDown)
+	scrolled.press(keyPageDown)
 	for _, test := range []struct {
 		name          string
 		model         *Model
@@ -60,27 +60,27 @@ func TestView(t *testing.T) {
 		{"crowded-80x24", scrolled, 80, 24, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := text(test.model.View(test.width, test.height, noon().Add(test.after)))
+			got := text(test.model.view(test.width, test.height, noon().Add(test.after)))
 			golden(t, filepath.Join("testdata", test.name+".txt"), got)
 		})
 	}
 }
 
-// withoutService is what a direct look tells.
-func withoutService() guard.Status {
+// withoutService is the status of a node that is inspected directly.
+func withoutService() api.Status {
 	st := pressed(3 * gi)
-	st.Live, st.PID, st.Uptime, st.Conditions, st.Held, st.HeldBy = false, 0, 0, nil, "", ""
-	st.Budget = policy.BudgetView{}
-	st.Runtime = guard.RuntimeStatus{Endpoint: "unix:///run/containerd/containerd.sock", Error: "no container runtime answers: connection refused", ListedAt: -1}
+	st.Live, st.PID, st.Uptime, st.Conditions, st.Held, st.HeldBy = false, 0, 0, 0, "", ""
+	st.Budget = api.Budget{}
+	st.Runtime = api.RuntimeStatus{Endpoint: "unix:///run/containerd/containerd.sock", Error: "no container runtime answers: connection refused"}
 	return st
 }
 
-// withOrders is a service that was paused, on a node that is drained.
-func withOrders() guard.Status {
+// withOrders is a paused service on a drained node.
+func withOrders() api.Status {
 	st := pressed(3 * gi)
-	st.Conditions, st.Held = nil, ""
-	st.PausedFor = 12 * time.Minute
-	st.Orders = guard.Orders{Pause: &guard.Pause{Reason: "disk is replaced"}, Drain: &guard.Drain{By: guard.Peer{UID: 1000}}}
+	st.Conditions, st.Held = 0, ""
+	st.PausedFor = api.Duration(12 * time.Minute)
+	st.Orders = api.Orders{Pause: &api.Pause{Reason: "disk is replaced"}, Drain: &api.Drain{By: api.Peer{UID: 1000}}}
 	return st
 }
 
@@ -100,10 +100,10 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// Colours are switched off alone: what is said stays the same, and words stand for them.
+// Turning colours off changes only colours: the text stays, and words carry the meaning.
 func TestEncodeWithoutColour(t *testing.T) {
-	for i, l := range leaking().View(80, 24, noon()) {
-		coloured, plain := l.Encode(true), l.Encode(false)
+	for i, l := range leaking().view(80, 24, noon()) {
+		coloured, plain := l.encode(true), l.encode(false)
 		if strip(coloured) != l.String() || strip(plain) != l.String() {
 			t.Errorf("line %d: text differs: %q, %q, want %q", i, coloured, plain, l.String())
 		}
@@ -113,12 +113,12 @@ func TestEncodeWithoutColour(t *testing.T) {
 			}
 		}
 	}
-	if l := (Line{{"x", Bad}}); l.Encode(true) != "\x1b[1;31mx\x1b[0m" {
-		t.Errorf("%q is not red", l.Encode(true))
+	if l := (line{{"x", bad}}); l.encode(true) != "\x1b[1;31mx\x1b[0m" {
+		t.Errorf("%q is not red", l.encode(true))
 	}
 }
 
-// strip takes the styles away.
+// strip removes the styles.
 func strip(s string) string {
 	var b strings.Builder
 	for s != "" {
@@ -132,8 +132,8 @@ func strip(s string) string {
 	return b.String()
 }
 
-// Every size has a screen, however hostile what is shown is: no line is too wide or too many,
-// and nothing in it is taken for a command by the terminal.
+// At any size and with any hostile data, no line is too wide, there are not too many lines, and
+// none contains a terminal command.
 func TestViewOfEverySize(t *testing.T) {
 	models := []*Model{leaking(), crowded(), hostile(strings.Repeat("\x1b[2J", 400) + "\u202e宽" + "\x9b")}
 	widths := []int{120, 140, 200}
@@ -154,7 +154,7 @@ func TestViewOfEverySize(t *testing.T) {
 
 func holds(t *testing.T, m *Model, width, height int) {
 	t.Helper()
-	lines := m.View(width, height, noon())
+	lines := m.view(width, height, noon())
 	if len(lines) > max(height, 0) {
 		t.Fatalf("%d×%d: %d lines", width, height, len(lines))
 	}
@@ -173,20 +173,20 @@ func holds(t *testing.T, m *Model, width, height int) {
 	}
 }
 
-// hostile puts a text everywhere that a text comes from elsewhere.
+// hostile sets every untrusted text to s.
 func hostile(s string) *Model {
 	m := leaking()
 	st := pressed(100)
 	st.Version, st.Mode, st.ConfigNote, st.Held, st.HeldBy = s, s, s, s, s
-	st.Orders = guard.Orders{Pause: &guard.Pause{Reason: s}, Drain: &guard.Drain{Reason: s}}
-	st.Alarms, st.Warnings, st.InFlight, st.Conditions = []string{s, s}, []string{s}, []string{s}, []string{s}
-	st.Runtime = guard.RuntimeStatus{Name: s, Version: s, Error: s, Endpoint: s, Up: len(s)%2 == 0}
+	st.Orders = api.Orders{Pause: &api.Pause{Reason: s}, Drain: &api.Drain{Reason: s}}
+	st.Alarms, st.Warnings, st.InFlight = []string{s, s}, []string{s}, []string{s}
+	st.Runtime = api.RuntimeStatus{Name: s, Version: s, Error: s, Endpoint: s, Up: len(s)%2 == 0}
 	st.Signals[0].Status, st.Signals[0].Error = s, s
 	for i := range st.Signals[1].Thresholds {
 		st.Signals[1].Thresholds[i].Kind, st.Signals[1].Thresholds[i].Value = s, s
 	}
-	m.Observe(st, nil, noon())
-	m.Observe(st, fmt.Errorf("lost: %s", s), noon())
+	m.observe(st, nil, noon())
+	m.observe(st, fmt.Errorf("lost: %s", s), noon())
 	r := ranking()
 	for i := range r.Pods {
 		r.Pods[i].Pod, r.Pods[i].QoS, r.Pods[i].Excluded = s, s, s
@@ -196,7 +196,7 @@ func hostile(s string) *Model {
 	return m
 }
 
-// Whatever a node tells, the screen stays whole.
+// No data from a node can break the screen.
 func FuzzView(f *testing.F) {
 	f.Add("a\x1b]0;title\x07b", int64(1), int64(-1), int64(1)<<62, uint8(80), uint8(24), false, "jp?")
 	f.Add("\u202e\u0301宽\U0001f468\u200d\U0001f469", int64(-1)<<63, int64(1)<<62, int64(0), uint8(40), uint8(10), true, "9 \t")
@@ -209,18 +209,58 @@ func FuzzView(f *testing.F) {
 			sig := &st.Signals[i]
 			sig.Available, sig.Capacity, sig.Status = available+int64(i), capacity, policy.OK.String()
 			for j := range sig.Thresholds {
-				sig.Thresholds[j].Amount, sig.Thresholds[j].Grace = amount, time.Duration(amount)
+				sig.Thresholds[j].Amount, sig.Thresholds[j].Grace = amount, api.Duration(amount)
 			}
 		}
 		st.Signals[2].Signal = policy.Signal(width)
-		st.Uptime, st.Runtime.ListedAt, st.Budget.Soft.Next = time.Duration(amount), time.Duration(capacity), time.Duration(available)
-		m.Observe(st, nil, noon().Add(time.Duration(amount)))
-		m.Observe(st, nil, noon().Add(4*time.Second))
+		st.Uptime, st.Runtime.ListedAt, st.Budget.Soft.Next = api.Duration(amount), new(api.Duration(capacity)), api.Duration(available)
+		m.observe(st, nil, noon().Add(time.Duration(amount)))
+		m.observe(st, nil, noon().Add(4*time.Second))
 		holds(t, m, int(width), int(height))
 		for _, k := range keys {
-			m.Press(Key(k))
+			m.press(key(k))
 		}
-		m.Rank(m.chosen, guard.Ranking{Signal: m.chosen, Pods: []guard.RankedView{{Pod: s, Usage: available, Known: true, Request: capacity, Keys: []policy.KeyValue{{Key: 200, Value: amount}}}}}, nil, noon())
+		m.Rank(m.chosen, api.Ranking{Signal: m.chosen, Pods: []api.RankedView{{Pod: s, Usage: available, Known: true, Request: capacity, Keys: []policy.KeyValue{{Key: 200, Value: amount}}}}}, nil, noon())
 		holds(t, m, int(width), int(height))
 	})
+}
+
+// On a small screen, the help wraps and scrolls; its last line can be reached, and any other key ends it.
+func TestHelpScrolls(t *testing.T) {
+	m := leaking()
+	m.press('?')
+	said := func() string { return text(m.view(40, 10, noon())) }
+	if s := said(); !strings.Contains(s, "HELP, lines 1 to ") || !strings.Contains(s, "choose the signal that") {
+		t.Errorf("at the top:\n%s", s)
+	}
+	seen := said()
+	for range 40 {
+		m.press(keyDown)
+		seen += said()
+	}
+	for _, part := range []string{"over_by", "criguard(1) for more."} {
+		if !strings.Contains(seen, part) {
+			t.Errorf("%q is never shown", part)
+		}
+	}
+	end := said()
+	m.press(keyUp)
+	if said() == end {
+		t.Error("it scrolled past its end")
+	}
+	m.press(keyHome)
+	m.press(keyEnd)
+	if said() != end {
+		t.Errorf("End shows\n%s", said())
+	}
+	if m.press(keyHome); !strings.Contains(said(), "HELP, lines 1 to ") {
+		t.Errorf("Home shows\n%s", said())
+	}
+	if m.press('x'); strings.Contains(said(), "HELP") {
+		t.Error("another key does not end the help")
+	}
+	m.press('?')
+	if s := text(m.view(80, 24, noon())); !strings.Contains(s, "HELP") || strings.Contains(s, "lines 1") {
+		t.Errorf("it needs no scrolling here:\n%s", s)
+	}
 }

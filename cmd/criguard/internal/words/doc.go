@@ -1,3 +1,3 @@
-// Package words puts what the guard did into words: for the history, the explanation of a
-// pass, the live view and the report. It reads records and decides nothing.
+// Package words describes what criguard did, for the history, the explanation of a pass, the live
+// view and the report. It only reads records.
 package words

@@ -1,26 +1,29 @@
 package words
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
-// Event is one thing that a pass did, and why.
+// Event is one thing that a pass did, and the reason.
 type Event struct{ What, Why string }
 
-// Tell lists what a pass did.
-func Tell(p *guard.Pass) []Event {
+// Events lists what a pass did.
+func Events(p *api.Pass) []Event {
 	var es []Event
 	add := func(what, why string) { es = append(es, Event{what, why}) }
 	if c := p.Command; c != nil {
 		by := "by itself"
 		if c.By != nil {
-			by = fmt.Sprintf("by uid %d", c.By.UID)
+			by = "by " + c.By.String()
 		}
-		add(c.Command+" "+by, c.Reason)
+		add(strings.TrimSpace(c.Command+" "+c.Pod)+" "+by, cmp.Or(c.Reason, c.Verdict))
 	}
 	if p.Changed {
 		cond := p.Conditions.String()
@@ -33,12 +36,8 @@ func Tell(p *guard.Pass) []Event {
 		}
 		add("conditions: "+cond, strings.Join(met, ", "))
 	}
-	for _, r := range p.Reclaimed {
-		what := fmt.Sprintf("reclaimed %s: %d removed, %s freed", strings.Join(r.Steps, ", "), r.Removed(), guard.FormatBytes(r.Freed))
-		if r.DryRun() {
-			what = fmt.Sprintf("would reclaim %s: %d would be removed", strings.Join(r.Steps, ", "), r.Removed())
-		}
-		add(what, r.Signal.String()+" in "+r.Took.Round(time.Millisecond).String())
+	for i := range p.Reclaimed {
+		add(reclaimed(&p.Reclaimed[i]))
 	}
 	if p.Stop != nil {
 		add(stop(p.Stop), p.Stop.Reason)
@@ -50,7 +49,7 @@ func Tell(p *guard.Pass) []Event {
 		add(Effect(&p.Settled[i]))
 	}
 	if p.Held != "" {
-		add("held back: "+p.Held, p.HeldBy)
+		add("held back: "+p.Why()+Next(p.Held, p.NextStopIn), p.HeldBy)
 	}
 	if p.Alarm != "" {
 		add("ALARM", p.Alarm)
@@ -58,7 +57,80 @@ func Tell(p *guard.Pass) []Event {
 	return es
 }
 
-func stop(s *guard.StopView) string {
+// Next says when a stop that is held back is allowed, or when the fleet is asked for it again; "" if that is not known.
+func Next(held string, in api.Duration) string {
+	switch {
+	case in <= 0:
+		return ""
+	case held == api.HeldFleet, held == api.HeldAsking:
+		return ", asked again in " + Left(in)
+	}
+	return ", next stop allowed in " + Left(in)
+}
+
+// reclaimed describes a reclaim job. Apart from its steps, it waits for other removals and for the pods' disk usage.
+func reclaimed(r *api.ReclaimView) (what, why string) {
+	failed, removing, failure := 0, time.Duration(0), ""
+	for i := range r.Reports {
+		rep := &r.Reports[i]
+		failed += len(rep.Errors) + rep.ErrorsMore
+		removing += time.Duration(rep.Took)
+		if len(rep.Errors) > 0 {
+			failure = cmp.Or(failure, rep.Errors[0].Message)
+		}
+	}
+	steps, removed := strings.Join(r.Steps, ", "), r.Removed()
+	switch {
+	case removed+failed == 0:
+		what = "nothing to reclaim: " + steps
+	case r.DryRun():
+		what = fmt.Sprintf("would reclaim %s: %d would be removed", steps, removed)
+	default:
+		what = fmt.Sprintf("reclaimed %s: %d removed", steps, removed)
+		if r.Freed > 0 {
+			what += ", " + api.FormatBytes(r.Freed) + " freed"
+		}
+		if failed > 0 {
+			what += fmt.Sprintf(", %d failed", failed)
+		}
+	}
+	why = r.Signal.String() + " in " + r.Took.Round(time.Millisecond).String()
+	if time.Duration(r.Took)-removing > time.Second {
+		why += " (removal " + removing.Round(time.Millisecond).String() + ", the rest measuring and waiting)"
+	}
+	if removed == 0 {
+		for i := range r.Reports {
+			if kept := Kept(&r.Reports[i]); kept != "" {
+				why += "; " + kept
+			}
+		}
+		if len(r.Off) > 0 {
+			why += "; switched off: " + strings.Join(r.Off, ", ")
+		}
+	}
+	if failure != "" {
+		why += "; failed: " + failure
+	}
+	return what, why
+}
+
+// Kept says what a step that removed nothing keeps, from the digest of its report; "" if there was nothing.
+func Kept(r *reclaim.Report) string {
+	const enough = 3 // reasons in one line
+	var reasons []string
+	for _, k := range r.KeptFor[:min(len(r.KeptFor), enough)] {
+		reasons = append(reasons, fmt.Sprintf("%s (%d)", k.Why, k.Items))
+	}
+	if len(r.KeptFor) > enough {
+		reasons = append(reasons, "…")
+	}
+	if reasons == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s kept: %s", r.Step, strings.Join(reasons, ", "))
+}
+
+func stop(s *api.StopView) string {
 	what := fmt.Sprintf("stop %s (%s, grace %s)", s.Pod, s.Kind, s.Grace)
 	if s.DryRun {
 		what = "would " + what
@@ -66,19 +138,19 @@ func stop(s *guard.StopView) string {
 	return what
 }
 
-// Effect tells what became of a stop.
-func Effect(s *guard.StopView) (what, how string) {
+// Effect describes the result of a stop.
+func Effect(s *api.StopView) (what, how string) {
 	r := s.Result
 	if r == nil {
 		return "stopping " + s.Pod, "not settled yet"
 	}
 	what = "stopped " + s.Pod
-	if !r.Emptied {
-		what = "NOT stopped: " + s.Pod
-	}
 	how = fmt.Sprintf("%s: empty after %s, effect after %s", r.Method, r.EmptiedIn.Round(100*time.Microsecond), r.SettledIn.Round(time.Millisecond))
-	if !r.Moved && s.Signal != s.Kind { // a drain has no signal
-		how += ", signal did not move"
+	if !r.Emptied {
+		what, how = "NOT stopped: "+s.Pod, "not empty after "+r.SettledIn.Round(time.Millisecond).String()
+	}
+	if _, err := policy.ParseSignal(s.Signal); err == nil && !s.Helped() {
+		how += ", gave back less than half of what was expected"
 	}
 	if len(r.Errors) > 0 {
 		how += "; " + strings.Join(r.Errors, "; ")

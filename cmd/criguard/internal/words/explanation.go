@@ -4,25 +4,36 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// Explanation is a pass with what belongs to it.
+// Explanation is a pass together with the result of its stop.
 type Explanation struct {
-	APIVersion string          `json:"apiVersion"`
-	Pass       *guard.Pass     `json:"pass"`
-	Decided    string          `json:"decided,omitempty"`    // why the first of the ranking is first
-	Effect     *guard.StopView `json:"effect,omitempty"`     // the pass's stop as it settled
-	SettledBy  uint64          `json:"settled_by,omitempty"` // the pass that found it settled
-	Excluded   []Excluded      `json:"excluded,omitempty"`
+	APIVersion string        `json:"apiVersion"`
+	Pass       *api.Pass     `json:"pass"`                 // the pass; null if nothing has happened yet
+	Decided    string        `json:"decided,omitempty"`    // how the victim was chosen
+	Effect     *api.StopView `json:"effect,omitempty"`     // the pass's stop with its result
+	SettledBy  uint64        `json:"settled_by,omitempty"` // the pass that recorded the result
+	Excluded   []Excluded    `json:"excluded,omitempty"`   // why pods were no candidates
 }
 
-// Find explains one of the passes; nil when it is none of them. 0 is the last one.
-func Find(passes []guard.Pass, id uint64) *Explanation {
+// Find explains the pass with this ID, or the last one if id is 0. It returns nil if the pass is
+// not in the list.
+func Find(passes []api.Pass, id uint64) *Explanation {
+	return findLast(passes, func(p *api.Pass) bool { return id == 0 || p.ID == id })
+}
+
+// FindStop explains the last pass that stopped a pod, namespace/name or its name, or any pod if pod is "". Without such
+// a pass, it returns nil.
+func FindStop(passes []api.Pass, pod string) *Explanation {
+	return findLast(passes, func(p *api.Pass) bool { return p.Stop != nil && (pod == "" || isNamed(p.Stop.Pod, pod)) })
+}
+
+func findLast(passes []api.Pass, match func(*api.Pass) bool) *Explanation {
 	for i := len(passes) - 1; i >= 0; i-- {
-		if p := &passes[i]; id == 0 || p.ID == id {
-			e := &Explanation{APIVersion: guard.APIVersion, Pass: p, Decided: decided(p), Excluded: excluded(p.Ranked)}
+		if p := &passes[i]; match(p) {
+			e := &Explanation{APIVersion: api.APIVersion, Pass: p, Decided: decided(p), Excluded: excluded(p.Ranked)}
 			e.settle(passes[i+1:])
 			return e
 		}
@@ -30,8 +41,8 @@ func Find(passes []guard.Pass, id uint64) *Explanation {
 	return nil
 }
 
-// settle looks for what became of the pass's stop.
-func (e *Explanation) settle(later []guard.Pass) {
+// settle finds the result of the pass's stop in later passes.
+func (e *Explanation) settle(later []api.Pass) {
 	if e.Pass.Stop == nil {
 		return
 	}
@@ -45,8 +56,8 @@ func (e *Explanation) settle(later []guard.Pass) {
 	}
 }
 
-// Signal is what a pass's ranking is for.
-func Signal(p *guard.Pass) (policy.Signal, bool) {
+// Signal returns the signal that a pass's ranking is for.
+func Signal(p *api.Pass) (policy.Signal, bool) {
 	name, _, _ := strings.Cut(p.HeldBy, ":")
 	if p.Stop != nil {
 		name = p.Stop.Signal
@@ -55,10 +66,9 @@ func Signal(p *guard.Pass) (policy.Signal, bool) {
 	return s, err == nil
 }
 
-// decided compares the first of a ranking with the second, by the first key in which they
-// differ.
-func decided(p *guard.Pass) string {
-	var first, second, stopped *guard.RankedView
+// decided compares the first and the second of a ranking by the first key in which they differ.
+func decided(p *api.Pass) string {
+	var first, second, stopped *api.RankedView
 	for i := range p.Ranked {
 		if p.Stop != nil && p.Ranked[i].Sandbox == p.Stop.Sandbox {
 			stopped = &p.Ranked[i]
@@ -74,28 +84,31 @@ func decided(p *guard.Pass) string {
 	switch {
 	case first == nil || !ok:
 		return ""
+	case stopped != nil && stopped.Position > 1 && p.Need != nil && first.Frees < p.Need.Helps:
+		return fmt.Sprintf("%s ranks first, but would give back only %s; %s is the first whose stop helps",
+			first.Pod, api.FormatUsage(sig, first.Frees), stopped.Pod)
 	case stopped != nil && stopped.Position > 1:
-		return fmt.Sprintf("%s ranks first; %s, which ranks %d, was stopped for its reason", first.Pod, stopped.Pod, stopped.Position)
+		return fmt.Sprintf("%s ranks first; %s, which ranks %d, comes before it (%s)", first.Pod, stopped.Pod, stopped.Position, stopped.Standing)
 	case second == nil:
 		return first.Pod + " was the only candidate"
 	}
 	for i, k := range first.Keys {
 		if i < len(second.Keys) && second.Keys[i] != k {
-			return fmt.Sprintf("%s before %s, by the first key in which they differ: %s, not %s",
-				first.Pod, second.Pod, guard.FormatKey(sig, k), guard.FormatKey(sig, second.Keys[i]))
+			a, b := api.FormatKeys(sig, k, second.Keys[i])
+			return fmt.Sprintf("%s before %s, by the first key in which they differ: %s, not %s", first.Pod, second.Pod, a, b)
 		}
 	}
 	return fmt.Sprintf("%s before %s, alike in every key: by size, then the younger, then the ID", first.Pod, second.Pod)
 }
 
-// Excluded counts the pods that were no candidates for the same reason.
+// Excluded counts the pods that were excluded as candidates for the same reason.
 type Excluded struct {
-	Why  string `json:"why"`
-	Pods int    `json:"pods"`
+	Why  string `json:"why"`  // the reason
+	Pods int    `json:"pods"` // how many pods
 }
 
-// excluded counts them, in the order of the ranking.
-func excluded(ranked []guard.RankedView) []Excluded {
+// excluded counts the pods by reason, in the order of the ranking.
+func excluded(ranked []api.RankedView) []Excluded {
 	var all []Excluded
 	at := map[string]int{}
 	for i := range ranked {

@@ -2,37 +2,26 @@ package words
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
-// Line makes text fit for a line of a terminal: names come from the runtime, and must
-// neither move the cursor nor break the line.
-func Line(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
-
-// Met tells which thresholds of a signal were met, and for how long.
-func Met(p *guard.Pass, s policy.Signal) string {
+// Met lists the thresholds of a signal that were met, and for how long.
+func Met(p *api.Pass, s policy.Signal) string {
 	var all []string
 	for _, m := range p.Met {
 		if m.Signal != s {
 			continue
 		}
 		_, kind, _ := strings.Cut(m.Threshold, ":")
-		text := fmt.Sprintf("%s, below %s for %s", kind, guard.FormatAmount(s, m.Target), m.For.Round(time.Millisecond))
+		text := fmt.Sprintf("%s, below %s by %s for %s", kind, api.FormatAmount(s, m.Target), api.FormatAmount(s, m.Target-m.Available), m.For.Round(time.Millisecond))
 		switch {
 		case m.WarnOnly:
-			text += ", only told"
+			text += ", warning only"
 		case !m.Due && m.Wait > 0:
 			text += fmt.Sprintf(", %s of the grace period left", m.Wait.Round(time.Millisecond))
 		}
@@ -41,12 +30,44 @@ func Met(p *guard.Pass, s policy.Signal) string {
 	return strings.Join(all, "; ")
 }
 
-// Freed tells how far the signal of a stop moved; "" where it had none.
-func Freed(s *guard.StopView) string {
+// Need describes what a pool lacks and what stopping pods could give back, without the last period.
+func Need(n *api.Need) string {
+	amount := func(v int64) string {
+		if n.Pool == policy.PoolPIDs || n.Pool == policy.PoolNodeInodes || n.Pool == policy.PoolImageInodes {
+			return strconv.FormatInt(v, 10)
+		}
+		return api.FormatBytes(v)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "The pool %s is short of %s", n.Pool, amount(n.Deficit))
+	if n.Fill > 0 {
+		fmt.Fprintf(&b, " and fills at %s/s", amount(n.Fill))
+	}
+	if n.OutsideFill > 0 {
+		fmt.Fprintf(&b, ", %s/s of it outside pods", amount(n.OutsideFill))
+	}
+	fmt.Fprintf(&b, ". When a stop takes effect it needs %s; a stop helps if it gives back %s", amount(n.Need), amount(n.Helps))
+	if len(n.Tiers) == 2 {
+		fmt.Fprintf(&b, ". The pods above their request would give back %s, the others %s", amount(n.Tiers[0]), amount(n.Tiers[1]))
+	} else if len(n.Tiers) == 1 {
+		fmt.Fprintf(&b, ". The candidates would give back %s", amount(n.Tiers[0]))
+	}
+	if !n.Attainable {
+		b.WriteString(". Stopping pods cannot bring relief")
+	}
+	if n.Culprit != "" {
+		fmt.Fprintf(&b, ". %s fills it at %s/s", n.Culprit, amount(n.CulpritGrowth))
+	}
+	return b.String()
+}
+
+// Freed describes what a stop gave back and how far its signal moved. It returns "" if the stop has no
+// signal or no result yet.
+func Freed(s *api.StopView) string {
 	sig, err := policy.ParseSignal(s.Signal)
 	if err != nil || s.Result == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s rose from %s to %s: %s freed of %s expected", sig, guard.FormatAmount(sig, s.Available),
-		guard.FormatAmount(sig, s.Result.Available), guard.FormatAmount(sig, max(s.Result.Available-s.Available, 0)), guard.FormatUsage(sig, s.Expected))
+	return fmt.Sprintf("%s freed of %s expected; %s from %s to %s", api.FormatUsage(sig, s.Result.Freed), api.FormatUsage(sig, s.Expected),
+		sig, api.FormatAmount(sig, s.Available), api.FormatAmount(sig, s.Result.Available))
 }

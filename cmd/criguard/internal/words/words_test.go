@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -25,7 +25,10 @@ func TestParseSince(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for s, want := range map[string]time.Time{
 		"90m": now.Add(-90 * time.Minute), "2026-05-01T10:00:00+02:00": now.Add(-4 * time.Hour),
-		"": {}, "0s": {}, "-1h": {}, "yesterday": {}, "2026-05-01": {},
+		"1d": now.AddDate(0, 0, -1), "1.5d": now.Add(-36 * time.Hour), "16:10": time.Date(2026, 4, 30, 16, 10, 0, 0, time.UTC),
+		"11:59:30": now.Add(-30 * time.Second), "12:00": now, "2026-05-01": now.Add(-12 * time.Hour),
+		"2026-04-30 12:00": now.AddDate(0, 0, -1), "2026-05-01 11:59:59": now.Add(-time.Second),
+		"": {}, "0s": {}, "-1h": {}, "d": {}, "-1d": {}, "0d": {}, "1e9d": {}, "NaNd": {}, "24:00": {}, "yesterday": {},
 	} {
 		got, err := ParseSince(s, now)
 		if !got.Equal(want) || (err == nil) == want.IsZero() {
@@ -34,53 +37,110 @@ func TestParseSince(t *testing.T) {
 	}
 }
 
-// What was not removed is not said to be: a guard is installed in observe mode.
-func TestTellReclaimed(t *testing.T) {
+func TestEventsOfAReload(t *testing.T) {
+	p := &api.Pass{Command: &api.CommandView{Command: api.CommandReload, By: &api.Peer{}, Verdict: "refused: typo"}}
+	if got := Events(p); len(got) != 1 || got[0] != (Event{"reload by root", "refused: typo"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A hold says when the stop may be made, or when the fleet is asked again.
+func TestEventsOfAHold(t *testing.T) {
+	p := &api.Pass{Held: api.HeldFleet, HeldDetail: "zone z1 is partial: 0/s", HeldBy: "memory.available:soft", NextStopIn: api.Duration(30 * time.Second)}
+	if got := Events(p); len(got) != 1 || got[0] != (Event{"held back: fleet: zone z1 is partial: 0/s, asked again in 30s", "memory.available:soft"}) {
+		t.Errorf("got %q", got)
+	}
+	p = &api.Pass{Held: api.HeldBudget, HeldBy: "memory.available:soft", NextStopIn: api.Duration(30 * time.Second)}
+	if got := Events(p); len(got) != 1 || got[0].What != "held back: budget, next stop allowed in 30s" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// In observe mode, the text never claims that something was removed.
+func TestEventsOfAReclaim(t *testing.T) {
 	for dry, want := range map[bool]string{false: "reclaimed images: 1 removed, 10Mi freed", true: "would reclaim images: 1 would be removed"} {
-		p := guard.Pass{Reclaimed: []guard.ReclaimView{{
+		p := api.Pass{Reclaimed: []api.ReclaimView{{
 			Signal: policy.ImageFSAvailable, Steps: []string{"images"}, Freed: 10 << 20,
 			Reports: []reclaim.Report{{Step: reclaim.StepImages, DryRun: dry, Removed: []reclaim.Item{{Name: "a"}}}},
 		}}}
-		if got := Tell(&p); len(got) != 1 || got[0].What != want {
+		if got := Events(&p); len(got) != 1 || got[0].What != want {
 			t.Errorf("%+v, want %q", got, want)
 		}
 	}
 }
 
-// The first key in which the first and the second differ decided.
+// A reclaim that found nothing says so, and that most of the time was not for removing.
+func TestEventsOfAFutileReclaim(t *testing.T) {
+	p := api.Pass{Reclaimed: []api.ReclaimView{{
+		Signal: policy.ImageFSAvailable, Steps: []string{"logs", "images"}, Took: api.Duration(9660 * time.Millisecond),
+		Reports: []reclaim.Report{{Step: reclaim.StepLogs, Took: api.Duration(4 * time.Millisecond)}, {Step: reclaim.StepImages, Took: api.Duration(7 * time.Millisecond)}},
+	}}}
+	want := Event{"nothing to reclaim: logs, images", "imagefs.available in 9.66s (removal 11ms, the rest measuring and waiting)"}
+	if got := Events(&p); len(got) != 1 || got[0] != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	p.Reclaimed[0].Reports[1].Errors = []reclaim.Failure{{}}
+	if got := Events(&p); got[0].What != "reclaimed logs, images: 0 removed, 1 failed" {
+		t.Errorf("with a failure: %+v", got)
+	}
+}
+
+// A reclaim that removed nothing says why: what each step keeps, what is switched off, and the first failure.
+func TestEventsOfAReclaimSayWhy(t *testing.T) {
+	for want, r := range map[string]api.ReclaimView{
+		"in 0s; images kept: in use (4), younger than min_age (2)": {Reports: []reclaim.Report{
+			{Step: reclaim.StepContainers}, {Step: reclaim.StepImages, KeptFor: []reclaim.Kept{{Why: "in use", Items: 4}, {Why: "younger than min_age", Items: 2}}},
+		}},
+		"in 0s; images kept: a (1), b (1), c (1), …": {Reports: []reclaim.Report{
+			{Step: reclaim.StepImages, KeptFor: []reclaim.Kept{{Why: "a", Items: 1}, {Why: "b", Items: 1}, {Why: "c", Items: 1}, {Why: "d", Items: 1}}},
+		}},
+		"in 0s; switched off: containers, sandboxes": {Off: []string{"containers", "sandboxes"}},
+		"in 0s": {Off: []string{"logs"}, Reports: []reclaim.Report{
+			{Step: reclaim.StepContainers, Removed: []reclaim.Item{{}}}, {Step: reclaim.StepImages, KeptFor: []reclaim.Kept{{Why: "in use", Items: 4}}},
+		}},
+		"in 0s; failed: no": {Reports: []reclaim.Report{{Errors: []reclaim.Failure{{Message: "no"}, {Message: "nor this"}}}}},
+	} {
+		r.Signal = policy.ImageFSAvailable
+		if got := Events(&api.Pass{Reclaimed: []api.ReclaimView{r}}); len(got) != 1 || got[0].Why != "imagefs.available "+want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// The decision names the first key in which the first and the second pod differ.
 func TestDecided(t *testing.T) {
 	key := func(over, priority int64) []policy.KeyValue {
 		return []policy.KeyValue{{Key: policy.KeyOverRequest, Value: over}, {Key: policy.KeyPriority, Value: priority}}
 	}
-	a := guard.RankedView{Position: 1, Pod: "a", Sandbox: "1", Keys: key(1, 0)}
+	a := api.RankedView{Position: 1, Pod: "a", Sandbox: "1", Keys: key(1, 0)}
 	for _, c := range []struct {
 		name  string
-		other []guard.RankedView
+		other []api.RankedView
 		want  string
 	}{
-		{"alone", []guard.RankedView{{Pod: "c", Excluded: "static pod"}}, "a was the only candidate"},
-		{"first key", []guard.RankedView{{Position: 2, Pod: "b", Keys: key(0, -5)}}, "a before b, by the first key in which they differ: over_request=yes, not over_request=no"},
-		{"the cause", []guard.RankedView{{Position: 2, Pod: "b", Sandbox: "2", Keys: key(0, 0)}}, "a ranks first; b, which ranks 2, was stopped for its reason"},
-		{"second key", []guard.RankedView{{Position: 2, Pod: "b", Keys: key(1, 5)}}, "a before b, by the first key in which they differ: priority=0, not priority=5"},
-		{"alike", []guard.RankedView{{Position: 2, Pod: "b", Keys: key(1, 0)}}, "a before b, alike in every key: by size, then the younger, then the ID"},
+		{"alone", []api.RankedView{{Pod: "c", Excluded: "static pod"}}, "a was the only candidate"},
+		{"first key", []api.RankedView{{Position: 2, Pod: "b", Keys: key(0, -5)}}, "a before b, by the first key in which they differ: over_request=yes, not over_request=no"},
+		{"came back", []api.RankedView{{Position: 2, Pod: "b", Sandbox: "2", Standing: "helps, came back", Keys: key(0, 0)}}, "a ranks first; b, which ranks 2, comes before it (helps, came back)"},
+		{"second key", []api.RankedView{{Position: 2, Pod: "b", Keys: key(1, 5)}}, "a before b, by the first key in which they differ: priority=0, not priority=5"},
+		{"alike", []api.RankedView{{Position: 2, Pod: "b", Keys: key(1, 0)}}, "a before b, alike in every key: by size, then the younger, then the ID"},
 	} {
 		stopped := "1"
-		if c.name == "the cause" {
+		if c.name == "came back" {
 			stopped = "2"
 		}
-		p := guard.Pass{Stop: &guard.StopView{Signal: "memory.available", Sandbox: stopped}, Ranked: append([]guard.RankedView{a}, c.other...)}
+		p := api.Pass{Stop: &api.StopView{Signal: "memory.available", Sandbox: stopped}, Ranked: append([]api.RankedView{a}, c.other...)}
 		if got := decided(&p); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
-// A stop is found with what became of it, and no other stop's.
+// A stop is matched with its own result and with no other stop's.
 func TestFind(t *testing.T) {
-	view := func(pass uint64, sandbox string) guard.StopView { return guard.StopView{Pass: pass, Sandbox: sandbox} }
+	view := func(pass uint64, sandbox string) api.StopView { return api.StopView{Pass: pass, Sandbox: sandbox} }
 	stop := view(0, "s")
-	passes := []guard.Pass{
-		{ID: 3, Stop: &stop}, {ID: 4, Settled: []guard.StopView{view(2, "s"), view(3, "other")}}, {ID: 5, Settled: []guard.StopView{view(3, "s")}},
+	passes := []api.Pass{
+		{ID: 3, Stop: &stop}, {ID: 4, Settled: []api.StopView{view(2, "s"), view(3, "other")}}, {ID: 5, Settled: []api.StopView{view(3, "s")}},
 	}
 	if e := Find(passes, 3); e == nil || e.Effect != &passes[2].Settled[0] || e.SettledBy != 5 {
 		t.Errorf("pass 3: %+v", e)
@@ -90,5 +150,29 @@ func TestFind(t *testing.T) {
 	}
 	if e := Find(passes, 9); e != nil {
 		t.Errorf("an unknown one: %+v", e)
+	}
+}
+
+// The need is described without the numbers that are 0.
+func TestNeed(t *testing.T) {
+	n := api.Need{Pool: policy.PoolMemory, Deficit: 532 << 10, Fill: 166 << 20, Need: 166 << 20, Helps: 8 << 20, Attainable: true, Tiers: []int64{1 << 30, 126 << 20}, Culprit: "d/a", CulpritGrowth: 100 << 20}
+	const want = "The pool memory is short of 532Ki and fills at 166Mi/s. When a stop takes effect it needs 166Mi; a stop helps if it gives back 8Mi. " +
+		"The pods above their request would give back 1Gi, the others 126Mi. d/a fills it at 100Mi/s"
+	if got := Need(&n); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	n = api.Need{Pool: policy.PoolPIDs, Deficit: 3, Fill: 2, OutsideFill: 1, Need: 5, Helps: 1}
+	const outside = "The pool pid is short of 3 and fills at 2/s, 1/s of it outside pods. When a stop takes effect it needs 5; a stop helps if it gives back 1. " +
+		"Stopping pods cannot bring relief"
+	if got := Need(&n); got != outside {
+		t.Errorf("%s\nwant %s", got, outside)
+	}
+}
+
+// A pod that was not stopped has no time after which it was empty.
+func TestEffectOfAFailedStop(t *testing.T) {
+	what, how := Effect(&api.StopView{Pod: "d/slow", Result: &api.StopResult{SettledIn: api.Duration(4 * time.Second), Errors: []string{"one"}}})
+	if what != "NOT stopped: d/slow" || how != "not empty after 4s; one" {
+		t.Errorf("%q, %q", what, how)
 	}
 }

@@ -12,18 +12,32 @@
   const amount = { bytes, count: (n) => String(+n.toFixed(2)), share: (n) => +n.toFixed(2) + "%" };
   const font = (px) => px * devicePixelRatio + "px system-ui, sans-serif";
 
-  // Thresholds lie across the plot, and moments stand in it.
+  // Thresholds lie across the plot, and moments stand in it. A label that would cover another one moves away.
   const annotate = (p) => (u) => {
     const { ctx, bbox: b } = u;
+    const px = (n) => n * devicePixelRatio;
+    const height = px(14), gap = px(4), right = b.left + b.width, bottom = b.top + b.height;
+    const taken = [], marked = p.marks.map((m) => Math.round(u.valToPos(m.x, "x", true)));
+    const free = (r) => r[0] >= b.left && r[2] <= right && r[1] >= b.top && r[3] <= bottom &&
+      taken.every((t) => r[2] <= t[0] || r[0] >= t[2] || r[3] <= t[1] || r[1] >= t[3]);
+    const label = (text, places) => {
+      const width = ctx.measureText(text).width;
+      const boxes = places(width).map(([x, y]) => [x, y, x + width, y + height]);
+      const box = boxes.find((r) => free(r) && !marked.some((x) => r[0] < x && x < r[2])) || boxes.find(free);
+      if (!box) return; // the caption has it
+      taken.push(box);
+      ctx.fillText(text, box[0], box[3] - px(3));
+    };
     ctx.save();
     ctx.beginPath();
     ctx.rect(b.left, b.top, b.width, b.height);
     ctx.clip();
-    ctx.lineWidth = 2 * devicePixelRatio;
+    ctx.lineWidth = px(2);
     ctx.font = font(12);
+    ctx.textAlign = "left";
     const line = (x0, y0, x1, y1, stroke, dash) => {
       ctx.strokeStyle = ctx.fillStyle = stroke;
-      ctx.setLineDash(dash.map((n) => n * devicePixelRatio));
+      ctx.setLineDash(dash.map(px));
       ctx.beginPath();
       ctx.moveTo(x0, y0);
       ctx.lineTo(x1, y1);
@@ -31,18 +45,22 @@
     };
     for (const l of p.limits) {
       const y = Math.round(u.valToPos(l.y, "y", true));
-      line(b.left, y, b.left + b.width, y, color("--limit"), [6, 4]);
-      ctx.textAlign = "left";
-      ctx.fillText(l.label, b.left + 4 * devicePixelRatio, y - 4 * devicePixelRatio);
+      line(b.left, y, right, y, color("--limit"), [6, 4]);
+      // above the line or below it, at its left end, its right end or between
+      label(l.label, (width) => [0, 1, 0.25, 0.5, 0.75].flatMap((part) => {
+        const x = b.left + gap + part * (b.width - 2 * gap - width);
+        return [[x, y - height - px(2)], [x, y + px(2)]];
+      }));
     }
     p.marks.forEach((m, i) => {
-      const x = Math.round(u.valToPos(m.x, "x", true));
-      line(x, b.top, x, b.top + b.height, color("--mark"), []);
-      const right = x > b.left + b.width * 0.8;
-      ctx.textAlign = right ? "right" : "left";
-      ctx.fillText(m.label, x + (right ? -4 : 4) * devicePixelRatio, b.top + (14 + 14 * i) * devicePixelRatio);
+      const x = marked[i];
+      line(x, b.top, x, bottom, color("--mark"), []);
+      // right of the line or left of it, from the top down
+      label(m.label, (width) => Array.from({ length: Math.floor(b.height / height) }, (_, i) => b.top + i * height)
+        .flatMap((y) => [[x + gap, y], [x - gap - width, y]]));
     });
     ctx.restore();
+    document.getElementById(p.id).labels = taken; // for tests in a browser
   };
 
   const draw = (p) => {
@@ -56,7 +74,7 @@
       scales: { x: { time: false }, y: { range: [Math.max(bottom - room, 0), top + room] } },
       axes: [
         { ...axis, values: (u, all) => all.map((v) => v + " s"), space: 56 },
-        { ...axis, size: 72, incrs: p.unit === "bytes" ? binary : undefined, values: (u, all) => all.map(format) },
+        { ...axis, size: 88, incrs: p.unit === "bytes" ? binary : undefined, values: (u, all) => all.map(format) },
       ],
       series: [{}, { stroke: color("--line"), width: 2, points: { show: p.x.length < 40 } }],
       hooks: { draw: [annotate(p)] },

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/criguard/criguard/guard/node/nodetest"
+)
+
+// criguard's default for memory stays in force on k3s, unless the conversion is to be exact.
+func TestCheckFromKubelet(t *testing.T) {
+	const k3s = "../../guard/config/kubelet/testdata/k3s.yaml"
+	for want, args := range map[string][]string{
+		`"memory.available" = "100Mi" # criguard's default`: {"check", "--from-kubelet", k3s},
+		`"memory.available" = "0%" # off`:                   {"check", "--from-kubelet", k3s, "--exact"},
+	} {
+		if code, out, errs := captured(t, args...); code != exitOK || !strings.Contains(out, want) {
+			t.Errorf("%v: exit code %d, %s, no %q in\n%s", args, code, errs, want, out)
+		}
+	}
+	if code, out, errs := captured(t, "check", "--from-kubelet", k3s, "-o", "json"); code != exitUsage || !strings.Contains(out, `"--output does not belong to --from-kubelet`) || errs != "" {
+		t.Errorf("-o json: exit code %d, %s, %s", code, out, errs)
+	}
+	if code, _, errs := captured(t, "check", "--exact"); code != exitUsage || !strings.Contains(errs, "belongs to --from-kubelet") {
+		t.Errorf("--exact alone: exit code %d, %s", code, errs)
+	}
+}
+
+// A check without a runtime still finds that the node meets a hard threshold, except offline. In observe mode
+// it adds that criguard would only log it.
+func TestCheckLooksAtTheNode(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	text := nodetest.Config(t, "runtime.endpoint = '/none'", nodetest.AnyDisk) // 1.5 MiB are available
+	for _, c := range []struct {
+		mode string
+		args []string
+		code int
+	}{{"enforce", nil, exitFinding}, {"enforce", []string{"--offline"}, exitOK}, {"observe", nil, exitFinding}} {
+		if err := os.WriteFile(file, []byte("mode = '"+c.mode+"'\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errs := captured(t, append([]string{"check", file, "-o", "json"}, c.args...)...)
+		var report checkReport
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			t.Fatal(err)
+		}
+		found := len(report.MetNow) == 1 && strings.Contains(errs, "hard memory.available is met NOW, 1.5Mi < 100Mi: a reload would stop pods")
+		logged := strings.Contains(errs, `mode is "observe": this is only logged`)
+		if code != c.code || found != (c.code == exitFinding) || logged != (c.mode == "observe") || len(report.Keys) == 0 {
+			t.Errorf("%s %v: exit code %d, %+v, %s", c.mode, c.args, code, report.MetNow, errs)
+		}
+	}
+}
+
+// A check notes settings that do not fit the node, which is no finding.
+func TestCheckNotesWhatDoesNotFit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	text := nodetest.Config(t, "eviction.hard.'memory.available' = '1Mi'\neviction.minimum_reclaim.'memory.available' = '30Gi'", nodetest.AnyDisk)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := "memory.available:hard: its minimum reclaim of 30Gi can never be met and is ignored"
+	if code, _, errs := captured(t, "check", file); code != exitOK || !strings.Contains(errs, "note: "+want) {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+	if _, out, errs := captured(t, "check", file, "-o", "json"); !strings.Contains(out, want) || errs != "" {
+		t.Errorf("json: %s, %s", out, errs)
+	}
+	if _, _, errs := captured(t, "check", file, "--offline"); errs != "" {
+		t.Errorf("offline: %s", errs)
+	}
+}
+
+// A reload needs the service.
+func TestReloadWithoutService(t *testing.T) {
+	if code, _, errs := captured(t, "reload", "--run-dir", t.TempDir()); code != exitUnreachable || !strings.Contains(errs, "hint: ") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+)
+
+// stopFlags are the flags of a command that stops pods and waits until they have stopped.
+type stopFlags struct {
+	grace, timeout time.Duration
+	yes            bool
+}
+
+// add adds the flags to a command. what is what the command does, for the help of --timeout.
+func (s *stopFlags) add(cmd *cobra.Command, c *api.Command, what string) {
+	f := cmd.Flags()
+	f.DurationVar(&s.grace, "grace", 30*time.Second, "grace period; a pod's own counts if it is shorter")
+	f.DurationVar(&s.timeout, "timeout", 5*time.Minute, "how long to wait; the "+what+" continues after it")
+	f.BoolVarP(&c.DryRun, "dry-run", "n", false, "show what would be stopped, and stop nothing")
+	f.BoolVarP(&s.yes, "yes", "y", false, "do not ask on a terminal")
+	reasonFlag(cmd, c)
+}
+
+// plan checks the flags and asks the service for the plan of the command.
+func (s *stopFlags) plan(ctx context.Context, o *options, c *api.Command) (*control.Client, api.CommandAnswer, error) {
+	if s.timeout < 0 {
+		return nil, api.CommandAnswer{}, fmt.Errorf("--timeout %s: must not be negative", s.timeout)
+	}
+	c.Grace = api.Duration(s.grace)
+	plan := *c
+	plan.DryRun = true
+	client := control.NewClient(o.dir())
+	answer, err := client.Command(ctx, plan)
+	return client, answer, err
+}
+
+// consent shows the plan to a user on a terminal and asks. Without a terminal it does not ask: running a
+// command from a script counts as consent. It reports whether it has shown the plan.
+func (s *stopFlags) consent(cmd *cobra.Command, plan api.CommandAnswer, question string) (shown bool, err error) {
+	w := cmd.ErrOrStderr()
+	if s.yes {
+		return false, nil
+	}
+	if ask, err := interactive(w); err != nil || !ask {
+		return false, err
+	}
+	printPlan(w, plan)
+	if !confirmed(os.Stdin, w, question) {
+		return true, errNotConfirmed("stopped")
+	}
+	return true, nil
+}
+
+// wait asks the service until it reports an end, or for the timeout. While the service restarts, it continues.
+// late returns the error for the timeout.
+func (s *stopFlags) wait(ctx context.Context, every time.Duration, ask func(context.Context) (bool, error), late func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		done, err := ask(ctx)
+		if done || err != nil && ctx.Err() == nil && !restarting(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return late()
+		case <-tick.C:
+		}
+	}
+}
+
+// restarting reports whether the service did not answer, perhaps because it restarts.
+func restarting(err error) bool {
+	return errors.Is(err, control.ErrNoService) || errors.Is(err, control.ErrNoAnswer)
+}
+
+// interactive reports whether a command can ask a user on a terminal, on w. If the user would not see the
+// question, it returns an error.
+func interactive(w io.Writer) (bool, error) {
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return false, nil
+	}
+	if _, ok := terminal(w); !ok {
+		return false, errors.New("cannot ask: standard error is not a terminal (--yes does not ask)")
+	}
+	return true, nil
+}
+
+// confirmed asks the user a question.
+func confirmed(in io.Reader, out io.Writer, question string) bool {
+	say(out, "%s [y/N] ", question)
+	line, _ := bufio.NewReader(in).ReadString('\n') // EOF without a line counts as no
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return answer == "y" || answer == "yes"
+}
+
+// errNotConfirmed returns the error of a command whose user did not confirm: nothing was done.
+func errNotConfirmed(done string) error {
+	return &codeError{code: exitFinding, err: errors.New("not confirmed: nothing was " + done)}
+}
+
+func printPlan(w io.Writer, a api.CommandAnswer) {
+	if len(a.Plan.Pods) == 0 {
+		printMessage(w, a) // without a header
+		return
+	}
+	t := newTable(w, "POD", "PRIORITY", "QOS", "GRACE", "PLAN")
+	for _, p := range a.Plan.Pods {
+		grace, what := p.Grace.String(), "stop"
+		if p.Stays != "" {
+			grace, what = "-", "stays: "+p.Stays
+		}
+		t.row(p.Pod, fmt.Sprint(p.Priority), p.QoS, grace, what)
+	}
+	t.flush()
+	printMessage(w, a)
+}
+
+func printMessage(w io.Writer, a api.CommandAnswer) { say(w, "%s\n", a.Message) }

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
+)
+
+func TestConfirmed(t *testing.T) {
+	for answer, want := range map[string]bool{
+		"y\n": true, "Yes\n": true, " yes \n": true, "": false, "\n": false, "n\n": false, "yesterday\n": false, "no\ny\n": false,
+	} {
+		var out strings.Builder
+		if got := confirmed(strings.NewReader(answer), &out, "Stop 7 sandboxes?"); got != want || !strings.Contains(out.String(), "Stop 7 sandboxes? [y/N] ") {
+			t.Errorf("%q: %t, after %q", answer, got, out.String())
+		}
+	}
+}
+
+// The wait for a drain survives a service that ends while it is answering.
+func TestDrainedOverARestart(t *testing.T) {
+	dir := runDir(t)
+	l, err := net.Listen("unix", rundir.Dir(dir).Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		_ = json.NewEncoder(w).Encode(api.DrainPlan{Draining: true})
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	defer func() { _ = server.Close(); <-done }()
+	wait := stopFlags{timeout: time.Minute}
+	if err := wait.drained(t.Context(), control.NewClient(rundir.Dir(dir)), &api.DrainPlan{Draining: true, Left: 1}); err != nil || asked.Load() != 2 {
+		t.Errorf("asked %d times: %v", asked.Load(), err)
+	}
+}
+
+func TestPrintPlan(t *testing.T) {
+	var out strings.Builder
+	printPlan(&out, api.CommandAnswer{Message: "would stop 1 pod", Plan: &api.DrainPlan{Pods: []api.DrainPod{
+		{Pod: "d/a", Priority: -10, QoS: "BestEffort", Grace: 3e9}, {Pod: "kube-system/k", QoS: "Burstable", Stays: "namespace kube-system"},
+	}}})
+	want := `POD            PRIORITY  QOS         GRACE  PLAN
+d/a            -10       BestEffort  3s     stop
+kube-system/k  0         Burstable   -      stays: namespace kube-system
+would stop 1 pod
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+	out.Reset()
+	if printPlan(&out, api.CommandAnswer{Message: "would stop 0 pods", Plan: &api.DrainPlan{}}); out.String() != "would stop 0 pods\n" {
+		t.Errorf("an empty plan: %s", out.String())
+	}
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/cmd/criguard/internal/words"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/agent"
+	"github.com/criguard/criguard/guard/fleet/etcd"
+)
+
+// fleetStatus is the JSON of `fleet status`.
+type fleetStatus struct {
+	APIVersion  string           `json:"apiVersion"`
+	Fleet       string           `json:"fleet"`                  // its name
+	Error       string           `json:"error,omitempty"`        // why etcd does not answer: only the node is known
+	Full        bool             `json:"full"`                   // every zone of some size is full: a bad rollout looks like this
+	Settling    bool             `json:"settling"`               // the fleet had no members a short time ago
+	SettlingFor api.Duration     `json:"settling_for,omitempty"` // until it counts as settled
+	PausedFor   api.Duration     `json:"paused_for,omitempty"`   // by an operator
+	Zones       []fleetZone      `json:"zones"`                  // by name
+	Members     []fleetMember    `json:"members"`                // by zone and name
+	Pressured   []fleetPressured `json:"pressured"`              // configurations of members that want a soft stop, most frequent first
+	Node        fleetNode        `json:"node"`                   // this node
+}
+
+// fleetZone is a zone of the fleet.
+type fleetZone struct {
+	Zone    string           `json:"zone"`              // "" = the only one
+	Members int              `json:"members"`           // nodes in the zone
+	Wanting int              `json:"wanting"`           // members that want a soft stop
+	State   fleet.State      `json:"state"`             // normal, partial or full
+	Rate    fleet.Millionths `json:"rate"`              // permits per second
+	Why     string           `json:"why"`               // the arithmetic
+	Next    api.Duration     `json:"next,omitempty"`    // until the zone's next permit, at most
+	HeldBy  string           `json:"held_by,omitempty"` // node that has the slot
+}
+
+// fleetMember is a node of the fleet.
+type fleetMember struct {
+	Zone    string   `json:"zone"`            // "" = the only one
+	Node    string   `json:"node"`            // name in the fleet
+	Digest  string   `json:"digest"`          // of its configuration
+	Version string   `json:"version"`         // of criguard
+	Wants   []string `json:"wants,omitempty"` // pools that want a soft stop
+}
+
+// fleetPressured is a configuration that members share which want a soft stop.
+type fleetPressured struct {
+	Digest  string `json:"digest"`  // of the configuration
+	Version string `json:"version"` // of criguard
+	Members int    `json:"members"` // that have it
+	Wanting int    `json:"wanting"` // members that want a soft stop
+}
+
+// fleetNode is this node, by its agent.
+type fleetNode struct {
+	Node  string        `json:"node"`            // its name in the fleet
+	Agent *agent.Status `json:"agent,omitempty"` // absent if it does not answer
+	Error string        `json:"error,omitempty"` // why the agent does not answer
+}
+
+func newFleetStatus(o *fleetOptions) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the zones of the fleet, its members and this node",
+		Long: `Show the zones of the fleet with their arithmetic, when each may make its next soft stop,
+the members with the configurations that they share, and this node as its agent sees it.
+
+It reads the fleet from etcd with the certificate in fleet.toml, or with that of
+--cert and --key.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := o.fleetStatus(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := o.print(cmd, st, func(w io.Writer) { printFleetStatus(w, &st) }); err != nil {
+				return err
+			}
+			return st.verdict()
+		},
+	}
+	o.certFlags(cmd)
+	o.outputFlag(cmd)
+	return cmd
+}
+
+func (o *fleetOptions) fleetStatus(ctx context.Context) (fleetStatus, error) {
+	cfg, node, err := o.loadFleet()
+	if err != nil {
+		return fleetStatus{}, err
+	}
+	client, err := o.fleetClient(&cfg, node)
+	if err != nil {
+		return fleetStatus{}, err
+	}
+	defer client.Close()
+	st, err := readFleet(ctx, client, &cfg)
+	if ce := fleetError(err); err != nil && ce.code != exitUnreachable {
+		return st, ce
+	} else if err != nil {
+		st = fleetStatusOf(cfg.Fleet, cfg.Rates, &etcd.Fleet{})
+		st.Error = err.Error()
+	}
+	st.Node = fleetNode{Node: node}
+	if own, err := askAgent(ctx, o.dir()); err != nil {
+		st.Node.Error = err.Error()
+	} else {
+		st.Node.Agent = &own
+	}
+	return st, nil
+}
+
+// readFleet reads the fleet from etcd.
+func readFleet(ctx context.Context, client *etcd.Client, cfg *fleet.Config) (fleetStatus, error) {
+	list, err := client.List(ctx)
+	if err != nil {
+		return fleetStatus{}, err
+	}
+	rates, err := list.Policy.Apply(cfg.Rates)
+	if err != nil {
+		return fleetStatus{}, err
+	}
+	st := fleetStatusOf(cfg.Fleet, rates, &list)
+	if list.Policy.Paused {
+		seen, err := client.Survey(ctx, cfg.Rates)
+		if err != nil {
+			return st, err
+		}
+		st.PausedFor = api.Duration(seen.Paused)
+	}
+	return st, nil
+}
+
+// fleetStatusOf describes a fleet under the rates in force.
+func fleetStatusOf(name string, rates fleet.Rates, list *etcd.Fleet) fleetStatus {
+	var begin time.Duration
+	if list.Settling {
+		begin = etcd.PermitsBegin(rates, list.SettlingFor)
+	}
+	view := fleet.View{Zones: list.Zones, Settling: list.Settling, Paused: list.Policy.Paused}
+	st := fleetStatus{
+		APIVersion: api.APIVersion, Fleet: name, Full: rates.FleetFull(list.Zones), Settling: list.Settling,
+		SettlingFor: api.Duration(list.SettlingFor), Zones: []fleetZone{}, Members: []fleetMember{}, Pressured: []fleetPressured{},
+	}
+	for _, zone := range slices.Sorted(maps.Keys(list.Zones)) {
+		n := list.Zones[zone]
+		z := fleetZone{
+			Zone: zone, Members: n.Size(), Wanting: n.Wanting, State: rates.State(n),
+			Rate: rates.Of(view, zone), Why: rates.Explain(view, zone), Next: api.Duration(begin),
+		}
+		if i := slices.IndexFunc(list.Slots, func(s etcd.Slot) bool { return s.Zone == zone }); i >= 0 {
+			z.Next, z.HeldBy = max(z.Next, api.Duration(list.Slots[i].FreeIn)), list.Slots[i].Node
+		}
+		st.Zones = append(st.Zones, z)
+	}
+	shared := map[[2]string]*fleetPressured{}
+	for _, m := range list.Members {
+		st.Members = append(st.Members, fleetMember{m.Zone, m.Name, m.Digest, m.Version, m.Pools})
+		p := shared[[2]string{m.Digest, m.Version}]
+		if p == nil {
+			p = &fleetPressured{Digest: m.Digest, Version: m.Version}
+			shared[[2]string{m.Digest, m.Version}] = p
+		}
+		p.Members++
+		if len(m.Pools) > 0 {
+			p.Wanting++
+		}
+	}
+	for _, p := range shared {
+		if p.Wanting > 0 {
+			st.Pressured = append(st.Pressured, *p)
+		}
+	}
+	slices.SortFunc(st.Pressured, func(a, b fleetPressured) int {
+		return cmp.Or(cmp.Compare(b.Wanting, a.Wanting), strings.Compare(a.Digest, b.Digest), strings.Compare(a.Version, b.Version))
+	})
+	return st
+}
+
+// verdict returns exit code 1 if something keeps soft stops from being permitted.
+func (st *fleetStatus) verdict() error {
+	if st.Error != "" {
+		return &codeError{code: exitUnreachable}
+	}
+	found := st.Full || st.PausedFor > 0 || slices.ContainsFunc(st.Zones, func(z fleetZone) bool { return z.State != fleet.Normal })
+	if own := st.Node.Agent; own != nil {
+		found = found || own.AloneFor > 0 || own.PauseLost
+	}
+	if found {
+		return &codeError{code: exitFinding}
+	}
+	return nil
+}
+
+func printFleetStatus(w io.Writer, st *fleetStatus) {
+	say(w, "fleet       %s\n", st.Fleet)
+	if st.Full {
+		say(w, "ALARM       the fleet is full: no soft stops anywhere. A bad rollout looks like this\n")
+	}
+	if st.PausedFor > 0 {
+		say(w, "PAUSED      for another %s\n", age(time.Duration(st.PausedFor)))
+	}
+	if st.Settling {
+		say(w, "settling    for another %s, because the fleet had no members a short time ago: every zone has its secondary rate\n", age(time.Duration(st.SettlingFor)))
+	}
+	if st.Error != "" {
+		say(w, "etcd        %s\n", st.Error)
+	}
+	printFleetNode(w, &st.Node)
+	if st.Error != "" {
+		return
+	}
+	say(w, "\n")
+	if len(st.Zones)+len(st.Members) == 0 {
+		say(w, "The fleet has no members: a node is one while its guard runs with [fleet] enabled = true and its agent runs.\n")
+		return
+	}
+	t := newTable(w, "ZONE", "STATE", "NEXT PERMIT", "WHY")
+	for _, z := range st.Zones {
+		next := "now"
+		switch {
+		case z.Rate == 0:
+			next = "none"
+		case z.Next > 0:
+			next = "in " + age(time.Duration(z.Next))
+			if z.HeldBy != "" {
+				next += ", after " + z.HeldBy
+			}
+		}
+		t.row(cmp.Or(z.Zone, "-"), z.State.String(), next, z.Why)
+	}
+	t.flush()
+	if len(st.Pressured) > 0 {
+		say(w, "\n")
+		t = newTable(w, "CONFIGURATION", "VERSION", "WANT A SOFT STOP")
+		for _, p := range st.Pressured {
+			t.row(shortDigest(p.Digest), cmp.Or(p.Version, "-"), fmt.Sprintf("%d of %s", p.Wanting, api.Count(p.Members, "node")))
+		}
+		t.flush()
+	}
+	say(w, "\n")
+	t = newTable(w, "NODE", "ZONE", "CONFIGURATION", "VERSION", "WANTS")
+	for _, m := range st.Members {
+		t.row(m.Node, cmp.Or(m.Zone, "-"), shortDigest(m.Digest), cmp.Or(m.Version, "-"), cmp.Or(strings.Join(m.Wants, ", "), "-"))
+	}
+	t.flush()
+}
+
+// shortDigest returns the beginning of a digest, which is enough to compare a few.
+func shortDigest(digest string) string {
+	const enough = 12
+	return cmp.Or(digest[:min(len(digest), enough)], "-")
+}
+
+func printFleetNode(w io.Writer, n *fleetNode) {
+	say(w, "this node   %s\n", n.Node)
+	a := n.Agent
+	if a == nil {
+		say(w, "agent       %s\n", n.Error)
+		return
+	}
+	switch {
+	case a.AloneFor > 0:
+		say(w, "ALONE       for %s: %s\n", age(time.Duration(a.AloneFor)), a.Error)
+	case a.Error != "":
+		say(w, "agent       %s\n", a.Error)
+	case a.Zone == nil:
+		say(w, "agent       has not reported to the fleet yet: it does within 30s while criguard runs with [fleet] enabled = true\n")
+	default:
+		say(w, "agent       connected\n")
+	}
+	if a.PauseLost {
+		say(w, "ALARM       a pause is gone before its time, and no operator resumed\n")
+	}
+	for _, r := range a.Requests {
+		state := r.Answer.State
+		if r.Answer.Reason != "" {
+			state = "held, " + r.Answer.Reason
+		}
+		if r.Answer.RetryAfter > 0 {
+			state += ", asked again in " + words.Left(r.Answer.RetryAfter)
+		}
+		say(w, "request     %s for %s: %s\n", r.Pool, r.Workload, state)
+	}
+	say(w, "soft stops  %d by permit, %d by trickle, %d by the local budget\n", a.Counts.Permits, a.Counts.Trickle, a.Counts.Local)
+}
+
+// fleetError gives an error of etcd its exit code.
+func fleetError(err error) *codeError {
+	if ce, ok := errors.AsType[*codeError](err); ok {
+		return ce
+	}
+	for _, unreachable := range []error{etcd.ErrUnreachable, etcd.ErrTimeout, etcd.ErrNoLeader} {
+		if errors.Is(err, unreachable) {
+			return &codeError{exitUnreachable, err, "`criguard fleet check` tries each endpoint in fleet.toml"}
+		}
+	}
+	return &codeError{exitUsage, err, "docs/fleet.md lists the roles in etcd and the ways to fail"}
+}

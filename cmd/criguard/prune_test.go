@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// A running service does the pruning, and criguard prints its reports unchanged. If --endpoint
+// names another runtime, criguard prunes it directly.
+func TestPruneAsksTheService(t *testing.T) {
+	dir := runDir(t)
+	l, err := net.Listen("unix", rundir.Dir(dir).Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pruned atomic.Int32
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/prune" {
+			pruned.Add(1)
+			_, _ = io.WriteString(w, `{"removed":{"kind":"image","id":"a","name":"x:1","age":"1s","why":"not in use"}}
+{"reports":[{"step":"images","removed":[{"kind":"image","id":"a","name":"x:1","age":"1s","why":"not in use"}],"freed":3,"met":false,"took":"5s"}],"done":true}
+`)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(api.Status{Runtime: api.RuntimeStatus{Endpoint: "unix:///run/one.sock", Up: true}})
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	defer func() { _ = server.Close(); <-done }()
+	for _, args := range [][]string{nil, {"--endpoint", "/run/one.sock"}} {
+		var out bytes.Buffer
+		root := newRoot()
+		root.SetArgs(append([]string{"prune", "--images", "-o", "json", "--run-dir", dir}, args...))
+		root.SetOut(&out)
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			APIVersion string
+			DryRun     bool
+			Steps      []map[string]any
+		}
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.APIVersion != api.APIVersion || len(got.Steps) != 1 || got.Steps[0]["freed"] != 3.0 {
+			t.Errorf("%v: %s, %v", args, out.String(), err)
+		}
+	}
+	if code := execute([]string{"prune", "--run-dir", dir, "--endpoint", dir + "/other.sock"}); code != exitUnreachable || pruned.Load() != 2 {
+		t.Errorf("another runtime: exit code %d, the service pruned %d times", code, pruned.Load())
+	}
+}
+
+// A prune that removes nothing prints no empty table, but what each step keeps and why. --verbose lists that instead.
+func TestPruneOfNothing(t *testing.T) {
+	reports := []reclaim.Report{{Step: reclaim.StepContainers}, {Step: reclaim.StepImages, Kept: []reclaim.Item{
+		{Kind: reclaim.KindImage, Name: "a", Why: "in use: container c"}, {Kind: reclaim.KindImage, Name: "b", Why: "in use: sandbox image"}, {Kind: reclaim.KindImage, Name: "c", Why: "pinned"},
+	}}}
+	for dry, want := range map[bool]string{true: "would remove 0\n", false: "removed 0, 0 freed\n"} {
+		var out bytes.Buffer
+		if printReports(&out, reports, dry, false); out.String() != want+"images kept: in use (2), pinned (1)\n" {
+			t.Errorf("dry run %t: %s", dry, out.String())
+		}
+		out.Reset()
+		if printReports(&out, reports, dry, true); !strings.HasPrefix(out.String(), "WHAT ") || !strings.HasSuffix(out.String(), "\n"+want) {
+			t.Errorf("dry run %t, verbose: %s", dry, out.String())
+		}
+	}
+}
+
+// The hint about unknown ages holds with and without a service.
+func TestUnknownAges(t *testing.T) {
+	var out bytes.Buffer
+	printUnknown(&out, []reclaim.Item{{Why: reclaim.WhyAgeUnknown}, {Why: "in use"}})
+	if !strings.HasPrefix(out.String(), "ages unknown: 1 image first seen just now (hint: an age counts from when the service or a prune first sees an image") {
+		t.Errorf("%s", out.String())
+	}
+}

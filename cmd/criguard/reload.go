@@ -1,0 +1,37 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+)
+
+func newReload(o *options) *cobra.Command {
+	c := api.Command{Command: api.CommandReload}
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Reload the configuration of the service and print the verdict",
+		Long: `Reload the configuration of the service, as ` + "`systemctl reload criguard`" + ` does, and print
+what has changed. A configuration that meets a hard threshold at once is held for 30
+seconds, while the old one stays in force, and then put in force; --now, or a second reload,
+does not wait.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			answer, err := control.NewClient(o.dir()).Command(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			err = o.print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
+			if err == nil && len(answer.MetNow) > 0 {
+				err = &codeError{code: exitFinding}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&c.Now, "now", false, "put hard thresholds in force even if they are met at once")
+	o.outputFlag(cmd)
+	return cmd
+}

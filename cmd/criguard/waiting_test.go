@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/criguard/criguard/guard/api"
+)
+
+// script answers commands with a plan or an answer, and each other request by its path.
+func script(t *testing.T, plan api.DrainPlan, answers map[string]func(n int32) any) (dir string) {
+	t.Helper()
+	var asked atomic.Int32
+	return serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/command" {
+			_ = json.NewEncoder(w).Encode(api.CommandAnswer{APIVersion: api.APIVersion, Message: "stopping", Pass: 7, Plan: &plan})
+			return
+		}
+		v := answers[r.URL.Path](asked.Add(1))
+		if v == nil {
+			panic(http.ErrAbortHandler) // as a service that ends
+		}
+		_ = json.NewEncoder(w).Encode(v)
+	})
+}
+
+// A drain prints what it does even without a terminal, and its JSON is the plan at its end.
+func TestDrainOutput(t *testing.T) {
+	plan := api.DrainPlan{Draining: true, Left: 1, Pods: []api.DrainPod{{Pod: "default/a"}, {Pod: "kube-system/etcd", Stays: "static pod"}}}
+	dir := script(t, plan, map[string]func(int32) any{"/v1/drain": func(int32) any { return api.DrainPlan{Draining: true, Pods: plan.Pods[1:]} }})
+	if code, out, errs := captured(t, "drain", "--run-dir", dir); code != exitOK || !strings.Contains(out, "stays: static pod") || !strings.HasSuffix(out, "drained\n") {
+		t.Errorf("exit code %d, %s\n%s", code, errs, out)
+	}
+	code, out, errs := captured(t, "drain", "-o", "json", "--run-dir", dir)
+	var a api.CommandAnswer
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != exitOK || a.Message != "drained" || a.Plan.Left != 0 || len(a.Plan.Pods) != 1 {
+		t.Errorf("exit code %d, %v, %s\n%s", code, err, errs, out)
+	}
+	dir = script(t, plan, map[string]func(int32) any{"/v1/drain": func(int32) any { return nil }})
+	if code, _, errs := captured(t, "drain", "--timeout", "0s", "--run-dir", dir); code != exitFinding || !strings.Contains(errs, "not drained yet: default/a") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
+// The JSON of a stop has its result. A service that ends during a stop and does not know its result afterwards
+// ends the wait.
+func TestStopOutput(t *testing.T) {
+	plan := api.DrainPlan{Pods: []api.DrainPod{{Pod: "default/a", Sandbox: "s1"}}}
+	list := api.HistoryList{Passes: []api.Pass{{ID: 7, Settled: []api.StopView{{Pass: 7, Pod: "default/a", Result: &api.StopResult{Emptied: true, Method: "runtime"}}}}}}
+	dir := script(t, plan, map[string]func(int32) any{"/v1/history": func(n int32) any {
+		if n == 1 {
+			return nil
+		}
+		return list
+	}})
+	code, out, errs := captured(t, "stop", "default/a", "-o", "json", "--run-dir", dir)
+	var a api.CommandAnswer
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != exitOK || a.Stop == nil || !a.Stop.Result.Emptied || !strings.Contains(a.Message, "stopped") {
+		t.Errorf("exit code %d, %v, %s\n%s", code, err, errs, out)
+	}
+	dir = script(t, plan, map[string]func(int32) any{"/v1/history": func(n int32) any {
+		if n == 2 {
+			return nil
+		}
+		return api.HistoryList{}
+	}})
+	if code, _, errs := captured(t, "stop", "default/a", "--run-dir", dir); code != exitFinding || !strings.Contains(errs, "has restarted during the stop") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
+// JSON is a single value, also if --until is not reached.
+func TestPruneUntilJSON(t *testing.T) {
+	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"reports":[{"step":"images","target":true,"met":false}],"done":true}`+"\n")
+	})
+	code, out, errs := captured(t, "prune", "--until", "imagefs.available=99%", "-o", "json", "--run-dir", dir)
+	d := json.NewDecoder(strings.NewReader(out))
+	if err := d.Decode(new(api.PruneResult)); err != nil || d.More() || code != exitFinding || errs != "" {
+		t.Errorf("exit code %d, %v, %q\n%s", code, err, errs, out)
+	}
+	if code, _, errs := captured(t, "prune", "--until", "imagefs.available=99%", "--run-dir", dir); code != exitFinding || !strings.Contains(errs, "is not reached") {
+		t.Errorf("exit code %d, %q", code, errs)
+	}
+}
+
+// --endpoint of another runtime than the service's does not ask the service.
+func TestEndpointOfAnotherRuntime(t *testing.T) {
+	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		st := pressed()
+		st.Live, st.Runtime.Up, st.Runtime.Endpoint = true, true, "/run/service.sock"
+		_ = json.NewEncoder(w).Encode(st)
+	})
+	for endpoint, live := range map[string]bool{"unix:///run/service.sock": true, "/run/other.sock": false} {
+		_, out, errs := captured(t, "status", "-o", "json", "--run-dir", dir, "--endpoint", endpoint)
+		var st api.Status
+		if err := json.Unmarshal([]byte(out), &st); err != nil || st.Live != live {
+			t.Errorf("%s: %v, live %t, %s", endpoint, err, st.Live, errs)
+		}
+	}
+}
+
+// A failed command prints its error as JSON only if its flags ask for JSON.
+func TestErrorAsJSON(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		json bool
+	}{
+		{[]string{"pause", "-o", "json"}, true},
+		{[]string{"pause", "--for", "x", "--output=json"}, true},
+		{[]string{"pause", "--reason", "use -o json next time"}, false},
+		{[]string{"pause", "-o", "table", "--reason", "-ojson"}, false},
+	} {
+		_, out, errs := captured(t, append(c.args, "--run-dir", runDir(t))...)
+		if json.Valid([]byte(out)) != c.json || (errs == "") != c.json || strings.Count(out, "\n") > 1 {
+			t.Errorf("%q: %q, %q", c.args, out, errs)
+		}
+	}
+}
+
+// A check that could not look at the node says so, but not with --quiet.
+func TestCheckOfAnUnreadableNode(t *testing.T) {
+	config := writeFiles(t, map[string]string{"config.toml": "[node]\nsys = '/nonexistent'\nproc = '/nonexistent'\n"}) + "/config.toml"
+	const note = "the node was not checked"
+	for _, c := range []struct {
+		args      []string
+		out, errs bool
+	}{{nil, false, true}, {[]string{"-q"}, false, false}, {[]string{"-o", "json"}, true, false}} {
+		code, out, errs := captured(t, append([]string{"check", config}, c.args...)...)
+		if code != exitOK || strings.Contains(out, note) != c.out || strings.Contains(errs, note) != c.errs {
+			t.Errorf("%q: exit code %d, %q\n%s", c.args, code, errs, out)
+		}
+	}
+	if code, _, errs := captured(t, "check", config, "--endpoint", "tcp://x"); code != exitUsage || !strings.Contains(errs, "want unix:///path") {
+		t.Errorf("exit code %d, %q", code, errs)
+	}
+}

@@ -1,0 +1,279 @@
+package api
+
+import (
+	"time"
+
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// SignalLimit is the signal recorded for a stop because of a storage limit.
+const SignalLimit = "ephemeral-storage"
+
+// Kinds of stops, besides the hard and soft ones of thresholds.
+const (
+	// KindLimit is a stop because of a pod's storage limit.
+	KindLimit = "limit"
+	// KindAdmission is a stop of a pod that started while a condition holds.
+	KindAdmission = "admission"
+	// KindDrain is a stop for a drain, which an operator requested.
+	KindDrain = "drain"
+	// KindCommand is a stop of one pod, which an operator requested.
+	KindCommand = "command"
+)
+
+// ThresholdsOf returns the met thresholds that raise a condition.
+func (p *Pass) ThresholdsOf(c policy.Condition) (names []string) {
+	for _, m := range p.Met {
+		if m.Signal.Condition() == c && !m.WarnOnly {
+			names = append(names, m.Threshold)
+		}
+	}
+	return names
+}
+
+// Removed returns the number of removed items.
+func (r *ReclaimView) Removed() int {
+	n := 0
+	for i := range r.Reports {
+		n += len(r.Reports[i].Removed) + r.Reports[i].RemovedMore
+	}
+	return n
+}
+
+// HeldPaused reports that criguard is paused.
+const HeldPaused = "paused"
+
+// Reasons why a stop is held back: the state of criguard's jobs, and the reasons of package policy.
+const (
+	// HeldGrace reports that a soft threshold's grace period has not ended.
+	HeldGrace = "grace"
+	// HeldReclaiming reports that a reclaim job for the signal is still running.
+	HeldReclaiming = "reclaiming"
+	// HeldInFlight reports that an earlier stop has not taken effect yet.
+	HeldInFlight = "in flight"
+	// HeldObserve reports that observe mode has already logged the stop and does not repeat it.
+	HeldObserve = "observe"
+	// HeldStallFloor reports a stall while available memory is above stall_floor.
+	HeldStallFloor = "stall floor"
+	// HeldUnlisted reports that an unlisted pod may use more than the victim, or that the runtime does not
+	// answer while the disk usage is not known in full.
+	HeldUnlisted = "unlisted pod"
+	// HeldAsking reports that the fleet was asked for a permit and has not decided yet.
+	HeldAsking = "asking the fleet"
+	// HeldFleet reports that the fleet does not permit a soft stop, or one for a limit.
+	HeldFleet = "fleet"
+	// HeldBudget is policy.HeldBudget.
+	HeldBudget = policy.HeldBudget
+	// HeldBackoff is policy.HeldBackoff.
+	HeldBackoff = policy.HeldBackoff
+	// HeldBreaker is policy.HeldBreaker.
+	HeldBreaker = policy.HeldBreaker
+	// HeldProtected is policy.HeldProtected.
+	HeldProtected = policy.HeldProtected
+	// HeldOutside is policy.HeldOutside.
+	HeldOutside = policy.HeldOutside
+	// HeldRecovers is policy.HeldRecovers.
+	HeldRecovers = policy.HeldRecovers
+	// HeldUnknown is policy.HeldUnknown.
+	HeldUnknown = policy.HeldUnknown
+)
+
+// Kinds of alarms.
+const (
+	// AlarmReclaim is the alarm for a reclaim that takes too long.
+	AlarmReclaim = "reclaim"
+	// AlarmNoRelief is the alarm for a pool for which no pod is stopped although it is due.
+	AlarmNoRelief = "no relief"
+	// AlarmHeld is the alarm for a configuration that is held because it meets a hard threshold at once.
+	AlarmHeld = "held"
+)
+
+// Pass records one pass of the loop. The log, history, metrics, status and simulate all use it.
+type Pass struct {
+	ID         uint64            `json:"id"`                           // counts from 1
+	Time       time.Time         `json:"time,omitzero"`                // wall clock, for people
+	At         Duration          `json:"at"`                           // time since boot
+	Wake       string            `json:"wake"`                         // what started the pass
+	Took       Duration          `json:"took"`                         // how long the pass took
+	Conditions policy.Conditions `json:"conditions"`                   // those that hold
+	Changed    bool              `json:"conditions_changed,omitempty"` // a condition began or ended
+	Signals    []SignalView      `json:"signals,omitempty"`            // as observed
+	Met        []MetView         `json:"met,omitempty"`                // thresholds that are met
+	Reclaimed  []ReclaimView     `json:"reclaimed,omitempty"`          // reclaim jobs that ended
+	Stop       *StopView         `json:"stop,omitempty"`               // the stop that began
+	Escalated  string            `json:"escalated,omitempty"`          // the pod whose soft stop became a hard one
+	Settled    []StopView        `json:"settled,omitempty"`            // earlier stops that ended, with their effect
+	Held       string            `json:"held,omitempty"`               // why a stop was held back
+	HeldDetail string            `json:"held_detail,omitempty"`        // what the fleet says about it
+	HeldBy     string            `json:"held_by,omitempty"`            // the threshold whose stop was held back
+	NextStopIn Duration          `json:"next_stop_in,omitempty"`       // until the budget or a back-off allows it, or the fleet is asked again; 0 = not known
+	Need       *Need             `json:"need,omitempty"`               // what the decision rests on
+	Alarm      string            `json:"alarm,omitempty"`              // what needs an operator
+	AlarmBy    string            `json:"alarm_by,omitempty"`           // threshold
+	AlarmKind  string            `json:"alarm_kind,omitempty"`         // reclaim, no relief, held
+	Command    *CommandView      `json:"command,omitempty"`            // an operator's command, or the end of one
+	Ranked     []RankedView      `json:"ranked,omitempty"`             // the pods at the time of the decision, in order
+	RankedMore int               `json:"ranked_more,omitempty"`        // number of ranked pods that are not kept
+}
+
+// Need is what a pool lacks and what stopping pods could give back, in the pool's unit: bytes, inodes or
+// tasks. A decision to stop a pod, or not to, rests on it.
+type Need struct {
+	Pool          policy.Pool `json:"pool"`                                 // memory, swap, pids, or the bytes or inodes of a filesystem
+	Deficit       int64       `json:"deficit" unit:"pool"`                  // to the threshold or, inside the minimum reclaim, to the target
+	Fill          int64       `json:"fill" unit:"pool"`                     // how fast the signal falls, per second
+	OutsideFill   int64       `json:"outside_fill" unit:"pool"`             // the part of fill that the growth of the pods does not explain
+	Need          int64       `json:"need" unit:"pool"`                     // what has to come back for the pool to be relieved when a stop takes effect
+	Helps         int64       `json:"helps" unit:"pool"`                    // the smallest yield that helps
+	Attainable    bool        `json:"attainable"`                           // stopping pods brings relief for at least 10 s
+	Culprit       string      `json:"culprit"`                              // namespace/name of the pod that fills the pool; "" = none
+	CulpritGrowth int64       `json:"culprit_growth,omitempty" unit:"pool"` // how fast the culprit grows, per second
+	Tiers         []int64     `json:"tiers,omitempty" unit:"pool"`          // what stopping the pods above their request, then the others, would give back
+}
+
+// SignalView is one observed signal. Its quantities are bytes, inodes or tasks.
+type SignalView struct {
+	Signal    policy.Signal `json:"signal"`                  // its name
+	Available int64         `json:"available" unit:"signal"` // 0 unless the status is ok
+	Capacity  int64         `json:"capacity" unit:"signal"`  // 0 unless the status is ok
+	Status    string        `json:"status"`                  // ok, failed, absent
+}
+
+// MetView is one met threshold. Target includes the minimum reclaim.
+type MetView struct {
+	Threshold string        `json:"threshold"`               // signal:kind
+	Signal    policy.Signal `json:"signal"`                  // its signal
+	Available int64         `json:"available" unit:"signal"` // now
+	Target    int64         `json:"target" unit:"signal"`    // what has to be available for it to be clear, with the minimum reclaim
+	For       Duration      `json:"for"`                     // since when it is met
+	Due       bool          `json:"due"`                     // met, and the grace period is over
+	Wait      Duration      `json:"wait,omitempty"`          // remaining grace period
+	WarnOnly  bool          `json:"warn_only,omitempty"`     // a stall while enough memory is available: nothing is stopped
+}
+
+// ReclaimView is one reclaim job that ended in this pass.
+type ReclaimView struct {
+	Signal  policy.Signal    `json:"signal"`             // what it ran for
+	Steps   []string         `json:"steps"`              // memory, containers, sandboxes, logs, images
+	Off     []string         `json:"off,omitempty"`      // steps that would help, but are switched off
+	Freed   int64            `json:"freed" unit:"bytes"` // by statfs; 0 = nothing or not measured
+	Took    Duration         `json:"took"`               // how long it took
+	Reports []reclaim.Report `json:"reports,omitempty"`  // one for each step
+}
+
+// Acted reports whether the job really removed anything.
+func (r *ReclaimView) Acted() bool { return r.Removed() > 0 && !r.DryRun() }
+
+// DryRun reports whether observe mode kept the job from removing anything.
+func (r *ReclaimView) DryRun() bool {
+	return len(r.Reports) > 0 && r.Reports[0].DryRun
+}
+
+// StopView is one stop: its victim, its reason and, once settled, its effect.
+type StopView struct {
+	Pass      uint64      `json:"pass,omitempty"`          // the pass that began it
+	Pod       string      `json:"pod"`                     // namespace/name
+	UID       string      `json:"uid"`                     // of the pod
+	Sandbox   string      `json:"sandbox"`                 // ID in the runtime
+	Signal    string      `json:"signal"`                  // what it was stopped for: a signal, ephemeral-storage, drain or command
+	Kind      string      `json:"kind"`                    // hard, soft, limit, admission, drain, command
+	Grace     Duration    `json:"grace"`                   // grace period
+	Reason    string      `json:"reason"`                  // why this pod
+	Available int64       `json:"available" unit:"signal"` // amount of the signal when the stop began
+	Expected  int64       `json:"expected" unit:"signal"`  // amount that the stop should free
+	DryRun    bool        `json:"dry_run,omitempty"`       // observe mode: nothing was stopped
+	Result    *StopResult `json:"result,omitempty"`        // left out until the stop has settled
+}
+
+// StopResult is the result of a stop.
+type StopResult struct {
+	Emptied   bool     `json:"emptied"`                 // every container cgroup is empty, as the kernel reports
+	EmptiedIn Duration `json:"emptied_in"`              // from the order to stop until no process was left
+	Confirmed bool     `json:"confirmed"`               // the runtime confirms it too; this may lag
+	Method    string   `json:"method"`                  // runtime, direct, fallback
+	Freed     int64    `json:"freed" unit:"signal"`     // what came back from the pod itself
+	Available int64    `json:"available" unit:"signal"` // amount of the signal when the stop settled
+	SettledIn Duration `json:"settled_in"`              // from the order to stop until its effect was known
+	// The time from the pass that first found the threshold met until no process was left; 0 if
+	// the stop was not for a threshold, or if an earlier run of the service began it.
+	DeadIn Duration `json:"dead_in,omitempty"`
+	Errors []string `json:"errors,omitempty"` // what failed meanwhile
+}
+
+// Helped reports whether at least half of what the stop should free came back from the pod.
+func (s *StopView) Helped() bool {
+	return s.Result != nil && s.Result.Freed >= s.Expected/2+s.Expected%2
+}
+
+// Notable reports whether the pass did something or saw a change. A pass that finds the same stop held back
+// for the same reason again is also notable; the recorder leaves out repetitions.
+func (p *Pass) Notable() bool {
+	return p.Changed || p.Stop != nil || p.Escalated != "" || len(p.Settled) > 0 ||
+		len(p.Reclaimed) > 0 || p.Held != "" || p.Alarm != "" || p.Command != nil
+}
+
+// Hold records the first reason why a stop was held back, and what asked for the stop.
+func (p *Pass) Hold(by string, held policy.Held) {
+	if held.By != "" && p.Held == "" {
+		p.Held, p.HeldDetail, p.HeldBy, p.NextStopIn = held.By, held.Detail, by, Duration(held.RetryAfter)
+	}
+}
+
+// Why returns what held a stop back, with its detail.
+func (p *Pass) Why() string { return Hold{p.HeldBy, p.Held, p.HeldDetail}.Why() }
+
+// Unhold drops the record of a hold: the pass begins a stop.
+func (p *Pass) Unhold() { p.Held, p.HeldDetail, p.HeldBy, p.NextStopIn = "", "", "", 0 }
+
+// Observe copies the observed signals and met thresholds into the pass.
+func (p *Pass) Observe(obs *policy.Observations, pr policy.Pressure) {
+	p.Signals = signalViews(obs)
+	for _, m := range pr.Met {
+		p.Met = append(p.Met, MetView{
+			Threshold: m.Threshold.String(), Signal: m.Signal, Available: m.Available, Target: m.Target,
+			For: p.At - Duration(m.Since), Due: m.Due, Wait: Duration(m.Wait), WarnOnly: m.WarnOnly,
+		})
+	}
+}
+
+// Transient reports whether a hold ends by itself, because it is a step towards the stop or towards another
+// reason that holds the stop back.
+func Transient(held string) bool {
+	return held == HeldGrace || held == HeldReclaiming || held == HeldInFlight || held == HeldRecovers || held == HeldAsking
+}
+
+// Hold is what holds a stop back. Changed tracks it from pass to pass, so that each hold is reported once.
+type Hold struct {
+	Threshold string `json:"threshold"`        // signal:kind
+	Reason    string `json:"reason"`           // why its stop is held back
+	Detail    string `json:"detail,omitempty"` // what the fleet says about it
+}
+
+// Why returns the reason with its detail.
+func (h Hold) Why() string {
+	if h.Detail == "" {
+		return h.Reason
+	}
+	return h.Reason + ": " + h.Detail
+}
+
+// Changed reports whether the pass is held back for another reason than before, whatever the detail. A signal
+// that fluctuates around its threshold restarts its reclaim or grace period each time: if that leads to the
+// same reason again, it is not a change.
+func (h *Hold) Changed(p *Pass) bool {
+	switch {
+	case p.Held == "":
+		if p.Stop != nil || p.Changed {
+			*h = Hold{}
+		}
+		return false
+	case h.Threshold == p.HeldBy && h.Reason == p.Held:
+		h.Detail = p.HeldDetail
+		return false
+	case Transient(p.Held) && p.HeldBy == h.Threshold && !Transient(h.Reason):
+		return false
+	}
+	*h = Hold{p.HeldBy, p.Held, p.HeldDetail}
+	return true
+}

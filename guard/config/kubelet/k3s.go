@@ -1,0 +1,238 @@
+package kubelet
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/criguard/criguard/guard/config"
+)
+
+// flags are the kubelet's flags that have an equivalent key, with the fields of a KubeletConfiguration.
+// sep separates the keys of a table from their values.
+var flags = map[string]struct{ field, tag, sep string }{
+	"eviction-hard":                       {"evictionHard", "!!map", "<"},
+	"eviction-soft":                       {"evictionSoft", "!!map", "<"},
+	"eviction-soft-grace-period":          {"evictionSoftGracePeriod", "!!map", "="},
+	"eviction-minimum-reclaim":            {"evictionMinimumReclaim", "!!map", "="},
+	"eviction-max-pod-grace-period":       {"evictionMaxPodGracePeriod", "", ""},
+	"eviction-pressure-transition-period": {"evictionPressureTransitionPeriod", "!!str", ""},
+	"container-runtime-endpoint":          {"containerRuntimeEndpoint", "!!str", ""},
+	"root-dir":                            {"rootDir", "!!str", ""},
+	"cgroup-root":                         {"cgroupRoot", "!!str", ""},
+	"cgroup-driver":                       {"cgroupDriver", "!!str", ""},
+	"cgroups-per-qos":                     {"cgroupsPerQOS", "", ""},
+	"enforce-node-allocatable":            {"enforceNodeAllocatable", "!!seq", ""},
+	"image-gc-high-threshold":             {"imageGCHighThresholdPercent", "", ""},
+	"image-gc-low-threshold":              {"imageGCLowThresholdPercent", "", ""},
+	"minimum-image-ttl-duration":          {"imageMinimumGCAge", "!!str", ""},
+}
+
+// k3s are the kubelet's thresholds if neither a drop-in nor a flag sets others. Since 1.32, k3s and RKE2
+// write them to a drop-in; before, they passed them as flags (k3s/pkg/daemons/agent).
+var (
+	k3sHard       = map[string]string{"nodefs.available": "5%", "imagefs.available": "5%"}
+	k3sMinReclaim = map[string]string{"nodefs.available": "10%", "imagefs.available": "10%"}
+)
+
+// k3sKeys are keys that most configurations of k3s and RKE2 have, and a KubeletConfiguration has not.
+var k3sKeys = []string{
+	"kubelet-arg", "token", "token-file", "server", "cluster-init", "data-dir", "node-name", "node-ip", "node-label", "node-taint", "tls-san",
+	"write-kubeconfig-mode", "disable", "flannel-backend", "cni", "profile",
+}
+
+// k3sConfig is a configuration of k3s or RKE2, which holds flags for the kubelet.
+type k3sConfig struct {
+	product string // k3s or rke2
+	args    []*yaml.Node
+	dataDir string
+}
+
+// readK3s reads the file and its drop-ins (FILE.d/*.yaml) if it is a configuration of k3s or RKE2.
+func (c *conversion) readK3s(file string) (k k3sConfig, ok bool) {
+	product := filepath.Base(filepath.Dir(file))
+	inItsPlace := product == "k3s" || product == "rke2"
+	if !inItsPlace {
+		product = "k3s"
+	}
+	text, mistake := config.ReadFile(file)
+	var doc yaml.Node
+	if mistake != nil || yaml.Unmarshal(text, &doc) != nil || hasKey(&doc, "kind") || !inItsPlace && !hasKey(&doc, k3sKeys...) {
+		return k, false
+	}
+	k.product = product
+	var files []string
+	for _, pattern := range []string{"*.yaml", "*.yml"} {
+		found, _ := filepath.Glob(filepath.Join(file+".d", pattern)) // the only error is a bad pattern
+		files = append(files, found...)
+	}
+	slices.Sort(files)
+	for _, file := range append([]string{file}, files...) {
+		c.files = append(c.files, file)
+		c.addK3s(&k, file)
+	}
+	k.dataDir = cmp.Or(k.dataDir, filepath.Join("/var/lib/rancher", product))
+	return k, true
+}
+
+// hasKey reports whether a document has one of the keys at its top level, without decoding it.
+func hasKey(doc *yaml.Node, keys ...string) bool {
+	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
+		return false
+	}
+	pairs := doc.Content[0].Content
+	for i := 0; i < len(pairs); i += 2 {
+		if slices.Contains(keys, pairs[i].Value) {
+			return true
+		}
+	}
+	return false
+}
+
+// addK3s merges a file. A key replaces the one of an earlier file; "kubelet-arg+" adds to it.
+func (c *conversion) addK3s(k *k3sConfig, file string) {
+	text, mistake := config.ReadFile(file)
+	if mistake != nil {
+		c.mistakes = append(c.mistakes, mistake)
+		return
+	}
+	var doc yaml.Node
+	var keys map[string]yaml.Node
+	err := yaml.Unmarshal(text, &doc)
+	if err == nil && mark(&doc, file) > maxNodes {
+		err = fmt.Errorf("line %d: must have at most %d keys and values", doc.Line, maxNodes)
+	}
+	if err == nil && !doc.IsZero() {
+		err = doc.Decode(&keys)
+	}
+	if err != nil {
+		c.addYAML(file, err)
+		return
+	}
+	for _, name := range []string{"kubelet-arg", "kubelet-arg+"} {
+		node, set := keys[name]
+		if !set {
+			continue
+		}
+		if name == "kubelet-arg" {
+			k.args = nil
+		}
+		if node.Kind != yaml.SequenceNode {
+			node = yaml.Node{Content: []*yaml.Node{new(node)}} // k3s takes a single argument, too
+		}
+		k.args = append(k.args, node.Content...)
+	}
+	if node, set := keys["data-dir"]; set {
+		k.dataDir = node.Value
+	}
+	if node, set := keys["container-runtime-endpoint"]; set && node.Value != "" {
+		node.Value = "container-runtime-endpoint=" + node.Value
+		k.args = append(k.args, &node)
+	}
+}
+
+// configDir returns the directory of the kubelet's drop-ins that k3s keeps, or "".
+func (k *k3sConfig) configDir() string {
+	dir := filepath.Join(k.dataDir, "agent/etc/kubelet.conf.d")
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return ""
+	}
+	return dir
+}
+
+// setFlags applies the kubelet's flags over its files, as a kubelet does: a table replaces that of the
+// files, and a repeated flag adds to it.
+func (c *conversion) setFlags(args []*yaml.Node) {
+	fields := map[string]*yaml.Node{}
+	for _, arg := range args {
+		at := config.Origin{File: arg.HeadComment, Line: arg.Line}
+		node := func(tag, value string) *yaml.Node {
+			return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value, HeadComment: at.File, Line: at.Line}
+		}
+		var text string
+		if err := arg.Decode(&text); err != nil {
+			c.add(at, "kubelet-arg", nil, "must be a list of strings", "k3s rejects it, too")
+			continue
+		}
+		name, value, hasValue := strings.Cut(strings.TrimPrefix(text, "--"), "=")
+		if !hasValue {
+			value = "true"
+		}
+		f, known := flags[name]
+		if !known {
+			if c.Others == nil {
+				c.Others = map[string]any{}
+			}
+			c.Others[camelCase(name)] = value
+			continue
+		}
+		switch f.tag {
+		case "!!map":
+			table := fields[f.field]
+			if table == nil {
+				table = &yaml.Node{Kind: yaml.MappingNode, Tag: f.tag, HeadComment: at.File, Line: at.Line}
+				fields[f.field] = table
+			}
+			for pair := range strings.SplitSeq(value, ",") {
+				signal, amount, ok := strings.Cut(pair, f.sep)
+				if !ok && pair != "" {
+					c.add(at, "kubelet-arg", text, fmt.Sprintf("must be %s=SIGNAL%sVALUE,…", name, f.sep), "a kubelet rejects it, too")
+				} else if ok {
+					setKey(table, strings.TrimSpace(signal), node("!!str", strings.TrimSpace(amount)))
+				}
+			}
+		case "!!seq":
+			list := &yaml.Node{Kind: yaml.SequenceNode, Tag: f.tag, HeadComment: at.File, Line: at.Line}
+			for item := range strings.SplitSeq(value, ",") {
+				list.Content = append(list.Content, node("!!str", item))
+			}
+			fields[f.field] = list
+		default:
+			fields[f.field] = node(f.tag, value)
+		}
+	}
+	all := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	for name, value := range fields {
+		setKey(all, name, value)
+		switch name {
+		case "evictionHard":
+			c.EvictionHard = nil
+		case "evictionSoft":
+			c.EvictionSoft = nil
+		case "evictionSoftGracePeriod":
+			c.EvictionSoftGracePeriod = nil
+		case "evictionMinimumReclaim":
+			c.EvictionMinimumReclaim = nil
+		}
+	}
+	if err := all.Decode(&c.settings); err != nil && len(args) > 0 {
+		c.addYAML(args[0].HeadComment, err)
+	}
+}
+
+// setKey sets a key of a mapping. YAML rejects a key that is set twice; for a flag, the last one wins.
+func setKey(m *yaml.Node, key string, value *yaml.Node) {
+	for i := 0; i < len(m.Content); i += 2 {
+		if m.Content[i].Value == key {
+			m.Content[i+1] = value
+			return
+		}
+	}
+	m.Content = append(m.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: key}, value)
+}
+
+// camelCase returns a flag in the spelling of a field.
+func camelCase(flag string) string {
+	parts := strings.Split(flag, "-")
+	for i, p := range parts[1:] {
+		if p != "" {
+			parts[i+1] = strings.ToUpper(p[:1]) + p[1:]
+		}
+	}
+	return strings.Join(parts, "")
+}

@@ -1,0 +1,132 @@
+package kubelet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/criguard/criguard/guard/config"
+)
+
+// Limits of a file. The decoder takes quadratic time to find keys that are set twice.
+const (
+	maxDocuments = 32
+	maxNodes     = 20_000 // keys and values in a document
+)
+
+// read reads a kubelet's file, a directory of its drop-ins or a configuration of k3s, and merges drop-ins
+// as a kubelet does: JSON merge patches (RFC 7396), in the order of their paths, applied to a file with
+// defaults already set. So a drop-in's evictionHard adds to the defaults.
+func (c *conversion) read(file string, dropIns []string) {
+	k3s, isK3s := c.readK3s(file)
+	if st, err := os.Stat(file); isK3s && len(dropIns) == 0 {
+		if dir := k3s.configDir(); dir != "" {
+			dropIns = []string{dir}
+		} else {
+			c.whose = k3s.product
+			c.EvictionHard = &field[table]{value: tableOf(k3sHard)}
+			c.EvictionMinimumReclaim = &field[table]{value: tableOf(k3sMinReclaim)}
+		}
+	} else if err == nil && st.IsDir() {
+		dropIns = slices.Concat([]string{file}, dropIns)
+	} else if !isK3s {
+		c.readFile(file)
+	}
+	if c.EvictionHard == nil {
+		c.EvictionHard = &field[table]{value: tableOf(defaultHard)}
+	}
+	for _, dir := range dropIns {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && filepath.Ext(path) == ".conf" {
+				c.readFile(path)
+			}
+			return err
+		})
+		if err != nil {
+			c.mistakes = append(c.mistakes, config.Unreadable(dir, err))
+		}
+	}
+	if len(c.files) == 0 {
+		c.files = []string{file}
+		c.add(config.Origin{File: file}, "", nil, "must contain a kubelet's drop-ins, *.conf", "name the directory of the kubelet's --config-dir")
+	}
+	c.setFlags(k3s.args)
+}
+
+func (c *conversion) readFile(path string) {
+	c.files = append(c.files, path)
+	if text, mistake := config.ReadFile(path); mistake != nil {
+		c.mistakes = append(c.mistakes, mistake)
+	} else if err := c.parse(path, text); err != nil {
+		c.addYAML(path, err)
+	}
+}
+
+// parse decodes the single KubeletConfiguration in a file, in YAML or JSON, over the settings.
+func (c *conversion) parse(file string, text []byte) error {
+	if json.Valid(text) {
+		text = bytes.ReplaceAll(text, []byte{'\t'}, []byte{' '}) // YAML does not allow tabs between JSON values
+	}
+	var found *yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	for n := 1; ; n++ {
+		var doc yaml.Node
+		var head header
+		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return err
+		}
+		if mark(&doc, file) > maxNodes {
+			return fmt.Errorf("line %d: must have at most %d keys and values", doc.Line, maxNodes)
+		}
+		if err := doc.Decode(&head); err != nil {
+			return err
+		}
+		isKubelet := head.Kind == "KubeletConfiguration" && strings.HasPrefix(head.APIVersion, "kubelet.config.k8s.io/")
+		switch {
+		case n > maxDocuments:
+			return fmt.Errorf("line %d: must have at most %d documents", doc.Line, maxDocuments)
+		case isKubelet && found != nil:
+			return fmt.Errorf("line %d: must have one KubeletConfiguration", doc.Line)
+		case isKubelet: // kubeadm writes several kinds into one file
+			found = &doc
+		}
+	}
+	if found == nil {
+		return errors.New("must be a KubeletConfiguration, with apiVersion and kind, or a configuration of k3s or RKE2")
+	}
+	return found.Decode(&c.settings)
+}
+
+// addYAML adds the mistakes in a file's YAML, with their lines.
+func (c *conversion) addYAML(file string, err error) {
+	hint := "this is probably not a kubelet configuration"
+	rule, yamls := strings.CutPrefix(err.Error(), "yaml: ")
+	if yamls {
+		hint = "a kubelet rejects this file, too"
+	}
+	rules := []string{rule}
+	if all := new(yaml.TypeError); errors.As(err, &all) {
+		rules = all.Errors
+	}
+	for _, rule := range rules {
+		at := config.Origin{File: file}
+		if line := regexp.MustCompile(`^line (\d+): `).FindStringSubmatch(rule); line != nil {
+			at.Line, _ = strconv.Atoi(line[1])
+			rule = strings.TrimPrefix(rule, line[0])
+		}
+		c.add(at, "", nil, rule, hint)
+	}
+}

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Paths names the sources of a configuration. Precedence, lowest first: the vendor's drop-ins, the
+// file, the other drop-ins. Drop-ins are read in the order of their file names, regardless of their
+// directories. Among drop-ins of the same name only the one in the last directory counts, so an
+// empty file or a link to /dev/null masks the others.
+type Paths struct {
+	File     string
+	Optional bool     // the file may be missing
+	Vendor   string   // directory of the vendor's drop-ins; "": none
+	DropIns  []string // directories; the last wins
+}
+
+// dropInSuffix is the suffix of drop-ins. Other files are ignored, such as those that editors and
+// package managers leave behind.
+const dropInSuffix = ".toml"
+
+// DefaultPaths returns the service's configuration paths. Files in /run last until the next boot,
+// and also work if /etc is read-only.
+func DefaultPaths() Paths {
+	return Paths{
+		File: DefaultPath, Optional: true, Vendor: "/usr/lib/criguard/config.d",
+		DropIns: []string{"/etc/criguard/config.d", "/run/criguard/config.d"},
+	}
+}
+
+// Source returns the files that a configuration was read from.
+func (c Config) Source() string {
+	if len(c.Files) == 0 {
+		return "defaults"
+	}
+	return strings.Join(c.Files, ", ")
+}
+
+// load reads and merges all files.
+func (p Paths) load() (Config, error) {
+	paths, err := p.find()
+	if err != nil {
+		return Config{}, err
+	}
+	var texts []configText
+	for _, path := range paths {
+		b, err := ReadFile(path)
+		if path == p.File && p.Optional && err != nil && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		texts = append(texts, configText{path, b, err})
+	}
+	return parseConfigs(texts)
+}
+
+// find lists the files, lowest precedence first.
+func (p Paths) find() ([]string, error) {
+	byName := map[string]string{}
+	for _, dir := range append([]string{p.Vendor}, p.DropIns...) {
+		if dir == "" {
+			continue
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, Unreadable(dir, err)
+		}
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), dropInSuffix) {
+				byName[e.Name()] = filepath.Join(dir, e.Name())
+			}
+		}
+	}
+	var vendor, own []string
+	for _, name := range sortedKeys(byName) {
+		if path := byName[name]; p.Vendor != "" && filepath.Dir(path) == filepath.Clean(p.Vendor) {
+			vendor = append(vendor, path)
+		} else {
+			own = append(own, path)
+		}
+	}
+	return slices.Concat(vendor, []string{p.File}, own), nil
+}

@@ -1,0 +1,206 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// configTree writes the files of a configuration below a root of their own.
+func configTree(t *testing.T, files map[string]string) (Paths, string) {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if target, ok := strings.CutPrefix(text, "-> "); ok {
+			if err := os.Symlink(target, path); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Paths{
+		File: filepath.Join(root, "etc/config.toml"), Optional: true, Vendor: filepath.Join(root, "usr"),
+		DropIns: []string{filepath.Join(root, "etc/d"), filepath.Join(root, "run")},
+	}, root
+}
+
+func TestDropIns(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  string // value and origin of images.high
+	}{
+		{"nothing at all", nil, "85% default"},
+		{"the vendor's", map[string]string{"usr/10.toml": "images.high = '81%'"}, "81% usr/10.toml:1"},
+		{"the file counts more than the vendor", map[string]string{
+			"usr/10.toml": "images.high = '81%'", "etc/config.toml": "[images]\nhigh = '82%'",
+		}, "82% etc/config.toml:2"},
+		{"a drop-in counts more than the file", map[string]string{
+			"etc/config.toml": "[images]\nhigh = '82%'", "etc/d/10.toml": "\n[images]\nhigh = '83%'",
+		}, "83% etc/d/10.toml:3"},
+		{"of drop-ins the last name counts", map[string]string{
+			"run/10.toml": "images.high = '84%'", "etc/d/20.toml": "images.high = '83%'",
+		}, "83% etc/d/20.toml:1"},
+		{"of one name the last directory", map[string]string{
+			"run/10.toml": "images.high = '84%'", "etc/d/10.toml": "images.high = '83%'", "usr/10.toml": "images.high = '81%'",
+		}, "84% run/10.toml:1"},
+		{"the vendor's is replaced as a whole", map[string]string{
+			"usr/10.toml": "images.high = '81%'", "etc/d/10.toml": "images.low = '60%'",
+		}, "85% default"},
+		{"masked by a link to /dev/null", map[string]string{
+			"usr/10.toml": "images.high = '81%'", "etc/d/10.toml": "-> /dev/null",
+		}, "85% default"},
+		{"masked by an empty file", map[string]string{"etc/d/10.toml": "images.high = '83%'", "run/10.toml": ""}, "85% default"},
+		{"what is named otherwise is passed over", map[string]string{
+			"etc/d/10.toml.dpkg-old": "images.high = '83%'", "etc/d/README": "hello",
+		}, "85% default"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			paths, root := configTree(t, c.files)
+			cfg, err := paths.load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, k := range cfg.Origins() {
+				if k.Key == "images.high" {
+					got = fmt.Sprint(k.Value) + " " + strings.TrimPrefix(k.Origin.String(), root+"/")
+				}
+			}
+			if got != c.want {
+				t.Errorf("images.high = %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// Tables merge key by key, rules accumulate, and lists of strings replace earlier ones.
+func TestDropInsMerge(t *testing.T) {
+	paths, root := configTree(t, map[string]string{
+		"usr/10.toml":     "[[protect]]\nnamespace = 'vendor'\n[images]\nkeep = ['a', 'b']\n",
+		"etc/config.toml": "[eviction.hard]\n'memory.available' = '5%'\n[[protect]]\nnamespace = 'one'\n[[protect]]\nnamespace = 'two'\n",
+		"etc/d/20.toml":   "[eviction.hard]\n'nodefs.available' = '7%'\n[images]\nkeep = ['c']\n[[protect]]\nname = 'three'\n",
+	})
+	cfg, err := paths.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, k := range cfg.Origins() {
+		if k.File != "" {
+			got = append(got, fmt.Sprintf("%s = %s # %s", k.Key, inTOML(k.Value), strings.TrimPrefix(k.Origin.String(), root+"/")))
+		}
+	}
+	want := []string{
+		`eviction.hard."memory.available" = "5%" # etc/config.toml:2`,
+		`eviction.hard."nodefs.available" = "7%" # etc/d/20.toml:2`,
+		`images.keep = ["c"] # etc/d/20.toml:4`,
+		`protect[1].namespace = "vendor" # usr/10.toml:2`,
+		`protect[2].namespace = "one" # etc/config.toml:4`,
+		`protect[3].namespace = "two" # etc/config.toml:6`,
+		`protect[4].name = "three" # etc/d/20.toml:6`,
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	again, err := Parse("again", strings.NewReader(cfg.EffectiveWithOrigins()))
+	if err != nil || len(again.Diff(cfg)) > 0 {
+		t.Errorf("with origins it reads as another: %v, %v", again.Diff(cfg), err)
+	}
+}
+
+// Every mistake in every file is reported with its own file and line.
+func TestDropInsMistakes(t *testing.T) {
+	paths, root := configTree(t, map[string]string{
+		"etc/config.toml": "mode = 'obsrve'\n[[protect]]\nnamespace = 'ok'\n",
+		"etc/d/10.toml":   "\n\n[[protect]]\nnamespace = '['\n[images]\nhihg = '80%'\n",
+		"run/20.toml":     "[images]\nlow = 5\n",
+	})
+	_, err := paths.load()
+	var got []string
+	for _, e := range mistakesOf(t, err) {
+		got = append(got, fmt.Sprintf("%s:%d %s", strings.TrimPrefix(e.File, root+"/"), e.Line, e.Key))
+	}
+	want := []string{"etc/config.toml:1 mode", "etc/d/10.toml:4 protect[2].namespace", "etc/d/10.toml:6 images.hihg", "run/20.toml:2 images.low"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestDropInsBroken(t *testing.T) {
+	t.Run("no TOML: mistakes in other files are reported, too", func(t *testing.T) {
+		paths, root := configTree(t, map[string]string{"etc/d/10.toml": "mode = \n", "run/20.toml": "nonsense = 1\n"})
+		_, err := paths.load()
+		var got []string
+		for _, e := range mistakesOf(t, err) {
+			got = append(got, strings.TrimPrefix(e.File, root+"/"))
+		}
+		if strings.Join(got, " ") != "etc/d/10.toml run/20.toml" {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a drop-in that cannot be read", func(t *testing.T) {
+		paths, _ := configTree(t, map[string]string{"etc/d/10.toml": "-> /not/there"})
+		if _, err := paths.load(); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("mistakes elsewhere are reported, too", func(t *testing.T) {
+		paths, _ := configTree(t, map[string]string{"etc/d/10.toml": "-> /not/there", "etc/d/20.toml": "nonsense = 1\n"})
+		_, err := paths.load()
+		if list := mistakesOf(t, err); len(list) != 2 || list[1].Key != "nonsense" {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a directory that is none", func(t *testing.T) {
+		paths, _ := configTree(t, map[string]string{"etc/d": "a file"})
+		if _, err := paths.load(); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a directory that was named and is not there", func(t *testing.T) {
+		if _, err := Load("", "/not/there"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a file that was named and is not there", func(t *testing.T) {
+		if _, err := Load("/not/there.toml", t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// Rules in a list of inline tables count like other rules.
+func TestDropInsOfInlineRules(t *testing.T) {
+	paths, root := configTree(t, map[string]string{
+		"etc/d/10.toml": "protect = [{name = 'a'}, {name = 'b'}]\n",
+		"etc/d/20.toml": "\n[[protect]]\nname = '['\n",
+	})
+	_, err := paths.load()
+	if e := mistakesOf(t, err)[0]; e.Key != "protect[3].name" || e.File != filepath.Join(root, "etc/d/20.toml") || e.Line != 3 {
+		t.Errorf("%v", err)
+	}
+}
+
+// A table inside an inline value has no line of its own.
+func TestOriginsOfInlineTables(t *testing.T) {
+	cfg := goodConfig(t, "\nbudget = {hard = {burst = 9}}\n")
+	origins := map[string]string{}
+	for _, k := range cfg.Origins() {
+		origins[k.Key] = k.Origin.String()
+	}
+	if origins["budget.hard.burst"] != "test.toml:2" || origins["budget.soft.burst"] != "default" || origins["budget.per_hour"] != "default" {
+		t.Errorf("%v", origins)
+	}
+}

@@ -1,0 +1,210 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/policy"
+)
+
+// ErrNoService reports that no service answers on the control socket.
+var ErrNoService = errors.New("no criguard service answers")
+
+// ErrNoAnswer reports that the service got the request and did not answer: it ended meanwhile, or hangs.
+var ErrNoAnswer = errors.New("the criguard service did not answer")
+
+// ErrDenied reports that this user may not open the control socket.
+var ErrDenied = errors.New("permission denied on the control socket (root or group criguard)")
+
+// Client sends requests to a running service over its control socket.
+type Client struct {
+	http *http.Client
+	path string
+}
+
+// NewClient returns a client for the service whose run directory is d.
+func NewClient(d rundir.Dir) *Client {
+	path := d.Socket()
+	var dialer net.Dialer
+	return &Client{path: path, http: &http.Client{
+		Timeout: requestTimeout,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "unix", path)
+			},
+		},
+	}}
+}
+
+// Status returns the service's state, or ErrNoService if no service runs.
+func (c *Client) Status(ctx context.Context) (api.Status, error) {
+	return get[api.Status](ctx, c, "/v1/status", nil)
+}
+
+// Rank returns the ranking for a signal, or ErrNoService if no service runs.
+func (c *Client) Rank(ctx context.Context, s policy.Signal) (api.Ranking, error) {
+	return get[api.Ranking](ctx, c, "/v1/rank", url.Values{"signal": {s.String()}})
+}
+
+// History returns the newest n passes, oldest first; all for n < 1. It returns ErrNoService if no service
+// runs.
+func (c *Client) History(ctx context.Context, n int) ([]api.Pass, error) {
+	l, err := c.Passes(ctx, api.HistoryQuery{N: max(n, 0)})
+	return l.Passes, err
+}
+
+// Passes returns the selected passes, oldest first, or ErrNoService if no service runs.
+func (c *Client) Passes(ctx context.Context, q api.HistoryQuery) (api.HistoryList, error) {
+	return get[api.HistoryList](ctx, c, "/v1/history", historyValues(q))
+}
+
+// Samples returns the signals of the last period of this length; all stored samples for 0. It returns
+// ErrNoService if no service runs.
+func (c *Client) Samples(ctx context.Context, last time.Duration) (api.SampleList, error) {
+	query := url.Values{}
+	if last > 0 {
+		query.Set("last", last.String())
+	}
+	return get[api.SampleList](ctx, c, "/v1/samples", query)
+}
+
+// Windows returns the signals around the last stops, oldest first, or ErrNoService if no service runs.
+func (c *Client) Windows(ctx context.Context) ([]api.Window, error) {
+	l, err := get[api.WindowList](ctx, c, "/v1/windows", nil)
+	return l.Windows, err
+}
+
+// Settings returns the configuration in force, or ErrNoService if no service runs.
+func (c *Client) Settings(ctx context.Context) (api.Settings, error) {
+	return get[api.Settings](ctx, c, "/v1/config", nil)
+}
+
+// Drain returns the progress of a drain, or ErrNoService if no service runs.
+func (c *Client) Drain(ctx context.Context) (api.DrainPlan, error) {
+	return get[api.DrainPlan](ctx, c, "/v1/drain", nil)
+}
+
+// remoteError is an error that the service returned.
+type remoteError struct {
+	text string
+	is   error // the matching sentinel error; nil = none
+}
+
+func (e remoteError) Error() string { return e.text }
+func (e remoteError) Unwrap() error { return e.is }
+
+// Command executes a command. It returns ErrNoService if no service runs, and api.ErrRefused if the
+// service's state does not allow the command.
+func (c *Client) Command(ctx context.Context, cmd api.Command) (api.CommandAnswer, error) {
+	body, err := json.Marshal(cmd)
+	if err != nil {
+		return api.CommandAnswer{}, fmt.Errorf("ask service: %w", err)
+	}
+	return ask[api.CommandAnswer](ctx, c, http.MethodPost, url.URL{Path: "/v1/command"}, bytes.NewReader(body))
+}
+
+// Metrics writes criguard's own metrics in Prometheus' text format. It returns ErrNoService if no service
+// runs.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	answer, err := c.send(ctx, http.MethodGet, url.URL{Path: "/v1/metrics"}, http.NoBody)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(answer); err != nil {
+		return fmt.Errorf("write metrics: %w", err)
+	}
+	return nil
+}
+
+// maxAnswer limits how many bytes of an answer a client reads.
+const maxAnswer = 64 << 20
+
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
+	return ask[T](ctx, c, http.MethodGet, url.URL{Path: path, RawQuery: query.Encode()}, http.NoBody)
+}
+
+// ask sends a request and decodes the answer.
+func ask[T any](ctx context.Context, c *Client, method string, u url.URL, body io.Reader) (v T, err error) {
+	answer, err := c.send(ctx, method, u, body)
+	if err != nil {
+		return v, err
+	}
+	if err := json.Unmarshal(answer, &v); err != nil {
+		return v, fmt.Errorf("read answer of service on %s: %w", c.path, err)
+	}
+	return v, nil
+}
+
+// send returns the body of a successful answer.
+func (c *Client) send(ctx context.Context, method string, u url.URL, body io.Reader) (data []byte, err error) {
+	err = c.exchange(ctx, method, u, body, func(answer io.Reader) error {
+		if data, err = io.ReadAll(io.LimitReader(answer, maxAnswer)); err != nil {
+			return c.unanswered(ctx, err)
+		}
+		return nil
+	})
+	return data, err
+}
+
+// exchange sends a request and lets read consume the body of a successful answer.
+func (c *Client) exchange(ctx context.Context, method string, u url.URL, body io.Reader, read func(io.Reader) error) error {
+	u.Scheme, u.Host = "http", "criguard"
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return fmt.Errorf("ask service: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			is := ErrNoService
+			if errors.Is(op.Err, fs.ErrPermission) {
+				is = ErrDenied
+			}
+			return fmt.Errorf("ask service on %s: %w: %w", c.path, is, op.Err)
+		}
+		return c.unanswered(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode == http.StatusOK {
+		return read(resp.Body)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return c.unanswered(ctx, err)
+	}
+	var e api.Error
+	if json.Unmarshal(data, &e) != nil || e.Error == "" {
+		e.Error = resp.Status
+	}
+	answer := remoteError{text: e.Error}
+	switch resp.StatusCode {
+	case http.StatusBadGateway:
+		answer.is = cri.ErrNoRuntime
+	case http.StatusConflict:
+		answer.is = api.ErrRefused
+	}
+	return answer // how it was asked is no part of why it refuses
+}
+
+// unanswered returns the error of a request that the service did not answer. It is ErrNoAnswer unless the
+// caller gave up.
+func (c *Client) unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ask service on %s: %w", c.path, err)
+	}
+	return fmt.Errorf("ask service on %s: %w: %w", c.path, ErrNoAnswer, err)
+}

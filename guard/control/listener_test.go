@@ -1,0 +1,117 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/rundir"
+)
+
+// At the limit, the client that was silent longest is disconnected; one with a request in progress stays.
+func TestLimitListenerMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newLimitListener(nil)
+		enter := func() (*clientConn, bool) {
+			g := &clientConn{Conn: &closable{}, listener: d}
+			return g, d.add(g, time.Now())
+		}
+		var guests []*clientConn
+		for range MaxConns {
+			g, ok := enter()
+			if !ok {
+				t.Fatal("no room in an empty house")
+			}
+			guests = append(guests, g)
+		}
+		if _, ok := enter(); ok {
+			t.Fatal("somebody had to go at once")
+		}
+		guests[0].setBusy(true)
+		time.Sleep(idleTimeout)
+		if _, ok := enter(); !ok {
+			t.Fatal("nobody had to go")
+		}
+		if gone := func(g *clientConn) bool { return g.Conn.(*closable).closed }; gone(guests[0]) || !gone(guests[1]) || gone(guests[2]) {
+			t.Errorf("the wrong one went: %t %t %t", gone(guests[0]), gone(guests[1]), gone(guests[2]))
+		}
+		for _, g := range d.conns {
+			g.setBusy(true)
+		}
+		time.Sleep(time.Minute)
+		if _, ok := enter(); ok {
+			t.Error("one that is being answered had to go")
+		}
+		_ = guests[0].Close()
+		if _, ok := enter(); !ok {
+			t.Error("no room after one has left")
+		}
+	})
+}
+
+// closable is a connection that records whether it was closed.
+type closable struct {
+	net.Conn
+	closed bool
+}
+
+func (c *closable) Close() error { c.closed = true; return nil }
+
+// A command carries its peer, and its errors keep their meaning across the socket.
+func TestControlCommands(t *testing.T) {
+	d := rundir.Dir(t.TempDir())
+	l, err := Listen(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &fakeOperator{}
+	srv := NewServer(Handler(fakeAnswers{}, o, http.NotFoundHandler(), http.NotFoundHandler()))
+	done := make(chan struct{})
+	go func() { _ = srv.Serve(l); close(done) }()
+	t.Cleanup(func() { _ = srv.Close(); <-done })
+	c := NewClient(d)
+	want := api.Command{Command: api.CommandPause, For: api.Duration(time.Minute), Reason: "test"}
+	if a, err := c.Command(t.Context(), want); err != nil || a.Message != "done" || len(o.commands) != 1 || o.commands[0] != want {
+		t.Fatalf("%+v, %v; got %+v", a, err, o.commands)
+	}
+	if by := (api.Peer{UID: os.Getuid(), PID: os.Getpid()}); o.by[0] != by {
+		t.Errorf("given by %+v, want %+v", o.by[0], by)
+	}
+	if p, err := c.Drain(t.Context()); err != nil || p.Left != 3 {
+		t.Errorf("plan %+v, %v", p, err)
+	}
+	if _, err := c.Command(t.Context(), api.Command{Command: "format"}); err == nil || !strings.Contains(err.Error(), "not a command") || len(o.commands) != 1 {
+		t.Errorf("a bad command: %v", err)
+	}
+	o.err = api.ErrRefused
+	if _, err := c.Command(t.Context(), want); !errors.Is(err, api.ErrRefused) {
+		t.Errorf("a refusal: %v", err)
+	}
+	if _, err := NewClient(rundir.Dir(t.TempDir())).Command(t.Context(), want); !errors.Is(err, ErrNoService) {
+		t.Errorf("without a service: %v", err)
+	}
+}
+
+// A history that is written pass by pass is the same JSON.
+func TestHistoryStreams(t *testing.T) {
+	for _, passes := range [][]api.Pass{nil, {{ID: 1}}, {{ID: 1}, {ID: 2, Held: api.HeldBudget}}} {
+		w := &answerRecorder{}
+		replyHistory(w, func(emit func([]byte) error) (string, error) { return "a \"note\"", emitPasses(passes, emit) })
+		var got api.HistoryList
+		if err := json.Unmarshal([]byte(w.String()), &got); err != nil || got.APIVersion != api.APIVersion || got.Note != "a \"note\"" || len(got.Passes) != len(passes) {
+			t.Errorf("%d passes: %v\n%s", len(passes), err, w.String())
+		}
+	}
+}
+
+type answerRecorder struct{ strings.Builder }
+
+func (*answerRecorder) Header() http.Header { return http.Header{} }
+func (*answerRecorder) WriteHeader(int)     {}

@@ -1,0 +1,132 @@
+package disk
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// slowLayers answers for "slow" after a delay, with the layer's size at the time of the request.
+type slowLayers struct {
+	mu    sync.Mutex
+	used  int64
+	takes time.Duration
+}
+
+func (s *slowLayers) set(used int64, takes time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used, s.takes = used, takes
+}
+
+func (s *slowLayers) WritableLayer(_ context.Context, id string) (cri.FsUsage, error) {
+	s.mu.Lock()
+	u, takes := cri.FsUsage{UsedBytes: s.used, Known: true, At: time.Now()}, s.takes
+	s.mu.Unlock()
+	if id == "slow" {
+		time.Sleep(takes)
+	}
+	return u, nil
+}
+
+func slowMeter(t *testing.T) (*Meter, *slowLayers, []inventory.Pod) {
+	t.Helper()
+	layers, start := &slowLayers{used: 7, takes: 15 * time.Second}, time.Now()
+	m := newTestMeter(t, layers)
+	m.now = func() time.Duration { return time.Hour + time.Since(start) }
+	return m, layers, []inventory.Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid"}, Containers: []inventory.Container{{ID: "first"}, {ID: "slow"}}}}
+}
+
+// A pod that fills a disk while a measurement for a storage limit is in progress must not look innocent.
+func TestMeterTakesNoOldMeasurementForAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		defer time.Sleep(time.Minute) // let everything end
+		m.Measure(t.Context(), pods)  // continues for 5 s
+		layers.set(1000, 0)
+		m.MeasureSince(t.Context(), pods, time.Now())
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(2000) {
+			t.Errorf("measured %+v, want 2000", u.Bytes.Rootfs)
+		}
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		layers.set(0, 15*time.Second)
+		go m.Measure(t.Context(), pods)
+		time.Sleep(time.Second)
+		layers.set(3000, 0)
+		m.MeasureSince(t.Context(), pods, time.Now())
+		time.Sleep(measureTimeout)
+		synctest.Wait()
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(6000) {
+			t.Errorf("an older measurement that ended later replaced it: %+v", u.Bytes.Rootfs)
+		}
+	})
+}
+
+// A measurement that began before the stop did gives a lower bound.
+func TestMeterLowersWhatBeganTooEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		defer time.Sleep(time.Minute) // let everything end
+		layers.set(7, 35*time.Second)
+		pods[0].Containers = pods[0].Containers[1:]
+		m.measureFrom(t.Context(), pods, m.now())
+		time.Sleep(20 * time.Second)
+		m.underWay(measureKey{"p", true}, 0).set(volumesOf, amounts{}) // it makes progress, so it is waited for
+		m.measureFrom(t.Context(), pods, m.now()-measureTimeout)
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs.Quality == policy.QualityExact {
+			t.Errorf("measured %+v", u.Bytes.Rootfs)
+		}
+		layers.set(9, 0)
+		m.measureFrom(t.Context(), pods, m.now()-measureTimeout)
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(9) {
+			t.Errorf("measured %+v once the old one has ended, want 9", u.Bytes.Rootfs)
+		}
+	})
+}
+
+// A measurement that ends between two calls is not lost: otherwise a pod that takes longer than one call
+// waits would never be measured in full.
+func TestMeterKeepsWhatEndsBetweenCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _, pods := slowMeter(t)
+		defer time.Sleep(time.Minute) // let everything end
+		m.measureFrom(t.Context(), pods, m.now())
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs.Quality == policy.QualityExact {
+			t.Fatalf("measured %+v at once", u.Bytes.Rootfs)
+		}
+		from := m.now() - measureTimeout // for the reclaim that follows at once
+		time.Sleep(8 * time.Second)      // the reclaim runs and waits for samples
+		synctest.Wait()
+		began := time.Now()
+		m.measureFrom(t.Context(), pods, from)
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(14) || time.Since(began) != 0 {
+			t.Errorf("measured %+v after %s, want 14 at once", u.Bytes.Rootfs, time.Since(began))
+		}
+		if len(m.running) != 0 {
+			t.Errorf("left: %v", m.running)
+		}
+	})
+}
+
+// A hung log filesystem does not hide a pod's usage of other filesystems.
+func TestMeterHangingLogsHideNoOtherUsage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _, pods := slowMeter(t)
+		j, release := newPodMeasure(&pods[0], m.now()), make(chan struct{})
+		go m.pod(t.Context(), &pods[0], func() bool { <-release; return false }, j)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		var u Usage
+		if j.result(&u); u.Bytes.Rootfs != policy.Exactly(14) || u.Bytes.Volumes != policy.Exactly(0) || u.Bytes.Logs.Quality != policy.QualityUnknown {
+			t.Errorf("measured %+v", u.Bytes)
+		}
+		close(release)
+	})
+}

@@ -1,0 +1,218 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/cgroup/dirtree"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// podMeasure is one measurement of one pod. It may run longer than its caller waits.
+type podMeasure struct {
+	done       chan struct{}
+	began      time.Duration
+	containers []string // IDs of the measured containers
+
+	mu            sync.Mutex
+	bytes, inodes policy.DiskUsage // so far
+	steps, seen   int              // steps counts the updates; seen is its value when a caller last timed out
+}
+
+func newPodMeasure(p *inventory.Pod, now time.Duration) *podMeasure {
+	j := &podMeasure{done: make(chan struct{}), began: now, seen: -1}
+	for i := range p.Containers {
+		j.containers = append(j.containers, p.Containers[i].ID)
+	}
+	return j
+}
+
+// set records the usage of one part of the pod.
+func (j *podMeasure) set(part func(*policy.DiskUsage) *policy.Measured, u amounts) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.steps++
+	*part(&j.bytes), *part(&j.inodes) = u.bytes, u.inodes
+}
+
+func rootfsOf(u *policy.DiskUsage) *policy.Measured  { return &u.Rootfs }
+func logsOf(u *policy.DiskUsage) *policy.Measured    { return &u.Logs }
+func volumesOf(u *policy.DiskUsage) *policy.Measured { return &u.Volumes }
+
+// wait waits until the pod is measured or ctx ends. It does not wait again for a measurement that has made
+// no progress since.
+func (j *podMeasure) wait(ctx context.Context) {
+	if j.hangs() {
+		return
+	}
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.seen = j.steps
+	}
+}
+
+func (j *podMeasure) ended() bool {
+	select {
+	case <-j.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// givenUp reports whether a caller has timed out waiting for the measurement.
+func (j *podMeasure) givenUp() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.seen >= 0
+}
+
+func (j *podMeasure) hangs() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.seen == j.steps
+}
+
+// result fills in the usage measured so far. If a container is newer than the measurement, the root
+// filesystem part is a lower bound.
+func (j *podMeasure) result(u *Usage) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	u.Bytes, u.Inodes, u.at = j.bytes, j.inodes, j.began
+	for _, id := range u.containers {
+		if !slices.Contains(j.containers, id) {
+			u.Bytes.Rootfs = u.Bytes.Rootfs.Plus(policy.Measured{})
+			u.Inodes.Rootfs = u.Inodes.Rootfs.Plus(policy.Measured{})
+			return
+		}
+	}
+}
+
+// parts returns the measured parts of the usage.
+func (u *Usage) parts() []*policy.Measured {
+	return []*policy.Measured{
+		&u.Bytes.Rootfs, &u.Bytes.Logs, &u.Bytes.Volumes, &u.Inodes.Rootfs, &u.Inodes.Logs, &u.Inodes.Volumes,
+	}
+}
+
+// lower turns every measured part into a lower bound.
+func (u *Usage) lower() {
+	for _, part := range u.parts() {
+		*part = policy.AtLeast(part.Value)
+	}
+}
+
+// keep replaces the unknown parts with those of an earlier measurement, as lower bounds.
+func (u *Usage) keep(old *Usage) {
+	before := old.parts()
+	for i, now := range u.parts() {
+		if now.Quality == policy.QualityUnknown && before[i].Quality != policy.QualityUnknown {
+			*now, u.at = policy.AtLeast(before[i].Value), min(u.at, old.at)
+		}
+	}
+}
+
+// amounts is a usage in bytes and inodes.
+type amounts struct{ bytes, inodes policy.Measured }
+
+func exactly(bytes, inodes int64) amounts {
+	return amounts{policy.Exactly(bytes), policy.Exactly(inodes)}
+}
+
+func (a amounts) plus(b amounts) amounts {
+	return amounts{a.bytes.Plus(b.bytes), a.inodes.Plus(b.inodes)}
+}
+
+// pod measures a pod part by part. The logs come last: if their filesystem hangs, the usage of other
+// filesystems is still known.
+func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool, j *podMeasure) {
+	rootfs := exactly(0, 0)
+	for i := range p.Containers {
+		rootfs = rootfs.plus(d.layer(ctx, p.Containers[i].ID))
+	}
+	j.set(rootfsOf, rootfs)
+	volumes := exactly(0, 0)
+	for _, plugin := range localVolumes {
+		volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
+	}
+	apart := logsApart()
+	j.mu.Lock()
+	j.bytes.LogsApart, j.inodes.LogsApart = apart, apart
+	j.mu.Unlock()
+	logDir := filepath.Join(d.logs, p.LogDirName())
+	logs := d.tree(ctx, j, logsOf, exactly(0, 0), logDir)
+	for i := range p.Containers {
+		if sameDevice, elsewhere := linkedLog(logDir, &p.Containers[i]); sameDevice {
+			logs = logs.plus(elsewhere)
+		} else {
+			rootfs = rootfs.plus(elsewhere)
+		}
+	}
+	j.set(logsOf, logs)
+	j.set(rootfsOf, rootfs)
+}
+
+// tree adds the usage of a directory tree to sum and records it, also while the walk is in progress.
+func (d *Meter) tree(ctx context.Context, j *podMeasure, part func(*policy.DiskUsage) *policy.Measured, sum amounts, dir string) amounts {
+	soFar := func(u dirtree.Usage) {
+		j.set(part, sum.plus(amounts{policy.AtLeast(u.Bytes), policy.AtLeast(u.Inodes)}))
+	}
+	u, err := dirtree.Measure(ctx, dir, soFar)
+	switch {
+	case err != nil:
+		sum = sum.plus(amounts{})
+	case u.Partial:
+		sum = sum.plus(amounts{policy.AtLeast(u.Bytes), policy.AtLeast(u.Inodes)})
+	default:
+		sum = sum.plus(exactly(u.Bytes, u.Inodes))
+	}
+	j.set(part, sum)
+	return sum
+}
+
+// localVolumes are the directory names of the plugins whose volumes a kubelet counts as a pod's local usage.
+// Persistent volumes may be on the same device, but they outlive the pod.
+var localVolumes = []string{"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"}
+
+// layer returns the size of a container's writable layer as the runtime reports it. Docker reports no
+// inodes.
+func (d *Meter) layer(ctx context.Context, id string) amounts {
+	src, err := d.source()
+	if err != nil {
+		return amounts{}
+	}
+	u, err := src.WritableLayer(ctx, id)
+	if errors.Is(err, cri.ErrGone) {
+		return exactly(0, 0)
+	}
+	if err != nil {
+		return amounts{}
+	}
+	return amounts{policy.Amount{Value: u.UsedBytes, Known: u.Known}.Measured(), policy.Amount{Value: u.InodesUsed, Known: u.InodesKnown}.Measured()}
+}
+
+// linkedLog measures Docker's own log, which cri-dockerd links to <pod>/<container>/<attempt>.log. Docker
+// deletes it with the container. If it is not on the logs' device, it is on the layers' device, because both
+// are in Docker's data root.
+func linkedLog(podDir string, c *inventory.Container) (withLogs bool, u amounts) {
+	if c.LogPath == "" || filepath.Dir(filepath.Dir(c.LogPath)) != podDir {
+		return true, exactly(0, 0)
+	}
+	l, ok, err := dirtree.ReadLogLink(c.LogPath)
+	switch {
+	case err != nil:
+		return true, amounts{}
+	case !ok || filepath.Base(l.Target) != c.ID+"-json.log": // another pod's log, or not a log
+		return true, exactly(0, 0)
+	}
+	return l.SameDevice, exactly(l.Bytes, 1)
+}

@@ -1,0 +1,272 @@
+package disk
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// Limits of measuring the pods' disk usage.
+const (
+	usageFresh     = time.Minute      // how long a measurement is valid, and may run in the background
+	podsAtOnce     = 4                // pods measured concurrently, not counting slow ones
+	slowPod        = time.Second      // after this time a pod counts as slow
+	measureTimeout = 10 * time.Second // how long a caller waits: a device may hang, and a tree may be endless
+
+	// SampleTimeout is how long MeasureSince waits for a fresh sample of the writable layers: containerd
+	// takes one every 10 s.
+	SampleTimeout = 12 * time.Second
+	sampleEvery   = 250 * time.Millisecond
+)
+
+// LayerSource reports how much a container wrote to its root filesystem.
+type LayerSource interface {
+	WritableLayer(ctx context.Context, containerID string) (cri.FsUsage, error)
+}
+
+// Usage is one pod's disk usage, in bytes and in inodes.
+type Usage struct {
+	Bytes, Inodes policy.DiskUsage
+	at            time.Duration // when the measurement began
+	asked         time.Duration // time of the last request, answered or not
+	containers    []string      // containers of that request
+}
+
+// MeterOptions configures a Meter.
+type MeterOptions struct {
+	Source func() (LayerSource, error) // returns the connected runtime
+	Root   string                      // the kubelet's root directory, which holds the pods' volumes
+	Logs   string                      // the directory of the pods' logs
+	Now    func() time.Duration
+}
+
+// NewMeter returns a Meter that has not measured anything yet.
+func NewMeter(opt MeterOptions) *Meter {
+	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, now: opt.Now}
+}
+
+// Meter measures the pods' disk usage on demand. It asks the runtime for each container's writable layer,
+// and walks logs and volumes. It runs beside the loop, which uses the last good measurement.
+type Meter struct {
+	source func() (LayerSource, error)
+	root   string // the kubelet's root directory, which holds the pods' volumes
+	logs   string // the pods' logs
+	now    func() time.Duration
+
+	mu      sync.Mutex
+	last    map[string]Usage // by sandbox ID
+	running map[measureKey]*podMeasure
+}
+
+// measureKey identifies a measurement by pod, and by whether it began with fresh samples of the writable
+// layers. Without fresh samples it is too old to choose a victim by.
+type measureKey struct {
+	sandbox string
+	fresh   bool
+}
+
+// anyTime is the start time for a measurement that need not be fresh.
+const anyTime = time.Duration(math.MinInt64)
+
+// Usage returns a pod's last measured usage; false if it is missing or too old.
+func (d *Meter) Usage(sandbox string) (Usage, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u, ok := d.last[sandbox]
+	return u, ok && d.fresh(u.at)
+}
+
+// Measure measures the pods. A part that cannot be measured in time keeps its last value as a lower bound,
+// for as long as that value is valid.
+func (d *Meter) Measure(ctx context.Context, pods []inventory.Pod) {
+	d.measureFrom(ctx, pods, anyTime)
+}
+
+// measureFrom measures the pods. The result of a measurement that began before from is a lower bound.
+func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time.Duration) {
+	measured := d.ask(ctx, pods, from)
+	if ctx.Err() != nil {
+		return // some pods were not really measured
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last == nil {
+		d.last = make(map[string]Usage, len(pods))
+	}
+	// A concurrent measurement of other pods may have ended meanwhile.
+	maps.DeleteFunc(d.last, func(_ string, u Usage) bool { return !d.fresh(u.asked) })
+	for i := range pods {
+		id, u := pods[i].ID, measured[i]
+		if old, ok := d.last[id]; ok && from == anyTime && old.at > u.at {
+			old.keep(&u)
+			u = old
+		} else if ok && d.fresh(old.at) {
+			u.keep(&old)
+		}
+		d.last[id] = u
+	}
+}
+
+// ask measures the pods, a few at a time. A slow measurement continues in the background: its result so far
+// is a lower bound, and the next call waits for the rest unless it has made no progress.
+func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duration) []Usage {
+	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	places := make(chan struct{}, podsAtOnce)
+	logsApart := sync.OnceValue(func() bool { return d.LogsApart(cgroup.StatfsNearest) })
+	jobs := make([]*podMeasure, len(pods))
+	for i := range pods {
+		key := measureKey{pods[i].ID, from != anyTime}
+		if jobs[i] = d.underWay(key, from); jobs[i] != nil {
+			continue
+		}
+		select {
+		case places <- struct{}{}:
+			jobs[i] = d.begin(ctx, key, pods[i], logsApart, func() { <-places })
+		case <-ctx.Done():
+		}
+	}
+	measured := make([]Usage, len(pods))
+	for i, j := range jobs {
+		measured[i] = d.unknown(&pods[i])
+		if j != nil {
+			j.wait(ctx)
+			j.result(&measured[i])
+			if j.began < from {
+				measured[i].lower()
+			}
+		}
+	}
+	return measured
+}
+
+// underWay returns a pod's measurement that an earlier call began and did not see end, or nil.
+func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	j := d.running[key]
+	if j == nil || !j.ended() {
+		return j
+	}
+	if delete(d.running, key); j.began < from {
+		return nil
+	}
+	return j
+}
+
+// begin starts to measure a pod. It frees its slot when it ends or proves slow, so that large pods do not
+// block the others.
+func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, logsApart func() bool, leave func()) *podMeasure {
+	j := newPodMeasure(&p, d.now())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running == nil {
+		d.running = map[measureKey]*podMeasure{}
+	}
+	maps.DeleteFunc(d.running, func(_ measureKey, o *podMeasure) bool { return o.ended() && !d.fresh(o.began) })
+	d.running[key] = j
+	leave = sync.OnceFunc(leave)
+	slow := time.AfterFunc(slowPod, leave)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageFresh)
+		defer cancel()
+		d.pod(ctx, &p, logsApart, j)
+		slow.Stop()
+		leave()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if !key.fresh || !j.givenUp() { // otherwise the next call takes the result
+			delete(d.running, key)
+		}
+		close(j.done)
+	}()
+	return j
+}
+
+// Unmeasured reports whether a container's usage was not requested recently. That usage may be anything, so
+// largest is then math.MaxInt64.
+func (d *Meter) Unmeasured(pods []inventory.Pod) (largest int64, found bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range pods {
+		u, ok := d.last[pods[i].ID]
+		for _, c := range pods[i].Containers {
+			if !ok || !d.fresh(u.asked) || !slices.Contains(u.containers, c.ID) {
+				return math.MaxInt64, true
+			}
+		}
+	}
+	return 0, false
+}
+
+func (d *Meter) fresh(at time.Duration) bool { return d.now()-at <= usageFresh }
+
+// MeasureSince measures the pods once the runtime has sampled every writable layer since then, or
+// SampleTimeout is over. With an older sample, the pod that just filled a disk looks innocent and another
+// one guilty.
+//
+// A repeated reclaim follows the previous one at once, so it takes over measurements that began up to
+// measureTimeout before since.
+func (d *Meter) MeasureSince(ctx context.Context, pods []inventory.Pod, since time.Time) {
+	from := d.now() - time.Since(since) - measureTimeout
+	wait, cancel := context.WithTimeout(ctx, SampleTimeout)
+	defer cancel()
+	for i := range pods {
+		for j := range pods[i].Containers {
+			d.awaitSample(wait, pods[i].Containers[j].ID, since)
+		}
+	}
+	d.measureFrom(ctx, pods, from)
+}
+
+// awaitSample waits for a recent sample of one container's writable layer. It returns at once if the runtime
+// reports an error.
+func (d *Meter) awaitSample(ctx context.Context, id string, since time.Time) {
+	for ctx.Err() == nil {
+		src, err := d.source()
+		if err != nil {
+			return
+		}
+		if u, err := src.WritableLayer(ctx, id); err != nil || u.Known && !u.At.Before(since) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(sampleEvery):
+		}
+	}
+}
+
+// unknown returns the usage of a pod that was requested and has not been measured yet.
+func (d *Meter) unknown(p *inventory.Pod) Usage {
+	now := d.now()
+	u := Usage{at: now, asked: now}
+	for i := range p.Containers {
+		u.containers = append(u.containers, p.Containers[i].ID)
+	}
+	return u
+}
+
+// LogsApart reports whether the pods' logs are on another device than nodefs.
+func (d *Meter) LogsApart(read func(dir string) (cgroup.Space, error)) bool {
+	node, err := read(d.root)
+	if err != nil {
+		return false
+	}
+	logs, err := read(d.logs)
+	return err == nil && Apart(logs, node)
+}
+
+// Apart reports whether two filesystems share no space. A btrfs subvolume has its own device number, but the
+// pool and total size of the whole filesystem, and no inode count.
+func Apart(a, b cgroup.Space) bool {
+	return a.Device != b.Device && (a.Total != b.Total || a.Pool != b.Pool || a.Inodes > 0)
+}

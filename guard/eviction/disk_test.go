@@ -1,0 +1,318 @@
+package eviction
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+)
+
+// stopsAfterReclaim ends the last reclaim. The next pass must stop a pod.
+func stopsAfterReclaim(t *testing.T, g *Manager, n *fakeNode, d time.Duration) {
+	t.Helper()
+	close(n.reliefs[len(n.reliefs)-1].done)
+	if p := n.at(g, d); p.Stop == nil {
+		t.Errorf("not stopped, held by %q", p.Held)
+	}
+}
+
+// If a reclaim has relieved a disk, no pod is stopped for it.
+func TestPassReclaimSpares(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.at(g, 0)
+	n.set(policy.NodeFSAvailable, 2*testGiB)
+	close(n.reliefs[0].done)
+	if p := n.at(g, time.Second); p.Stop != nil || p.Held != "" {
+		t.Errorf("after the reclaim: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// A reclaim that relieved its signal serves no later stop: other pods may use up the space, so the usage of
+// each pod must be measured again.
+func TestPassReclaimsAfresh(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.at(g, 0)
+	n.set(policy.NodeFSAvailable, 2*testGiB)
+	close(n.reliefs[0].done)
+	n.at(g, time.Second)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	if p := n.at(g, 2*time.Second); p.Stop != nil || len(n.reliefs) != 2 {
+		t.Fatalf("full again: stop %+v after %d reclaims, want none before a second one", p.Stop, len(n.reliefs))
+	}
+	stopsAfterReclaim(t, g, n, 3*time.Second)
+}
+
+// Measurements from before a disk was full again do not show which pod has filled it since.
+func TestPassMeasuresAfresh(t *testing.T) {
+	g, n := newDiskManager(t)
+	for i, room := range []int64{testGiB / 2, 2 * testGiB, testGiB / 2} {
+		n.set(policy.NodeFSAvailable, room)
+		n.at(g, time.Duration(i)*time.Second)
+	}
+	close(n.reliefs[0].done)
+	if p := n.at(g, 3*time.Second); p.Stop != nil {
+		t.Errorf("stopped %s by what was measured before", p.Stop.Pod)
+	}
+	if p := n.at(g, 4*time.Second); p.Stop != nil || len(n.reliefs) != 2 {
+		t.Fatalf("stopped %+v after %d reclaims", p.Stop, len(n.reliefs))
+	}
+	stopsAfterReclaim(t, g, n, 5*time.Second)
+}
+
+// A pod that started after the others were measured may be the one that fills the disk, so no other pod is
+// stopped before it is measured too. If another pod starts each time, one pod has to be stopped in the end.
+func TestPassUnmeasured(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		measured int // the reclaim that measures the pod
+		stop     int // the reclaim after which a pod is stopped
+	}{{"once", 2, 2}, {"never", math.MaxInt, 1 + remeasureAtMost}} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newDiskManager(t)
+			n.unasked = true
+			n.set(policy.NodeFSAvailable, testGiB/2)
+			n.at(g, 0)
+			for i := 1; ; i++ {
+				n.unasked = i < c.measured
+				close(n.reliefs[i-1].done)
+				p := n.at(g, time.Duration(i)*time.Second)
+				if i == c.stop {
+					if p.Stop == nil {
+						t.Errorf("not stopped, held by %q", p.Held)
+					}
+					return
+				}
+				if p.Stop != nil || p.Held != api.HeldReclaiming || len(n.reliefs) != i+1 {
+					t.Fatalf("after %d reclaims: stopped %+v, held by %q, %d reclaims begun", i, p.Stop, p.Held, len(n.reliefs))
+				}
+			}
+		})
+	}
+}
+
+// A stop frees what the pod wrote to the pressed disk at once, by removing its dead containers and their
+// logs, unless the configuration forbids their removal.
+func TestPassDiscards(t *testing.T) {
+	for _, c := range []struct {
+		name, config string
+		signal       policy.Signal
+		layout       policy.Layout
+		want, logs   bool
+	}{
+		{"disk", "", policy.NodeFSAvailable, policy.SingleFS, true, true},
+		{"logs are elsewhere", "", policy.NodeFSAvailable, policy.SingleFS, true, false},
+		{"the disk of the logs", "", policy.NodeFSAvailable, policy.DedicatedImageFS, false, true},
+		{"the disk of the layers", "", policy.ImageFSAvailable, policy.DedicatedImageFS, true, false},
+		{"memory", "", policy.MemoryAvailable, policy.SingleFS, false, false},
+		{"containers are kept", "[containers]\ngc = false\n", policy.NodeFSAvailable, policy.SingleFS, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newManager(t, c.config+"[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n")
+			n.layout = c.layout
+			for i := range n.pods {
+				n.pods[i].Disk.Logs, n.pods[i].Disk.LogsApart = policy.Exactly(testGiB), c.name == "logs are elsewhere"
+			}
+			n.set(c.signal, testGiB/2)
+			n.at(g, 0)
+			if len(n.stops) != 1 || n.stops[0].order.Discard != c.want || n.stops[0].order.DiscardLogs != c.logs {
+				t.Errorf("%d stops, want one that discards containers: %v, logs: %v", len(n.stops), c.want, c.logs)
+			}
+		})
+	}
+}
+
+// A reclaim that a slow disk ended serves no stop, because something reclaimable may be left. If the disk
+// is always slow and nothing is removed, one pod has to be stopped.
+func TestPassLateReclaims(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.late = true
+	for i := range remeasureAtMost + 1 {
+		n.set(policy.NodeFSAvailable, 0)
+		p := n.at(g, time.Duration(2*i)*time.Second)
+		if p.Stop != nil || p.Held != api.HeldReclaiming {
+			t.Fatalf("%d: stopped %+v, held by %q", i, p.Stop, p.Held)
+		}
+		close(n.reliefs[i].done)
+		p = n.at(g, time.Duration(2*i+1)*time.Second)
+		if last := i == remeasureAtMost; (p.Stop != nil) != last {
+			t.Fatalf("after %d late reclaims: stopped %+v, held by %q", i+1, p.Stop, p.Held)
+		}
+	}
+}
+
+// No pod is stopped based on a reclaim that was cut short or has not measured the pods.
+func TestPassInconclusiveReclaim(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	n.cut = true
+	for i := range 3 {
+		if p := n.at(g, time.Duration(i)*time.Second); p.Stop != nil || p.Held != api.HeldReclaiming || len(n.reliefs) != i+1 {
+			t.Fatalf("%+v, held by %q, %d reclaims", p.Stop, p.Held, len(n.reliefs))
+		}
+	}
+	n.cut = false
+	wantStop(t, n.at(g, 0), "d/big")
+}
+
+// A reading of a slow disk from before a reclaim ended does not show that the reclaim did not help.
+func TestPassWaitsForASlowDisk(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	n.diskLag = time.Second
+	if p := n.at(g, 0); p.Stop != nil || p.Held != api.HeldReclaiming {
+		t.Errorf("%+v, held by %q", p.Stop, p.Held)
+	}
+	n.diskLag = 0
+	wantStop(t, n.at(g, 0), "d/big")
+}
+
+// While the runtime is down, it is unknown which pod fills a disk, and a stopped pod's files would not be
+// deleted. So no pod is stopped.
+func TestPassDiskWithoutARuntime(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
+	for i := range n.pods {
+		n.pods[i].Disk, n.pods[i].Inodes = policy.DiskUsage{}, policy.DiskUsage{}
+	}
+	n.set(policy.NodeFSAvailable, 0)
+	n.down = true
+	if p := n.at(g, 0); p.Stop != nil || p.Held != api.HeldUnlisted {
+		t.Errorf("%+v, held by %q", p.Stop, p.Held)
+	}
+	n.down = false
+	for i := range remeasureAtMost {
+		if p := n.at(g, time.Duration(i+1)*time.Second); p.Stop != nil || p.Held != api.HeldReclaiming {
+			t.Errorf("measured %d times: %+v, held by %q", i+1, p.Stop, p.Held)
+		}
+	}
+	if p := n.at(g, 5*time.Second); p.Stop != nil || p.Held != api.HeldUnknown {
+		t.Errorf("a runtime that reports no usage of any pod: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// A reclaim serves one interval. While it is repeated, no pod is stopped based on the previous reclaim.
+func TestPassWaitsForTheRepeatedReclaim(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	protect := func(by string) {
+		for i := range n.pods {
+			n.pods[i].Protection = by
+		}
+	}
+	protect("a rule")
+	if p := n.at(g, 0); p.Stop != nil || p.Held != api.HeldProtected {
+		t.Fatalf("%+v, held by %q", p.Stop, p.Held)
+	}
+	n.slow = true
+	if p := n.at(g, time.Minute); p.Stop != nil || p.Held != api.HeldReclaiming {
+		t.Fatalf("%+v, held by %q", p.Stop, p.Held)
+	}
+	protect("")
+	if p := n.at(g, time.Minute+time.Second); p.Stop != nil || p.Held != api.HeldReclaiming {
+		t.Errorf("while it goes on: %+v, held by %q", p.Stop, p.Held)
+	}
+	close(n.reliefs[len(n.reliefs)-1].done)
+	if p := n.at(g, time.Minute+2*time.Second); p.Stop == nil {
+		t.Errorf("after it: held by %q", p.Held)
+	}
+}
+
+// Before a pod is stopped for a disk, the other pods that were not measured in full are measured again, a
+// bounded number of times. The victim itself may be measured only in part.
+func TestPassMeasuresPartialPodsAgain(t *testing.T) {
+	partial := func(n int64) policy.DiskUsage {
+		u := diskBytes(0)
+		u.Volumes = policy.AtLeast(n)
+		return u
+	}
+	for _, c := range []struct {
+		name     string
+		usage    map[string]policy.DiskUsage // by pod
+		becomes  policy.DiskUsage            // usage of small once it is measured again
+		victim   string
+		measured int // number of measurements in all
+	}{
+		{"the largest in part", map[string]policy.DiskUsage{"big": partial(8 * testGiB)}, partial(1), "d/big", 1},
+		{"another in part, and it is larger", map[string]policy.DiskUsage{"small": partial(1)}, diskBytes(16 * testGiB), "d/small", 2},
+		{"another in part, and it is smaller", map[string]policy.DiskUsage{"small": partial(testGiB)}, diskBytes(2 * testGiB), "d/big", 2},
+		{"another unknown, then at least more", map[string]policy.DiskUsage{"small": {}}, partial(16 * testGiB), "d/small", 2},
+		{"another in part for good", map[string]policy.DiskUsage{"small": partial(1)}, partial(2), "d/big", 1 + remeasureAtMost},
+		{"another unknown for good", map[string]policy.DiskUsage{"small": {}}, policy.DiskUsage{}, "d/big", 1 + remeasureAtMost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newDiskManager(t)
+			small := -1
+			for i := range n.pods {
+				if u, ok := c.usage[n.pods[i].Name]; ok {
+					n.pods[i].Disk = u
+				}
+				if n.pods[i].Name == "small" {
+					small = i
+				}
+			}
+			n.set(policy.NodeFSAvailable, 0)
+			var p api.Pass
+			for at := time.Duration(0); at < 20*time.Second && p.Stop == nil; at += time.Second {
+				if p = n.at(g, at); p.Stop == nil && p.Held != api.HeldReclaiming {
+					t.Fatalf("after %s: held by %q", at, p.Held)
+				}
+				for i, r := range n.reliefs {
+					select {
+					case <-r.done:
+					default:
+						if close(r.done); i > 0 {
+							n.pods[small].Disk = c.becomes
+						}
+					}
+				}
+			}
+			if p.Stop == nil || p.Stop.Pod != c.victim || len(n.reliefs) != c.measured {
+				t.Errorf("stopped %+v after %d measurements, want %s after %d", p.Stop, len(n.reliefs), c.victim, c.measured)
+			}
+		})
+	}
+}
+
+// A ranking shows which usage is a lower bound.
+func TestRankedViewFormatsUsage(t *testing.T) {
+	for want, r := range map[string]policy.Ranked{
+		"unknown": {}, "64Mi": {Usage: 64 << 20, Quality: policy.QualityExact}, "≥ 64Mi": {Usage: 64 << 20, Quality: policy.QualityAtLeast},
+	} {
+		if v := RankedViews(&policy.Decision{Ranked: []policy.Ranked{r}}, nil)[0]; v.FormatUsage(policy.NodeFSAvailable) != want {
+			t.Errorf("%q, want %q", v.FormatUsage(policy.NodeFSAvailable), want)
+		}
+	}
+}
+
+// Pods are measured again up to three times, also when relief looks unattainable because a usage is unknown
+// or a lower bound.
+func TestDiskIsMeasuredAgainWhenReliefLooksUnattainable(t *testing.T) {
+	for name, usage := range map[string]policy.DiskUsage{
+		"unknown": {}, "at least": {Rootfs: policy.AtLeast(testMiB), Logs: policy.Exactly(0), Volumes: policy.Exactly(0)},
+	} {
+		for measured := range remeasureAtMost + 2 { // the measurement that finds the usage; the last is never made
+			g, n := newDiskManager(t)
+			n.slow = false
+			for i := range n.pods {
+				n.pods[i].Disk = usage
+			}
+			n.set(policy.NodeFSAvailable, 0)
+			for i := range measured + 1 {
+				if p := n.at(g, time.Duration(i)*time.Second); i <= remeasureAtMost-1 {
+					wantHeld(t, p, api.HeldReclaiming)
+				} else if p.Stop != nil || p.Held == api.HeldReclaiming {
+					t.Fatalf("%s, after %d measurements: stopped %+v, held by %q", name, i+1, p.Stop, p.Held)
+				}
+			}
+			for i := range n.pods {
+				n.pods[i].Disk = diskBytes(4 * testGiB)
+			}
+			if p := n.at(g, time.Duration(measured+1)*time.Second); p.Stop == nil {
+				t.Errorf("%s, found by measurement %d: held by %q", name, measured+1, p.Held)
+			}
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package eviction
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+)
+
+// How long a stop's effect is waited for after the pod's processes have ended. A disk recovers long after
+// that: the runtime must be asked to delete the files and may have to delete gigabytes, and containerd
+// reports a container as removed before it begins to delete its files.
+const (
+	chargeStill     = 50 * time.Millisecond // for how long the memory of the pod has stopped falling
+	diskEffectWait  = 30 * time.Second
+	diskRisingWait  = 10 * time.Minute // while free space still rises: millions of files take a slow disk minutes
+	diskStill       = 5 * time.Second  // for how long free space has stopped rising
+	survivedPenalty = time.Minute      // a sandbox whose stop killed nothing is no candidate
+)
+
+// effect is what can be observed of a stop whose processes have ended.
+type effect struct {
+	left  int64                    // what the pod's cgroups still held at the last reading
+	fell  time.Duration            // when that last fell
+	rises [policy.SignalCount]rise // for disks
+}
+
+// rise is how far a disk signal has recovered after a stop.
+type rise struct {
+	highest int64
+	at      time.Duration
+}
+
+// isOver reports whether the stop has taken effect or had enough time to, and what came back from the pod.
+// The node's signal does not matter: another leak may have taken what came back, and then it is next.
+func (g *Manager) isOver(f *flight, now time.Duration) (over bool, back int64) {
+	switch {
+	case !f.awaited:
+		return true, 0
+	case f.stop.Pool.IsDisk():
+		return g.isDiskOver(f, now)
+	}
+	e := &f.effect
+	left := g.kernel.Remaining(f.order.Pod, f.stop.Pool)
+	if !left.Known {
+		return true, f.stop.Expected
+	}
+	if left.Value < e.left {
+		e.left, e.fell = left.Value, now
+	}
+	over = left.Value == 0 || now-e.fell >= chargeStill || now-f.ended >= g.cfg.Eviction.StopTimeout
+	return over, max(f.stop.Expected-left.Value, 0)
+}
+
+// isDiskOver is isOver for a disk. A pod that fills it keeps writing while it is measured, so it may have
+// used more than expected. So while free space still rises on a device that is short, in bytes or inodes,
+// the effect is not final.
+func (g *Manager) isDiskOver(f *flight, now time.Duration) (over bool, back int64) {
+	layout, waited := g.kernel.Layout(), now-f.ended
+	still, short := waited, false
+	for _, m := range g.pressure.Met {
+		if !layout.SameDevice(f.stop.Signal, m.Signal) {
+			continue
+		}
+		short = true
+		r := &f.effect.rises[m.Signal]
+		if m.Available-r.highest >= max(m.Deficit/100, 1) { // a smaller rise is normal on any node
+			*r = rise{m.Available, now}
+		}
+		still = min(still, now-r.at)
+	}
+	back = min(max(g.obs[f.stop.Signal].Available-f.view.Available, 0), f.stop.Expected)
+	if f.job.Outcome().Returned {
+		return true, f.stop.Expected
+	}
+	if short && still < diskStill {
+		return waited >= diskRisingWait, back
+	}
+	return waited >= diskEffectWait || back >= f.stop.Expected-f.stop.Expected/5 && (!short || f.stop.Expected > 0), back
+}
+
+// settle checks the stops in flight and records those that are over.
+func (g *Manager) settle(now time.Duration, p *api.Pass) {
+	g.flights = slices.DeleteFunc(g.flights, func(f *flight) bool { return g.settled(f, now, p) })
+}
+
+func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
+	select {
+	case <-f.job.Done():
+	default:
+		return false
+	}
+	if f.ended == 0 {
+		f.ended, f.effect = now, effect{left: math.MaxInt64, fell: now} // the pod may have grown past what was expected
+		for s := range policy.SignalCount {
+			f.effect.rises[s] = rise{g.obs[s].Available, now}
+		}
+	}
+	out := f.job.Outcome()
+	if f.ending && !out.Result.Emptied && f.stop.Cause == policy.CausePressure && f.stop.Kind == policy.Soft {
+		return false // the next run of the service takes it over
+	}
+	over, back := g.isOver(f, now)
+	killed := !out.Nothing && (out.Result.Emptied || !f.awaited)
+	if !over && killed && !f.ending {
+		return false
+	}
+	if !killed || f.stop.Cause.ByOperator() { // a drained sandbox may stay listed for a while
+		remember(g.survived, f.order.Pod.ID, now)
+	}
+	if out.Result.Emptied {
+		remember(g.emptied, f.order.Pod.ID, now)
+	}
+	r := cmp.Or(g.enforced, g.restraint) // observe mode has no stops in flight
+	switch {
+	case f.ending: // the next run of the service waits for the effect
+		r.Report(f.order.Pod.ID)
+	case out.Nothing && !f.resumed:
+		r.Undo(f.order.Pod.ID)
+	default:
+		r.End(f.order.Pod.ID, back)
+	}
+	g.unsaved = true
+	if f.awaited {
+		if st := &g.pools[f.stop.Pool]; st.flight == f {
+			st.flight = nil
+		}
+		g.invalidateReclaims(f.stop.Pool)
+	}
+	view, res := *f.view, out.Result
+	res.Available, res.SettledIn, res.Freed = g.obs[f.met.Signal].Available, api.Duration(now-f.started), back
+	if f.resumed {
+		res.EmptiedIn += api.Duration(f.launched - f.started)
+	} else if f.stop.Cause == policy.CausePressure && res.Emptied {
+		res.DeadIn = api.Duration(f.launched-f.met.Since) + res.EmptiedIn
+	}
+	view.Result = &res
+	p.Settled = append(p.Settled, view)
+	return true
+}
+
+// remember adds a sandbox for survivedPenalty, and drops those whose time is over.
+func remember(until map[string]time.Duration, sandbox string, now time.Duration) {
+	maps.DeleteFunc(until, func(_ string, end time.Duration) bool { return end <= now })
+	until[sandbox] = now + survivedPenalty
+}
+
+// Conclude settles the stops whose jobs are done, without waiting for their effect. It leaves soft stops that
+// the end of the service cuts short to the next run.
+func (g *Manager) Conclude() api.Pass {
+	p := api.Pass{At: api.Duration(g.kernel.Now()), Wake: "end", Conditions: g.pressure.Conditions}
+	g.kernel.Observe(&g.obs)
+	for _, f := range g.flights {
+		f.ending = true
+	}
+	g.settle(time.Duration(p.At), &p)
+	p.ID = g.NextID()
+	return p
+}

@@ -1,0 +1,322 @@
+package eviction
+
+import (
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+)
+
+// The next victim of a pool is chosen when the last stop is over: its cgroups are empty, and its charge has
+// stopped falling for 50 ms.
+func TestOneStopInFlightPerPool(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 0); stopped(&p) != "d/big" || p.Stop.Grace != 0 || !n.stops[0].order.Direct {
+		t.Fatalf("hard memory: %+v, held by %q", p.Stop, p.Held)
+	}
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight) // it has not ended
+	n.kill(n.stops[0])
+	for i, left := range []int64{3 * testGiB, 2 * testGiB, testGiB, testGiB / 2} {
+		n.remains["big"] = policy.Known(left)
+		p := n.at(g, 2*time.Second+time.Duration(i)*40*time.Millisecond)
+		wantHeld(t, p, api.HeldInFlight)
+		wantSettled(t, p, 0)
+	}
+	const last = 2*time.Second + 120*time.Millisecond
+	wantHeld(t, n.at(g, last+chargeStill-time.Millisecond), api.HeldInFlight)
+	p := n.at(g, last+chargeStill)
+	wantSettled(t, p, 1)
+	if r := p.Settled[0].Result; r.Freed != 4*testGiB-testGiB/2 || !p.Settled[0].Helped() {
+		t.Errorf("freed %d, helped %v", r.Freed, p.Settled[0].Helped())
+	}
+	if p.Stop == nil {
+		t.Errorf("no next victim: held by %q", p.Held)
+	}
+}
+
+// A pod that grew past its expected yield before it died is waited for like any other.
+func TestChargeMayExceedTheExpectedYield(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.kill(n.stops[0])
+	for i, left := range []int64{7 * testGiB, 6 * testGiB, 5 * testGiB} {
+		n.remains["big"] = policy.Known(left)
+		wantHeld(t, n.at(g, time.Duration(i+1)*40*time.Millisecond), api.HeldInFlight)
+	}
+	n.remains["big"] = policy.Known(0)
+	p := n.at(g, 160*time.Millisecond)
+	if wantSettled(t, p, 1); p.Settled[0].Result.Freed != 4*testGiB {
+		t.Errorf("freed %d", p.Settled[0].Result.Freed)
+	}
+}
+
+// A charge that is still falling is waited for at most stop_timeout after the cgroups are empty.
+func TestStopTimeoutEndsTheWaitForTheCharge(t *testing.T) {
+	g, n := newManager(t, "eviction.stop_timeout = '1s'\n"+memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.kill(n.stops[0])
+	for i := range int64(50) {
+		n.remains["big"] = policy.Known(4*testGiB - i*testMiB)
+		wantHeld(t, n.at(g, time.Second+time.Duration(i)*20*time.Millisecond), api.HeldInFlight)
+	}
+	n.remains["big"] = policy.Known(3 * testGiB)
+	wantSettled(t, n.at(g, 2*time.Second), 1)
+}
+
+// Processes that do not die end the wait, and that sandbox is skipped for a minute.
+func TestProcessesThatDoNotDieEndTheWait(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	close(n.stops[0].done)
+	p := n.at(g, 10*time.Second)
+	wantSettled(t, p, 1)
+	wantStop(t, p, "d/small")
+	if p.Settled[0].Helped() || p.Ranked[len(p.Ranked)-1].Excluded != policy.ExcludedSurvived {
+		t.Errorf("settled %+v, ranked %+v", p.Settled[0].Result, p.Ranked)
+	}
+	n.end(n.stops[1])
+	wantHeld(t, n.at(g, 20*time.Second), api.HeldOutside)
+	wantStop(t, n.at(g, 10*time.Second+survivedPenalty), "d/big")
+}
+
+// The node's signal is not consulted: another leak may have taken the bytes, and then it is next.
+func TestNodeSignalIsNotConsultedForAStop(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	n.leak("small", testGiB/4) // less is available than before the stop
+	p := n.at(g, 2*time.Second)
+	wantSettled(t, p, 1)
+	wantStop(t, p, "d/small")
+	if r := p.Settled[0].Result; r.Freed != 4*testGiB {
+		t.Errorf("freed %d", r.Freed)
+	}
+}
+
+// A signal that recovers does not end the wait for a stop whose cgroups are not empty.
+func TestRecoveredSignalDoesNotEndAStop(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.set(policy.MemoryAvailable, 12*testGiB)
+	wantSettled(t, n.at(g, time.Second), 0)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantHeld(t, n.at(g, 1010*time.Millisecond), api.HeldInFlight)
+}
+
+// A stop for one pool never delays another pool: not while the pod ends, and not while its files are
+// deleted.
+func TestStopNeverDelaysAnotherPool(t *testing.T) {
+	set := map[string]func(*fakeNode){
+		"memory": func(n *fakeNode) { n.set(policy.MemoryAvailable, testGiB/2) },
+		"pids": func(n *fakeNode) {
+			n.obs[policy.PIDAvailable] = policy.Observation{Available: 95, Capacity: 1000, Status: policy.OK}
+		},
+		"bytes": func(n *fakeNode) { n.set(policy.NodeFSAvailable, testGiB/2) },
+		"inodes": func(n *fakeNode) {
+			n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: 60, Capacity: 1000, Status: policy.OK}
+		},
+	}
+	for first, setFirst := range set {
+		for then, setThen := range set {
+			if first == then {
+				continue
+			}
+			t.Run(first+" then "+then, func(t *testing.T) {
+				g, n := newManager(t, memoryHard+"\"pid.available\" = \"100\"\n\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
+				setFirst(n)
+				if p := n.at(g, 0); p.Stop == nil {
+					t.Fatalf("held by %q", p.Held)
+				}
+				one := n.stops[0].order.Pod.ID
+				for i := range n.pods { // the other pod is the victim of the other pool
+					if p := &n.pods[i]; p.ID != one {
+						p.Memory, p.PIDs, p.Disk, p.Inodes = policy.Known(8*testGiB), policy.Known(500), diskBytes(8*testGiB), diskBytes(500)
+					}
+				}
+				setThen(n)
+				if p := n.at(g, time.Second); p.Stop == nil {
+					t.Errorf("held by %q while the first stop runs", p.Held)
+				}
+			})
+		}
+	}
+}
+
+// The time from the crossing to the end of the last process includes the grace period before the stop, and
+// nothing after that end.
+func TestDeadInIsFromTheCrossingToTheLastProcess(t *testing.T) {
+	g, n := newManager(t, softAndHard)
+	n.set(policy.MemoryAvailable, testGiB+1)
+	n.at(g, 0)
+	n.at(g, 10*time.Second)
+	n.stops[0].outcome.Result.EmptiedIn = api.Duration(20 * time.Millisecond)
+	n.free(8 * testGiB)
+	p := n.at(g, 15*time.Second)
+	if wantSettled(t, p, 1); time.Duration(p.Settled[0].Result.DeadIn) != 10*time.Second+20*time.Millisecond {
+		t.Errorf("settled %+v", p.Settled[0].Result)
+	}
+}
+
+// A stop for a disk is over when the runtime has deleted its files, at once.
+func TestDiskStopIsOverAtTheRuntimesWord(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.stops[0].outcome.Returned = true
+	n.end(n.stops[0])
+	n.set(policy.NodeFSAvailable, 7*testGiB/2)
+	p := n.at(g, time.Second)
+	wantSettled(t, p, 1)
+	wantStop(t, p, "d/small")
+}
+
+// Without the runtime's word and while nothing comes back, the wait for the deletion ends after 30 s.
+func TestDiskStopIsGivenUpAfter30s(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	wantHeld(t, n.at(g, diskEffectWait), api.HeldInFlight)
+	p := n.at(g, time.Second+diskEffectWait)
+	wantSettled(t, p, 1)
+	if p.Settled[0].Helped() {
+		t.Errorf("settled %+v", p.Settled[0].Result)
+	}
+}
+
+// A pod that filled a disk had used more than was measured. While its files are being deleted, no other pod
+// is stopped, not even for another signal of the same disk or when all expected bytes are back.
+// Measurements from before the stop serve no later stop.
+func TestPassWaitsForAllFilesOfADisk(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"9728Mi\"\n\"imagefs.available\" = \"9728Mi\"\n")
+	both := func(available int64) {
+		n.set(policy.NodeFSAvailable, available)
+		n.set(policy.ImageFSAvailable, available)
+	}
+	both(5 * testGiB)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	reclaims := len(n.reclaimed)
+	for i := range 17 { // 0.25 GiB come back every 4 s, of which only 4 GiB were measured
+		both(5*testGiB + int64(i+1)*testGiB/4)
+		p := n.at(g, time.Duration(1+4*i)*time.Second)
+		wantHeld(t, p, api.HeldInFlight)
+		wantSettled(t, p, 0)
+	}
+	both(9*testGiB + testGiB/4 + 4096) // any node has changes as small as this
+	p := n.at(g, 70*time.Second)
+	wantSettled(t, p, 1)
+	wantStop(t, p, "d/small")
+	if len(n.reclaimed) == reclaims {
+		t.Error("the second stop is based on what was measured before the first")
+	}
+}
+
+// While free space still rises, a disk is waited for up to 10 minutes.
+func TestDiskThatRisesIsAwaitedFor10m(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	n.at(g, time.Second)
+	for at := 2 * time.Second; at < diskRisingWait; at += 4 * time.Second {
+		rises := (4*testGiB - n.obs[policy.NodeFSAvailable].Available) / 99
+		n.set(policy.NodeFSAvailable, n.obs[policy.NodeFSAvailable].Available+rises)
+		wantHeld(t, n.at(g, at), api.HeldInFlight)
+	}
+	wantSettled(t, n.at(g, time.Second+diskRisingWait), 1)
+}
+
+// A pod uses bytes and inodes of a disk, which do not come back at the same time.
+func TestPassWaitsForInodesToo(t *testing.T) {
+	g, n := newManager(t, twoOfADisk)
+	n.pods[0].Inodes = diskBytes(200)
+	n.set(policy.NodeFSAvailable, 0)
+	n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: 10, Capacity: 10000, Status: policy.OK}
+	wantStop(t, n.at(g, 0), "d/big")
+	n.kill(n.stops[0])
+	n.set(policy.NodeFSAvailable, 12*testGiB)
+	for i := range int64(20) {
+		n.obs[policy.NodeFSInodesFree].Available = 10 + 4*i
+		p := n.at(g, time.Duration(1+2*i)*time.Second)
+		wantHeld(t, p, api.HeldInFlight)
+		wantSettled(t, p, 0)
+	}
+	n.obs[policy.NodeFSInodesFree].Available = 2000
+	p := n.at(g, 41*time.Second)
+	wantSettled(t, p, 1)
+	wantHeld(t, p, "")
+}
+
+// Measurements from before a stop for a disk's bytes do not serve a stop for its inodes.
+func TestPassMeasuresAgainForInodes(t *testing.T) {
+	g, n := newManager(t, twoOfADisk)
+	n.pods[0].Inodes = diskBytes(200)
+	n.slow = true
+	n.set(policy.NodeFSAvailable, 0)
+	n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: 10, Capacity: 10000, Status: policy.OK}
+	n.at(g, 0)
+	if len(n.reliefs) != 2 {
+		t.Fatalf("%d reclaims", len(n.reliefs))
+	}
+	for _, r := range n.reliefs {
+		close(r.done)
+	}
+	wantStop(t, n.at(g, time.Second), "d/big")
+	n.kill(n.stops[0])
+	n.set(policy.NodeFSAvailable, 12*testGiB)
+	wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
+	n.stops[0].outcome.Returned = true
+	wantHeld(t, n.at(g, 3*time.Second), api.HeldReclaiming)
+	if len(n.reliefs) != 3 {
+		t.Errorf("%d reclaims", len(n.reliefs))
+	}
+}
+
+// When the service ends, it is too early to judge whether a stop helped. The next run waits for its effect.
+func TestConcludeJudgesNoStop(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n[budget]\nbreaker = 1\n")
+	n.set(policy.NodeFSAvailable, 0)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	p := g.Conclude()
+	wantSettled(t, p, 1)
+	if p.Settled[0].Result == nil {
+		t.Fatalf("settled %+v", p.Settled)
+	}
+	if s := g.restraint.Unfinished(policy.PoolNodeBytes); s == nil || s.Judged || len(g.restraint.Status(n.now).Breakers) > 0 {
+		t.Errorf("unfinished %+v, budget %+v", s, g.restraint.Status(n.now))
+	}
+}
+
+// If the end of the service cuts a stop short, the pod was already asked to terminate. So the stop keeps
+// its budget, although it has killed nothing yet.
+func TestConcludeReturnsNothing(t *testing.T) {
+	for name, end := range map[string]func(*Manager, *fakeNode) api.Pass{
+		"the service goes on": func(g *Manager, n *fakeNode) api.Pass { return n.at(g, time.Second) },
+		"the service ends":    func(g *Manager, _ *fakeNode) api.Pass { return g.Conclude() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			n.set(policy.MemoryAvailable, testGiB/2)
+			full := g.restraint.Status(n.now).Hard.Left
+			n.at(g, 0)
+			n.stops[0].outcome.Nothing = true
+			close(n.stops[0].done)
+			n.set(policy.MemoryAvailable, 8*testGiB)
+			wantSettled(t, end(g, n), 1)
+			left := g.restraint.Status(n.now).Hard.Left
+			if ends := name == "the service ends"; ends != (left < full) {
+				t.Errorf("%v of %v are left", left, full)
+			}
+		})
+	}
+}

@@ -1,0 +1,154 @@
+package eviction
+
+import (
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+)
+
+// Admission stops a pod that starts during pressure, and a limit stops a pod that exceeds it.
+func TestPassEnforces(t *testing.T) {
+	t.Run("admission", func(t *testing.T) {
+		g, n := newManager(t, "[admission]\nmode = \"stop\"\n[budget]\nbreaker = 0\n"+softAndHard)
+		n.set(policy.MemoryAvailable, testGiB+1)
+		n.at(g, 0)
+		n.set(policy.MemoryAvailable, 8*testGiB) // the condition outlives its threshold
+		late := testPod("late", 1)
+		late.Created = time.Hour + time.Second
+		n.pods = append(n.pods, late)
+		p := n.at(g, 2*time.Second)
+		if p.Stop == nil || p.Stop.Pod != "d/late" || p.Stop.Kind != api.KindAdmission {
+			t.Errorf("stopped %+v, want d/late", p.Stop)
+		}
+	})
+	t.Run("admission, of an age that is not known", func(t *testing.T) {
+		g, n := newManager(t, "[admission]\nmode = \"stop\"\n"+softAndHard)
+		n.set(policy.MemoryAvailable, testGiB+1)
+		n.at(g, 0)
+		old := testPod("old", 1)
+		old.Created = 0 // as the lister sets it for an unknown age
+		n.pods = append(n.pods, old)
+		if p := n.at(g, 2*time.Second); p.Stop != nil || p.Held != api.HeldGrace {
+			t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+		}
+		g.restraint.Begin(policy.Stop{Workload: old.Workload, Sandbox: "before", Pool: policy.PoolMemory}, time.Hour)
+		if g.restraint.CameBack(policy.PoolMemory, old.Workload, old.Created, 0, n.now) {
+			t.Error("it is taken for one that was stopped and has come back")
+		}
+	})
+	t.Run("limit", func(t *testing.T) {
+		g, n := newManager(t, "[[limit]]\nname = \"*\"\nephemeral_storage = \"2Gi\"\n"+softAndHard)
+		for i := range n.pods {
+			n.pods[i].StorageLimit = 2 * testGiB
+			d := &n.pods[i].Disk // a limit counts logs on any device
+			d.Rootfs, d.Logs, d.LogsApart = policy.Exactly(0), d.Rootfs, true
+		}
+		if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" || p.Stop.Kind != api.KindLimit {
+			t.Errorf("stopped %+v, want d/big", p.Stop)
+		}
+	})
+}
+
+// A pod that was refused under one condition is not preferred as a victim under another one. An admission
+// stop does not use up the reclaim of a disk.
+func TestPassEnforcesForNoDisk(t *testing.T) {
+	g, n := newManager(t, "admission.mode = 'stop'\neviction.hard.'nodefs.available' = '1Gi'\n")
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.protect("test")
+	wantHeld(t, n.at(g, 0), api.HeldProtected)
+	late := testPod("late", 0)
+	late.Disk = diskBytes(400 * testMiB)
+	late.Created = time.Hour + time.Second
+	n.pods = append(n.pods, late)
+	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Kind != api.KindAdmission {
+		t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	n.end(n.stops[0])
+	wantSettled(t, n.at(g, 3*time.Second), 1)
+	if len(n.reliefs) != 1 {
+		t.Errorf("%d reclaims: the admission stop has used one up", len(n.reliefs))
+	}
+	late.ID, late.Created = "late2", time.Hour+4*time.Second
+	n.pods = append(n.pods, late)
+	n.protect("")
+	wantStop(t, n.at(g, 5*time.Second), "d/big")
+}
+
+// No threshold waits for the effect of a stop that the configuration requires.
+func TestAdmissionStopIsNotWaitedFor(t *testing.T) {
+	g, n := newManager(t, `[admission]
+mode = "stop"
+[eviction.hard]
+"memory.available" = "0%"
+"nodefs.available" = "0%"
+[eviction.soft]
+"nodefs.available" = "10Gi"
+[eviction.soft_grace_period]
+"nodefs.available" = "1h"
+`)
+	n.set(policy.NodeFSAvailable, testGiB)
+	n.at(g, 0)
+	late := testPod("late", 0)
+	late.Created = time.Hour + time.Second
+	n.pods = append(n.pods, late)
+	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Kind != api.KindAdmission {
+		t.Fatalf("%+v", p.Stop)
+	}
+	n.end(n.stops[0])
+	if p := n.at(g, 3*time.Second); len(p.Settled) != 1 {
+		t.Errorf("settled %+v", p.Settled)
+	}
+}
+
+// An admission stop of a pod that had already ended costs no budget.
+func TestPassAdmissionOfNobody(t *testing.T) {
+	g, n := newManager(t, "admission.mode = 'stop'\n[eviction.hard]\n\"memory.available\" = \"1Gi\"\n")
+	n.pods = n.pods[:1]
+	n.pods[0].Protection = "test"
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.at(g, 0)
+	before := g.restraint.Status(n.now).Soft.Left
+	job := testPod("job", 1)
+	job.Created = time.Hour + time.Second
+	n.pods = append(n.pods, job)
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Kind != api.KindAdmission {
+		t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	n.stops[0].outcome.Nothing = true
+	close(n.stops[0].done)
+	if p := n.at(g, 3*time.Second); len(p.Settled) != 1 || p.Stop != nil {
+		t.Errorf("settled %+v, stopped %+v", p.Settled, p.Stop)
+	}
+	if left := g.restraint.Status(n.now).Soft.Left; left != before {
+		t.Errorf("%v soft stops are left of %v", left, before)
+	}
+}
+
+// A limit waits while a stop is in flight, because relief comes first.
+func TestLimitWaitsForAStopInFlight(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	n.pods[1].StorageLimit = 1
+	wantHeld(t, n.at(g, 10*time.Millisecond), "")
+	n.end(n.stops[0])
+	if p := n.at(g, 20*time.Millisecond); stopped(&p) != "d/small" || p.Stop.Kind != api.KindLimit {
+		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// A pod that an operator stops keeps its grace period and costs no budget when it exceeds its limit.
+func TestLimitStopsNoPodTwice(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	before := g.restraint.Status(n.now).Soft.Left
+	g.StopPod(t.Context(), &n.pods[1], time.Hour, "by root", &api.Pass{ID: 7, At: api.Duration(n.now)})
+	n.pods[1].StorageLimit = 1
+	wantHeld(t, n.at(g, 10*time.Millisecond), "")
+	if left := g.restraint.Status(n.now).Soft.Left; len(n.stops) != 1 || left != before {
+		t.Errorf("%d stops, %d soft stops are left of %d", len(n.stops), left, before)
+	}
+}

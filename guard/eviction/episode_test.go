@@ -1,0 +1,217 @@
+package eviction
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// An episode begins when a threshold is first met and ends when none has been met for 30 s.
+func TestEpisodeEndsAfter30s(t *testing.T) {
+	for gap, ends := range map[time.Duration]bool{episodeGap - 1: false, episodeGap: true} {
+		g, n := newManager(t, softAndHard)
+		n.set(policy.MemoryAvailable, 2*testGiB-1) // in its grace period
+		n.at(g, 0)
+		n.set(policy.MemoryAvailable, 8*testGiB)
+		n.at(g, time.Second)
+		n.set(policy.MemoryAvailable, 2*testGiB-1)
+		n.at(g, gap)
+		want := time.Hour
+		if ends {
+			want += gap
+		}
+		if st := g.pools[policy.PoolMemory]; !st.episode || st.began != want {
+			t.Errorf("clear for %s: an episode: %t, since %s; want since %s", gap, st.episode, st.began, want)
+		}
+	}
+}
+
+// Pools have episodes of their own.
+func TestEpisodesArePerPool(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.at(g, 0)
+	for i := range policy.PoolCount {
+		if g.pools[i].episode != (i == policy.PoolNodeBytes) {
+			t.Errorf("%s has an episode: %t", i, g.pools[i].episode)
+		}
+	}
+}
+
+// A stall above the stall floor only warns: it starts no episode and raises no alarm.
+func TestWarnOnlyStartsNoEpisode(t *testing.T) {
+	g, n := newManager(t, "eviction.hard.'memory.stall' = '80%'\n")
+	n.set(policy.MeminfoAvailable, 12*testGiB)
+	n.obs[policy.MemoryStall] = policy.Observation{Available: 500_000, Capacity: 1_000_000, Status: policy.OK}
+	p := n.at(g, 0)
+	wantHeld(t, p, api.HeldStallFloor)
+	if g.pools[policy.PoolMemory].episode || p.Alarm != "" || len(n.reliefs) > 0 {
+		t.Errorf("alarm %q, %d reclaims, an episode: %t", p.Alarm, len(n.reliefs), g.pools[policy.PoolMemory].episode)
+	}
+}
+
+// If no pod is stopped although a pool is due, an alarm is raised once per episode. The status shows it while
+// the threshold is met.
+func TestAlarmOncePerEpisode(t *testing.T) {
+	for held, c := range map[string]struct {
+		change func(*fakeNode)
+		alarm  string
+	}{
+		api.HeldOutside:   {func(n *fakeNode) { n.pods = nil }, "memory: used outside pods: stopping pods would not relieve it"},
+		api.HeldProtected: {func(n *fakeNode) { n.protect("test") }, "memory: used by protected pods: stopping the others would not relieve it"},
+		api.HeldUnknown: {func(n *fakeNode) {
+			for i := range n.pods {
+				n.pods[i].Memory = policy.Amount{}
+			}
+		}, "memory: no pod is stopped, because the usage of a pod is unknown"},
+	} {
+		t.Run(held, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			c.change(n)
+			alarms := func() string {
+				return strings.Join(g.Status(func(policy.Signal) string { return "" }, false).Alarms, "; ")
+			}
+			for i, at := range []time.Duration{0, time.Minute} {
+				n.set(policy.MemoryAvailable, testGiB/2)
+				p := n.at(g, at)
+				wantHeld(t, p, held)
+				if p.Alarm != c.alarm || p.AlarmBy != "memory.available:hard" || p.AlarmKind != api.AlarmNoRelief || alarms() != c.alarm {
+					t.Errorf("episode %d: alarm %q by %q, status %q", i, p.Alarm, p.AlarmBy, alarms())
+				}
+				n.set(policy.MemoryAvailable, 8*testGiB)
+				if p := n.at(g, at+time.Second); p.Alarm != "" || alarms() != "" {
+					t.Errorf("when it is clear: alarm %q, status %q", p.Alarm, alarms())
+				}
+				n.set(policy.MemoryAvailable, testGiB/2)
+				if p := n.at(g, at+15*time.Second); p.Alarm != "" || p.Held != held || alarms() != c.alarm {
+					t.Errorf("in the same episode: alarm %q, held by %q, status %q", p.Alarm, p.Held, alarms())
+				}
+				n.set(policy.MemoryAvailable, 8*testGiB)
+				if n.at(g, at+45*time.Second); alarms() != "" {
+					t.Errorf("after the episode: %q", alarms())
+				}
+			}
+		})
+	}
+}
+
+// If the kernel does not account the memory of any pod, no pod is stopped: its usage is unknown. A pod whose
+// usage is known is stopped if it can bring relief.
+func TestPassWithoutTheMemoryController(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB-1)
+	n.pods[0].Memory = policy.Amount{}
+	wantStop(t, n.at(g, 0), "d/small")
+}
+
+// One pass stops at most one pod: memory before PIDs before disks. If another pool is due, the next pass
+// follows at once.
+func TestOnePassStopsOnePod(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"pid.available\" = \"10\"\n\"nodefs.available\" = \"1Gi\"\n")
+	n.pods = append(n.pods, testPod("third", 2*testGiB))
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.obs[policy.PIDAvailable] = policy.Observation{Available: 5, Capacity: 1000, Status: policy.OK}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	for i, want := range []string{"memory.available", "pid.available", "nodefs.available"} {
+		p := n.at(g, time.Duration(i)*5*time.Millisecond)
+		if p.Stop == nil || p.Stop.Signal != want || len(n.stops) != i+1 {
+			t.Fatalf("pass %d: stopped %+v, held by %q, %d stops", i, p.Stop, p.Held, len(n.stops))
+		}
+		if d := g.Pause(); d != minPause {
+			t.Errorf("pass %d: the loop sleeps for %s", i, d)
+		}
+		n.pods = n.pods[: 3-i-1 : 3-i-1]
+		for j := range n.pods { // the pod that is stopped is not the next victim
+			n.pods[j].ID += "'"
+		}
+	}
+}
+
+// Pods are sampled with every listing, every second while a threshold of memory, swap or PIDs is nearer than
+// a fifth of the capacity, and otherwise every few seconds.
+func TestPodsAreSampled(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		available int64 // of 16 GiB, with a threshold of 1 GiB
+		listings  bool
+		want      int // measurements within 10 s of a pass every 100 ms
+	}{
+		{"far away", 8 * testGiB, false, 2},
+		{"at a fifth", testGiB + 16*testGiB/5, false, 2},
+		{"near", testGiB + 16*testGiB/5 - 1, false, 10},
+		{"listed all the time", 8 * testGiB, true, 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			n.set(policy.MemoryAvailable, c.available)
+			for i := range 100 {
+				if c.listings {
+					n.listedAt = time.Hour + time.Duration(i)
+				}
+				n.at(g, time.Duration(i)*100*time.Millisecond)
+			}
+			if n.measured != c.want {
+				t.Errorf("%d measurements, want %d", n.measured, c.want)
+			}
+		})
+	}
+}
+
+// The status no longer says why no pod is stopped once one is.
+func TestAlarmOfTheStatusEndsWithAStop(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	alarms := func() []string { return g.Status(func(policy.Signal) string { return "" }, false).Alarms }
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.protect("test")
+	if n.at(g, 0); len(alarms()) != 1 {
+		t.Fatalf("alarms %q", alarms())
+	}
+	n.protect("")
+	if wantStop(t, n.at(g, time.Second), "d/big"); len(alarms()) != 0 {
+		t.Errorf("alarms %q after a stop", alarms())
+	}
+}
+
+// Nor does it once something else holds the stop back.
+func TestAlarmOfTheStatusEndsWithItsReason(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nhard.burst = 1\n")
+	g.restraint.Begin(policy.Stop{Sandbox: "other", Kind: policy.Hard, Pool: policy.PoolPIDs, Over: true}, n.now)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.protect("test")
+	wantHeld(t, n.at(g, 0), api.HeldProtected)
+	n.protect("")
+	wantHeld(t, n.at(g, time.Second), api.HeldBudget)
+	if st := g.Status(func(policy.Signal) string { return "" }, false); len(st.Alarms) != 0 {
+		t.Errorf("alarms %q", st.Alarms)
+	}
+}
+
+// Pressure that has ended while the pods were listed again raises no alarm.
+func TestReliefDuringAListingRaisesNoAlarm(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.pods, n.hidden = nil, n.pods
+	n.onListing = func() { n.set(policy.MemoryAvailable, 8*testGiB) }
+	if p := n.at(g, 0); p.Alarm != "" || p.Stop != nil {
+		t.Errorf("alarm %q, stop %+v", p.Alarm, p.Stop)
+	}
+}
+
+// Observe mode reports a stop that a fresh listing delayed.
+func TestObservedStopAfterAListing(t *testing.T) {
+	g, n := newManager(t, "mode = 'observe'\n"+memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.renewed = map[string]inventory.Pod{"big": n.pods[0]}
+	n.onListing = func() { n.set(policy.MemoryAvailable, 8*testGiB) }
+	if p := n.at(g, 0); p.Stop != nil {
+		t.Fatalf("stop %+v, although the pressure was over", p.Stop)
+	}
+	n.onListing = nil
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 20*time.Second), "d/big")
+	wantHeld(t, n.at(g, 21*time.Second), api.HeldObserve)
+}

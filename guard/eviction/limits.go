@@ -1,0 +1,138 @@
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// enforce stops a pod that no threshold requires to be stopped but the configuration does: one that exceeds
+// its storage limit, or one that started while its class is not admitted. It runs only while criguard
+// relieves nothing, because relief comes first.
+func (g *Manager) enforce(ctx context.Context, now time.Duration, p *api.Pass) {
+	inv := g.runtime.Inventory(ctx, false)
+	g.enforceLimits(ctx, now, inv.Pods, p)
+	if p.Stop == nil && g.cfg.Admission.Mode == config.AdmissionStop && g.pressure.Conditions != 0 {
+		g.enforceAdmission(ctx, now, inv.Pods, p)
+	}
+}
+
+// enforceLimits stops the first pod that exceeds its limit of ephemeral storage: root filesystems, logs and
+// local volumes together.
+func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []inventory.Pod, p *api.Pass) {
+	if !slices.ContainsFunc(pods, func(p inventory.Pod) bool { return p.StorageLimit > 0 }) {
+		return
+	}
+	cs := inventory.Candidates(pods)
+	g.kernel.Measure(cs, policy.NodeFSAvailable)
+	for i, c := range cs {
+		used := c.Disk.Total().Value // a lower bound is enough to exceed the limit
+		if c.Protection != "" || !policy.OverLimit(used, pods[i].StorageLimit) {
+			continue
+		}
+		g.enforceOn(ctx, now, pods[i], policy.CauseLimit, api.StopView{
+			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
+			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
+				api.FormatBytes(used), api.FormatBytes(pods[i].StorageLimit)),
+		}, p)
+		if p.Stop != nil {
+			return
+		}
+	}
+}
+
+// enforceAdmission stops the first pod that started during a condition under which its class is not
+// admitted. The kubelet refuses such pods.
+func (g *Manager) enforceAdmission(ctx context.Context, now time.Duration, pods []inventory.Pod, p *api.Pass) {
+	for i := range pods {
+		pod := &pods[i]
+		for _, c := range g.pressure.Conditions.List() {
+			if pod.Protection != "" || pod.Created <= g.condSince[c] || policy.Admit(policy.ConditionsOf(c), pod.QoS, pod.Critical) {
+				continue
+			}
+			g.enforceOn(ctx, now, *pod, policy.CauseAdmission, api.StopView{
+				Signal: c.String(), Kind: api.KindAdmission, Grace: api.Duration(min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)),
+				Reason: fmt.Sprintf("%s pod started during %s", pod.QoS, c),
+			}, p)
+			if p.Stop != nil {
+				return
+			}
+		}
+	}
+}
+
+// enforceOn stops one pod because the configuration requires it. The stop takes from the soft budget.
+func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventory.Pod, cause policy.Cause, view api.StopView, p *api.Pass) {
+	if now < g.survived[pod.ID] || g.flightOf(pod.ID) != nil {
+		return
+	}
+	stop := recordOf(&pod, cause)
+	held := g.restraint.Check(&stop, now)
+	if held.By == "" && cause == policy.CauseLimit && g.asksFleet() {
+		held = g.fleet.Permit(pod.UID, &stop)
+	}
+	if held.By != "" {
+		p.Hold(view.Kind+" of "+pod.FullName(), held)
+		return
+	}
+	g.launch(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p)
+	p.Unhold()
+}
+
+// Steps returns the reclaim steps for a signal: those that free something on the pressed device and that
+// the configuration allows.
+func Steps(c *config.Config, s policy.Signal, l policy.Layout) []reclaim.Step {
+	return slices.DeleteFunc(stepsFor(s, l), func(s reclaim.Step) bool { return isOff(c, s) })
+}
+
+// stepsFor returns the reclaim steps that free something on the pressed device.
+func stepsFor(s policy.Signal, l policy.Layout) []reclaim.Step {
+	pool := l.Pool(s)
+	image := pool == policy.PoolImageBytes || pool == policy.PoolImageInodes
+	switch {
+	case pool == policy.PoolMemory:
+		return []reclaim.Step{reclaim.StepMemory}
+	case pool == policy.PoolSwap:
+		return nil // reclaiming memory would fill the swap
+	case pool == policy.PoolPIDs:
+		return []reclaim.Step{reclaim.StepSandboxes}
+	case l == policy.DedicatedImageFS && image:
+		return []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepImages}
+	case l == policy.DedicatedImageFS:
+		return []reclaim.Step{reclaim.StepLogs}
+	case l == policy.SplitFS && image:
+		return []reclaim.Step{reclaim.StepImages}
+	case l == policy.SplitFS:
+		return []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs}
+	default:
+		return []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs, reclaim.StepImages}
+	}
+}
+
+// stepsOff returns the names of the steps for a signal that the configuration switches off.
+func stepsOff(c *config.Config, s policy.Signal, l policy.Layout) (off []string) {
+	for _, step := range stepsFor(s, l) {
+		if isOff(c, step) {
+			off = append(off, string(step))
+		}
+	}
+	return off
+}
+
+func isOff(c *config.Config, s reclaim.Step) bool {
+	switch s {
+	case reclaim.StepMemory:
+		return !c.Eviction.MemoryReclaim
+	case reclaim.StepImages:
+		return c.Images.Prune == config.PruneNever
+	default:
+		return !c.Containers.GC
+	}
+}

@@ -1,0 +1,170 @@
+package eviction
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+)
+
+// Loop makes a pass when it is woken up and when the pacer's pause is over.
+type Loop struct {
+	Guard *Manager
+	// Wakes announces that the node may have changed. Each value is a short word that names the cause.
+	Wakes <-chan string
+	// Calls are functions to run between two passes, in the loop's goroutine.
+	Calls <-chan func()
+	// After is called with every pass. It must not block.
+	After func(*api.Pass)
+}
+
+// Run makes passes until ctx ends. The first pass is immediate. Between two passes caused by wake-ups is at
+// least minPause, however many arrive. A wake-up does not wait after a pass caused by the timer, which fires
+// every few milliseconds near a threshold.
+func (l *Loop) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	wake, due := "start", time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case call := <-l.Calls:
+			call()
+			continue
+		case w := <-l.Wakes:
+			wake = w
+			if gap := time.Until(due); gap > 0 {
+				// Too soon after the last woken pass: remember the wake-up, and make its pass when the gap is over.
+				timer.Reset(gap)
+				continue
+			}
+		case <-timer.C:
+		}
+		p := l.Guard.Pass(ctx, wake)
+		if wake != "timer" {
+			due = time.Now().Add(minPause)
+		}
+		l.After(&p)
+		wake = "timer"
+		timer.Reset(l.Guard.Pause())
+	}
+}
+
+// Pause returns how long the loop may sleep after the last pass.
+func (g *Manager) Pause() time.Duration {
+	g.pacer.see(&g.obs, g.kernel.Now())
+	if g.again {
+		return minPause
+	}
+	d := g.reclaimPause(g.pacer.pause(g.thresholds, g.pressure, &g.obs, g.cfg.Eviction.Interval), g.kernel.Now())
+	if slices.ContainsFunc(g.flights, func(f *flight) bool { return f.ended != 0 }) {
+		return min(d, jobPause) // the victim's bytes are being freed
+	}
+	return d
+}
+
+// Bounds of the pause between two passes. The timer never fires sooner than minPause after a pass.
+const (
+	minPause  = 5 * time.Millisecond
+	maxPause  = time.Second
+	heldPause = 250 * time.Millisecond // while a due threshold is held back
+	jobPause  = 10 * time.Millisecond  // while waiting for the effect of a stop
+)
+
+// unseenAtMost bounds how much of a time without a pass, or without a reading, counts for a grace period:
+// 10 s, which is the kubelet's monitoring interval and ten times maxPause. A longer gap means that the node
+// was suspended or a disk did not answer, so that no reading shows that the pressure lasted.
+const unseenAtMost = 10 * maxPause
+
+// Fill rates to assume at least, in bytes per second. A leak that has just begun was not seen yet, so that the
+// pauses reckon with what the CPUs can fault in. The samples of the pods do not, because they cost more.
+const (
+	fillOfCPU  = 2 << 30
+	fillOfCPUs = 32 << 30 // of all CPUs together: memory itself is the limit
+	minFill    = 1 << 30
+)
+
+// fillMemory is how long a fill rate window lasts. A rate counts until the end of the next window.
+const fillMemory = time.Minute
+
+// fillSpan is the shortest time over which a fill rate is measured. The kernel adds up what each CPU has
+// charged in lumps of megabytes: over 5 ms, one such lump would look like an impossibly fast fill.
+const fillSpan = 50 * time.Millisecond
+
+// pacer decides how long the loop may sleep: half the time in which the fastest possible fill would use up
+// the headroom. It does no I/O: readings go in, a pause comes out.
+type pacer struct {
+	cpus   int
+	last   [policy.SignalCount]policy.Observation
+	rate   int64 // fastest in the current minute, bytes per second
+	older  int64 // fastest in the minute before, bytes per second
+	window time.Duration
+}
+
+// see updates the fill rate from another reading of the memory and swap signals.
+func (p *pacer) see(obs *policy.Observations, now time.Duration) {
+	if now-p.window >= fillMemory {
+		p.older, p.rate, p.window = p.rate, 0, now
+	}
+	for s := range policy.SignalCount {
+		o := obs[s]
+		if o.Status != policy.OK || !paced(s) {
+			continue
+		}
+		if l := p.last[s]; l.Status == policy.OK {
+			drop, dt := l.Available-o.Available, o.At-l.At
+			if dt < fillSpan {
+				continue
+			}
+			if drop > 0 {
+				p.rate = max(p.rate, policy.PerSecond(drop, dt))
+			}
+		}
+		p.last[s] = o
+	}
+}
+
+// paced reports whether a signal can fall so fast that it must be polled more often than once a second.
+func paced(s policy.Signal) bool {
+	return s.Condition() == policy.MemoryPressure && !s.IsStall()
+}
+
+// pause returns how long the loop may sleep. For a met threshold, that is until its grace period ends, or
+// heldPause if it is due. For another threshold, it is half the time in which the fastest fill could reach
+// it.
+func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Observations, interval time.Duration) time.Duration {
+	d := min(maxPause, interval)
+	rate := max(p.fastest(), min(int64(p.cpus)*fillOfCPU, fillOfCPUs))
+	for _, t := range ts {
+		o := obs[t.Signal]
+		if o.Status != policy.OK || !paced(t.Signal) || pr.IsMet(t) {
+			continue
+		}
+		headroom := o.Available - t.Value.Of(o.Capacity)
+		d = min(d, time.Duration(float64(headroom)/(2*float64(rate))*float64(time.Second)))
+	}
+	for _, m := range pr.Met {
+		if m.Due {
+			d = min(d, p.heldFor(obs[m.Signal], m.Signal))
+		} else if !m.WarnOnly {
+			d = min(d, m.Wait)
+		}
+	}
+	return max(d, minPause)
+}
+
+// heldFor returns how long the loop may sleep while a due threshold is held back: half the time in which
+// the fastest fill that was seen uses up what is left. A pod may turn out to be the culprit meanwhile.
+func (p *pacer) heldFor(o policy.Observation, s policy.Signal) time.Duration {
+	rate := max(p.rate, p.older)
+	if !paced(s) || rate <= 0 {
+		return heldPause
+	}
+	return time.Duration(min(float64(o.Available)/(2*float64(rate)), heldPause.Seconds()) * float64(time.Second))
+}
+
+// fastest returns the fastest recent fill, in bytes per second.
+func (p *pacer) fastest() int64 { return max(p.rate, p.older, minFill) }

@@ -1,0 +1,183 @@
+package eviction
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// loopKernel is a node with plenty of every resource, on the bubble's clock.
+type loopKernel struct {
+	start  time.Time
+	passes atomic.Int64
+}
+
+func (k *loopKernel) Now() time.Duration { return time.Since(k.start) }
+func (k *loopKernel) Observe(obs *policy.Observations) {
+	k.passes.Add(1)
+	obs[policy.MemoryAvailable] = policy.ObserveUsed(1<<40, 1<<30, k.Now())
+}
+func (k *loopKernel) Layout() policy.Layout                     { return policy.SingleFS }
+func (k *loopKernel) Measure([]policy.Candidate, policy.Signal) {}
+func (k *loopKernel) PodsMemory() policy.Amount                 { return policy.Amount{} }
+func (k *loopKernel) Remaining(inventory.Pod, policy.Pool) policy.Amount {
+	return policy.Amount{}
+}
+func (k *loopKernel) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { return 0, false }
+func (k *loopKernel) HasUnlisted(inventory.Pod) bool                        { return false }
+func (k *loopKernel) ConfirmUnlisted()                                      {}
+func (k *loopKernel) Inventory(context.Context, bool) inventory.Inventory {
+	return inventory.Inventory{}
+}
+
+// runLoop runs a loop in a bubble for that time, while feed sends wake-ups or calls. It returns the number
+// of passes.
+func runLoop(t *testing.T, length time.Duration, feed func(ctx context.Context, wakes chan<- string, calls chan<- func())) (passes int64) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		k := &loopKernel{start: time.Now()}
+		wakes, calls := make(chan string, 1), make(chan func())
+		ctx, cancel := context.WithTimeout(t.Context(), length)
+		defer cancel()
+		l := Loop{Guard: New(config.Default(), k, k, nil, nil, nil, policy.NewRestraint("boot")), Wakes: wakes, Calls: calls, After: func(*api.Pass) {}}
+		go feed(ctx, wakes, calls)
+		l.Run(ctx)
+		passes = k.passes.Load()
+		synctest.Wait()
+	})
+	return passes
+}
+
+// Without wake-ups, the loop makes one pass per second.
+func TestLoopIdles(t *testing.T) {
+	if got := runLoop(t, 10*time.Second+time.Millisecond, func(context.Context, chan<- string, chan<- func()) {}); got != 11 {
+		t.Errorf("%d passes in ten seconds, want one at the start and one each second", got)
+	}
+}
+
+// A storm of wake-ups causes at most one pass every 5 ms, and the loop keeps making passes.
+func TestLoopStorm(t *testing.T) {
+	got := runLoop(t, time.Second, func(ctx context.Context, wakes chan<- string, _ chan<- func()) {
+		tick := time.NewTicker(100 * time.Microsecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			select {
+			case wakes <- "storm":
+			default:
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	if got > 201 || got < 190 {
+		t.Errorf("%d passes in a second of 10,000 wakes, want one each 5 ms", got)
+	}
+}
+
+// A wake-up right after a pass is remembered, and served when minPause is over.
+func TestLoopRemembersWake(t *testing.T) {
+	got := runLoop(t, 500*time.Millisecond, func(_ context.Context, wakes chan<- string, _ chan<- func()) {
+		time.Sleep(time.Millisecond) // on the bubble's clock: within minPause after the first pass
+		wakes <- "early"
+	})
+	if got != 2 {
+		t.Errorf("%d passes, want the first and the one that was woken", got)
+	}
+}
+
+// Calls run between passes.
+func TestLoopCalls(t *testing.T) {
+	ran := false
+	runLoop(t, 100*time.Millisecond, func(_ context.Context, _ chan<- string, calls chan<- func()) {
+		done := make(chan struct{})
+		calls <- func() { ran = true; close(done) }
+		<-done
+	})
+	if !ran {
+		t.Error("the call did not run")
+	}
+}
+
+func TestPacer(t *testing.T) {
+	const gib = 1 << 30
+	hard := policy.Threshold{Signal: policy.MemoryAvailable, Value: policy.Bytes(gib)}
+	see := func(p *pacer, available int64, at time.Duration) *policy.Observations {
+		var obs policy.Observations
+		obs[policy.MemoryAvailable] = policy.Observation{Available: available, Capacity: 64 * gib, At: at, Status: policy.OK}
+		p.see(&obs, at)
+		return &obs
+	}
+	for _, tc := range []struct {
+		name      string
+		cpus      int
+		available int64
+		faster    int64 // a fill seen earlier, bytes per second
+		want      time.Duration
+	}{
+		{"far away", 1, 40 * gib, 0, time.Second},
+		{"headroom over twice what a CPU can fault in", 1, 2 * gib, 0, 250 * time.Millisecond},
+		{"two CPUs", 2, 2 * gib, 0, 125 * time.Millisecond},
+		{"as many CPUs as saturate memory", 16, 9 * gib, 0, 125 * time.Millisecond},
+		{"more CPUs", 256, 9 * gib, 0, 125 * time.Millisecond},
+		{"twice the fastest fill seen", 1, 2 * gib, 4 * gib, 125 * time.Millisecond},
+		{"never below 5 ms", 1, gib + 1, 0, 5 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := pacer{cpus: tc.cpus}
+			if tc.faster > 0 {
+				see(&p, tc.available+tc.faster, 0)
+			}
+			obs := see(&p, tc.available, time.Second)
+			if got := p.pause([]policy.Threshold{hard}, policy.Pressure{}, obs, time.Minute); got != tc.want {
+				t.Errorf("pause %s, want %s", got, tc.want)
+			}
+		})
+	}
+	t.Run("a fill is forgotten after two minutes", func(t *testing.T) {
+		var p pacer
+		see(&p, 6*gib, 0)
+		see(&p, 2*gib, time.Second)
+		var obs *policy.Observations
+		for i := range 3 {
+			obs = see(&p, 2*gib, time.Duration(i+1)*61*time.Second)
+		}
+		if got := p.pause([]policy.Threshold{hard}, policy.Pressure{}, obs, time.Minute); got != 500*time.Millisecond {
+			t.Errorf("pause %s, want 500ms", got)
+		}
+	})
+	t.Run("a lump between two looks is no fill", func(t *testing.T) {
+		var p pacer
+		var obs *policy.Observations
+		for i, available := range []int64{6 * gib, 6 * gib, 6*gib - gib/16, 6*gib - gib/16} {
+			obs = see(&p, available, time.Duration(i)*20*time.Millisecond)
+		}
+		if got, least := p.pause([]policy.Threshold{hard}, policy.Pressure{}, obs, time.Minute), 900*time.Millisecond; got < least {
+			t.Errorf("pause %s after 64 MiB within 60 ms, want at least %s", got, least)
+		}
+	})
+	t.Run("a met threshold is looked at four times a second, a grace period when it ends", func(t *testing.T) {
+		var p pacer
+		obs := see(&p, gib/2, 0)
+		due := policy.Pressure{Met: []policy.Met{{Threshold: hard, Due: true}}}
+		if got := p.pause([]policy.Threshold{hard}, due, obs, time.Minute); got != heldPause {
+			t.Errorf("pause %s, want %s", got, heldPause)
+		}
+		waits := policy.Pressure{Met: []policy.Met{{Threshold: hard, Wait: 70 * time.Millisecond}}}
+		if got := p.pause([]policy.Threshold{hard}, waits, obs, time.Minute); got != 70*time.Millisecond {
+			t.Errorf("pause %s, want 70ms", got)
+		}
+		warns := policy.Pressure{Met: []policy.Met{{Threshold: hard, WarnOnly: true}}}
+		if got := p.pause([]policy.Threshold{{Signal: policy.MemoryStall}}, warns, obs, time.Minute); got != maxPause {
+			t.Errorf("pause %s for a stall that only warns, want %s", got, maxPause)
+		}
+	})
+}

@@ -1,0 +1,315 @@
+package eviction
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// Kernel gives a pass the time and fresh readings of the node.
+type Kernel interface {
+	// Now returns the time since boot (CLOCK_BOOTTIME), which does not jump with the wall clock.
+	Now() time.Duration
+	// Observe reads every signal again. It marks a signal that cannot be read, without affecting the
+	// others.
+	Observe(*policy.Observations)
+	// Layout returns which of nodefs, imagefs and containerfs share a device.
+	Layout() policy.Layout
+	// Measure sets each candidate's usage, as far as it can be read without the runtime. A pod that the
+	// signal does not cover counts as 0.
+	Measure(cs []policy.Candidate, s policy.Signal)
+	// PodsMemory returns the working set of the pods cgroup, as of the last Observe.
+	PodsMemory() policy.Amount
+	// Remaining returns what a pod's cgroups still hold of a pool: what its stop has not given back.
+	Remaining(pod inventory.Pod, p policy.Pool) policy.Amount
+	// Unlisted reports whether pods run that are not listed or, for a disk signal, that no reclaim has
+	// measured. largest is the highest usage among them, in the signal's unit. Pods that ConfirmUnlisted has
+	// recently confirmed count only in largest.
+	Unlisted(pods []inventory.Pod, s policy.Signal) (largest int64, found bool)
+	// ConfirmUnlisted reports that the runtime has re-listed the pods between the last two calls of
+	// Unlisted. Pods that both calls found are thereby confirmed as unlisted.
+	ConfirmUnlisted()
+	// HasUnlisted reports whether the pod runs a container that was not listed with it.
+	HasUnlisted(inventory.Pod) bool
+}
+
+// Runtime lists the running pods. Inventory answers from memory; with fresh, it asks the container runtime
+// first, for as long as ctx allows.
+type Runtime interface {
+	Inventory(ctx context.Context, fresh bool) inventory.Inventory
+}
+
+// Reclaimer frees a resource without stopping pods. The job runs beside the loop.
+type Reclaimer interface {
+	Reclaim(ctx context.Context, m policy.Met, layout policy.Layout, pods []inventory.Pod) ReliefJob
+}
+
+// Stopper stops one sandbox. The job runs beside the loop.
+type Stopper interface {
+	Stop(ctx context.Context, order StopOrder) StopJob
+}
+
+// Fleet permits gentle stops in a fleet of nodes.
+type Fleet interface {
+	// Permit returns what holds a stop of the pod with that UID back until the fleet permits it: a stop for a
+	// soft threshold or for a limit. It answers from memory. A pass that no longer wants the stop does not ask.
+	Permit(uid string, s *policy.Stop) policy.Held
+}
+
+// Manager makes the eviction decisions and acts on them. It must be used from one goroutine.
+type Manager struct {
+	cfg       config.Config
+	kernel    Kernel
+	runtime   Runtime
+	reclaimer Reclaimer
+	stopper   Stopper
+	fleet     Fleet
+	restraint *policy.Restraint
+
+	state      policy.State
+	obs        policy.Observations
+	before     policy.Observations // of the pass before
+	settings   policy.Settings
+	thresholds []policy.Threshold
+	derived    derivedFrom // of the thresholds
+	pressure   policy.Pressure
+	condSince  map[policy.Condition]time.Duration // since when those hold that the last pass found
+	started    time.Duration                      // when this run of the service began
+
+	// enforced is the restraint of the real stops while observe mode uses one of its own. It is nil while
+	// restraint is the one of the real stops.
+	enforced *policy.Restraint
+
+	samples   policy.Samples
+	listed    time.Duration // the listing of the last sample
+	sampleAll bool          // take a sample in every pass, for a trace
+
+	pacer    pacer
+	pools    [policy.PoolCount]pool
+	flights  []*flight
+	survived map[string]time.Duration // until when a sandbox is no candidate, because it outlived its stop
+	emptied  map[string]time.Duration // until when a sandbox that a stop has emptied may still be listed
+	Orders   api.Orders               // the operators' commands
+	LastID   uint64                   // of the last record, perhaps of an earlier run of the service
+	// again is true if another pass can act at once, and unsaved if the restraint has changed in this pass.
+	again, unsaved bool
+}
+
+// derivedFrom holds what the derived thresholds depend on.
+type derivedFrom struct {
+	layout      policy.Layout
+	allocatable bool
+	valid       bool
+}
+
+// New returns a Manager that has observed nothing yet. fleet is nil for a node on its own. restraint may carry
+// the budget of an earlier run of the service.
+func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, fleet Fleet, restraint *policy.Restraint) *Manager {
+	g := &Manager{
+		kernel: k, runtime: rt, reclaimer: rc, stopper: st, fleet: fleet, restraint: restraint, started: k.Now(), pacer: pacer{cpus: runtime.NumCPU()},
+		condSince: map[policy.Condition]time.Duration{},
+		survived:  map[string]time.Duration{},
+		emptied:   map[string]time.Duration{},
+	}
+	g.SetConfig(cfg)
+	return g
+}
+
+// SetConfig applies a configuration from the next pass on. Running grace periods and conditions continue.
+func (g *Manager) SetConfig(cfg config.Config) {
+	if g.cfg.Mode != cfg.Mode {
+		g.changeMode(cfg.Mode)
+	}
+	g.cfg = cfg
+	g.settings = policy.Settings{
+		TransitionPeriod: cfg.Eviction.PressureTransitionPeriod,
+		SoftForgive:      cfg.Eviction.SoftForgive,
+		UnseenAtMost:     unseenAtMost,
+		StallFloor:       cfg.Eviction.StallFloor,
+	}
+	g.restraint.Configure(cfg.Budget.Policy(), cfg.Backoff.Policy())
+	g.derived.valid = false
+}
+
+// changeMode switches between making stops and only reporting them. Stops of one mode do not restrain the
+// other.
+func (g *Manager) changeMode(to config.Mode) {
+	if g.enforced != nil {
+		g.restraint, g.enforced = g.enforced, nil
+	}
+	if to == config.ModeObserve {
+		g.restraint, g.enforced = policy.NewRestraint(""), g.restraint
+	}
+	for p := range g.pools {
+		g.pools[p].observed = nil
+		r := &g.pools[p].reclaim
+		r.invalidate()
+		r.reported, r.stale = false, true
+	}
+}
+
+// Pass makes one pass: observe, decide, reclaim, stop. It returns what it saw and did. Pass.Notable reports
+// whether the pass is worth recording.
+func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
+	now := g.kernel.Now()
+	before := g.pressure.Conditions
+	g.before = g.obs
+	g.observe(now)
+	p := api.Pass{At: api.Duration(now), Wake: wake, Conditions: g.pressure.Conditions, Changed: g.pressure.Conditions != before}
+	g.again, g.unsaved = false, false
+	if g.sampleAll {
+		g.sample(ctx, now)
+	}
+	for _, c := range g.pressure.Conditions.List() {
+		if !before.Has(c) {
+			g.condSince[c] = now
+		}
+	}
+	g.followEpisodes(now)
+	g.settle(now, &p)
+	for i := range policy.PoolCount {
+		g.takeOver(ctx, now, i, &p)
+		g.harvest(now, i, &p)
+	}
+	p.Command = g.Orders.Expire(now)
+	if g.Orders.Pause != nil {
+		for _, m := range g.pressure.Met {
+			p.Hold(m.Threshold.String(), policy.Held{By: api.HeldPaused})
+		}
+	} else {
+		g.act(ctx, now, &p)
+	}
+	if p.Stop == nil && g.isSampleDue(ctx, now) {
+		g.sample(ctx, now)
+	}
+	if p.Notable() {
+		if p.ID == 0 {
+			p.ID = g.NextID()
+		}
+		p.Observe(&g.obs, g.pressure)
+	}
+	p.Took = api.Duration(g.kernel.Now() - now)
+	return p
+}
+
+// act relieves the pools in their order, until it begins a stop. Then it applies the configuration's rules,
+// and then a drain. A pool that is held back never holds back another one.
+func (g *Manager) act(ctx context.Context, now time.Duration, p *api.Pass) {
+	pools := 0 // that are due; their reclaims start whatever is in flight
+	for i := range policy.PoolCount {
+		if due := g.dueOf(&g.pressure, i); len(due) > 0 {
+			pools++
+			g.startReclaim(ctx, now, i, due, p)
+		}
+	}
+	for i := range policy.PoolCount {
+		need, ranked := p.Need, p.Ranked
+		m, held := g.relieve(ctx, now, i, p)
+		if g.pools[i].held = (api.Hold{}); held.By != "" {
+			g.pools[i].held = api.Hold{Threshold: m.Threshold.String(), Reason: held.By, Detail: held.Detail}
+			p.Hold(m.Threshold.String(), held)
+		}
+		if p.Stop == nil && need != nil {
+			p.Need, p.Ranked = need, ranked // keep the first decision, unless a stop follows from a later one
+		}
+		if p.Stop != nil {
+			p.Unhold()
+			g.again = pools > 1
+			break
+		}
+	}
+	if p.Stop == nil && !g.relieving() {
+		g.enforce(ctx, now, p)
+	}
+	g.drain(ctx, now, p)
+}
+
+// How often pods are sampled for their growth besides after each listing. A rate is an average since a sample
+// that is at least 1 s old: the older that sample, the slower a fast leak looks.
+const (
+	sampleClose = 250 * time.Millisecond // while the fastest fill could reach a threshold within a second
+	sampleNear  = time.Second            // while less than a fifth of the capacity is above a threshold
+	sampleIdle  = 8 * time.Second        // so that there always is a sample
+)
+
+// isSampleDue reports whether the pods were listed or changed enough since the last sample.
+func (g *Manager) isSampleDue(ctx context.Context, now time.Duration) bool {
+	age, sampled := g.samples.Age(now)
+	return !g.sampleAll && (!sampled || g.runtime.Inventory(ctx, false).At != g.listed || age >= g.SamplePause())
+}
+
+// SamplePause returns how old the last sample may become, by the nearest threshold of memory, swap or PIDs.
+func (g *Manager) SamplePause() time.Duration {
+	pause := sampleIdle
+	for _, t := range g.thresholds {
+		o := g.obs[t.Signal]
+		if o.Status != policy.OK || t.Signal.IsDisk() || t.Signal.IsStall() {
+			continue
+		}
+		switch above := o.Available - t.Value.Of(o.Capacity); {
+		case paced(t.Signal) && above < g.pacer.fastest():
+			return sampleClose
+		case above < o.Capacity/5:
+			pause = sampleNear
+		}
+	}
+	return pause
+}
+
+// sample takes a sample of the signals and the pods.
+func (g *Manager) sample(ctx context.Context, now time.Duration) {
+	inv := g.runtime.Inventory(ctx, false)
+	g.listed = inv.At
+	cs := inventory.Candidates(inv.Pods)
+	g.kernel.Measure(cs, policy.MemoryAvailable)
+	g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
+}
+
+// derive adds the thresholds that follow from the node's layout and allocatable memory. It recomputes them
+// only if one of these has changed.
+func (g *Manager) derive() {
+	d := derivedFrom{g.kernel.Layout(), g.obs[policy.AllocatableMemoryAvailable].Status != policy.Absent, true}
+	if d != g.derived {
+		g.thresholds = policy.Derive(g.cfg.Eviction.Thresholds, d.layout, d.allocatable, g.cfg.Eviction.Off...)
+		g.derived = d
+	}
+}
+
+// reobserve reads the signals again and returns the thresholds that are met now. Whether to stop a pod
+// rests on the newest reading. Grace periods and conditions keep what the pass saw first.
+func (g *Manager) reobserve() policy.Pressure {
+	g.kernel.Observe(&g.obs)
+	_, pr := policy.Evaluate(g.state, g.thresholds, g.settings, &g.obs, g.kernel.Now())
+	return pr
+}
+
+// Observe reads the signals and evaluates the thresholds, without acting.
+func (g *Manager) Observe() { g.observe(g.kernel.Now()) }
+
+func (g *Manager) observe(now time.Duration) {
+	g.kernel.Observe(&g.obs)
+	g.derive()
+	g.state, g.pressure = policy.Evaluate(g.state, g.thresholds, g.settings, &g.obs, now)
+}
+
+// AwaitJobs waits until the jobs of all stops in flight are done.
+func (g *Manager) AwaitJobs() {
+	for _, f := range g.flights {
+		<-f.job.Done()
+	}
+}
+
+// NextID returns the ID of the next record.
+func (g *Manager) NextID() uint64 {
+	g.LastID++
+	return g.LastID
+}
+
+// FollowTrace makes the time between two passes count in full for grace periods, however long it is, and
+// samples every pass. A change of the configuration ends the first.
+func (g *Manager) FollowTrace() { g.settings.UnseenAtMost, g.sampleAll = 0, true }

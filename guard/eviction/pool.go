@@ -1,0 +1,296 @@
+package eviction
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// pool is what the Manager knows of a pool beyond one pass. An episode lasts from when one of the pool's
+// thresholds is first met until none has been met for episodeGap.
+type pool struct {
+	episode  bool
+	began    time.Duration // of the episode
+	met      time.Duration // when a threshold was last met
+	lasts    bool          // a threshold was met at the last pass
+	alarmed  bool          // an alarm was raised in this episode
+	alarm    string        // why no pod is stopped, if that deserves an alarm; "" = none
+	observed []string      // sandboxes that observe mode has reported in this episode
+	flight   *flight       // the stop in flight for the pool; nil = none
+	held     api.Hold      // what holds a stop for the pool back, as of the last pass that looked at it
+	reclaim  poolReclaim
+}
+
+// overdue reports whether the alarm for a reclaim that takes too long is raised.
+func (p *pool) overdue() bool { return p.reclaim.overdue && p.episode }
+
+// episodeGap is how long no threshold of a pool must be met for its episode to end.
+const episodeGap = 30 * time.Second
+
+// followEpisodes begins and ends the pools' episodes.
+func (g *Manager) followEpisodes(now time.Duration) {
+	for i := range policy.PoolCount {
+		st, met := &g.pools[i], len(g.metOf(&g.pressure, i)) > 0
+		if st.episode && !(met && st.lasts) && now-st.met >= episodeGap {
+			st.episode, st.alarmed, st.observed = false, false, nil
+		}
+		if met && !st.episode {
+			st.episode, st.began = true, now
+		}
+		if st.lasts = met; met {
+			st.met = now
+		} else {
+			st.alarm, st.held = "", api.Hold{}
+			st.reclaim.clear(i)
+		}
+		if st.episode {
+			g.restraint.Episode(i, policy.Amount{}, now)
+		}
+	}
+}
+
+// metOf returns the met thresholds of a pool, without those that only warn.
+func (g *Manager) metOf(pr *policy.Pressure, p policy.Pool) (met []policy.Met) {
+	layout := g.kernel.Layout()
+	for _, m := range pr.Met {
+		if layout.Pool(m.Signal) == p && !m.WarnOnly {
+			met = append(met, m)
+		}
+	}
+	return met
+}
+
+// dueOf returns the due thresholds of a pool that are acted on: the hard ones, or else the soft ones.
+func (g *Manager) dueOf(pr *policy.Pressure, p policy.Pool) []policy.Met {
+	met := g.metOf(pr, p)
+	hard := slices.ContainsFunc(met, func(m policy.Met) bool { return m.Due && m.Kind == policy.Hard })
+	return slices.DeleteFunc(met, func(m policy.Met) bool { return !m.Due || hard && m.Kind == policy.Soft })
+}
+
+// relieve acts on a pool whose thresholds are met: it waits for the last stop and for the reclaim, and then
+// stops the pod whose stop helps. It returns the threshold that it acted on and what holds a stop back:
+// nothing if one has begun or none is needed.
+func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool, p *api.Pass) (policy.Met, policy.Held) {
+	due := g.dueOf(&g.pressure, i)
+	inGrace := len(due) == 0
+	if inGrace {
+		if due = g.metOf(&g.pressure, i); len(due) == 0 {
+			return g.warnOnly(i)
+		}
+		if g.pools[i].flight == nil && !g.isBack(ctx, now, i, due) {
+			return due[0], policy.Held{By: api.HeldGrace}
+		}
+	}
+	m := due[0]
+	if g.inFlight(ctx, now, i, due, p) {
+		return m, policy.Held{By: api.HeldInFlight}
+	}
+	if inGrace {
+		g.startReclaim(ctx, now, i, due, p)
+	}
+	if !g.reclaimed(now, i, m) {
+		return m, policy.Held{By: api.HeldReclaiming}
+	}
+	// Reclaiming and measuring took time.
+	pr := g.reobserve()
+	if due = g.dueOf(&pr, i); inGrace {
+		due = g.metOf(&pr, i)
+	}
+	if len(due) == 0 {
+		g.pools[i].reclaim.ready = false
+		return m, policy.Held{}
+	}
+	if i.IsDisk() && g.obs[m.Signal].At < g.pools[i].reclaim.ended {
+		return m, policy.Held{By: api.HeldReclaiming} // the disk is slow: the reading is older than the end of the reclaim
+	}
+	c, by := g.decide(ctx, now, i, due, p)
+	held := policy.Held{By: by}
+	// The record is made after the stop has begun: that takes longer than choosing the victim.
+	defer func() { p.Need, p.Ranked = needOf(&c.Decision), RankedViews(&c.Decision, c.pods) }()
+	switch job := g.pools[i].reclaim.job; {
+	case by != "":
+	case heldAlarms[c.Held] != "" && job != nil && !job.Overdue():
+		held.By = api.HeldReclaiming // it may yet bring the relief, or measure the pods
+	case c.Victim == nil:
+		held.By = c.Held
+	case inGrace && !c.Victim.CameBack:
+		return m, policy.Held{By: api.HeldGrace}
+	default:
+		if held = g.begin(ctx, now, c, p); (held.By == api.HeldBudget || held.By == api.HeldBreaker) && c.Met.Kind == policy.Hard && c.TakeCulprit() {
+			held = g.begin(ctx, now, c, p)
+		}
+	}
+	g.alarmHeld(i, c.Met, held.By, p)
+	return m, held
+}
+
+// warnOnly returns the threshold of a pool that is met but only warns.
+func (g *Manager) warnOnly(i policy.Pool) (policy.Met, policy.Held) {
+	for _, m := range g.pressure.Met {
+		if m.WarnOnly && i == policy.PoolMemory && m.Wait == 0 {
+			return m, policy.Held{By: api.HeldStallFloor}
+		} else if m.WarnOnly && i == policy.PoolMemory {
+			return m, policy.Held{By: api.HeldGrace}
+		}
+	}
+	return policy.Met{}, policy.Held{}
+}
+
+// isBack reports whether the victim would be a sandbox that came back in this episode. It needs no new
+// grace period.
+func (g *Manager) isBack(ctx context.Context, now time.Duration, i policy.Pool, met []policy.Met) bool {
+	if !g.restraint.Stopped(i, g.pools[i].began, now) {
+		return false
+	}
+	c := g.choose(g.runtime.Inventory(ctx, false), now, i, met)
+	return c.Victim != nil && c.Victim.CameBack
+}
+
+// choice is a decision with the pods that it was made for.
+type choice struct {
+	policy.Decision
+	pods        []inventory.Pod
+	listed      time.Duration // when; negative = never
+	unprotected policy.Amount // what the unprotected pods use
+}
+
+// choose measures the pods and decides which one to stop.
+func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Pool, due []policy.Met) choice {
+	cs := inventory.Candidates(inv.Pods)
+	g.kernel.Measure(cs, due[0].Signal)
+	cgroup := g.kernel.PodsMemory()
+	unprotected := policy.Unprotected(cs, due[0].Signal, g.kernel.Layout(), cgroup)
+	g.unsaved = g.restraint.Episode(i, unprotected, now) || g.unsaved
+	for j := range cs {
+		c := &cs[j]
+		c.Survived = now < g.survived[c.ID]
+		c.CameBack = g.restraint.CameBack(i, c.Workload, c.Created, g.pools[i].began, now)
+	}
+	if !i.IsDisk() {
+		g.samples.Note(now, &g.obs, cs, cgroup)
+	}
+	d := policy.Decide(cs, policy.Shortage{
+		Due: due, Layout: g.kernel.Layout(), Keys: g.cfg.Rank.Keys(due[0].Signal.Resource()),
+		Observed: &g.obs, Before: &g.before, Samples: &g.samples, Pods: cgroup, Now: now,
+	})
+	return choice{d, inv.Pods, inv.At, unprotected}
+}
+
+// outside returns what is used of a signal's pool outside the unprotected pods. A stall has no amount of
+// its own.
+func (g *Manager) outside(s policy.Signal, unprotected policy.Amount) policy.Amount {
+	if s.IsStall() {
+		s = policy.MeminfoAvailable
+	}
+	o := g.obs[s]
+	if o.Status != policy.OK || !unprotected.Known {
+		return policy.Amount{}
+	}
+	return policy.Known(o.Capacity - o.Available - unprotected.Value)
+}
+
+// decide chooses the victim, after it has judged the last stop. If another pod that is not listed or not
+// measured may be the right one, it lists or measures again first. It returns what holds the decision
+// back, or "".
+func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) (c choice, held string) {
+	c = g.choose(g.runtime.Inventory(ctx, false), now, i, due)
+	outside := func(s policy.Signal) policy.Amount { return g.outside(s, c.unprotected) }
+	if c.Victim != nil && g.restraint.Judge(i, outside, c.unprotected, now) {
+		g.unsaved = true
+		c = g.choose(g.runtime.Inventory(ctx, false), now, i, due) // a workload whose stop was fruitless has not come back
+	}
+	s := due[0].Signal
+	largest, unlisted := g.kernel.Unlisted(c.pods, s)
+	larger := func() bool { return c.Victim != nil && largest > c.Victim.Usage }
+	if i.IsDisk() {
+		return c, g.measureAgain(ctx, now, &c, larger(), p)
+	}
+	hard := due[0].Kind == policy.Hard
+	mayFill := unlisted && c.Why != policy.ByCulprit && c.Fills(largest) // if it is new, it has grown by all that it uses
+	if larger() || mayFill || unlisted && (c.Victim == nil || !hard) || c.listed < 0 {
+		// A pod runs that was not listed. It would be wrong to stop a listed pod in its place.
+		asked := g.kernel.Now()
+		inv := g.runtime.Inventory(ctx, true)
+		pr := g.reobserve() // listing took time
+		if due = keep(due, pr.Met); len(due) == 0 {
+			c.Victim, c.Held = nil, ""
+			return c, ""
+		}
+		c = g.choose(inv, now, i, due)
+		if largest, unlisted = g.kernel.Unlisted(inv.Pods, s); unlisted && inv.At >= asked {
+			g.kernel.ConfirmUnlisted() // the listing is indeed fresh
+		}
+	}
+	if c.Victim == nil && c.listed < 0 || larger() && c.Why != policy.ByCulprit {
+		return c, api.HeldUnlisted // in the first case, the pods were never listed
+	}
+	return c, ""
+}
+
+// keep returns the thresholds that are still met, as they are met now.
+func keep(due, met []policy.Met) (kept []policy.Met) {
+	for _, m := range met {
+		if slices.ContainsFunc(due, func(d policy.Met) bool { return d.Compare(m.Threshold) == 0 }) && !m.WarnOnly {
+			kept = append(kept, m)
+		}
+	}
+	return kept
+}
+
+// measureAgain holds back a stop for a disk while the usage of a pod that may be the right one is not fully
+// known, until the pods were measured often enough. larger means that an unmeasured pod uses more than the
+// victim. It also waits while the runtime is down, because only the runtime knows such a usage and deletes
+// what a pod wrote.
+func (g *Manager) measureAgain(ctx context.Context, now time.Duration, c *choice, larger bool, p *api.Pass) string {
+	uncertain := c.Victim == nil && c.Held == policy.HeldUnknown || c.Victim != nil && c.Victim.Quality != policy.QualityExact
+	switch {
+	case uncertain && g.runtime.Inventory(ctx, false).Err != nil:
+		return api.HeldUnlisted
+	case (larger || policy.Unmeasured(c.Ranked, c.Victim)) && g.remeasure(ctx, now, c.Pool, c.Met, p):
+		return api.HeldReclaiming
+	}
+	return ""
+}
+
+// needOf returns what a decision rests on, for the record.
+func needOf(d *policy.Decision) *api.Need {
+	n := &api.Need{
+		Pool: d.Pool, Deficit: d.Deficit, Fill: d.Fill, OutsideFill: d.Outside, Need: d.Need, Helps: d.Helps, Attainable: d.Attainable, Tiers: d.Tiers,
+	}
+	if d.Culprit != nil {
+		n.Culprit, n.CulpritGrowth = d.Culprit.Namespace+"/"+d.Culprit.Name, d.Culprit.Growth.Value
+	}
+	return n
+}
+
+// heldAlarms are the alarms by what holds a stop back.
+var heldAlarms = map[string]string{
+	api.HeldBreaker:   "breaker open: stops do not relieve it, because it is used outside pods; no more pods are stopped for it",
+	api.HeldOutside:   "used outside pods: stopping pods would not relieve it",
+	api.HeldProtected: "used by protected pods: stopping the others would not relieve it",
+	api.HeldUnknown:   "no pod is stopped, because the usage of a pod is unknown",
+}
+
+// alarmHeld raises the alarm of a pool for which no pod is stopped although it is due, once per episode. The
+// status has the latest reason, until another one holds, a pod is stopped or no threshold of the pool is met.
+func (g *Manager) alarmHeld(i policy.Pool, m policy.Met, held string, p *api.Pass) {
+	st := &g.pools[i]
+	alarm, ok := heldAlarms[held]
+	switch {
+	case held == "", !ok && !api.Transient(held):
+		st.alarm = ""
+	case !ok || !st.alarmed && p.Alarm != "": // in the second case, the next pass raises it
+	default:
+		st.alarm = i.String() + ": " + alarm
+		if young := st.reclaim.young; young != "" {
+			st.alarm += "; " + young
+		}
+		if !st.alarmed {
+			p.Alarm, p.AlarmBy, p.AlarmKind, st.alarmed = st.alarm, m.Threshold.String(), api.AlarmNoRelief, true
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package eviction
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// The pods that are not candidates follow the candidates, by the reason, then by larger usage, then by name. The keys and
+// the order of the input change nothing.
+func TestExcludedPodsAreInOrder(t *testing.T) {
+	const mi = 1 << 20
+	pod := func(name, protection string, usage int64) policy.Candidate {
+		return policy.Candidate{ID: "id-" + name, Namespace: "d", Name: name, Protection: protection, Memory: policy.Known(usage * mi), Priority: usage % 3}
+	}
+	unknown := func(name string) policy.Candidate {
+		return policy.Candidate{ID: "id-" + name, Namespace: "d", Name: name}
+	}
+	cs := []policy.Candidate{
+		unknown("u2"), pod("s1", "static pod", 7), pod("c2", "", 5), pod("r2", "protect rule 1", 9), pod("r3", "protect rule 1", 3),
+		pod("n1", "namespace kube-system", 1), pod("c1", "", 8), pod("r1", "protect rule 1", 9), unknown("u1"),
+	}
+	want := []string{"d/c1", "d/c2", "d/n1", "d/r1", "d/r2", "d/r3", "d/s1", "d/u1", "d/u2"}
+	for range 2 {
+		ranked := policy.Rank(cs, policy.MemoryAvailable, policy.SingleFS, []policy.Key{policy.KeyUsage})
+		var got []string
+		for _, v := range RankedViews(&policy.Decision{Ranked: ranked}, nil) {
+			got = append(got, v.Pod)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		slices.Reverse(cs)
+	}
+}

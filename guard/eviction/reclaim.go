@@ -1,0 +1,222 @@
+package eviction
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// ReliefJob is a reclaim that runs beside the loop.
+type ReliefJob interface {
+	Done() <-chan struct{}
+	// Overdue reports whether reclaiming has taken longer than ReclaimTimeout. The job then continues
+	// without waiting for its end.
+	Overdue() bool
+	// Relief returns what the job did. It is valid once Done is closed.
+	Relief() Relief
+}
+
+// Relief is the result of a reclaim job. For a disk signal, the job has also measured again how much each
+// pod uses of the disks.
+type Relief struct {
+	// Inconclusive means that no stop may be based on this result: the job was cut short or, for a disk
+	// signal, has not measured the pods.
+	Inconclusive bool
+	Late         bool     // the disk timed out, so something reclaimable may be left
+	Steps        []string // the steps that ran
+	Reports      []reclaim.Report
+	Freed        int64 // bytes, by statfs
+	YoungImages  int   // unused images that are kept for their age
+	YoungBytes   int64 // of them, as listed
+}
+
+// poolReclaim is the reclaim of one pool. At most one job runs at a time, and its result serves one stop. While
+// a stop is held back, the reclaim is repeated once per interval.
+type poolReclaim struct {
+	job      ReliefJob
+	relieves policy.Threshold
+	started  time.Duration
+	ended    time.Duration
+	ready    bool   // the result has not served a stop yet, and the pool has been short since
+	stale    bool   // the result will be out of date: a stop ended meanwhile, or the pool was clear
+	reported bool   // a reclaim without any effect was recorded since the pool was last clear
+	again    int    // consecutive repeats because the job had not measured some pods
+	late     int    // consecutive jobs that a slow disk ended with nothing removed
+	overdue  bool   // the last reclaim took too long and raised the alarm
+	young    string // what the last reclaim kept for its age, and the remedy; "" = nothing
+}
+
+// ReclaimTimeout bounds how long a stop waits for a reclaim. A longer reclaim raises an alarm: a runtime, a
+// ledger or a log directory that stalls must not disable stops.
+const ReclaimTimeout = time.Minute
+
+// remeasureAtMost bounds the consecutive repeats of a reclaim because of unmeasured pods or a slow disk. If
+// pods come and go all the time, or the disk is always slow, one pod has to be stopped in the end.
+const remeasureAtMost = 3
+
+// Bounds of how long a stop waits for a reclaim, and so of how late it can be. The kernel reclaims 32 MiB
+// within milliseconds, unless it has to write them to a slow disk first: that takes seconds and cannot be
+// interrupted, and a leak uses up the rest meanwhile.
+const (
+	hardReclaimWait    = 150 * time.Millisecond // at a hard threshold, except for disks
+	minDiskReclaimWait = 2 * time.Second
+)
+
+// reclaimWait returns how long a stop for a threshold waits for a reclaim. A disk must not be full before a
+// stop has taken effect.
+func (g *Manager) reclaimWait(i policy.Pool, m policy.Met) time.Duration {
+	switch {
+	case i.IsDisk():
+		o := g.obs[m.Signal]
+		fill := g.samples.Fill(m.Signal, i, o, g.kernel.Now())
+		if fill <= 0 {
+			return ReclaimTimeout
+		}
+		until := time.Duration(min(float64(o.Available)/float64(fill), ReclaimTimeout.Seconds()*2) * float64(time.Second))
+		return min(max(until-time.Duration(i.Horizon())*time.Second, minDiskReclaimWait), ReclaimTimeout)
+	case m.Kind == policy.Hard:
+		return hardReclaimWait
+	default:
+		return ReclaimTimeout
+	}
+}
+
+// reclaimPause shortens a pause of the loop if a stop has waited long enough for a reclaim before it ends.
+func (g *Manager) reclaimPause(pause, now time.Duration) time.Duration {
+	for i := range policy.PoolCount {
+		r, due := &g.pools[i].reclaim, g.dueOf(&g.pressure, i)
+		if len(due) == 0 || r.job == nil {
+			continue
+		}
+		if left := r.started + g.reclaimWait(i, due[0]) - now; left > 0 {
+			pause = min(pause, max(left, minPause))
+		}
+	}
+	return pause
+}
+
+// invalidate discards the result of the last job: it has served a stop, or no stop is needed.
+func (r *poolReclaim) invalidate() { r.ready, r.again, r.late = false, 0, 0 }
+
+// clear records that the pool is not short any more.
+func (r *poolReclaim) clear(i policy.Pool) {
+	r.invalidate()
+	r.reported, r.stale, r.young = false, i.IsDisk(), ""
+	r.overdue = r.overdue && r.job != nil
+}
+
+// invalidateReclaims discards the results for a pool after a stop, including those of running jobs. For a
+// disk, it discards those of all disks: the pod's space on every disk comes back, and the next stop must
+// rest on new measurements.
+func (g *Manager) invalidateReclaims(pool policy.Pool) {
+	for i := range policy.PoolCount {
+		if i == pool || i.IsDisk() && pool.IsDisk() {
+			r := &g.pools[i].reclaim
+			r.invalidate()
+			r.stale = i.IsDisk() || r.job != nil
+		}
+	}
+}
+
+// startReclaim starts a pool's reclaim, unless one is running or has just ended. A pool with several
+// thresholds reclaims for the one that lacks most.
+func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) {
+	r := &g.pools[i].reclaim
+	if r.job != nil || r.ready && now-r.ended < g.cfg.Eviction.Interval {
+		return
+	}
+	m := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) })
+	inv := g.runtime.Inventory(ctx, false)
+	r.job, r.relieves = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), m.Threshold
+	r.started, r.stale, r.ready = now, false, false
+	g.harvest(now, i, p)
+}
+
+// reclaimed reports whether a stop need not wait for a reclaim any more: one has ended since the last stop
+// for the pool, or takes too long. Then the job ends by itself.
+func (g *Manager) reclaimed(now time.Duration, i policy.Pool, m policy.Met) bool {
+	r := &g.pools[i].reclaim
+	return r.ready || r.job != nil && now-r.started >= g.reclaimWait(i, m)
+}
+
+// remeasure repeats a disk's reclaim, because that measures the pods again. It returns false if it was
+// repeated often enough, or if the stop does not wait for it any more.
+func (g *Manager) remeasure(ctx context.Context, now time.Duration, i policy.Pool, m policy.Met, p *api.Pass) bool {
+	r := &g.pools[i].reclaim
+	if r.again >= remeasureAtMost || r.job != nil {
+		return false
+	}
+	r.again++
+	r.ready = false
+	g.startReclaim(ctx, now, i, []policy.Met{m}, p)
+	return true
+}
+
+// harvest records the result of a pool's reclaim whose job is done, even if the pool is relieved and no stop
+// waits for it any more.
+func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
+	r := &g.pools[i].reclaim
+	if r.job == nil {
+		return
+	}
+	if !r.overdue && p.Alarm == "" && r.job.Overdue() {
+		r.overdue = true
+		p.Alarm, p.AlarmBy, p.AlarmKind = r.alarm(), r.relieves.String(), api.AlarmReclaim
+	}
+	select {
+	case <-r.job.Done():
+	default:
+		return
+	}
+	r.overdue = r.overdue && r.job.Overdue()
+	done := r.job.Relief()
+	r.young = ""
+	if done.YoungImages > 0 {
+		r.young = fmt.Sprintf("%d unused images (%s) are too young to be removed: `criguard prune --ignore-age` removes them",
+			done.YoungImages, api.FormatBytes(done.YoungBytes))
+	}
+	v := api.ReclaimView{
+		Signal: r.relieves.Signal, Steps: done.Steps, Off: stepsOff(&g.cfg, r.relieves.Signal, g.kernel.Layout()),
+		Freed: done.Freed, Took: api.Duration(now - r.started), Reports: done.Reports,
+	}
+	switch {
+	case !done.Late:
+		r.late = 0
+	case v.Removed() == 0:
+		r.late++
+	}
+	inconclusive := done.Inconclusive || done.Late && r.late <= remeasureAtMost
+	// A reclaim that relieved the pool serves no stop: other pods may use up the space before the next one.
+	r.job, r.ready, r.ended = nil, len(g.metOf(&g.pressure, i)) > 0 && !r.stale && !inconclusive, now
+	if len(v.Steps) > 0 && (v.Acted() || !r.reported) {
+		p.Reclaimed = append(p.Reclaimed, v)
+		r.reported = !v.Acted()
+	}
+}
+
+// alarm returns the alarm for a reclaim that takes too long.
+func (r *poolReclaim) alarm() string {
+	return fmt.Sprintf("%s: a reclaim has taken longer than %s; stops no longer wait for it", r.relieves.Signal, policy.ShortDuration(ReclaimTimeout))
+}
+
+// Finished is a job that is done and has that result.
+type Finished Relief
+
+// Done returns a closed channel.
+func (Finished) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// Overdue returns false.
+func (Finished) Overdue() bool { return false }
+
+// Relief returns the result.
+func (f Finished) Relief() Relief { return Relief(f) }

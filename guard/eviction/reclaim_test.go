@@ -1,0 +1,311 @@
+package eviction
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/hook"
+	"github.com/criguard/criguard/policy"
+)
+
+// The reclaim of every due pool starts in the pass that finds it due, whatever is in flight.
+func TestReclaimOfEveryDuePoolStarts(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"swap.available\" = \"1Gi\"\n\"pid.available\" = \"100\"\n\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	for _, s := range []policy.Signal{policy.SwapAvailable, policy.PIDAvailable, policy.NodeFSAvailable, policy.NodeFSInodesFree} {
+		n.set(s, 0)
+	}
+	n.slow, n.swapping, n.reclaimed = true, true, nil
+	n.at(g, time.Second)
+	var got []policy.Signal
+	for _, m := range n.reclaimed {
+		got = append(got, m.Signal)
+	}
+	want := []policy.Signal{policy.SwapAvailable, policy.PIDAvailable, policy.NodeFSAvailable, policy.NodeFSInodesFree}
+	if !slices.Equal(got, want) {
+		t.Errorf("reclaims of %v, want %v", got, want)
+	}
+	if n.at(g, 2*time.Second); len(n.reclaimed) != len(want) {
+		t.Errorf("%d reclaims while they run", len(n.reclaimed))
+	}
+}
+
+// A device with two thresholds reclaims to the larger need.
+func TestDeviceReclaimsToTheLargerNeed(t *testing.T) {
+	for _, c := range []struct {
+		layout      policy.Layout
+		node, image int64 // available
+		want        []policy.Signal
+	}{
+		{policy.SingleFS, testGiB, testGiB, []policy.Signal{policy.ImageFSAvailable}},
+		{policy.SingleFS, 0, 0, []policy.Signal{policy.ImageFSAvailable}},
+		{policy.SingleFS, 0, 7 * testGiB / 2, []policy.Signal{policy.NodeFSAvailable}},
+		{policy.DedicatedImageFS, testGiB, testGiB, []policy.Signal{policy.NodeFSAvailable, policy.ImageFSAvailable}},
+	} {
+		g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"2Gi\"\n\"imagefs.available\" = \"4Gi\"\n")
+		n.layout, n.slow = c.layout, true
+		n.set(policy.NodeFSAvailable, c.node)
+		n.set(policy.ImageFSAvailable, c.image)
+		n.at(g, 0)
+		var got []policy.Signal
+		for _, m := range n.reclaimed {
+			got = append(got, m.Signal)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s with %d and %d available: reclaims of %v, want %v", c.layout, c.node, c.image, got, c.want)
+		}
+	}
+}
+
+// A stop waits at most 150 ms for a reclaim for memory, swap and PIDs at a hard threshold. The loop wakes up
+// by then.
+func TestHardStopWaits150msForReclaim(t *testing.T) {
+	for s, name := range map[policy.Signal]string{policy.MemoryAvailable: "memory", policy.SwapAvailable: "swap", policy.PIDAvailable: "pid"} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard+"\"swap.available\" = \"1Gi\"\n\"pid.available\" = \"100\"\n")
+			n.swapping = true
+			n.pods[0].PIDs, n.pods[0].Swap = policy.Known(200), policy.Known(testGiB)
+			n.set(s, 0)
+			wantHeld(t, n.at(g, 0), api.HeldReclaiming)
+			if d := g.Pause(); d != hardReclaimWait {
+				t.Errorf("the loop sleeps for %v", d)
+			}
+			wantHeld(t, n.at(g, 150*time.Millisecond-1), api.HeldReclaiming)
+			if d := g.Pause(); d != minPause {
+				t.Errorf("the loop sleeps for %v then", d)
+			}
+			wantStop(t, n.at(g, 150*time.Millisecond), "d/big")
+			if d := g.Pause(); d < heldPause {
+				t.Errorf("the loop sleeps for %v, with nothing to wait for", d)
+			}
+		})
+	}
+}
+
+// A reclaim that runs beside several stops is started once and recorded once, when it ends.
+func TestLongReclaimIsRecordedOnce(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.swapping = true
+	n.set(policy.MemoryAvailable, 0)
+	n.at(g, 0)
+	wantStop(t, n.at(g, hardReclaimWait), "d/big")
+	n.end(n.stops[0])
+	n.grow("small", 4*testGiB) // takes what came back
+	wantStop(t, n.at(g, time.Second), "d/small")
+	n.free(0)
+	recorded := 0
+	n.reliefs[0].steps = []string{"memory"}
+	for i := range 20 {
+		if i == 10 {
+			close(n.reliefs[0].done)
+		}
+		p := n.at(g, 2*time.Second+time.Duration(i)*100*time.Millisecond)
+		recorded += len(p.Reclaimed)
+		if (recorded > 0) != (i >= 10) || i < 10 && len(n.reliefs) != 1 {
+			t.Fatalf("pass %d: recorded %d times, %d reclaims", i, recorded, len(n.reliefs))
+		}
+	}
+	if recorded != 1 {
+		t.Errorf("recorded %d times", recorded)
+	}
+}
+
+// The record of a reclaim names the steps that would help, but are switched off.
+func TestReclaimRecordsWhatIsOff(t *testing.T) {
+	for text, want := range map[string][]string{
+		memoryHard: nil, memoryHard + "[images]\nprune = 'never'\n": {"images"}, memoryHard + "[containers]\ngc = false\n": {"containers", "sandboxes", "logs"},
+	} {
+		g, n := newManager(t, text)
+		n.slow = true
+		n.set(policy.NodeFSAvailable, 0)
+		n.at(g, 0)
+		n.reliefs[0].steps = []string{"logs"}
+		close(n.reliefs[0].done)
+		if p := n.at(g, time.Second); len(p.Reclaimed) != 1 || !slices.Equal(p.Reclaimed[0].Off, want) {
+			t.Errorf("%s: %+v", text, p.Reclaimed)
+		}
+	}
+}
+
+// A stop needs a reclaim that ended after the last stop for the pool.
+func TestStopNeedsAReclaimAfterTheLastStop(t *testing.T) {
+	for name, set := range map[string]func(*fakeNode){
+		"memory": func(n *fakeNode) { n.set(policy.MemoryAvailable, testGiB/2) },
+		"a disk": func(n *fakeNode) { n.set(policy.NodeFSAvailable, testGiB/2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+			set(n)
+			wantStop(t, n.at(g, 0), "d/big")
+			n.slow, n.swapping = true, true
+			n.stops[0].outcome.Returned = true
+			n.end(n.stops[0])
+			p := n.at(g, 10*time.Millisecond)
+			wantSettled(t, p, 1)
+			wantHeld(t, p, api.HeldReclaiming)
+			close(n.reliefs[1].done)
+			wantStop(t, n.at(g, 20*time.Millisecond), "d/small")
+		})
+	}
+}
+
+// If a reclaim relieves the signal in time, no pod is stopped, even if the reclaim is still running.
+func TestPassHardMemoryRelievedByReclaim(t *testing.T) {
+	for name, after := range map[string]struct {
+		took  time.Duration
+		ended bool
+	}{"quick": {20 * time.Millisecond, true}, "goes on": {hardReclaimWait, false}} {
+		g, n := newManager(t, memoryHard)
+		n.swapping = true
+		n.set(policy.MemoryAvailable, testGiB-1)
+		n.at(g, 0)
+		if after.ended {
+			close(n.reliefs[0].done)
+		}
+		n.set(policy.MemoryAvailable, 2*testGiB)
+		for _, d := range []time.Duration{after.took, time.Second} {
+			if p := n.at(g, d); p.Stop != nil || p.Held != "" || len(n.stops) != 0 {
+				t.Errorf("%s, after %v: %+v, held by %q", name, d, p.Stop, p.Held)
+			}
+		}
+	}
+}
+
+// A soft stop waits until its reclaim ends, for at most a minute. A hard stop that becomes due meanwhile does
+// not wait again.
+func TestPassSoftMemoryWaitsForReclaim(t *testing.T) {
+	for _, hard := range []bool{true, false} {
+		g, n := newManager(t, softAndHard)
+		n.swapping = true
+		n.set(policy.MemoryAvailable, 2*testGiB-1)
+		n.at(g, 0)
+		for _, d := range []time.Duration{10 * time.Second, 70*time.Second - 1} {
+			wantHeld(t, n.at(g, d), api.HeldReclaiming)
+		}
+		at := 70 * time.Second
+		if hard {
+			at = 40 * time.Second
+			n.leak("big", testGiB-1)
+		}
+		if p := n.at(g, at); p.Stop == nil || (p.Stop.Kind == "hard") != hard || len(n.reliefs) != 1 {
+			t.Errorf("hard %t: %+v, held by %q, %d reclaims", hard, p.Stop, p.Held, len(n.reliefs))
+		}
+	}
+}
+
+// For a disk, a stop waits for a reclaim at most available ÷ fill − horizon, within 2 s and 60 s.
+func TestDiskWaitsForReclaimByItsFill(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fill int64 // per second
+		want time.Duration
+	}{
+		{"it does not fill", 0, 60 * time.Second},
+		{"it fills slowly", 30 * testMiB, 60 * time.Second},
+		{"it is full after 40 s", 100 * testMiB, 30 * time.Second},
+		{"it is full after 11 s", 4000 * testMiB / 11, 2 * time.Second},
+		{"it is full at once", testGiB, 2 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newDiskManager(t)
+			g.FollowTrace() // sample every pass
+			const left = 4000 * testMiB
+			g.cfg.Eviction.Thresholds[1].Value = policy.Bytes(left + 1)
+			g.derived.valid = false
+			n.set(policy.NodeFSAvailable, left+5*c.fill)
+			n.at(g, 0)
+			n.set(policy.NodeFSAvailable, left)
+			n.at(g, 5*time.Second)
+			m := g.pressure.Met[0]
+			if got := g.reclaimWait(policy.PoolNodeBytes, m); got < c.want-time.Millisecond || got > c.want+10*time.Millisecond {
+				t.Errorf("waits for %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// A stop for a disk no longer waits once its time is over, even if the reclaim still runs.
+func TestDiskStopsWithoutItsReclaim(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantHeld(t, n.at(g, 0), api.HeldReclaiming)
+	wantHeld(t, n.at(g, 60*time.Second-1), api.HeldReclaiming)
+	wantStop(t, n.at(g, 60*time.Second), "d/big")
+	if len(n.reliefs) != 1 {
+		t.Errorf("%d reclaims", len(n.reliefs))
+	}
+}
+
+// A reclaim that takes too long raises one alarm, in the record and in the status, until a reclaim for the
+// pool ends in time. It no longer holds the stop.
+func TestOverdueReclaimRaisesAnAlarm(t *testing.T) {
+	g, n := newManager(t, "[eviction.hard]\n\"nodefs.available\" = \"1Gi\"\n")
+	n.slow = true
+	n.set(policy.NodeFSAvailable, 0)
+	if p := n.at(g, 0); p.Stop != nil || p.Alarm != "" || p.Held != api.HeldReclaiming {
+		t.Fatalf("at once: %+v", p)
+	}
+	n.reliefs[0].over = true
+	p := n.at(g, ReclaimTimeout)
+	if p.Alarm != "nodefs.available: a reclaim has taken longer than 1m; stops no longer wait for it" || p.AlarmBy != "nodefs.available:hard" || p.AlarmKind != api.AlarmReclaim {
+		t.Errorf("overdue: alarm %q by %q", p.Alarm, p.AlarmBy)
+	}
+	wantStop(t, p, "d/big")
+	if events := hook.Payloads(&p, p.Conditions, config.ModeEnforce); len(events) == 0 || events[len(events)-1].Alarm == nil || events[len(events)-1].Alarm.Reason != p.Alarm {
+		t.Errorf("hooks: %+v", events)
+	}
+	alarms := func() []string { return g.Status(func(policy.Signal) string { return "" }, false).Alarms }
+	if p := n.at(g, ReclaimTimeout+time.Second); p.Alarm != "" || len(alarms()) != 1 || alarms()[0] != "nodefs.available: a reclaim has taken longer than 1m; stops no longer wait for it" {
+		t.Errorf("one second later: alarm %q, status %q", p.Alarm, alarms())
+	}
+	n.slow = false
+	close(n.reliefs[0].done)
+	n.stops[0].outcome.Returned = true
+	n.end(n.stops[0])
+	for at := ReclaimTimeout + 2*time.Second; len(n.reliefs) < 2; at += time.Second {
+		n.at(g, at)
+	}
+	if len(alarms()) != 0 {
+		t.Errorf("the alarm goes on though a reclaim ended in time: %q", alarms())
+	}
+}
+
+// clockNode is a fakeNode on the bubble's clock.
+type clockNode struct {
+	*fakeNode
+	start time.Time
+}
+
+func (n clockNode) Now() time.Duration { return time.Since(n.start) }
+func (n clockNode) Observe(obs *policy.Observations) {
+	n.now = n.Now()
+	n.fakeNode.Observe(obs)
+}
+
+// The loop wakes up by itself when the wait for a reclaim is over.
+func TestLoopEndsTheWaitForReclaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, fake := newManager(t, memoryHard)
+		fake.swapping = true
+		fake.set(policy.MemoryAvailable, 0)
+		n := clockNode{fake, time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var stopped []time.Duration
+		l := Loop{Guard: New(g.cfg, n, n, n, n, nil, policy.NewRestraint("boot")), After: func(p *api.Pass) {
+			if p.Stop != nil {
+				stopped = append(stopped, time.Duration(p.At))
+			}
+		}}
+		l.Run(ctx)
+		if !slices.Equal(stopped, []time.Duration{hardReclaimWait}) {
+			t.Errorf("stopped after %v", stopped)
+		}
+	})
+}

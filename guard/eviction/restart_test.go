@@ -1,0 +1,200 @@
+package eviction
+
+import (
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/policy"
+)
+
+const memoryAndPIDs = memoryHard + "\"pid.available\" = \"10\"\n"
+
+// After a restart, only the pool of a stop in flight waits.
+func TestRestartWaitsOnlyForThePoolOfTheStop(t *testing.T) {
+	g, n := newManager(t, memoryAndPIDs)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.now += time.Second
+	g = restarted(t, g, n)
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	n.obs[policy.PIDAvailable] = policy.Observation{Available: 5, Capacity: 1000, Status: policy.OK}
+	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Signal != "pid.available" {
+		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// After a restart, a pool waits only for the sandbox of the stop in flight: until it is not listed, holds
+// nothing any more, or 10 s are over.
+func TestRestartWaitsOnlyForThatSandbox(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fakeNode)
+		want   string
+	}{
+		"it is still there":     {func(*fakeNode) {}, ""},
+		"it is not listed":      {func(n *fakeNode) { n.pods = n.pods[1:] }, "d/small"},
+		"it holds nothing":      {func(n *fakeNode) { n.remains["big"], n.pods[0].Memory = policy.Known(0), policy.Known(0) }, "d/small"},
+		"others come and go":    {func(n *fakeNode) { n.pods[1].ID = "other" }, ""},
+		"nothing is listed yet": {func(n *fakeNode) { n.pods, n.listedAt = nil, -1 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			n.podsMemory = policy.Known(5 * testGiB)
+			n.set(policy.MemoryAvailable, testGiB/2)
+			wantStop(t, n.at(g, 0), "d/big")
+			n.now += time.Second
+			g = restarted(t, g, n)
+			c.change(n)
+			if p := n.at(g, 2*time.Second); c.want == "" {
+				wantHeld(t, p, api.HeldInFlight)
+			} else {
+				wantStop(t, p, c.want)
+			}
+		})
+	}
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.now += time.Second
+	g = restarted(t, g, n)
+	wantHeld(t, n.at(g, 11*time.Second-1), api.HeldInFlight)
+	wantStop(t, n.at(g, 11*time.Second), "d/big")
+}
+
+// For a disk, an earlier run's stop is waited for 30 s: its files have to be deleted.
+func TestRestartWaitsLongerForADisk(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.now += time.Second
+	g = restarted(t, g, n)
+	wantHeld(t, n.at(g, time.Second+diskEffectWait-1), api.HeldInFlight)
+	if p := n.at(g, time.Second+diskEffectWait); p.Stop == nil {
+		t.Errorf("held by %q", p.Held)
+	}
+}
+
+// A soft stop in flight continues over a restart, whether the service ended in order or crashed: with the
+// rest of its grace period, without another stop or charge, and with an outcome for the record of its begin.
+func TestRestartTakesOverASoftStop(t *testing.T) {
+	for name, end := range map[string]func(*Manager) api.Pass{
+		"a crash":            func(*Manager) api.Pass { return api.Pass{} },
+		"an end in order":    func(g *Manager) api.Pass { return g.Conclude() },
+		"before the outcome": func(g *Manager) api.Pass { close(g.flights[0].job.(*fakeStop).done); return g.Conclude() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := softStop(t, "")
+			began, left := g.LastID, g.restraint.Status(n.now).Soft.Left
+			n.now += 4 * time.Second
+			wantSettled(t, end(g), 0)
+			g = restarted(t, g, n)
+			n.listedAt = -1
+			wantSettled(t, n.at(g, 15*time.Second), 0)
+			n.listedAt = n.now
+			wantHeld(t, n.at(g, 16*time.Second), api.HeldInFlight)
+			if len(n.stops) != 2 || n.stops[1].order.Grace != 14*time.Second || g.restraint.Status(n.now).Soft.Left != left {
+				t.Fatalf("%d stops, budget %+v", len(n.stops), g.restraint.Status(n.now))
+			}
+			n.stops[1].outcome.Result.EmptiedIn = api.Duration(2 * time.Second)
+			n.free(8 * testGiB)
+			p := n.at(g, 18*time.Second)
+			wantSettled(t, p, 1)
+			v := p.Settled[0]
+			if v.Pass != began || v.Pod != "d/big" || v.Grace != api.Duration(20*time.Second) || time.Duration(v.Result.EmptiedIn) != 8*time.Second || v.Result.DeadIn != 0 {
+				t.Errorf("settled %+v, %+v", v, v.Result)
+			}
+			if p := n.at(g, 19*time.Second); len(p.Settled) > 0 || g.restraint.Unfinished(policy.PoolMemory) != nil {
+				t.Errorf("settled again: %+v", p.Settled)
+			}
+		})
+	}
+}
+
+// A soft stop that cannot be taken over has an outcome, too. One whose outcome was recorded has no second one.
+func TestRestartRecordsASoftStop(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Manager, *fakeNode)
+		emptied bool
+		settled int
+	}{
+		"the pod is gone":       {func(_ *Manager, n *fakeNode) { n.pods = n.pods[1:] }, true, 1},
+		"it is long past":       {func(_ *Manager, n *fakeNode) { n.now += time.Hour }, false, 1},
+		"it is protected now":   {func(_ *Manager, n *fakeNode) { n.protect("test") }, false, 1},
+		"its outcome was known": {func(g *Manager, n *fakeNode) { n.end(n.stops[0]); g.Conclude() }, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := softStop(t, "")
+			n.now += time.Second
+			c.change(g, n)
+			g = restarted(t, g, n)
+			n.set(policy.MemoryAvailable, 8*testGiB)
+			p := g.Pass(t.Context(), "test")
+			wantSettled(t, p, c.settled)
+			if len(n.stops) != 1 || c.settled > 0 && (p.Settled[0].Result.Emptied != c.emptied || p.Settled[0].Pod != "d/big" || p.Settled[0].UID != "big") {
+				t.Errorf("%d stops, settled %+v", len(n.stops), p.Settled)
+			}
+		})
+	}
+}
+
+// After a restart, a hard threshold ends the grace period of the soft stop that was taken over.
+func TestRestartEscalatesASoftStop(t *testing.T) {
+	g, n := softStop(t, "")
+	n.now += time.Second
+	g = restarted(t, g, n)
+	n.leak("big", testGiB-1)
+	p := n.at(g, 11500*time.Millisecond)
+	wantHeld(t, p, api.HeldInFlight)
+	if p.Escalated != "d/big" || n.stops[1].escalated != 1 {
+		t.Errorf("escalated %q", p.Escalated)
+	}
+}
+
+// Observe mode in between leaves no stop to take over.
+func TestObserveModeTakesNothingOver(t *testing.T) {
+	g, n := softStop(t, "")
+	observe := g.cfg
+	observe.Mode = config.ModeObserve
+	enforce := g.cfg
+	g.SetConfig(observe)
+	n.free(8 * testGiB)
+	wantSettled(t, n.at(g, 11*time.Second), 1)
+	g.SetConfig(enforce)
+	wantSettled(t, n.at(g, 12*time.Second), 0)
+}
+
+// After a restart, episodes begin again: a sandbox that came back before is a pod like any other, while the
+// budget and the breaker continue.
+func TestRestartBeginsEpisodesAgain(t *testing.T) {
+	g, n := cameBack(t, memoryHard, 0)
+	left := g.restraint.Status(n.now).Hard.Left
+	n.now += time.Second
+	g = restarted(t, g, n)
+	n.set(policy.MemoryAvailable, lacking)
+	wantStop(t, n.at(g, 7*time.Second), "d/small")
+	if got := g.restraint.Status(n.now).Hard.Left; left != 2 || got != 1 {
+		t.Errorf("%d hard stops left, then %d; want 2, then 1", left, got)
+	}
+}
+
+// An open breaker stays open over a restart.
+func TestRestartKeepsTheBreaker(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nhard.burst = 10\n")
+	fruitless(t, g, n)
+	wantHeld(t, n.at(g, 30*time.Millisecond), api.HeldBreaker)
+	n.now += time.Second
+	g = restarted(t, g, n)
+	wantHeld(t, n.at(g, 2*time.Second), api.HeldBreaker)
+}
+
+// The count of fruitless stops continues over a restart.
+func TestRestartKeepsTheCountOfFruitlessStops(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nhard.burst = 10\n")
+	fruitless(t, g, n) // the third of them is not judged yet
+	n.at(g, 25*time.Millisecond)
+	g = restarted(t, g, n)
+	if n.at(g, 40*time.Millisecond); len(g.restraint.Status(n.now).Breakers) != 1 {
+		t.Errorf("budget %+v", g.restraint.Status(n.now))
+	}
+}

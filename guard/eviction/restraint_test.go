@@ -1,0 +1,433 @@
+package eviction
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// softStop returns a Manager with a soft stop of "big" in flight. Its hard threshold is met next, because
+// "big" has taken more.
+func softStop(t *testing.T, more string) (*Manager, *fakeNode) {
+	t.Helper()
+	g, n := newManager(t, softAndHard+more)
+	n.set(policy.MemoryAvailable, 2*testGiB-1)
+	wantHeld(t, n.at(g, 0), api.HeldGrace)
+	if p := n.at(g, 10*time.Second); stopped(&p) != "d/big" || p.Stop.Kind != "soft" {
+		t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	return g, n
+}
+
+// If a hard threshold is due while a soft stop is in flight that reaches its need / 20, the stop becomes hard
+// and takes a hard token.
+func TestEscalationTakesAHardToken(t *testing.T) {
+	g, n := softStop(t, "")
+	n.leak("big", testGiB-1)
+	p := n.at(g, 11*time.Second)
+	wantHeld(t, p, api.HeldInFlight)
+	if p.Escalated != "d/big" || n.stops[0].escalated != 1 || !n.stops[0].direct || len(n.stops) != 1 {
+		t.Fatalf("escalated %q, %d stops", p.Escalated, len(n.stops))
+	}
+	if b := g.restraint.Status(n.now); b.Hard.Left != 2 || b.Soft.Left != 2 {
+		t.Errorf("%d hard and %d soft stops left", b.Hard.Left, b.Soft.Left)
+	}
+	if p := n.at(g, 12*time.Second); p.Escalated != "" || n.stops[0].escalated != 1 {
+		t.Error("escalated twice")
+	}
+}
+
+// An escalation is never held for lack of a token.
+func TestEscalationIsNeverHeld(t *testing.T) {
+	g, n := softStop(t, "[budget]\nhard = {burst = 1, every = \"1h\"}\n")
+	g.restraint.Begin(policy.Stop{Sandbox: "x", Pool: policy.PoolPIDs, Over: true, Judged: true}, n.now)
+	if b := g.restraint.Status(n.now); b.Hard.Left != 0 {
+		t.Fatalf("%d hard stops left", b.Hard.Left)
+	}
+	n.leak("big", testGiB-1)
+	if p := n.at(g, 11*time.Second); p.Escalated != "d/big" {
+		t.Errorf("escalated %q, held by %q", p.Escalated, p.Held)
+	}
+}
+
+// If the soft stop's pod does not reach the hard need / 20, the hard threshold chooses for itself, and the
+// soft stop no longer counts as in flight, in this pass or a later one.
+func TestHardThresholdDoesNotWaitForASmallSoftStop(t *testing.T) {
+	for _, budget := range []bool{true, false} {
+		g, n := softStop(t, "[budget]\nhard = {burst = 1, every = \"1m\"}\n")
+		if !budget {
+			g.restraint.Begin(policy.Stop{Sandbox: "x", Pool: policy.PoolPIDs, Over: true, Judged: true}, n.now)
+		}
+		// "big" has become small, and "small" has taken all that.
+		n.grow("big", 10*testMiB-4*testGiB)
+		n.grow("small", 4*testGiB-10*testMiB)
+		n.leak("small", testGiB/2)
+		n.pods[1].Priority, n.pods[1].Created = 1, time.Hour+time.Second
+		p := n.at(g, 10500*time.Millisecond) // too early to see who the culprit is
+		if n.stops[0].escalated != 0 {
+			t.Fatalf("escalated %q", p.Escalated)
+		}
+		if budget {
+			wantStop(t, p, "d/small")
+			continue
+		}
+		wantHeld(t, p, api.HeldBudget)
+		wantHeld(t, n.at(g, 10600*time.Millisecond), api.HeldBudget)
+		n.set(policy.MemoryAvailable, testGiB+testMiB)
+		wantStop(t, n.at(g, 10700*time.Millisecond), "d/small") // for the soft threshold
+	}
+}
+
+// While a hard threshold of a pool is due and held, its soft thresholds do nothing.
+func TestHeldHardThresholdHoldsTheSoftOnes(t *testing.T) {
+	g, n := newManager(t, softAndHard+"[budget]\nhard = {burst = 1, every = \"1h\"}\n")
+	g.restraint.Begin(policy.Stop{Sandbox: "x", Pool: policy.PoolPIDs, Over: true, Judged: true}, time.Hour)
+	n.set(policy.MemoryAvailable, testGiB-1)
+	for _, at := range []time.Duration{0, 10 * time.Second, 20 * time.Second} {
+		wantHeld(t, n.at(g, at), api.HeldBudget)
+	}
+}
+
+// cameBack returns a Manager that has stopped "big" after first, and a sandbox of the same workload that has
+// come back since and no longer grows. The threshold is clear, by a little. Five seconds have passed.
+func cameBack(t *testing.T, conf string, first time.Duration) (*Manager, *fakeNode) {
+	t.Helper()
+	g, n := newManager(t, conf)
+	n.podsMemory = policy.Known(5 * testGiB) // other pods take what comes back
+	n.set(policy.MemoryAvailable, testGiB/2)
+	for at := time.Duration(0); at < first; at += 5 * time.Second {
+		wantHeld(t, n.at(g, at), api.HeldGrace)
+	}
+	wantStop(t, n.at(g, first), "d/big")
+	n.free(testGiB + testMiB)
+	wantSettled(t, n.at(g, first+time.Second), 1)
+	n.now += 3 * time.Second
+	n.appear("big", "big-again", 300*testMiB)
+	wantHeld(t, n.at(g, first+5*time.Second), "")
+	return g, n
+}
+
+// lacking is what is available when the threshold of cameBack is met again.
+const lacking = testGiB - 100*testMiB
+
+const softMemory = "[eviction.hard]\n\"memory.available\" = \"0%\"\n[eviction.soft]\n\"memory.available\" = \"1Gi\"\n[eviction.soft_grace_period]\n\"memory.available\" = \"1m\"\n"
+
+// A sandbox that came back is considered first, if it reaches need / 20. A stop of it is free.
+func TestCameBackIsConsideredFirst(t *testing.T) {
+	g, n := cameBack(t, memoryHard, 0)
+	left := g.restraint.Status(n.now).Hard.Left
+	n.set(policy.MemoryAvailable, lacking)
+	p := n.at(g, 7*time.Second)
+	wantStop(t, p, "d/big")
+	if !strings.Contains(p.Stop.Reason, "was stopped for it and came back") || g.restraint.Status(n.now).Hard.Left != left {
+		t.Errorf("reason %q, %d of %d left", p.Stop.Reason, g.restraint.Status(n.now).Hard.Left, left)
+	}
+	g, n = cameBack(t, memoryHard, 0)
+	n.grow("big-again", 2*testMiB-300*testMiB)
+	n.set(policy.MemoryAvailable, lacking)
+	wantStop(t, n.at(g, 7*time.Second), "d/small")
+}
+
+// A sandbox that came back needs no new grace period, because the episode continues. Reclaim still comes
+// first. After 30 s without pressure, the episode is over, even if the condition still holds.
+func TestCameBackNeedsNoGracePeriod(t *testing.T) {
+	const conf = softMemory + "[backoff]\nfirst = \"1s\"\n"
+	g, n := cameBack(t, conf, time.Minute)
+	n.set(policy.MemoryAvailable, lacking)
+	n.swapping = true
+	wantHeld(t, n.at(g, 67*time.Second), api.HeldReclaiming)
+	close(n.reliefs[len(n.reliefs)-1].done)
+	wantStop(t, n.at(g, 68*time.Second), "d/big")
+
+	g, n = cameBack(t, conf, time.Minute)
+	n.at(g, 91*time.Second)
+	n.set(policy.MemoryAvailable, lacking)
+	if wantHeld(t, n.at(g, 93*time.Second), api.HeldGrace); !g.pressure.Conditions.Has(policy.MemoryPressure) {
+		t.Error("the condition is over, too")
+	}
+}
+
+// A pod that did not come back waits for its grace period, whatever was stopped before.
+func TestOthersNeedTheirGracePeriod(t *testing.T) {
+	g, n := cameBack(t, softMemory, time.Minute)
+	n.pods = n.pods[:1]
+	n.set(policy.MemoryAvailable, lacking)
+	wantHeld(t, n.at(g, 67*time.Second), api.HeldGrace)
+}
+
+// A hard threshold never waits for a back-off. A soft one does.
+func TestBackoffAppliesToSoftStops(t *testing.T) {
+	g, n := cameBack(t, memoryHard, 0)
+	n.set(policy.MemoryAvailable, lacking)
+	wantStop(t, n.at(g, 7*time.Second), "d/big")
+
+	g, n = cameBack(t, softMemory, time.Minute)
+	n.set(policy.MemoryAvailable, lacking)
+	wantHeld(t, n.at(g, 67*time.Second), api.HeldBackoff)
+	wantHeld(t, n.at(g, 70*time.Second-1), api.HeldBackoff)
+	wantStop(t, n.at(g, 70*time.Second), "d/big")
+}
+
+// The back-off applies to limits and to pods that start under pressure, too.
+func TestBackoffAppliesToLimitsAndAdmission(t *testing.T) {
+	for name, conf := range map[string]string{
+		"limit":     "[[limit]]\nname = \"*\"\nephemeral_storage = \"2Gi\"\n",
+		"admission": "admission.mode = \"stop\"\n",
+	} {
+		g, n := newManager(t, conf+memoryHard)
+		n.protect("test")
+		n.set(policy.MemoryAvailable, testGiB/2)
+		n.at(g, 0)
+		var at []string
+		for i := range 40 {
+			n.now = time.Hour + time.Duration(i+1)*time.Second
+			if len(n.pods) == 2 {
+				n.appear("again", fmt.Sprint("again-", i), 0)
+				n.pods[2].StorageLimit, n.pods[2].Disk = 2*testGiB, diskBytes(3*testGiB)
+			}
+			if p := n.at(g, time.Duration(i+1)*time.Second); p.Stop != nil {
+				at = append(at, fmt.Sprint(i+1))
+				n.end(n.stops[len(n.stops)-1])
+			}
+		}
+		// The first pass after a stop settles it. The soft budget has two tokens.
+		if got := strings.Join(at, " "); got != "1 11" {
+			t.Errorf("%s: stopped at %s", name, got)
+		}
+	}
+}
+
+// At a hard threshold, neither budget nor breaker holds a culprit. At a soft one, both do.
+func TestCulpritAtAHardThresholdIsNeverHeld(t *testing.T) {
+	for _, c := range []struct{ kind, held, want string }{
+		{"hard", "budget", ""}, {"hard", "breaker", ""}, {"soft", "budget", api.HeldBudget}, {"soft", "breaker", api.HeldBreaker},
+	} {
+		t.Run(c.kind+" "+c.held, func(t *testing.T) {
+			conf := memoryHard
+			if c.kind == "soft" {
+				conf = strings.Replace(softMemory, "1m", "0s", 1)
+			}
+			g, n := newManager(t, conf+"[budget]\nbreaker = 1\nhard = {burst = 1, every = \"1h\"}\nsoft = {burst = 1, every = \"1h\"}\n")
+			kind := map[string]policy.Kind{"hard": policy.Hard, "soft": policy.Soft}[c.kind]
+			n.at(g, 0)
+			if c.held == "budget" {
+				g.restraint.Begin(policy.Stop{Sandbox: "x", Kind: kind, Pool: policy.PoolPIDs, Over: true, Judged: true}, n.now)
+			} else {
+				none := func(policy.Signal) policy.Amount { return policy.Amount{} }
+				g.restraint.Begin(policy.Stop{Sandbox: "x", Kind: kind, Expected: 1, Over: true}, n.now)
+				g.restraint.Judge(policy.PoolMemory, none, policy.Amount{}, n.now)
+			}
+			n.leak("small", testGiB/2) // 7.5 GiB within a second: faster than any other pod could make up for
+			if p := n.at(g, time.Second); c.want == "" {
+				wantStop(t, p, "d/small")
+				if !strings.Contains(p.Stop.Reason, "fills it: grew by 7.5Gi/s") || p.Need.Culprit != "d/small" {
+					t.Errorf("reason %q, need %+v", p.Stop.Reason, p.Need)
+				}
+			} else {
+				wantHeld(t, p, c.want)
+			}
+		})
+	}
+}
+
+// per_hour counts hard stops and all others separately.
+func TestPerHourCountsKindsSeparately(t *testing.T) {
+	g, n := newManager(t, softAndHard+"[budget]\nper_hour = 1\n")
+	g.restraint.Begin(policy.Stop{Sandbox: "x", Kind: policy.Soft, Pool: policy.PoolPIDs, Over: true, Judged: true}, time.Hour)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.free(testGiB/2 + 4*testGiB)
+	n.at(g, 100*time.Millisecond)
+	n.leak("small", testGiB-1)
+	wantHeld(t, n.at(g, 200*time.Millisecond), api.HeldBudget)
+}
+
+// fruitless makes stops whose memory something outside the pods takes at once, until the breaker holds.
+func fruitless(t *testing.T, g *Manager, n *fakeNode) {
+	t.Helper()
+	n.pods = nil
+	for i := range 6 {
+		n.pods = append(n.pods, testPod(fmt.Sprint("p", i), testGiB))
+	}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	for i := range 3 {
+		if p := n.at(g, time.Duration(i)*10*time.Millisecond); p.Stop == nil {
+			t.Fatalf("stop %d is held by %q", i, p.Held)
+		}
+		n.free(testGiB / 2)
+	}
+}
+
+// A pass that is held back by the budget says how long that lasts; one that begins a stop or waits for one
+// does not.
+func TestHoldSaysHowLong(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nhard = {burst = 1, every = \"30s\"}\n")
+	g.restraint.Begin(policy.Stop{Sandbox: "x", Pool: policy.PoolPIDs, Over: true, Judged: true}, time.Hour)
+	n.set(policy.MemoryAvailable, testGiB-1)
+	for _, c := range []struct {
+		at   time.Duration
+		held string
+		want time.Duration
+	}{
+		{10 * time.Second, api.HeldBudget, 20 * time.Second}, {29 * time.Second, api.HeldBudget, time.Second},
+		{30 * time.Second, "", 0}, {31 * time.Second, api.HeldInFlight, 0},
+	} {
+		if p := n.at(g, c.at); p.Held != c.held || time.Duration(p.NextStopIn) != c.want {
+			t.Errorf("at %s: held by %q, next stop in %s, want %q and %s", c.at, p.Held, time.Duration(p.NextStopIn), c.held, c.want)
+		}
+	}
+}
+
+// Three fruitless stops in a row open the pool's breaker: no more stops for the pool, while reclaim continues
+// and other pools are relieved. The alarm says "outside pods".
+func TestThreeFruitlessStopsOpenTheBreaker(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"pid.available\" = \"15\"\n")
+	fruitless(t, g, n)
+	p := n.at(g, 30*time.Millisecond)
+	wantHeld(t, p, api.HeldBreaker)
+	if !strings.Contains(p.Alarm, "outside pods") || p.AlarmKind != api.AlarmNoRelief || p.AlarmBy != "memory.available:hard" {
+		t.Errorf("alarm %q by %q", p.Alarm, p.AlarmBy)
+	}
+	reclaims := len(n.reliefs)
+	if p = n.at(g, 11*time.Second); p.Alarm != "" || len(n.reliefs) != reclaims+1 {
+		t.Errorf("alarm %q again, %d reclaims more", p.Alarm, len(n.reliefs)-reclaims)
+	}
+	n.obs[policy.PIDAvailable] = policy.Observation{Available: 5, Capacity: 1000, Status: policy.OK}
+	g.cfg.Budget.Hard.Burst = 10
+	g.SetConfig(g.cfg)
+	if p := n.at(g, 12*time.Second); p.Stop == nil || p.Stop.Signal != "pid.available" {
+		t.Errorf("another pool: stopped %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// The breaker outlives the episode by backoff.reset. It closes after that, or when the unprotected pods have
+// grown by the need since it opened.
+func TestBreakerCloses(t *testing.T) {
+	const conf = memoryHard + "[budget]\nhard.burst = 10\n[backoff]\nmax = \"2m\"\nreset = \"2m\"\n"
+	open := func(t *testing.T) (*Manager, *fakeNode) {
+		g, n := newManager(t, conf)
+		fruitless(t, g, n)
+		wantHeld(t, n.at(g, 30*time.Millisecond), api.HeldBreaker)
+		return g, n
+	}
+	t.Run("time", func(t *testing.T) {
+		g, n := open(t)
+		n.set(policy.MemoryAvailable, 8*testGiB)
+		n.at(g, time.Second)
+		n.at(g, 31*time.Second) // the episode ends
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantHeld(t, n.at(g, 100*time.Second), api.HeldBreaker)
+		n.set(policy.MemoryAvailable, 8*testGiB)
+		n.at(g, 130*time.Second)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		if p := n.at(g, 270*time.Second); p.Stop == nil {
+			t.Errorf("held by %q", p.Held)
+		}
+	})
+	t.Run("growth of the pods", func(t *testing.T) {
+		g, n := open(t)
+		n.grow("p5", testGiB/2)
+		if p := n.at(g, 40*time.Millisecond); p.Stop == nil || !g.Unsaved() {
+			t.Errorf("held by %q", p.Held)
+		}
+	})
+}
+
+// After a fruitless stop, its workload is neither free nor considered first.
+func TestFruitlessWorkloadIsLikeAnyOther(t *testing.T) {
+	g, n := cameBack(t, memoryHard, 0)
+	n.set(policy.MemoryAvailable, lacking)
+	// "big" gave back 4 GiB, and something outside the pods has taken them.
+	g.restraint.Judge(policy.PoolMemory, func(policy.Signal) policy.Amount { return policy.Known(1 << 50) }, policy.Amount{}, n.now)
+	wantStop(t, n.at(g, 7*time.Second), "d/small")
+}
+
+// A stop is fruitless if less than half of its expected yield came back from the victim itself.
+func TestStopThatGivesLittleBackIsFruitless(t *testing.T) {
+	for left, open := range map[int64]bool{2*testGiB - 1: false, 2 * testGiB: false, 2*testGiB + 1: true} {
+		g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+		n.podsMemory = policy.Known(5 * testGiB) // what came back is used by another pod
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.free(testGiB / 2)
+		n.remains["big"] = policy.Known(left)
+		n.at(g, 10*time.Millisecond)
+		n.at(g, 10*time.Millisecond+chargeStill)
+		if got := len(g.restraint.Status(n.now).Breakers) > 0; got != open {
+			t.Errorf("%d left of 4 GiB: breaker open: %t", left, got)
+		}
+	}
+}
+
+// Observe mode logs each stop once per episode and never judges it.
+func TestObserveModeLogsEachStopOncePerEpisode(t *testing.T) {
+	g, n := newManager(t, "mode = \"observe\"\n"+memoryHard+"[budget]\nbreaker = 1\n")
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 0); stopped(&p) != "d/big" || !p.Stop.DryRun || len(n.stops) != 0 {
+		t.Fatalf("first: %+v, %d stops", p.Stop, len(n.stops))
+	}
+	for i := range 5 {
+		wantHeld(t, n.at(g, time.Duration(i+1)*time.Minute), api.HeldObserve)
+	}
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	for _, at := range []time.Duration{301 * time.Second, 331 * time.Second} {
+		n.at(g, at)
+	}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 400*time.Second); stopped(&p) != "d/big" || !p.Stop.DryRun {
+		t.Errorf("in the next episode: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// Stops that were only reported in observe mode do not restrain real stops. Real stops from before observe
+// mode still count.
+func TestPassObserveThenEnforce(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.free(4*testGiB + testGiB/2)
+	n.at(g, time.Second)
+	made := g.restraint.Status(n.now).Hard.Left
+	g.SetConfig(configtest.Parse(t, "mode = \"observe\"\n"+memoryHard))
+	n.leak("small", testGiB/2)
+	if p := n.at(g, 1500*time.Millisecond); stopped(&p) != "d/small" || !p.Stop.DryRun {
+		t.Fatalf("in observe mode: %+v, held by %q", p.Stop, p.Held)
+	}
+	g.SetConfig(configtest.Parse(t, memoryHard))
+	if left := g.restraint.Status(n.now).Hard.Left; left != made {
+		t.Errorf("%v hard stops are left, want %v", left, made)
+	}
+	n.appear("small", "small-2", 2*testGiB)
+	n.appear("big", "big-again", testGiB)
+	p := n.at(g, 1600*time.Millisecond)
+	if wantStop(t, p, "d/big"); p.Stop.DryRun || g.restraint.Status(n.now).Hard.Left != made {
+		t.Errorf("what was really stopped and came back: %+v, %d left", p.Stop, g.restraint.Status(n.now).Hard.Left)
+	}
+}
+
+// Another replica of a workload that was stopped is a pod like any other: it takes a token.
+func TestReplicaThatDidNotComeBackTakesAToken(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	replica := func(id string) inventory.Pod {
+		p := testPod(id, 4*testGiB)
+		p.Workload = "d/app"
+		return p
+	}
+	n.pods = []inventory.Pod{replica("first"), replica("second")}
+	for i, left := range []int{2, 1} {
+		n.set(policy.MemoryAvailable, testGiB/2)
+		if p := n.at(g, time.Duration(i)*10*time.Millisecond); p.Stop == nil {
+			t.Fatalf("stop %d is held by %q", i, p.Held)
+		}
+		if got := g.restraint.Status(n.now).Hard.Left; got != left {
+			t.Errorf("%d left after stop %d", got, i)
+		}
+		n.end(n.stops[i])
+	}
+}

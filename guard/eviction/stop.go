@@ -1,0 +1,285 @@
+package eviction
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// StopOrder is the order to stop one sandbox.
+type StopOrder struct {
+	Pod   inventory.Pod
+	Grace time.Duration // 0 = at once
+	// Direct kills the container cgroups at once, without waiting for the runtime. Fallback kills them if
+	// the runtime has not confirmed the stop in time.
+	Direct, Fallback bool
+	// Discard removes the pod's dead containers, and DiscardLogs removes their logs: a stop for a pressed
+	// disk is meant to free what they wrote.
+	Discard, DiscardLogs bool
+}
+
+// StopJob is a stop that runs beside the loop.
+type StopJob interface {
+	Done() <-chan struct{}
+	// Escalate ends the grace period of a soft stop now. With direct, it also kills the container cgroups.
+	Escalate(direct bool)
+	// Outcome returns the result of the stop. It is valid once Done is closed.
+	Outcome() StopOutcome
+}
+
+// StopOutcome is the result of a stop job.
+type StopOutcome struct {
+	Result   api.StopResult
+	Nothing  bool // the stop killed nothing: the sandbox was gone or could not be reached
+	Returned bool // the resources of the sandbox are known to be free again
+}
+
+// flight is a stop in flight: its effect is not known yet.
+type flight struct {
+	view     *api.StopView // shared with the record of the pass that began the stop
+	stop     policy.Stop
+	met      policy.Met
+	order    StopOrder
+	started  time.Duration
+	launched time.Duration // when the job was started, after ranking
+	job      StopJob
+	awaited  bool          // a pool waits for its effect, and it is over only then
+	ended    time.Duration // when the job was seen done; 0 = not yet
+	effect   effect        // since then
+	ending   bool          // the service is ending: do not wait for the effect
+	resumed  bool          // an earlier run of the service began it
+}
+
+// escalate turns a stop into what a hard stop for that signal would be, unless it is one already.
+func (g *Manager) escalate(f *flight, s policy.Signal, now time.Duration, p *api.Pass) {
+	direct := g.killsDirectly(s)
+	if f.ended != 0 || f.order.Direct || !direct && f.stop.Kind == policy.Hard {
+		return
+	}
+	f.job.Escalate(direct)
+	g.restraint.Escalate(f.order.Pod.ID, now)
+	f.order.Direct, f.stop.Kind, g.unsaved = direct, policy.Hard, true
+	p.Escalated = f.view.Pod
+}
+
+// killsDirectly reports whether a hard stop for a signal kills without waiting for the runtime.
+func (g *Manager) killsDirectly(s policy.Signal) bool {
+	return g.cfg.Eviction.DirectKill == config.DirectKillHardMemory && s.Resource() == policy.ResourceMemory
+}
+
+// inFlight reports whether a pool waits for its last stop, which may have begun in an earlier run of the
+// service. A hard threshold does not wait for a soft stop: it escalates the stop if that helps and no
+// operator has protected the pod since, and chooses for itself otherwise.
+func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) bool {
+	st := &g.pools[i]
+	f := st.flight
+	if f == nil {
+		return g.inherited(ctx, now, i, due[0].Kind)
+	}
+	if due[0].Kind == policy.Soft || f.stop.Kind == policy.Hard || f.ended != 0 {
+		return true
+	}
+	c := g.choose(g.runtime.Inventory(ctx, false), now, i, due)
+	for j := range c.Ranked {
+		if r := &c.Ranked[j]; r.ID == f.order.Pod.ID && r.Protection == "" && r.Yield >= c.Helps {
+			g.escalate(f, due[0].Signal, now, p)
+			return true
+		}
+	}
+	st.flight = nil
+	return false
+}
+
+// inheritedFor is how long a stop that an earlier run of the service began may still take effect, except on a disk.
+const inheritedFor = 10 * time.Second
+
+// inherited reports whether a stop that an earlier run of the service began for a pool may still take
+// effect: its sandbox is listed and holds some of the pool.
+func (g *Manager) inherited(ctx context.Context, now time.Duration, i policy.Pool, kind policy.Kind) bool {
+	s := g.restraint.Unfinished(i)
+	if s == nil || g.flightOf(s.Sandbox) != nil || kind == policy.Hard && s.Kind == policy.Soft {
+		return false // a soft stop that is too small, or that cannot be escalated any more, holds no hard one
+	}
+	limit := inheritedFor
+	if i.IsDisk() {
+		limit = diskEffectWait
+	}
+	inv := g.runtime.Inventory(ctx, false)
+	pod := inventory.ByID(inv.Pods, s.Sandbox)
+	left := policy.Amount{}
+	if pod != nil {
+		left = g.kernel.Remaining(*pod, i)
+	}
+	holds := inv.At < 0 || pod != nil && (!left.Known || left.Value > 0)
+	if holds && now-max(s.At, g.started) < limit {
+		return true
+	}
+	g.restraint.End(s.Sandbox, s.Expected-min(left.Value, s.Expected))
+	g.unsaved = true
+	return false
+}
+
+// takeOver continues the soft stop that an earlier run of the service began for a pool, with the rest of its
+// grace period. If it is too late for that, takeOver records what became of the stop.
+func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool, p *api.Pass) {
+	s, inv := g.restraint.Unfinished(i), g.runtime.Inventory(ctx, false)
+	if s == nil || s.Pass == 0 || s.Kind != policy.Soft || inv.At < 0 || g.flightOf(s.Sandbox) != nil {
+		return
+	}
+	view := api.StopView{
+		Pass: s.Pass, Pod: s.Pod, UID: s.UID, Sandbox: s.Sandbox, Signal: s.Signal.String(), Kind: s.Kind.String(),
+		Grace: api.Duration(s.Grace), Reason: "begun by an earlier run of the service", Available: s.Available, Expected: s.Expected,
+	}
+	age := now - s.At
+	res := api.StopResult{Available: g.obs[s.Signal].Available, SettledIn: api.Duration(age)}
+	switch pod := inventory.ByID(inv.Pods, s.Sandbox); {
+	case pod == nil:
+		res.Emptied, res.EmptiedIn, res.Method, res.Freed = true, api.Duration(age), string(reclaim.ByRuntime), s.Expected
+	case pod.Protection != "":
+		res.Errors = []string{"protected since: " + pod.Protection}
+	case age < s.Grace+inheritedFor:
+		f := &flight{
+			view: &view, stop: *s, met: policy.Met{Threshold: policy.Threshold{Signal: s.Signal, Kind: s.Kind}}, order: g.orderFor(pod, s.Signal, s.Kind),
+			started: s.At, awaited: true, resumed: true,
+		}
+		f.order.Grace = max(s.Grace-age, 0)
+		g.pools[i].flight = f
+		g.start(ctx, f)
+		return
+	default:
+		res.Errors = []string{"the service was not running when the grace period ended"}
+	}
+	g.restraint.End(s.Sandbox, res.Freed)
+	g.unsaved = true
+	view.Result = &res
+	p.Settled = append(p.Settled, view)
+}
+
+// begin takes a token from the budget and starts the stop. It returns what holds the stop back.
+func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api.Pass) policy.Held {
+	m, v, st := c.Met, c.Victim, &g.pools[c.Pool]
+	pod := inventory.ByID(c.pods, v.ID)
+	if f := g.flightOf(v.ID); f != nil {
+		// It is already being stopped for another reason.
+		if m.Kind == policy.Hard {
+			g.escalate(f, m.Signal, now, p)
+		}
+		long := m.Kind == policy.Soft && time.Duration(f.view.Grace) > g.cfg.Eviction.MaxPodGracePeriod
+		if f.stop.Cause.ByOperator() && !f.awaited && !long && !c.Pool.IsDisk() && st.flight == nil {
+			// The pool waits for it as for a stop of its own, whose grace period would not be longer.
+			f.stop.Pool, f.stop.Signal, f.stop.Expected, f.met = c.Pool, m.Signal, v.Yield, m
+			f.awaited, st.flight = true, f
+		}
+		return policy.Held{By: api.HeldInFlight}
+	}
+	stop := policy.Stop{
+		Workload: v.Workload, Sandbox: v.ID, Created: v.Created, Cause: policy.CausePressure, Kind: m.Kind, Pool: c.Pool, Signal: m.Signal,
+		Expected: v.Yield, Need: c.Need, Outside: g.outside(m.Signal, c.unprotected), CameBack: v.CameBack, Culprit: c.Why == policy.ByCulprit,
+	}
+	if held := g.restraint.Check(&stop, now); held.By != "" {
+		return held
+	}
+	if slices.Contains(st.observed, pod.ID) {
+		return policy.Held{By: api.HeldObserve} // already reported in this episode
+	}
+	if m.Kind == policy.Soft && g.asksFleet() {
+		held := g.fleet.Permit(pod.UID, &stop)
+		if held.By != "" || len(keep([]policy.Met{m}, g.reobserve().Met)) == 0 {
+			return held // in the second case, an unused permit
+		}
+	}
+	if g.kernel.HasUnlisted(*pod) {
+		// A container has started since the listing, perhaps in place of a listed one: the stop would kill
+		// the wrong containers. One that the fresh listing lacks too may never be listed.
+		pod = inventory.ByID(g.runtime.Inventory(ctx, true).Pods, v.ID)
+		pr := g.reobserve() // listing took time
+		if pod == nil || pod.Protection != "" || len(keep([]policy.Met{m}, pr.Met)) == 0 {
+			return policy.Held{}
+		}
+	}
+	view := api.StopView{
+		Signal: m.Signal.String(), Kind: m.Kind.String(),
+		Available: g.obs[m.Signal].Available, Expected: v.Yield,
+	}
+	if m.Kind == policy.Soft {
+		view.Grace = api.Duration(min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace))
+	}
+	if c.Pool.IsDisk() {
+		pod = new(*pod)
+		pod.Disk = v.Disk // as measured for the ranking
+	}
+	order := g.orderFor(pod, m.Signal, m.Kind)
+	if st.flight = g.launch(ctx, now, &flight{view: &view, stop: stop, met: m, order: order, awaited: true}, p); st.flight == nil {
+		st.observed = append(st.observed, pod.ID)
+	}
+	p.Stop.Reason = reason(&c.Decision, now) // format the reason after the kill
+	return policy.Held{}
+}
+
+// asksFleet reports whether gentle stops need a permit. Observe mode makes none.
+func (g *Manager) asksFleet() bool { return g.fleet != nil && g.cfg.Mode == config.ModeEnforce }
+
+// orderFor returns the order to stop a pod for a threshold of that signal.
+func (g *Manager) orderFor(pod *inventory.Pod, s policy.Signal, kind policy.Kind) StopOrder {
+	o := StopOrder{Pod: *pod, Direct: kind == policy.Hard && g.killsDirectly(s)}
+	if s.IsDisk() {
+		steps := Steps(&g.cfg, s, g.kernel.Layout())
+		o.Discard, o.DiscardLogs = slices.Contains(steps, reclaim.StepContainers), slices.Contains(steps, reclaim.StepLogs) && !pod.Disk.LogsApart
+	}
+	return o
+}
+
+// launch records a stop and starts its job. In observe mode, it only records the stop and returns nil.
+func (g *Manager) launch(ctx context.Context, now time.Duration, f *flight, p *api.Pass) *flight {
+	f.view.DryRun = g.cfg.Mode == config.ModeObserve
+	f.stop.Over, f.stop.Judged = f.view.DryRun, f.view.DryRun
+	if p.ID == 0 {
+		p.ID = g.NextID()
+	}
+	f.stop.Pass, f.stop.Pod, f.stop.UID = p.ID, f.order.Pod.FullName(), f.order.Pod.UID
+	f.stop.Grace, f.stop.Available = time.Duration(f.view.Grace), f.view.Available
+	g.restraint.Begin(f.stop, now)
+	p.Stop, f.started, g.unsaved = f.view, now, true
+	f.view.Pod, f.view.UID, f.view.Sandbox = f.order.Pod.FullName(), f.order.Pod.UID, f.order.Pod.ID
+	if f.view.DryRun {
+		return nil
+	}
+	f.view.Pass, f.order.Grace = p.ID, time.Duration(f.view.Grace)
+	g.start(ctx, f)
+	return f
+}
+
+// start starts the job of a stop.
+func (g *Manager) start(ctx context.Context, f *flight) {
+	f.order.Fallback = g.cfg.Eviction.DirectKill != config.DirectKillNever
+	f.launched = g.kernel.Now()
+	f.job = g.stopper.Stop(ctx, f.order)
+	g.flights = append(g.flights, f)
+}
+
+// recordOf returns the record of a stop that no pool requires.
+func recordOf(pod *inventory.Pod, cause policy.Cause) policy.Stop {
+	return policy.Stop{Workload: pod.Workload, Sandbox: pod.ID, Created: pod.Created, Cause: cause, Kind: policy.Soft}
+}
+
+// relieving reports whether a stop is in flight that criguard decided on or that a pool waits for. An
+// operator's other stops relieve nothing, and their grace periods may be long.
+func (g *Manager) relieving() bool {
+	return slices.ContainsFunc(g.flights, func(f *flight) bool { return f.awaited || !f.stop.Cause.ByOperator() })
+}
+
+// flightOf returns the stop in flight of a sandbox, or nil.
+func (g *Manager) flightOf(sandbox string) *flight {
+	for _, f := range g.flights {
+		if f.order.Pod.ID == sandbox {
+			return f
+		}
+	}
+	return nil
+}

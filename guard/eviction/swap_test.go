@@ -1,0 +1,73 @@
+package eviction
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+)
+
+const swapHard = "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"swap.available\" = \"1Gi\"\n"
+
+// The pod that is in the swap is stopped, and criguard waits until its swap is free.
+func TestPassStopsWhoIsInSwap(t *testing.T) {
+	g, n := newManager(t, swapHard)
+	n.pods = nil
+	for _, name := range []string{"web1", "web2", "web3"} {
+		p := testPod(name, testGiB)
+		p.Swap = policy.Known(0)
+		n.pods = append(n.pods, p)
+	}
+	leaky := testPod("leaky", 50<<20)
+	leaky.Swap = policy.Known(4 * testGiB)
+	n.pods = append(n.pods, leaky)
+	n.set(policy.SwapAvailable, testGiB/2)
+	p := n.at(g, 0)
+	if p.Stop == nil || p.Stop.Pod != "d/leaky" || p.Stop.Expected != 4*testGiB || !n.stops[0].order.Direct {
+		t.Fatalf("%+v, held by %q", p.Stop, p.Held)
+	}
+	if p.Ranked[0].Usage != 4*testGiB || p.Ranked[0].ByMemory || !strings.HasSuffix(p.Stop.Reason, "over_by=4Gi") {
+		t.Errorf("%+v, %q", p.Ranked[0], p.Stop.Reason)
+	}
+	n.kill(n.stops[0])
+	n.remains["leaky"] = policy.Known(4*testGiB - 50<<20)
+	if p := n.at(g, time.Second); p.Held != api.HeldInFlight || len(p.Settled) != 0 {
+		t.Errorf("50 MiB back: settled %+v, held by %q", p.Settled, p.Held)
+	}
+	n.remains["leaky"], n.pods = policy.Known(0), n.pods[:3]
+	n.set(policy.SwapAvailable, 4*testGiB)
+	if p := n.at(g, 2*time.Second); len(p.Settled) != 1 || !p.Settled[0].Helped() {
+		t.Errorf("all is back: settled %+v", p.Settled)
+	}
+	n.set(policy.SwapAvailable, 0)
+	if p := n.at(g, time.Minute); p.Stop != nil || p.Held != api.HeldOutside {
+		t.Errorf("full of what is no pod's: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// SwapNote says that pods are ranked by memory only if the kernel does not account their swap.
+func TestSwapNote(t *testing.T) {
+	g, _ := newManager(t, swapHard)
+	g.thresholds = g.cfg.Eviction.Thresholds
+	if note := g.SwapNote(true); note != "" {
+		t.Errorf("without swap: %q", note)
+	}
+	g.obs[policy.SwapAvailable] = policy.ObserveSpace(1, 2, 0)
+	for _, unaccounted := range []bool{false, true} {
+		if note := g.SwapNote(unaccounted); (note != "") != unaccounted {
+			t.Errorf("unaccounted %t: %q", unaccounted, note)
+		}
+	}
+}
+
+// The reason for stopping a Guaranteed pod does not claim that it is above its request.
+func TestReasonOfGuaranteed(t *testing.T) {
+	r := policy.Rank([]policy.Candidate{{ID: "a", Namespace: "d", Name: "a", QoS: policy.Guaranteed, Memory: policy.Known(6 << 30)}},
+		policy.MemoryAvailable, policy.SingleFS, nil)
+	d := policy.Decision{Met: policy.Met{Threshold: policy.Threshold{Signal: policy.MemoryAvailable}}, Victim: &r[0]}
+	if why := reason(&d, 0); !strings.Contains(why, "over_request=no") {
+		t.Errorf("reason %q", why)
+	}
+}

@@ -1,0 +1,265 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/etcd"
+	"github.com/criguard/criguard/policy"
+)
+
+// Client is the fleet in etcd. Calls do not overlap.
+type Client interface {
+	// Report reports the node's state, or renews it.
+	Report(ctx context.Context, s etcd.State) error
+	// Survey reads the node's zone and the operators' policy.
+	Survey(ctx context.Context, r fleet.Rates) (etcd.Survey, error)
+	// Acquire requests a permit. A denial is an *etcd.DeniedError.
+	Acquire(ctx context.Context, r fleet.Rates, workload, id string) (etcd.Permit, error)
+	// Release gives a permit back.
+	Release(ctx context.Context, p etcd.Permit) error
+}
+
+// Options configures an Agent.
+type Options struct {
+	Fleet      string // names, for status and metrics
+	Zone       string
+	Node       string
+	Client     Client
+	Disconnect func() // closes the client's connection until its next call
+	Rates      fleet.Rates
+	Soft       policy.Bucket // the node's budget of soft stops, until the guard sends another
+	Saved      fleet.Saved   // of an agent before a restart; zero = none
+	Rand       *rand.Rand
+	Now        func() time.Duration // the time since boot (CLOCK_BOOTTIME)
+}
+
+// How often a node reports. The leases are three times as long.
+const (
+	wantInterval  = 3 * time.Minute
+	idleInterval  = 50 * time.Minute // the shortest; 20 minutes more are random
+	idleSpread    = 20 * time.Minute
+	contactSpread = 30 * time.Second // a change is reported after a random part of it
+	pauseInterval = 15 * time.Second // the shortest while paused; 30 seconds more are random
+	pauseSpread   = 30 * time.Second
+)
+
+const (
+	// tokenValid is how long the guard may use a token.
+	tokenValid = 10 * time.Second
+	// keepConnected is for how long the agent keeps a connection that it does not use.
+	keepConnected = 10 * time.Second
+	// requestTimeout is how long the agent asks for a permit that the guard does not fetch: each takes a slot.
+	requestTimeout = 30 * time.Second
+	// guardTimeout is how long the agent speaks for a guard that does not repeat its state.
+	guardTimeout = 3 * time.Minute
+)
+
+// Agent waits for the permits of one node. Its methods are safe for concurrent use and return at once.
+type Agent struct {
+	opt  Options
+	wake chan struct{} // has an element after a request changed something
+
+	mu       sync.Mutex
+	waiter   *fleet.Waiter
+	state    State
+	heard    time.Duration // when the guard last sent its state; 0 = never
+	reported bool          // etcd has the state
+	contact  time.Duration
+	requests [policy.PoolCount]*request
+	unused   []etcd.Permit // to release
+	err      error         // of the last contact
+	seen     etcd.Survey   // by the last report
+	reached  bool          // there was one
+	paused   time.Duration // until then
+	lost     bool          // a pause ended before its time, and no operator resumed
+	metrics  *metrics
+}
+
+// request is a pool's request for a pod.
+type request struct {
+	uid string
+	Request
+	asked  time.Duration // when the guard last asked
+	permit etcd.Permit   // of the fleet
+	given  Answer        // to the guard; zero = nothing granted
+	lost   bool          // etcd had lost the node's state at the last request
+}
+
+// New returns an agent, which continues where another one stopped.
+func New(opt Options) *Agent {
+	a := &Agent{opt: opt, wake: make(chan struct{}, 1), paused: opt.Saved.Paused, waiter: fleet.NewWaiter(opt.Rates.Patience, opt.Soft, opt.Rand)}
+	a.waiter.Restore(opt.Saved, opt.Now())
+	a.metrics = newMetrics()
+	return a
+}
+
+// Save returns the state for the agent after a restart.
+func (a *Agent) Save() fleet.Saved {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.waiter.Save()
+}
+
+// SetState begins and ends episodes of pools. A permit that the guard was not given is released when its episode ends.
+func (a *Agent) SetState(s State) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opt.Now()
+	s.Wants = slices.Clone(s.Wants)
+	slices.Sort(s.Wants)
+	s.Wants = slices.Compact(s.Wants)
+	changed := a.heard == 0 || s.Digest != a.state.Digest || s.Version != a.state.Version || !slices.Equal(s.Wants, a.state.Wants)
+	a.heard, a.state = now, s
+	if s.Soft != (Soft{}) {
+		a.waiter.SetSoft(policy.Bucket{Burst: s.Soft.Burst, Every: time.Duration(s.Soft.Every)})
+	}
+	for p := range policy.PoolCount {
+		if slices.Contains(s.Wants, p) {
+			a.waiter.Begin(p, now)
+		} else {
+			a.end(p, now)
+		}
+	}
+	if changed {
+		a.changed(now)
+	}
+	a.notify()
+}
+
+// end ends a pool's episode.
+func (a *Agent) end(p policy.Pool, now time.Duration) {
+	a.withdraw(p, now)
+	_, _ = a.waiter.End(p, now) // withdraw has taken its permit
+}
+
+// changed makes the agent report after a random delay: a change may come to all nodes at once.
+func (a *Agent) changed(now time.Duration) {
+	if a.reported || a.contact <= now {
+		a.contact = now + a.random(contactSpread)
+	}
+	a.reported = false
+}
+
+// Request requests a permit for the stop of a pod, in place of the pool's earlier request for another pod.
+func (a *Agent) Request(p policy.Pool, uid string, q Request) Answer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opt.Now()
+	if !slices.Contains(a.state.Wants, p) {
+		a.state.Wants = append(slices.Clone(a.state.Wants), p)
+		slices.Sort(a.state.Wants)
+		a.waiter.Begin(p, now)
+		a.heard = now
+		a.changed(now)
+	}
+	if r := a.requests[p]; r == nil || r.uid != uid || r.Request != q {
+		a.withdraw(p, now)
+		a.requests[p] = &request{uid: uid, Request: q}
+	}
+	a.requests[p].asked = now
+	a.notify()
+	return a.answer(p, now)
+}
+
+// Withdraw withdraws a request, and releases its permit.
+func (a *Agent) Withdraw(p policy.Pool, uid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opt.Now()
+	if r := a.requests[p]; r != nil && r.uid == uid {
+		if r.given.Source == Fleet && now < r.permit.Deadline {
+			a.unused = append(a.unused, r.permit)
+		}
+		a.withdraw(p, now)
+		a.notify()
+	}
+}
+
+// withdraw removes a pool's request. A permit that the guard was given may have been used, so it is left to expire.
+func (a *Agent) withdraw(p policy.Pool, now time.Duration) {
+	if _, has := a.waiter.Release(p, now); has {
+		a.unused = append(a.unused, a.requests[p].permit)
+	}
+	a.requests[p] = nil
+}
+
+// answer answers a pool's request. A permit or a token that it returns is taken.
+func (a *Agent) answer(p policy.Pool, now time.Duration) Answer {
+	r := a.requests[p]
+	if r.granted(now) {
+		return r.given
+	}
+	turn := a.waiter.Turn(p, now)
+	switch turn.Verdict {
+	case fleet.Ask:
+		return Answer{State: Pending}
+	case fleet.Hold:
+		return Answer{State: Denied, Reason: turn.Reason, RetryAfter: api.Duration(max(turn.Until-now, 0))}
+	}
+	switch a.waiter.Stop(p, now) {
+	case fleet.Permit:
+		r.given = Answer{State: Granted, Source: Fleet, ID: r.permit.ID, Deadline: api.Duration(r.permit.Deadline)}
+	case fleet.Trickle:
+		a.metrics.given(Trickle)
+		r.given = Answer{State: Granted, Source: Trickle, Deadline: api.Duration(now + tokenValid)}
+	case fleet.Local:
+		a.metrics.given(Local)
+		r.given = Answer{State: Granted, Source: Local, Deadline: api.Duration(now + tokenValid)}
+	}
+	return r.given
+}
+
+// granted reports whether the request was answered with a permit or a token that is still valid.
+func (r *request) granted(now time.Duration) bool {
+	return r != nil && r.given.State == Granted && now < time.Duration(r.given.Deadline)
+}
+
+// Status returns what the agent knows. It takes no permit.
+func (a *Agent) Status() Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opt.Now()
+	s := Status{
+		Fleet: a.opt.Fleet, Node: a.opt.Node, PauseLost: a.lost,
+		Wants: append([]policy.Pool{}, a.state.Wants...), Requests: []Waiting{}, Counts: a.waiter.Counts(),
+	}
+	if a.reached {
+		s.Zone = &Zone{Name: a.opt.Zone, Zone: a.seen.Zone, State: a.seen.State}
+	}
+	if d, alone := a.waiter.Alone(now); alone {
+		s.AloneFor = api.Duration(d)
+	}
+	if a.err != nil {
+		s.Error, s.Cause = a.err.Error(), etcd.Reason(a.err)
+	}
+	for p, r := range a.requests {
+		if r == nil {
+			continue
+		}
+		w := Waiting{Pool: policy.Pool(p), UID: r.uid, Request: r.Request, Answer: Answer{State: Pending}}
+		if r.granted(now) {
+			w.Answer = r.given
+		} else if turn := a.waiter.Turn(w.Pool, now); turn.Verdict == fleet.Hold {
+			w.Answer = Answer{State: Denied, Reason: turn.Reason, RetryAfter: api.Duration(max(turn.Until-now, 0))}
+		}
+		s.Requests = append(s.Requests, w)
+	}
+	return s
+}
+
+func (a *Agent) notify() {
+	select {
+	case a.wake <- struct{}{}:
+	default: // one pending element is enough
+	}
+}
+
+func (a *Agent) random(most time.Duration) time.Duration {
+	return time.Duration(a.opt.Rand.Int64N(int64(most) + 1))
+}

@@ -1,0 +1,366 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/etcd"
+	"github.com/criguard/criguard/policy"
+)
+
+// etcdFake is the fleet as a test wants it. Each call takes 10 ms.
+type etcdFake struct {
+	now func() time.Duration
+
+	mu       sync.Mutex
+	err      error         // of every call
+	denial   error         // of Acquire
+	paused   time.Duration // until then
+	survey   etcd.Survey
+	states   []etcd.State // reported
+	acquired []string     // workloads
+	released []string     // permits
+	closed   int
+}
+
+// call makes a call. It holds no lock while it takes time, which would keep virtual time from passing.
+func (f *etcdFake) call(do func()) error {
+	time.Sleep(10 * time.Millisecond)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		do()
+	}
+	return f.err
+}
+
+func (f *etcdFake) Report(_ context.Context, s etcd.State) error {
+	return f.call(func() { f.states = append(f.states, s) })
+}
+
+func (f *etcdFake) Survey(context.Context, fleet.Rates) (s etcd.Survey, err error) {
+	err = f.call(func() {
+		s = f.survey
+		s.Paused = max(f.paused-f.now(), 0)
+	})
+	return s, err
+}
+
+func (f *etcdFake) Acquire(_ context.Context, _ fleet.Rates, workload, id string) (p etcd.Permit, err error) {
+	since := f.now()
+	err = f.call(func() {
+		p = etcd.Permit{ID: id, Since: since, Slot: 10 * time.Second, Deadline: since + 10*time.Second}
+		f.acquired = append(f.acquired, workload)
+	})
+	if err == nil {
+		err = read(f, func(f *etcdFake) error { return f.denial })
+	}
+	return p, err
+}
+
+func (f *etcdFake) Release(_ context.Context, p etcd.Permit) error {
+	return f.call(func() { f.released = append(f.released, p.ID) })
+}
+
+func (f *etcdFake) set(change func(f *etcdFake)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+// read returns a value of the fake.
+func read[T any](f *etcdFake, value func(f *etcdFake) T) T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return value(f)
+}
+
+// node is an agent in virtual time.
+type node struct {
+	*testing.T
+	*Agent
+	etcd *etcdFake
+	now  func() time.Duration
+	stop func()
+}
+
+// run runs a test with an agent.
+func run(t *testing.T, saved fleet.Saved, test func(n *node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		now := func() time.Duration { return time.Hour + time.Since(start) }
+		f := &etcdFake{now: now}
+		rates := fleet.DefaultRates()
+		a := New(Options{
+			Client: f, Disconnect: func() { f.set(func(f *etcdFake) { f.closed++ }) }, Rates: rates, Saved: saved,
+			Soft: policy.Bucket{Burst: 2, Every: time.Minute}, Rand: rand.New(rand.NewPCG(1, 2)), Now: now,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() { a.Run(ctx) })
+		stop := sync.OnceFunc(func() { cancel(); group.Wait() })
+		defer stop()
+		test(&node{t, a, f, now, stop})
+	})
+}
+
+// wants sends the state.
+func (n *node) wants(pools ...policy.Pool) {
+	n.SetState(State{Wants: pools, Digest: "d1", Version: "v1"})
+}
+
+// after lets time pass, in which the guard repeats its state.
+func (n *node) after(d time.Duration) {
+	for ; d > 0; d -= min(d, time.Minute) {
+		time.Sleep(min(d, time.Minute))
+		synctest.Wait()
+		n.mu.Lock()
+		s := n.state
+		n.mu.Unlock()
+		n.SetState(s)
+	}
+	synctest.Wait()
+}
+
+// ask asks for a permit for a pod each second until the answer has a state, at most for a time.
+func (n *node) ask(p policy.Pool, uid, state string, most time.Duration) Answer {
+	n.Helper()
+	q := Request{Kind: "soft", Workload: "shop/web"}
+	for begin := n.now(); ; {
+		a := n.Request(p, uid, q)
+		if a.State == state {
+			return a
+		}
+		if n.now()-begin > most {
+			n.Fatalf("after %s: %+v, want %s", most, a, state)
+		}
+		n.after(time.Second)
+	}
+}
+
+const memory = policy.PoolMemory
+
+// The first contact comes within 30 s, reports first, and then asks.
+func TestPermitOfTheFleet(t *testing.T) {
+	run(t, fleet.Saved{}, func(n *node) {
+		n.wants(memory)
+		if a := n.Request(memory, "u1", Request{Kind: "soft", Workload: "shop/web"}); a.State != Denied || a.RetryAfter <= 0 || a.Reason == "" {
+			t.Errorf("the first answer is %+v", a)
+		}
+		a := n.ask(memory, "u1", Granted, 31*time.Second)
+		if a.Source != Fleet || a.ID == "" || time.Duration(a.Deadline) <= n.now() || time.Duration(a.Deadline) > n.now()+10*time.Second {
+			t.Errorf("at %s: %+v", n.now(), a)
+		}
+		if again := n.Request(memory, "u1", Request{Kind: "soft", Workload: "shop/web"}); again != a {
+			t.Errorf("repeated: %+v, first %+v", again, a)
+		}
+		states := read(n.etcd, func(f *etcdFake) []etcd.State { return slices.Clone(f.states) })
+		if len(states) == 0 || !slices.Equal(states[len(states)-1].Pools, []string{"memory"}) || states[0].Digest != "d1" || states[0].Version != "v1" {
+			t.Errorf("reported %+v", states)
+		}
+		if s := n.Status(); len(s.Requests) != 1 || s.Requests[0].Answer != a || s.Counts.Permits != 1 {
+			t.Errorf("status: %+v", s)
+		}
+		// After its deadline it is another permit.
+		n.after(11 * time.Second)
+		if b := n.ask(memory, "u1", Granted, 10*time.Second); b.ID == a.ID {
+			t.Errorf("the same permit again: %+v", b)
+		}
+		// The end of the episode releases nothing that the guard was given: the stop may have ended the episode.
+		n.wants()
+		n.after(time.Minute)
+		if got := read(n.etcd, func(f *etcdFake) int { return len(f.released) }); got != 0 {
+			t.Errorf("released %d permits", got)
+		}
+		states = read(n.etcd, func(f *etcdFake) []etcd.State { return f.states })
+		if got := states[len(states)-1].Pools; len(got) > 0 {
+			t.Errorf("still wants %v", got)
+		}
+	})
+}
+
+// A permit is given back that the guard does not use: withdrawn, not fetched before the end of the episode, or for a pod
+// that is no longer the first.
+func TestUnusedPermits(t *testing.T) {
+	for name, unused := range map[string]func(n *node){
+		"withdrawn":     func(n *node) { n.ask(memory, "u1", Granted, 31*time.Second); n.Withdraw(memory, "u1") },
+		"episode ended": func(n *node) { n.after(31 * time.Second); n.wants() },
+		"another pod": func(n *node) {
+			n.after(31 * time.Second)
+			n.Request(memory, "u2", Request{Kind: "limit", Workload: "shop/web"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, fleet.Saved{}, func(n *node) {
+				n.wants(memory)
+				n.Request(memory, "u1", Request{Kind: "soft", Workload: "shop/web"})
+				unused(n)
+				n.after(time.Second)
+				got := read(n.etcd, func(f *etcdFake) []string { return f.released })
+				if len(got) != 1 {
+					t.Errorf("released %v", got)
+				}
+				n.Withdraw(memory, "unknown")
+			})
+		})
+	}
+}
+
+func TestDenial(t *testing.T) {
+	run(t, fleet.Saved{}, func(n *node) {
+		n.etcd.denial = &etcd.DeniedError{Code: etcd.SlotTaken, Denial: fleet.Denial{Reason: "next permit in 7s", Left: 7 * time.Second, Slot: 10 * time.Second}}
+		n.wants(memory)
+		n.ask(memory, "u1", Denied, 0)
+		n.after(31 * time.Second)
+		a := n.ask(memory, "u1", Denied, time.Second)
+		if a.Reason != "next permit in 7s" || a.RetryAfter <= 0 || time.Duration(a.RetryAfter) > 12*time.Second {
+			t.Errorf("denied: %+v", a)
+		}
+		if s := n.Status(); s.Error != "" || s.Requests[0].Answer != a {
+			t.Errorf("status: %+v", s)
+		}
+		n.etcd.set(func(f *etcdFake) { f.denial = nil })
+		n.ask(memory, "u1", Granted, 13*time.Second)
+	})
+}
+
+// An etcd that lost the node's state gets it again before the next request.
+func TestLostState(t *testing.T) {
+	run(t, fleet.Saved{}, func(n *node) {
+		n.etcd.denial = &etcd.DeniedError{Code: etcd.NotReported, Denial: fleet.Denial{Reason: "lost"}}
+		n.wants(memory)
+		n.ask(memory, "u1", Denied, 0)
+		n.after(31 * time.Second)
+		reports := read(n.etcd, func(f *etcdFake) int { return len(f.states) })
+		if reports < 2 || reports > 10 {
+			t.Errorf("%d reports in 31 s", reports)
+		}
+		if s := n.Status(); s.Error == "" {
+			t.Errorf("status: %+v", s)
+		}
+		n.etcd.set(func(f *etcdFake) { f.denial = nil })
+		n.ask(memory, "u1", Granted, time.Minute)
+	})
+}
+
+// A node that is alone gets a trickle, then its local budget, and permits again two minutes after the fleet returns.
+func TestAlone(t *testing.T) {
+	run(t, fleet.Saved{}, func(n *node) {
+		n.etcd.err = etcd.ErrNoLeader
+		n.wants(memory)
+		n.ask(memory, "u1", Denied, 0)
+		n.after(90 * time.Second)
+		s := n.Status()
+		if s.AloneFor <= 0 || s.Cause != "no_leader" || s.Error == "" {
+			t.Errorf("status: %+v", s)
+		}
+		if a := n.ask(memory, "u1", Denied, 0); a.Reason != "alone" {
+			t.Errorf("alone: %+v", a)
+		}
+		n.after(16 * time.Minute)
+		if a := n.ask(memory, "u1", Granted, 6*time.Minute); a.Source != Local && a.Source != Trickle || a.ID != "" || time.Duration(a.Deadline) != n.now()+tokenValid {
+			t.Errorf("local: %+v", a)
+		}
+		n.etcd.set(func(f *etcdFake) { f.err = nil })
+		n.after(4 * time.Minute)
+		if s := n.Status(); s.AloneFor != 0 || s.Error != "" {
+			t.Errorf("status: %+v", s)
+		}
+		if a := n.ask(memory, "u1", Granted, 31*time.Second); a.Source != Fleet {
+			t.Errorf("after the return: %+v", a)
+		}
+	})
+}
+
+func TestPause(t *testing.T) {
+	run(t, fleet.Saved{}, func(n *node) {
+		n.etcd.paused = n.now() + 10*time.Minute
+		n.wants(memory)
+		n.ask(memory, "u1", Denied, 0)
+		n.after(31 * time.Second)
+		if a := n.ask(memory, "u1", Denied, 0); a.Reason != "soft stops are paused" || time.Duration(a.RetryAfter) < 9*time.Minute {
+			t.Errorf("paused: %+v", a)
+		}
+		n.etcd.set(func(f *etcdFake) { f.paused = 0 }) // resumed
+		n.ask(memory, "u1", Granted, 2*time.Minute)
+		n.after(11 * time.Second)
+		n.etcd.set(func(f *etcdFake) {
+			f.denial = &etcd.DeniedError{Code: etcd.Paused, Denial: fleet.Denial{Reason: "soft stops are paused", Left: time.Minute}}
+		})
+		n.ask(memory, "u1", Denied, time.Minute)
+		n.after(time.Second)
+		if a := n.ask(memory, "u1", Denied, 0); a.Reason != "soft stops are paused" {
+			t.Errorf("paused while asking: %+v", a)
+		}
+	})
+}
+
+// An idle node reports every hour ± 10 min, one that wants a stop every 3 minutes, and neither holds a connection.
+func TestReports(t *testing.T) {
+	run(t, fleet.Saved{}, func(n *node) {
+		n.wants()
+		n.after(24 * time.Hour)
+		if got := read(n.etcd, func(f *etcdFake) int { return len(f.states) }); got < 21 || got > 30 {
+			t.Errorf("%d reports in a day", got)
+		}
+		n.wants(memory)
+		before := read(n.etcd, func(f *etcdFake) int { f.closed = 0; return len(f.states) })
+		n.after(time.Hour)
+		if got := read(n.etcd, func(f *etcdFake) int { return len(f.states) }) - before; got < 19 || got > 22 {
+			t.Errorf("%d reports in an hour of pressure", got)
+		}
+		if got := read(n.etcd, func(f *etcdFake) int { return f.closed }); got == 0 {
+			t.Error("the connection stays open")
+		}
+	})
+}
+
+// The agent does not speak for a guard that has ended.
+func TestSilentGuard(t *testing.T) {
+	run(t, fleet.Saved{}, func(n *node) {
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := read(n.etcd, func(f *etcdFake) int { return len(f.states) }); got != 0 {
+			t.Errorf("%d reports before the guard started", got)
+		}
+		n.wants(memory)
+		n.ask(memory, "u1", Denied, 0)
+		time.Sleep(guardTimeout + time.Minute)
+		synctest.Wait()
+		states := read(n.etcd, func(f *etcdFake) []etcd.State { return slices.Clone(f.states) })
+		if last := states[len(states)-1]; len(last.Pools) != 0 {
+			t.Errorf("the last report is %+v", last)
+		}
+		time.Sleep(6 * time.Hour)
+		synctest.Wait()
+		if got := read(n.etcd, func(f *etcdFake) int { return len(f.states) }); got != len(states) {
+			t.Errorf("%d more reports without a guard", got-len(states))
+		}
+		n.ask(memory, "u1", Granted, 31*time.Second)
+	})
+}
+
+// A restart does not shorten the patience of an episode, or the time alone.
+func TestRestart(t *testing.T) {
+	saved := fleet.Saved{Held: map[policy.Pool]time.Duration{memory: 14 * time.Minute}}
+	run(t, saved, func(n *node) {
+		n.etcd.denial = &etcd.DeniedError{Code: etcd.RateZero, Denial: fleet.Denial{Reason: "fleet is full: 0/s"}}
+		n.wants(memory)
+		n.ask(memory, "u1", Denied, 0)
+		n.after(70 * time.Second)
+		if a := n.ask(memory, "u1", Denied, 0); a.Reason != "held for 15m, soft stops at a tenth" {
+			t.Errorf("after patience: %+v", a)
+		}
+		n.stop()
+		if s := n.Save(); s.Held[memory] < 15*time.Minute {
+			t.Errorf("saved %+v", s)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/policy"
+)
+
+// State is the body of PUT /v1/state. The guard repeats it every minute.
+type State struct {
+	Wants   []policy.Pool `json:"wants"` // pools that want a soft stop
+	Digest  string        `json:"digest"`
+	Version string        `json:"version"`
+	Soft    Soft          `json:"soft,omitzero"` // absent = the last one
+}
+
+// Soft is the node's own budget of soft stops, from which the fleet derives what a node does that is alone or was held
+// for long.
+type Soft struct {
+	Burst int          `json:"burst"`
+	Every api.Duration `json:"every"` // one more token after this time
+}
+
+// Request is the body of PUT /v1/permits/{pool}/{uid}.
+type Request struct {
+	Kind     string `json:"kind"`     // "soft" for a threshold, or "limit"
+	Workload string `json:"workload"` // namespace and owner of the pod
+}
+
+// Answers to a request.
+const (
+	Pending = "pending" // the agent asks the fleet now
+	Denied  = "denied"
+	Granted = "granted"
+)
+
+// Sources of a permit.
+const (
+	Fleet   = "fleet"
+	Trickle = "trickle" // a token of a node that was held for long, or is alone
+	Local   = "local"   // a token of a node that is alone for long
+)
+
+// Answer is the answer to a request.
+type Answer struct {
+	State      string       `json:"state"`                 // pending, denied or granted
+	Reason     string       `json:"reason,omitempty"`      // of a denial
+	RetryAfter api.Duration `json:"retry_after,omitempty"` // of a denial; 0 = not known
+	ID         string       `json:"id,omitempty"`          // of a permit of the fleet
+	Source     string       `json:"source,omitempty"`      // of a permit
+	Deadline   api.Duration `json:"deadline,omitempty"`    // since boot, until which a stop must have begun
+}
+
+// Status is the answer to GET /v1/status.
+type Status struct {
+	Fleet     string        `json:"fleet"`                // its name
+	Node      string        `json:"node"`                 // its name in the fleet
+	Zone      *Zone         `json:"zone,omitempty"`       // at the last report; absent before the first
+	PauseLost bool          `json:"pause_lost,omitempty"` // a pause ended before its time, and no operator resumed
+	Wants     []policy.Pool `json:"wants"`                // pools that want a soft stop
+	Requests  []Waiting     `json:"requests"`             // of the guard
+	AloneFor  api.Duration  `json:"alone_for,omitempty"`  // without a successful contact; absent = not alone
+	Error     string        `json:"error,omitempty"`      // why the last contact failed
+	Cause     string        `json:"cause,omitempty"`      // short name of Error
+	Counts    fleet.Counts  `json:"counts"`               // soft stops since the agent started
+}
+
+// Zone is the node's zone.
+type Zone struct {
+	Name string `json:"name"` // "" = the only one
+	fleet.Zone
+	State fleet.State `json:"state"` // normal, partial or full
+}
+
+// Waiting is a request with its answer.
+type Waiting struct {
+	Pool policy.Pool `json:"pool"` // under pressure
+	UID  string      `json:"uid"`  // of the pod
+	Request
+	Answer Answer `json:"answer"` // to the guard, the last one
+}
+
+// Longest texts of requests, in bytes. A pod's UID is a file name in its cgroup's path; a workload is a namespace and an
+// owner.
+const (
+	maxUID  = 128
+	maxText = 512
+)
+
+// check returns an error for a state that no guard sends.
+func (s State) check() error {
+	if len(s.Digest) > maxText || len(s.Version) > maxText || len(s.Wants) > int(policy.PoolCount) {
+		return errors.New("state is too long")
+	}
+	if s.Soft.Burst < 0 || s.Soft.Every < 0 {
+		return errors.New("soft: want a burst and a duration of at least 0")
+	}
+	return nil
+}
+
+// check returns an error for a request that no guard sends.
+func (r Request) check(uid string) error {
+	switch {
+	case r.Kind != "soft" && r.Kind != "limit":
+		return fmt.Errorf("kind = %.20q: want soft or limit", r.Kind)
+	case r.Workload == "" || len(r.Workload) > maxText:
+		return fmt.Errorf("workload: want 1 to %d bytes", maxText)
+	case uid == "" || len(uid) > maxUID:
+		return fmt.Errorf("uid: want 1 to %d bytes", maxUID)
+	}
+	return nil
+}

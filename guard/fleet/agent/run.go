@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/etcd"
+	"github.com/criguard/criguard/policy"
+)
+
+// Run makes the calls to etcd until ctx ends. Permits that the guard was given stay valid after it.
+func (a *Agent) Run(ctx context.Context) {
+	defer a.opt.Disconnect()
+	for ctx.Err() == nil {
+		job, wait := a.next()
+		if job != nil {
+			job(ctx)
+			continue
+		}
+		if wait > keepConnected {
+			a.opt.Disconnect()
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-a.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// next returns the next call to make, or for how long there is none.
+func (a *Agent) next() (job func(context.Context), wait time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opt.Now()
+	if len(a.unused) > 0 {
+		return a.release, 0
+	}
+	silent := a.heard + guardTimeout
+	switch {
+	case a.heard == 0:
+		return nil, guardTimeout
+	case now < silent:
+		wait = silent - now
+	case len(a.state.Wants) > 0:
+		for p := range policy.PoolCount {
+			a.end(p, now)
+		}
+		a.state.Wants, a.reported, a.contact = nil, false, now
+		return a.report, 0
+	case a.reported:
+		return nil, guardTimeout // its membership expires
+	default:
+		wait = guardTimeout
+	}
+	due := a.contact
+	if at, failing := a.waiter.Contact(); failing {
+		due = at
+	}
+	if due <= now {
+		return a.report, 0
+	}
+	wait = min(wait, due-now)
+	for i, r := range a.requests {
+		p := policy.Pool(i)
+		if r == nil || now > r.asked+requestTimeout || r.given.State == Granted && now < time.Duration(r.given.Deadline) {
+			continue
+		}
+		turn := a.waiter.Turn(p, now)
+		if turn.Verdict == fleet.Ask {
+			if !a.reported {
+				return a.report, 0
+			}
+			return func(ctx context.Context) { a.ask(ctx, p, r) }, 0
+		}
+		if turn.Until > now {
+			wait = min(wait, turn.Until-now)
+		}
+	}
+	return nil, wait
+}
+
+// report reports the state and reads the policy.
+func (a *Agent) report(ctx context.Context) {
+	a.mu.Lock()
+	began, state := a.opt.Now(), etcd.State{Digest: a.state.Digest, Version: a.state.Version}
+	for _, p := range a.state.Wants {
+		state.Pools = append(state.Pools, p.String())
+	}
+	a.reported = true // unless it changes meanwhile
+	a.mu.Unlock()
+
+	err := a.opt.Client.Report(ctx, state)
+	var seen etcd.Survey
+	if err == nil {
+		reported := a.opt.Now()
+		seen, err = a.opt.Client.Survey(ctx, a.opt.Rates)
+		a.metrics.roundTrip(a.opt.Now()-reported, err)
+	}
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opt.Now()
+	if !a.contacted(ctx, began, now, err) {
+		a.reported = false
+		return
+	}
+	until := time.Duration(0)
+	if seen.Paused > 0 {
+		until = now + seen.Paused
+	}
+	early := a.paused-now > pauseTolerance
+	a.lost = seen.Paused == 0 && !seen.Resumed && (a.lost || early)
+	a.pause(until, now)
+	a.seen, a.reached = seen, true
+	switch {
+	case len(a.state.Wants) == 0:
+		a.contact = now + idleInterval + a.random(idleSpread)
+	case seen.Paused > 0:
+		a.contact = now + pauseInterval + a.random(pauseSpread)
+	default:
+		a.contact = now + wantInterval
+	}
+	if !a.reported { // the state changed meanwhile
+		a.contact = now + a.random(contactSpread)
+	}
+}
+
+// pauseTolerance is how exactly the end of a pause is known.
+const pauseTolerance = 5 * time.Second
+
+func (a *Agent) pause(until, now time.Duration) {
+	a.paused = until
+	a.waiter.Pause(until, now)
+}
+
+// contacted records whether a round trip succeeded. A call that ended with the agent says nothing.
+func (a *Agent) contacted(ctx context.Context, began, now time.Duration, err error) bool {
+	if ctx.Err() != nil && err != nil {
+		return false
+	}
+	a.err = err
+	if err != nil {
+		a.waiter.Failed(began, now)
+		return false
+	}
+	a.waiter.Reached(now)
+	return true
+}
+
+// ask requests the permit of a request.
+func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
+	began := a.opt.Now()
+	permit, err := a.opt.Client.Acquire(ctx, a.opt.Rates, r.Workload, rand.Text())
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.opt.Now()
+	denied, isDenied := errors.AsType[*etcd.DeniedError](err)
+	a.metrics.asked(denied, err)
+	switch {
+	case err == nil:
+		a.err = nil
+		// The guard may have withdrawn the request meanwhile.
+		if a.requests[p] != r || !a.waiter.Granted(p, fleet.Grant{ID: permit.ID, Deadline: permit.Deadline}, now) {
+			a.unused = append(a.unused, permit)
+			return
+		}
+		r.permit = permit
+	case isDenied && denied.Code == etcd.NotReported && !r.lost:
+		a.waiter.Reached(now)
+		a.reported, r.lost = false, true
+	case isDenied && denied.Code == etcd.NotReported:
+		a.reported, r.lost = false, false
+		a.contacted(ctx, began, now, err)
+	case isDenied:
+		a.err, r.lost = nil, false
+		if denied.Code == etcd.Paused && denied.Left > 0 {
+			a.pause(now+denied.Left, now)
+			a.contact = min(a.contact, now+pauseInterval+a.random(pauseSpread))
+		}
+		a.waiter.Denied(p, denied.Denial, now)
+	default:
+		a.contacted(ctx, began, now, err)
+	}
+}
+
+// release gives permits back that were not used. It tries once: they expire by themselves.
+func (a *Agent) release(ctx context.Context) {
+	a.mu.Lock()
+	began, unused := a.opt.Now(), a.unused
+	a.unused = nil
+	a.mu.Unlock()
+	for _, p := range unused {
+		err := a.opt.Client.Release(ctx, p)
+		a.mu.Lock()
+		a.contacted(ctx, began, a.opt.Now(), err)
+		a.mu.Unlock()
+	}
+}

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// ServeOptions configures Serve.
+type ServeOptions struct {
+	Agent    Options // Saved is read from Dir
+	Listener net.Listener
+	Dir      string // of the state that outlives a restart of the agent; "" = none
+	Log      *slog.Logger
+	Notifier Notifier
+}
+
+// Notifier reports the agent's state to the service manager.
+type Notifier interface {
+	Ready(status string) error
+	Stopping(status string) error
+	Status(line string) error
+}
+
+const (
+	// observeInterval is how often the agent looks for changes to log.
+	observeInterval = 5 * time.Second
+	// saveInterval limits how much of an episode's time a crash of the agent loses.
+	saveInterval = 30 * time.Second
+	// shutdownTimeout limits the wait for answers under way.
+	shutdownTimeout = time.Second
+)
+
+// Serve runs an agent until ctx ends, or its socket fails.
+func Serve(ctx context.Context, opt ServeOptions) error {
+	s := service{ServeOptions: opt}
+	if opt.Dir != "" {
+		saved, err := loadState(opt.Dir, opt.Agent.Now())
+		if err != nil {
+			opt.Log.Warn("starting without the last state", "reason", err.Error())
+		}
+		opt.Agent.Saved = saved
+	}
+	s.agent = New(opt.Agent)
+	server := NewServer(s.agent)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	group.Go(func() { s.agent.Run(ctx) })
+	group.Go(func() {
+		if err := server.Serve(Limit(opt.Listener)); !errors.Is(err, http.ErrServerClosed) {
+			cancel(fmt.Errorf("serve the guard: %w", err))
+		}
+	})
+	s.warn(opt.Notifier.Ready(s.line()))
+	opt.Log.Info("fleet agent started", "fleet", opt.Agent.Fleet, "zone", opt.Agent.Zone, "node", opt.Agent.Node)
+	tick := time.NewTicker(observeInterval)
+	defer tick.Stop()
+	for next := opt.Agent.Now() + saveInterval; ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		s.observe()
+		if now := opt.Agent.Now(); now >= next {
+			next = now + saveInterval
+			s.save()
+		}
+	}
+	s.warn(opt.Notifier.Stopping("ending"))
+	end, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer stop()
+	_ = server.Shutdown(end) // a guard that is slow asks again
+	_ = server.Close()
+	group.Wait()
+	s.save()
+	opt.Log.Info("fleet agent stopped")
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// service is an agent with its surroundings.
+type service struct {
+	ServeOptions
+	agent   *Agent
+	written []byte // state in the file
+	cause   string // of the last failure that was logged; "" = connected
+	alone   bool
+	lost    bool
+}
+
+// observe logs changes, and reports the state to the service manager.
+func (s *service) observe() {
+	st := s.agent.Status()
+	switch {
+	case st.Cause != s.cause && st.Cause != "":
+		s.Log.Warn("fleet unavailable", "reason", st.Error)
+	case st.Cause != s.cause:
+		s.Log.Info("fleet available again")
+	}
+	if alone := st.AloneFor > 0; alone != s.alone {
+		s.alone = alone
+		if alone {
+			s.Log.Warn("node is alone, soft stops are held", "reason", st.Error)
+		} else {
+			s.Log.Info("node is no longer alone")
+		}
+	}
+	if st.PauseLost && !s.lost {
+		s.Log.Error("the fleet's pause is gone before its time, and no operator resumed")
+	}
+	s.cause, s.lost = st.Cause, st.PauseLost
+	s.warn(s.Notifier.Status(s.line()))
+}
+
+// line describes the state for `systemctl status`.
+func (s *service) line() string {
+	st := s.agent.Status()
+	text := fmt.Sprintf("fleet %s, node %s: ", st.Fleet, st.Node)
+	switch {
+	case st.AloneFor > 0:
+		return text + "alone, " + st.Cause
+	case st.Cause != "":
+		return text + st.Cause
+	case st.Zone == nil:
+		return text + "not connected yet"
+	default:
+		return text + fmt.Sprintf("%d of %d in the zone want a soft stop, %s", st.Zone.Wanting, st.Zone.Members, st.Zone.State)
+	}
+}
+
+func (s *service) save() {
+	if s.Dir == "" {
+		return
+	}
+	written, err := saveState(s.Dir, s.agent.Save(), s.written)
+	s.written = written
+	s.warn(err)
+}
+
+func (s *service) warn(err error) {
+	if err != nil {
+		s.Log.Warn("fleet agent degraded", "reason", err.Error())
+	}
+}

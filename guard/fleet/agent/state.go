@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/policy"
+)
+
+// stateFile is the file of the state that outlives a restart of the agent. Its times are since boot, so it belongs into
+// a directory that a reboot empties.
+const stateFile = "fleet.json"
+
+// maxStateFile exceeds every state.
+const maxStateFile = 16 << 10
+
+// savedState is the JSON of [fleet.Saved].
+type savedState struct {
+	Held       map[policy.Pool]api.Duration `json:"held,omitempty"`
+	AloneSince api.Duration                 `json:"alone_since,omitempty"`
+	Paused     api.Duration                 `json:"paused_until,omitempty"`
+	Trickle    savedTokens                  `json:"trickle,omitzero"`
+	Local      savedTokens                  `json:"local,omitzero"`
+}
+
+type savedTokens struct {
+	On    bool         `json:"on"`
+	First api.Duration `json:"first"`
+}
+
+// loadState reads the state that another agent saved in a directory. Without a file, it is empty.
+func loadState(dir string, now time.Duration) (fleet.Saved, error) {
+	path := filepath.Join(dir, stateFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fleet.Saved{}, nil
+	}
+	if err != nil {
+		return fleet.Saved{}, fmt.Errorf("read state: %w", err)
+	}
+	s, err := parseState(text, now)
+	if err != nil {
+		return fleet.Saved{}, fmt.Errorf("read state: %s: %w", path, err)
+	}
+	return s, nil
+}
+
+var errOtherBoot = errors.New("it is of another boot or damaged")
+
+// parseState parses a state and checks that its times fit the time since boot.
+func parseState(text []byte, now time.Duration) (fleet.Saved, error) {
+	if len(text) > maxStateFile {
+		return fleet.Saved{}, errOtherBoot
+	}
+	var f savedState
+	if err := json.Unmarshal(text, &f); err != nil {
+		return fleet.Saved{}, fmt.Errorf("parse: %w", err)
+	}
+	const most = api.Duration(20 * 365 * 24 * time.Hour)
+	if f.AloneSince < 0 || time.Duration(f.AloneSince) > now {
+		return fleet.Saved{}, errOtherBoot
+	}
+	for _, d := range []api.Duration{f.Paused, f.Trickle.First, f.Local.First} {
+		if d < 0 || d > most {
+			return fleet.Saved{}, errOtherBoot
+		}
+	}
+	s := fleet.Saved{
+		Held: map[policy.Pool]time.Duration{}, AloneSince: time.Duration(f.AloneSince), Paused: time.Duration(f.Paused),
+		Trickle: fleet.SavedTokens{On: f.Trickle.On, First: time.Duration(f.Trickle.First)},
+		Local:   fleet.SavedTokens{On: f.Local.On, First: time.Duration(f.Local.First)},
+	}
+	for p, held := range f.Held {
+		if held < 0 || time.Duration(held) > now {
+			return fleet.Saved{}, errOtherBoot
+		}
+		s.Held[p] = time.Duration(held)
+	}
+	return s, nil
+}
+
+func formatState(s fleet.Saved) ([]byte, error) {
+	f := savedState{
+		AloneSince: api.Duration(s.AloneSince), Paused: api.Duration(s.Paused),
+		Trickle: savedTokens{s.Trickle.On, api.Duration(s.Trickle.First)},
+		Local:   savedTokens{s.Local.On, api.Duration(s.Local.First)},
+	}
+	for p, held := range s.Held {
+		if f.Held == nil {
+			f.Held = map[policy.Pool]api.Duration{}
+		}
+		f.Held[p] = api.Duration(held)
+	}
+	return json.Marshal(f)
+}
+
+// saveState writes the state, unless the file has it already, as written says.
+func saveState(dir string, s fleet.Saved, written []byte) ([]byte, error) {
+	text, err := formatState(s)
+	if err != nil {
+		return written, fmt.Errorf("save state: %w", err)
+	}
+	if string(text) == string(written) {
+		return written, nil
+	}
+	if err := (rundir.Access{Mode: 0o600}).Replace(dir, stateFile, text, false); err != nil {
+		return written, fmt.Errorf("save state: %w", err)
+	}
+	return text, nil
+}

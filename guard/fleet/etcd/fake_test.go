@@ -1,0 +1,212 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/criguard/criguard/guard/fleet"
+)
+
+// fake answers as a server that is no etcd.
+type fake struct {
+	pb.UnimplementedKVServer
+	pb.UnimplementedLeaseServer
+	txn   func(*pb.TxnRequest) (*pb.TxnResponse, error)
+	grant func(*pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error)
+
+	revoked []int64
+}
+
+func (f *fake) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) { return f.txn(r) }
+
+func (f *fake) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	return f.grant(r)
+}
+
+// LeaseRevoke fails as kine's does.
+func (f *fake) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	f.revoked = append(f.revoked, r.ID)
+	return nil, errors.New("lease revoke is not supported")
+}
+
+// serve starts a server in plain text and returns its client.
+func serve(t *testing.T, f *fake) *Client {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	pb.RegisterKVServer(s, f)
+	pb.RegisterLeaseServer(s, f)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	c, err := New(Options{
+		Fleet: "f", Zone: "z", Node: "n", Endpoints: []string{"http://" + l.Addr().String()}, TLS: fleet.TLS{Insecure: true},
+		Now: func() time.Duration { return time.Hour },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		s.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// empty answers reads as an etcd without keys does.
+func empty(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	resp := &pb.TxnResponse{Succeeded: true}
+	for range r.Success {
+		resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: &pb.RangeResponse{}}})
+	}
+	return resp, nil
+}
+
+// kine's lease IDs are TTLs, whether it returns the requested TTL or none.
+func TestKineIsRefused(t *testing.T) {
+	for _, answer := range []func(*pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error){
+		func(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+			return &pb.LeaseGrantResponse{ID: r.TTL, TTL: r.TTL}, nil
+		},
+		func(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+			return &pb.LeaseGrantResponse{ID: r.ID, TTL: r.ID}, nil
+		},
+	} {
+		c := serve(t, &fake{txn: empty, grant: answer})
+		for name, err := range map[string]error{
+			"report": c.Report(t.Context(), State{Pools: []string{"memory"}}),
+			"pause":  c.Pause(t.Context(), time.Hour),
+		} {
+			if !errors.Is(err, ErrNotEtcd) || !strings.Contains(err.Error(), "kine") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := c.Inspect(t.Context()); !errors.Is(err, ErrNotEtcd) {
+			t.Errorf("inspect: %v", err)
+		}
+	}
+}
+
+// A server that answers something else than was asked neither grants a permit nor crashes the agent.
+func TestHostileAnswers(t *testing.T) {
+	ranges := func(values ...string) func(*pb.TxnRequest) (*pb.TxnResponse, error) {
+		return func(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+			resp, err := empty(r)
+			for i, v := range values {
+				if v != "" && i < len(resp.Responses) {
+					resp.Responses[i].GetResponseRange().Kvs = []*mvccpb.KeyValue{{Value: []byte(v)}}
+				}
+			}
+			return resp, err
+		}
+	}
+	for name, txn := range map[string]func(*pb.TxnRequest) (*pb.TxnResponse, error){
+		"nothing": func(*pb.TxnRequest) (*pb.TxnResponse, error) { return &pb.TxnResponse{}, nil },
+		"success": func(*pb.TxnRequest) (*pb.TxnResponse, error) { return &pb.TxnResponse{Succeeded: true}, nil },
+		"empty answers": func(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+			return &pb.TxnResponse{Succeeded: true, Responses: make([]*pb.ResponseOp, len(r.Success))}, nil
+		},
+		"failed": func(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+			resp, err := empty(r)
+			resp.Succeeded = false
+			return resp, err
+		},
+		"no leases":      empty,
+		"broken slot":    ranges("", "", "\x00"),
+		"broken policy":  ranges("", "", "", "", "", "{"),
+		"broken pause":   ranges("", "", "", "", "{"),
+		"broken members": ranges("\xff", "\xff", "\xff", "\xff", "", "", "\xff", "\xff"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := serve(t, &fake{txn: txn, grant: func(*pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+				return &pb.LeaseGrantResponse{ID: -1, TTL: 1 << 62, Error: "\x1b"}, nil
+			}})
+			if p, err := c.Acquire(t.Context(), fleet.DefaultRates(), "shop/web", "id"); err == nil {
+				t.Errorf("got a permit: %+v", p)
+			} else {
+				t.Log(err)
+			}
+			if err := c.Report(t.Context(), State{Pools: []string{"memory"}}); err == nil {
+				t.Error("reported")
+			}
+			_, _ = c.List(t.Context())
+			_, _ = c.Zones(t.Context())
+			_, _ = c.Forget(t.Context(), "n")
+		})
+	}
+}
+
+// If the answer to a transaction is lost, the own permit in both slots means that it was performed.
+func TestUnknownResult(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		performed, reads bool // the transaction was performed; the slots can be read after it
+		err              error
+	}{
+		{"performed", true, true, nil},
+		{"not performed", false, true, ErrUnreachable},
+		{"performed, and the connection stays broken", true, false, ErrUnreachable},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			taken, lost := map[string]*mvccpb.KeyValue{}, false
+			f := &fake{}
+			f.txn = func(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+				if len(r.Compare) > 0 {
+					for _, op := range r.Success {
+						if put := op.GetRequestPut(); tt.performed {
+							taken[string(put.Key)] = &mvccpb.KeyValue{Value: put.Value, Lease: put.Lease}
+						}
+					}
+					lost = true
+					return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
+				}
+				if lost && !tt.reads {
+					return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
+				}
+				resp, err := empty(r)
+				for i, op := range r.Success {
+					key := string(op.GetRequestRange().Key)
+					kv := taken[key]
+					if key == keysOf("f").want("z", "n") {
+						kv = &mvccpb.KeyValue{Value: []byte("{}"), Lease: 7}
+					}
+					if kv != nil {
+						resp.Responses[i].GetResponseRange().Kvs = []*mvccpb.KeyValue{kv}
+					}
+				}
+				return resp, err
+			}
+			leases := int64(1000)
+			f.grant = func(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+				leases++
+				return &pb.LeaseGrantResponse{ID: leases, TTL: r.TTL}, nil
+			}
+			p, err := serve(t, f).Acquire(t.Context(), fleet.DefaultRates(), "shop/web", "id")
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("got %v, want %v", err, tt.err)
+			}
+			if err == nil && (p.ID != "id" || p.Slot != 10*time.Second || p.Deadline != time.Hour+10*time.Second || len(f.revoked) > 0) {
+				t.Errorf("%+v, revoked %v", p, f.revoked)
+			}
+			if err != nil && !slices.Equal(f.revoked, []int64{1001, 1002}) {
+				t.Errorf("revoked %v", f.revoked)
+			}
+		})
+	}
+}

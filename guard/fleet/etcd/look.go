@@ -1,0 +1,133 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/criguard/criguard/guard/fleet"
+)
+
+// Look is what one read-only transaction shows of the fleet.
+type Look struct {
+	Zone     fleet.Zone // the node's zone
+	Slot     *Holder    // who has the zone's slot; nil = it is free
+	Workload *Holder    // who has the workload's slot; nil = it is free
+	Policy   Policy
+	// Reported is set if etcd has the node's own wish for a stop. It lacks it if the lease expired or etcd lost its data.
+	Reported bool
+	Settling bool
+
+	pause, settling int64 // their leases
+}
+
+// Holder has a slot.
+type Holder struct {
+	Node   string `json:"node"`
+	Permit string `json:"permit"`
+	lease  int64
+}
+
+// Look reads the node's zone, its slot, the slot of a workload and the policy.
+func (c *Client) Look(ctx context.Context, workload string) (Look, error) {
+	const op = "look at fleet"
+	zone := c.opt.Zone
+	r, err := c.read(ctx, op,
+		count(c.keys.zoneMembers(zone)), count(c.keys.zoneWants(zone)),
+		get(c.keys.zoneSlot(zone)), get(c.keys.workloadSlot(workload)),
+		get(c.keys.pause()), get(c.keys.rates()), get(c.keys.settling()),
+		get(c.keys.want(zone, c.opt.Node)))
+	if err != nil {
+		return Look{}, err
+	}
+	policy, err := parsePolicy(first(r[4]), first(r[5]))
+	if err != nil {
+		return Look{}, refuse(op, ErrPolicy, err.Error())
+	}
+	return Look{
+		Zone:     fleet.Zone{Members: int(r[0].count), Wanting: int(r[1].count)},
+		Slot:     holder(first(r[2])),
+		Workload: holder(first(r[3])),
+		Policy:   policy,
+		Reported: first(r[7]) != nil,
+		Settling: first(r[6]) != nil,
+		pause:    leaseOf(first(r[4])),
+		settling: leaseOf(first(r[6])),
+	}, nil
+}
+
+// holder parses the value of a slot. A value that cannot be parsed still takes the slot.
+func holder(kv *keyValue) *Holder {
+	if kv == nil {
+		return nil
+	}
+	h := Holder{lease: kv.lease}
+	_ = json.Unmarshal([]byte(kv.value), &h)
+	h.Node, h.Permit = clean(h.Node), clean(h.Permit)
+	return &h
+}
+
+// Zones reads the counts of all zones. It costs etcd the keys of all members, so Acquire only calls it if the node's own
+// zone does not decide.
+func (c *Client) Zones(ctx context.Context) (map[string]fleet.Zone, error) {
+	members, wants := c.keys.members(), c.keys.wants()
+	r, err := c.read(ctx, "count zones", list(members, true), list(wants, true))
+	if err != nil {
+		return nil, err
+	}
+	zones := map[string]fleet.Zone{}
+	for _, kv := range r[0].kvs {
+		if zone, _, ok := splitNode(members, kv.key); ok {
+			z := zones[zone]
+			z.Members++
+			zones[zone] = z
+		}
+	}
+	for _, kv := range r[1].kvs {
+		if zone, _, ok := splitNode(wants, kv.key); ok {
+			z := zones[zone]
+			z.Wanting++
+			zones[zone] = z
+		}
+	}
+	return zones, nil
+}
+
+// totals reads the counts of the fleet.
+func (c *Client) totals(ctx context.Context) (fleet.Zone, error) {
+	r, err := c.read(ctx, "count fleet", count(c.keys.members()), count(c.keys.wants()))
+	if err != nil {
+		return fleet.Zone{}, err
+	}
+	return fleet.Zone{Members: int(r[0].count), Wanting: int(r[1].count)}, nil
+}
+
+// view returns what decides the rate of the node's zone. The other zones only matter if the fleet may be full: the own
+// zone must be full, or too small to say, and so must the fleet as a whole; and if the slots are free.
+func (c *Client) view(ctx context.Context, rates fleet.Rates, look Look) (fleet.View, error) {
+	view := fleet.View{Zones: map[string]fleet.Zone{c.opt.Zone: look.Zone}, Settling: look.Settling}
+	if view.Settling || !mayBeFull(rates, look.Zone) {
+		return view, nil
+	}
+	if look.Slot == nil && look.Workload == nil {
+		total, err := c.totals(ctx)
+		if err != nil {
+			return view, err
+		}
+		if total.Wanting == total.Members { // so does every zone, and listing them would cost etcd all keys
+			view.Zones["/"] = total
+			return view, nil
+		}
+		if mayBeFull(rates, total) || rates.State(total) == fleet.Partial {
+			view.Zones, err = c.Zones(ctx)
+			return view, err
+		}
+	}
+	// A zone without wishes stands for the rest of the fleet, which is not full or does not matter.
+	view.Zones["/"] = fleet.Zone{Members: rates.MinZone}
+	return view, nil
+}
+
+// mayBeFull reports whether a zone does not rule out that the fleet is full.
+func mayBeFull(rates fleet.Rates, z fleet.Zone) bool {
+	return z.Size() < rates.MinZone || rates.State(z) == fleet.Full
+}

@@ -1,0 +1,237 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/criguard/criguard/guard/fleet"
+)
+
+// Permit allows one soft stop of a workload. A permit that was used is left to expire: its slots refill then. One that
+// will not be used is released.
+type Permit struct {
+	ID    string
+	Since time.Duration // boot time before its leases were requested
+	Slot  time.Duration // length of the zone's slot
+	// Deadline is the boot time until which the stop must have begun.
+	Deadline time.Duration
+
+	leases []int64
+}
+
+// Codes of denials, for JSON and metrics.
+const (
+	Paused        = "paused"         // by an operator
+	RateZero      = "rate_zero"      // the zone or the fleet is not normal
+	SlotTaken     = "slot_taken"     // by another stop in the zone
+	WorkloadTaken = "workload_taken" // by another stop of the workload within its interval
+	Settling      = "settling"       // the fleet had no members a moment ago: etcd may have lost slots
+	NotReported   = "not_reported"   // the fleet does not know that the node wants a stop; Report does it
+	TooLate       = "too_late"       // the slot ended before etcd's answer came
+)
+
+// Denials returns all codes of denials.
+func Denials() []string {
+	return []string{Paused, RateZero, SlotTaken, WorkloadTaken, Settling, NotReported, TooLate}
+}
+
+// DeniedError is a denial by the fleet's rules, not a failure.
+type DeniedError struct {
+	Code string // one of the constants
+	fleet.Denial
+	Extended bool // a change of etcd's leader has made the slot longer than its time
+}
+
+// Error returns the reason.
+func (e *DeniedError) Error() string { return "permit denied: " + e.Reason }
+
+// Acquire requests a permit with an ID that no other request has used, such as rand.Text returns. It may be repeated with
+// the same ID, even by another process, and then returns the permit that it was granted before. A denial is a
+// *DeniedError. If the rate is 0 or a slot is taken, it only reads. After any other error the permit is not granted; its
+// slots may stay taken until they expire.
+func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id string) (Permit, error) {
+	look, err := c.Look(ctx, workload)
+	if err != nil {
+		return Permit{}, err
+	}
+	if rates, err = look.Policy.Apply(rates); err != nil {
+		return Permit{}, refuse("apply policy", ErrPolicy, err.Error())
+	}
+	if look.Slot.has(id) && look.Workload.has(id) {
+		return c.resume(ctx, look, id)
+	}
+	if look.Policy.Paused {
+		left, _, err := c.remaining(ctx, look.pause)
+		if err != nil {
+			return Permit{}, err
+		}
+		return Permit{}, deny(Paused, "soft stops are paused", left, 0)
+	}
+	if !look.Reported {
+		return Permit{}, deny(NotReported, "the fleet does not know that the node wants a stop", 0, 0)
+	}
+	slots, extended, err := c.slots(ctx, look.Slot, look.Workload)
+	if err != nil {
+		return Permit{}, err
+	}
+	view, err := c.view(ctx, rates, look)
+	if err != nil {
+		return Permit{}, err
+	}
+	rate := rates.Of(view, c.opt.Zone)
+	if permitted, d := rates.Decide(view, c.opt.Zone, workload, slots); !permitted {
+		return Permit{}, &DeniedError{code(rate, slots), d, extended}
+	}
+	if err := c.settles(ctx, rates, look); err != nil {
+		return Permit{}, err
+	}
+	p, err := c.request(ctx, id, fleet.Slot(rate), time.Duration(seconds(rates.WorkloadInterval))*time.Second)
+	if err != nil {
+		return Permit{}, err
+	}
+	return c.take(ctx, p, workload)
+}
+
+func deny(code, reason string, left, slot time.Duration) error {
+	return &DeniedError{Code: code, Denial: fleet.Denial{Reason: reason, Left: left, Slot: slot}}
+}
+
+// code returns the code of a denial by [fleet.Rates.Decide].
+func code(rate fleet.Millionths, slots fleet.Slots) string {
+	switch {
+	case rate <= 0:
+		return RateZero
+	case slots.Workload > slots.Zone:
+		return WorkloadTaken
+	default:
+		return SlotTaken
+	}
+}
+
+// slots returns for how long the slots are still taken, and whether one of them was extended. A lease that is gone leaves
+// its slot free.
+func (c *Client) slots(ctx context.Context, zone, workload *Holder) (s fleet.Slots, extended bool, err error) {
+	for at, h := range map[*time.Duration]*Holder{&s.Zone: zone, &s.Workload: workload} {
+		if h == nil {
+			continue
+		}
+		left, longer, err := c.remaining(ctx, h.lease)
+		if err != nil {
+			return s, false, err
+		}
+		*at, extended = left, extended || longer
+	}
+	return s, extended, nil
+}
+
+// resume returns a permit that was granted before. Without the time of its first request, its deadline is the one that
+// etcd's rounded answer is sure of.
+func (c *Client) resume(ctx context.Context, look Look, id string) (Permit, error) {
+	p := Permit{ID: id, Since: c.opt.Now(), leases: []int64{look.Workload.lease, look.Slot.lease}}
+	s, _, err := c.slots(ctx, look.Slot, look.Workload)
+	if err != nil {
+		return Permit{}, err
+	}
+	p.Slot = max(min(s.Zone, s.Workload)-time.Second, 0) // remaining rounds up
+	p.Deadline = p.Since + p.Slot
+	if c.opt.Now() >= p.Deadline {
+		return Permit{}, deny(TooLate, "the permit ends in less than a second", s.Zone, p.Slot)
+	}
+	return p, nil
+}
+
+// settles denies a permit as long as slots may be in force that were in an etcd which has lost its data.
+func (c *Client) settles(ctx context.Context, rates fleet.Rates, look Look) error {
+	if !look.Settling {
+		return nil
+	}
+	left, _, err := c.remaining(ctx, look.settling)
+	if err != nil {
+		return err
+	}
+	if after := PermitsBegin(rates, left); after > 0 {
+		return deny(Settling, fmt.Sprintf("the fleet had no members; permits begin in %s", after), after, fleet.Slot(rates.Secondary))
+	}
+	return nil
+}
+
+// PermitsBegin returns after which time a fleet permits stops that settles for another left: by then, the longest slot
+// that etcd may have lost has ended.
+func PermitsBegin(rates fleet.Rates, left time.Duration) time.Duration {
+	longest := max(rates.WorkloadInterval, fleet.Slot(rates.Rate), fleet.Slot(rates.Secondary))
+	return max(left-(SettlingTTL-longest), 0)
+}
+
+// request requests the leases of both slots.
+func (c *Client) request(ctx context.Context, id string, slot, interval time.Duration) (Permit, error) {
+	p := Permit{ID: id, Since: c.opt.Now(), Slot: slot}
+	for _, ttl := range []time.Duration{interval, slot} { // the shorter one last
+		id, err := c.grantExactly(ctx, ttl)
+		if err != nil {
+			return Permit{}, errors.Join(err, c.abandon(ctx, p.leases...))
+		}
+		p.leases = append(p.leases, id)
+	}
+	p.Deadline = p.Since + min(interval, slot)
+	return p, nil
+}
+
+// grantExactly requests a lease, and returns ErrMinTTL if etcd granted a longer one.
+func (c *Client) grantExactly(ctx context.Context, ttl time.Duration) (int64, error) {
+	id, granted, err := c.grant(ctx, ttl)
+	if err != nil {
+		return 0, err
+	}
+	if granted != ttl {
+		err = refuse("grant lease", ErrMinTTL, fmt.Sprintf("requested %s, granted %s", ttl, granted))
+		return 0, errors.Join(err, c.abandon(ctx, id))
+	}
+	return id, nil
+}
+
+// take puts both slots in one transaction if both are free.
+func (c *Client) take(ctx context.Context, p Permit, workload string) (Permit, error) {
+	value, err := json.Marshal(Holder{Node: c.opt.Node, Permit: p.ID})
+	if err != nil {
+		return Permit{}, err
+	}
+	zone, own := c.keys.zoneSlot(c.opt.Zone), c.keys.workloadSlot(workload)
+	holders := []*requestOp{get(zone), get(own)}
+	resp, err := c.transactOnce(ctx, "take slots", &txnRequest{
+		compare: []*compare{absent(zone), absent(own)},
+		success: []*requestOp{put(zone, string(value), p.leases[1]), put(own, string(value), p.leases[0])},
+		failure: holders,
+	})
+	granted := err == nil && resp.succeeded
+	if isEndpoints(err) || errors.Is(err, context.Canceled) {
+		// etcd may have performed the transaction.
+		r, readErr := c.read(context.WithoutCancel(ctx), "take slots", holders...)
+		if readErr != nil {
+			return Permit{}, errors.Join(err, readErr, c.abandon(ctx, p.leases...))
+		}
+		granted = ctx.Err() == nil && holder(first(r[0])).has(p.ID) && holder(first(r[1])).has(p.ID)
+	}
+	switch {
+	case granted && c.opt.Now() < p.Deadline:
+		return p, nil
+	case granted || isGone(err):
+		err = deny(TooLate, fmt.Sprintf("etcd took longer than the slot of %s", p.Slot), 0, p.Slot)
+	case err == nil:
+		err = deny(SlotTaken, "another stop was permitted at the same time", p.Slot, p.Slot)
+	}
+	// A transaction that is still on its way fails without its leases.
+	return Permit{}, errors.Join(err, c.abandon(ctx, p.leases...))
+}
+
+func (h *Holder) has(permit string) bool { return h != nil && h.Permit == permit }
+
+// Release gives the slots of a permit back that will not be used.
+func (c *Client) Release(ctx context.Context, p Permit) error { return c.revoke(ctx, p.leases...) }
+
+// abandon revokes leases even if the caller gave up.
+func (c *Client) abandon(ctx context.Context, leases ...int64) error {
+	return c.revoke(context.WithoutCancel(ctx), leases...)
+}

@@ -1,0 +1,103 @@
+package etcd
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/fleet"
+)
+
+// parse parses values; "" = absent.
+func parse(pause, rates string) (Policy, error) {
+	kv := func(value string) *keyValue {
+		if value == "" {
+			return nil
+		}
+		return &keyValue{value: value}
+	}
+	return parsePolicy(kv(pause), kv(rates))
+}
+
+func TestParsePause(t *testing.T) {
+	for value, want := range map[string]Policy{
+		"":                 {},
+		`{"paused":true}`:  {Paused: true},
+		`{"paused":false}`: {Resumed: true},
+		`{}`:               {Resumed: true},
+		`{"paused":1}`:     {Paused: true},
+		`broken`:           {Paused: true},
+	} {
+		if got, err := parse(value, ""); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", value, got, err)
+		}
+	}
+}
+
+// Every override replaces its rate, and no other.
+func TestOverrides(t *testing.T) {
+	for value, change := range map[string]func(r *fleet.Rates){
+		"null":                          func(*fleet.Rates) {},
+		"{}":                            func(*fleet.Rates) {},
+		`{"rate":0.5}`:                  func(r *fleet.Rates) { r.Rate = 500_000 },
+		`{"rate":0,"secondary_rate":0}`: func(r *fleet.Rates) { r.Rate, r.Secondary = 0, 0 },
+		`{"secondary_rate":0.05}`:       func(r *fleet.Rates) { r.Secondary = 50_000 },
+		`{"large_zone":10}`:             func(r *fleet.Rates) { r.LargeZone = 10 },
+		`{"unhealthy":0.3}`:             func(r *fleet.Rates) { r.Unhealthy = 300_000 },
+		`{"min_zone":9}`:                func(r *fleet.Rates) { r.MinZone = 9 },
+		`{"workload_interval":"90s"}`:   func(r *fleet.Rates) { r.WorkloadInterval = 90 * time.Second },
+	} {
+		want := fleet.DefaultRates()
+		change(&want)
+		p, err := parse("", value)
+		if err != nil {
+			t.Errorf("%s: %v", value, err)
+			continue
+		}
+		if got, err := p.Apply(fleet.DefaultRates()); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", value, got, err)
+		}
+	}
+	for value, cause := range map[string]string{
+		`broken`:                      "parse rates",
+		`{"rate":"0.1"}`:              "parse",
+		`{"rate":-1}`:                 "at least 0",
+		`{"rate":0.001}`:              "secondary_rate",
+		`{"secondary_rate":1}`:        "secondary_rate",
+		`{"unhealthy":0}`:             "unhealthy",
+		`{"unhealthy":1.1}`:           "unhealthy",
+		`{"large_zone":-1}`:           "large_zone",
+		`{"min_zone":0}`:              "min_zone",
+		`{"workload_interval":300}`:   "parse",
+		`{"workload_interval":"1s"}`:  "workload_interval",
+		`{"workload_interval":"25h"}`: "workload_interval",
+	} {
+		if p, err := parse("", value); err == nil || !strings.Contains(err.Error(), cause) {
+			t.Errorf("%s: %+v, %v, want %s", value, p, err, cause)
+		}
+	}
+}
+
+func FuzzParsePolicy(f *testing.F) {
+	f.Add(`{"paused":true}`, `{"rate":0.5,"workload_interval":"90s"}`)
+	f.Add(`broken`, `null`)
+	f.Fuzz(func(t *testing.T, pause, rates string) {
+		p, err := parse(pause, rates)
+		if err != nil {
+			return
+		}
+		if _, err := p.Apply(fleet.DefaultRates()); err != nil {
+			t.Errorf("accepted %s: %v", rates, err)
+		}
+		text, err := json.Marshal(p.Rates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := parse("", string(text))
+		if err != nil || !reflect.DeepEqual(back.Rates, p.Rates) {
+			t.Errorf("%s became %+v: %v", text, back.Rates, err)
+		}
+	})
+}

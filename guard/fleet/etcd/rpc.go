@@ -1,0 +1,188 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+func get(key string) *requestOp { return &requestOp{read: &rangeRequest{key: key}} }
+
+// count counts the keys with a prefix.
+func count(prefix string) *requestOp {
+	return &requestOp{read: &rangeRequest{key: prefix, end: prefixEnd(prefix), countOnly: true}}
+}
+
+// list reads the keys with a prefix, in their order, without their values if keysOnly.
+func list(prefix string, keysOnly bool) *requestOp {
+	return &requestOp{read: &rangeRequest{key: prefix, end: prefixEnd(prefix), keysOnly: keysOnly}}
+}
+
+func put(key, value string, lease int64) *requestOp {
+	return &requestOp{put: &putRequest{key: key, value: value, lease: lease}}
+}
+
+// absent holds if a key does not exist.
+func absent(key string) *compare {
+	return &compare{result: equal, target: createRevision, key: key}
+}
+
+// noneBelow holds if no key with the prefix exists.
+func noneBelow(prefix string) *compare {
+	c := absent(prefix)
+	c.end = prefixEnd(prefix)
+	return c
+}
+
+// transact performs a transaction that is safe to repeat.
+func (c *Client) transact(ctx context.Context, op string, txn *txnRequest) (resp *txnResponse, err error) {
+	err = c.do(ctx, op, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp = &txnResponse{}
+		return conn.Invoke(ctx, txnCall, txn, resp)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, complete(op, txn, resp)
+}
+
+// transactOnce performs a transaction once. If it returns an error, the transaction may have been performed.
+func (c *Client) transactOnce(ctx context.Context, op string, txn *txnRequest) (resp *txnResponse, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
+	defer cancel()
+	err = c.once(ctx, op, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp = &txnResponse{}
+		return conn.Invoke(ctx, txnCall, txn, resp)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp, complete(op, txn, resp)
+}
+
+// complete checks that a response answers every operation of its transaction with the same kind.
+func complete(op string, txn *txnRequest, resp *txnResponse) error {
+	ops := txn.success
+	if !resp.succeeded {
+		ops = txn.failure
+	}
+	ok := len(resp.responses) == len(ops)
+	for i := 0; ok && i < len(ops); i++ {
+		if ops[i].read != nil {
+			ok = resp.responses[i].read != nil
+		}
+	}
+	if !ok {
+		return refuse(op, ErrRefused, "the answer is incomplete")
+	}
+	return nil
+}
+
+// read performs a read-only transaction, which costs etcd no entry in its log, and returns an answer for each operation.
+func (c *Client) read(ctx context.Context, op string, ops ...*requestOp) ([]*rangeResponse, error) {
+	resp, err := c.transact(ctx, op, &txnRequest{success: ops})
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.responses) != len(ops) {
+		return nil, refuse(op, ErrRefused, "the answer is incomplete")
+	}
+	ranges := make([]*rangeResponse, len(ops))
+	for i, r := range resp.responses {
+		ranges[i] = r.read
+	}
+	return ranges, nil
+}
+
+// first returns the only key of an answer, or nil.
+func first(r *rangeResponse) *keyValue {
+	if r == nil || len(r.kvs) == 0 {
+		return nil
+	}
+	return r.kvs[0]
+}
+
+// leaseOf returns the lease of a key, 0 without one.
+func leaseOf(kv *keyValue) int64 {
+	if kv == nil {
+		return 0
+	}
+	return kv.lease
+}
+
+// maxTTL is the longest lease that etcd grants, in seconds. As a time.Duration it does not overflow.
+const maxTTL = 9_000_000_000
+
+// grant requests a lease and returns its ID and its time to live, which etcd may have made longer.
+func (c *Client) grant(ctx context.Context, ttl time.Duration) (id int64, granted time.Duration, err error) {
+	const op = "grant lease"
+	var resp leaseGrantResponse
+	err = c.do(ctx, op, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp = leaseGrantResponse{}
+		return conn.Invoke(ctx, leaseGrantCall, &leaseGrantRequest{ttl: seconds(ttl)}, &resp)
+	})
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case resp.id == resp.ttl: // kine; etcd's IDs are random numbers of 63 bits
+		return 0, 0, refuse(op, ErrNotEtcd, fmt.Sprintf("the lease's ID is its TTL, %d", resp.ttl))
+	case resp.id == 0 || resp.ttl <= 0 || resp.ttl > maxTTL || resp.error != "":
+		return 0, 0, refuse(op, ErrRefused, fmt.Sprintf("lease %x for %d s: %s", resp.id, resp.ttl, clean(resp.error)))
+	}
+	return resp.id, time.Duration(resp.ttl) * time.Second, nil
+}
+
+// seconds rounds up to whole seconds, the unit of leases.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// renew renews a lease. It returns errLeaseGone if there is no such lease.
+func (c *Client) renew(ctx context.Context, id int64) error {
+	const op = "renew lease"
+	var resp keepAliveResponse
+	err := c.do(ctx, op, func(ctx context.Context, conn *grpc.ClientConn) error {
+		ctx, cancel := context.WithCancel(ctx) // ends the stream
+		defer cancel()
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, keepAliveCall)
+		if err != nil {
+			return err
+		}
+		_ = stream.SendMsg(&leaseRequest{id}) // if it fails, RecvMsg returns the cause
+		resp = keepAliveResponse{}
+		return stream.RecvMsg(&resp)
+	})
+	if err == nil && resp.ttl <= 0 {
+		err = fmt.Errorf("%s: %w", op, errLeaseGone)
+	}
+	return err
+}
+
+// revoke revokes leases, and removes their keys. A lease that is gone already counts as revoked. It goes on after an
+// error and returns the last one: the leases expire by themselves.
+func (c *Client) revoke(ctx context.Context, ids ...int64) error {
+	var last error
+	for _, id := range ids {
+		err := c.do(ctx, "revoke lease", func(ctx context.Context, conn *grpc.ClientConn) error {
+			return conn.Invoke(ctx, leaseRevokeCall, &leaseRequest{id}, &blank{})
+		})
+		if err != nil && !isGone(err) {
+			last = err
+		}
+	}
+	return last
+}
+
+// remaining returns for how long a lease lives on at most; 0 if it is gone. etcd rounds down to whole seconds. It also
+// reports whether the lease lives longer than it was granted for: a change of the leader extends all leases.
+func (c *Client) remaining(ctx context.Context, id int64) (left time.Duration, extended bool, err error) {
+	var resp timeToLiveResponse
+	err = c.do(ctx, "read lease", func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp = timeToLiveResponse{}
+		return conn.Invoke(ctx, timeToLiveCall, &leaseRequest{id}, &resp)
+	})
+	if isGone(err) || err == nil && resp.ttl < 0 {
+		return 0, false, nil
+	}
+	return time.Duration(min(resp.ttl, maxTTL)+1) * time.Second, resp.ttl > resp.granted, err
+}

@@ -1,0 +1,185 @@
+package etcd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// How long keys live without Report. Report at a third of it.
+const (
+	MemberTTL   = 3 * time.Hour
+	WantTTL     = 10 * time.Minute
+	SettlingTTL = 70 * time.Minute // longer than it takes all members to report
+)
+
+// State is what a node reports to the fleet.
+type State struct {
+	Digest  string   // of its configuration
+	Version string   // of criguard
+	Pools   []string // that want a soft stop; empty = none
+}
+
+// memberValue is the value of a member's key, wantValue of a want's.
+type memberValue struct {
+	Digest  string `json:"digest"`
+	Version string `json:"version"`
+}
+
+type wantValue struct {
+	Pools   []string `json:"pools"`
+	Digest  string   `json:"digest"`
+	Version string   `json:"version"`
+}
+
+// key is a key of the node as it is in etcd and as it should be.
+type key struct {
+	name  string
+	value string
+	ttl   time.Duration
+	lease int64 // 0 = it needs a new one
+	fresh bool  // it is as it should be, and renewed
+}
+
+// Report makes the node a member of its zone and reports which pools want a soft stop. If etcd has the same already, it
+// only renews the leases, which costs etcd no write.
+func (c *Client) Report(ctx context.Context, s State) error {
+	const op = "report state"
+	err := c.report(ctx, op, s)
+	if isGone(err) { // revoked since it was renewed
+		err = c.report(ctx, op, s)
+	}
+	if isGone(err) {
+		return refuse(op, ErrRefused, err.Error())
+	}
+	return err
+}
+
+func (c *Client) report(ctx context.Context, op string, s State) error {
+	member, err := json.Marshal(memberValue{s.Digest, s.Version})
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	want, err := json.Marshal(wantValue{s.Pools, s.Digest, s.Version})
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	m := key{name: c.keys.member(c.opt.Zone, c.opt.Node), value: string(member), ttl: MemberTTL}
+	u := key{name: c.keys.want(c.opt.Zone, c.opt.Node), value: string(want), ttl: WantTTL}
+	r, err := c.read(ctx, op, get(m.name), get(u.name), get(c.keys.settling()))
+	if err != nil {
+		return err
+	}
+	if err := c.refresh(ctx, &m, first(r[0])); err != nil {
+		return err
+	}
+	if old := first(r[1]); len(s.Pools) > 0 {
+		if err := c.refresh(ctx, &u, old); err != nil {
+			return err
+		}
+	} else {
+		u.fresh = true
+		if old != nil {
+			if err := c.revoke(ctx, old.lease); err != nil {
+				return err
+			}
+		}
+	}
+	if m.fresh && u.fresh {
+		return nil
+	}
+	if first(r[0]) != nil || first(r[2]) != nil {
+		return c.write(ctx, op, m, u, false)
+	}
+	total, err := c.totals(ctx) // etcd visits all members to count them
+	if err != nil {
+		return err
+	}
+	return c.write(ctx, op, m, u, total.Members == 0)
+}
+
+// refresh renews the lease of a key that etcd has, which may have another value there.
+func (c *Client) refresh(ctx context.Context, k *key, kv *keyValue) error {
+	if kv == nil || kv.lease == 0 {
+		return nil
+	}
+	switch err := c.renew(ctx, kv.lease); {
+	case isGone(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	k.lease, k.fresh = kv.lease, kv.value == k.value
+	return nil
+}
+
+// write puts the keys in one transaction, and settling with them if the fleet has no members.
+func (c *Client) write(ctx context.Context, op string, m, u key, empty bool) error {
+	var granted []int64
+	lease := func(ttl time.Duration) (int64, error) {
+		id, _, err := c.grant(ctx, ttl)
+		if err == nil {
+			granted = append(granted, id)
+		}
+		return id, err
+	}
+	txn := &txnRequest{}
+	for _, k := range []*key{&m, &u} {
+		if k == &u && u.fresh {
+			continue
+		}
+		if k.lease == 0 {
+			id, err := lease(k.ttl)
+			if err != nil {
+				return errors.Join(err, c.abandon(ctx, granted...))
+			}
+			k.lease = id
+		}
+		txn.success = append(txn.success, put(k.name, k.value, k.lease))
+	}
+	var settling int64
+	if empty {
+		id, err := lease(SettlingTTL)
+		if err != nil {
+			return errors.Join(err, c.abandon(ctx, granted...))
+		}
+		settling = id
+		txn.compare = []*compare{noneBelow(c.keys.members()), absent(c.keys.settling())}
+		txn.failure = append(txn.success[:len(txn.success):len(txn.success)], get(c.keys.settling()))
+		txn.success = append(txn.success, put(c.keys.settling(), "{}", settling))
+	}
+	resp, err := c.transact(ctx, op, txn)
+	if err != nil {
+		return errors.Join(err, c.abandon(ctx, granted...))
+	}
+	if settling != 0 && !resp.succeeded {
+		// Another node was first, unless this is the answer to a repeated call.
+		if kv := first(resp.responses[len(resp.responses)-1].read); kv == nil || kv.lease != settling {
+			return c.revoke(ctx, settling)
+		}
+	}
+	return nil
+}
+
+// Forget removes a node from the fleet, in every zone. A node that still runs comes back with its next report. It
+// returns how many keys it removed, and needs an operator's role.
+func (c *Client) Forget(ctx context.Context, node string) (removed int, err error) {
+	r, err := c.read(ctx, "find node", list(c.keys.members(), true), list(c.keys.wants(), true))
+	if err != nil {
+		return 0, err
+	}
+	for i, prefix := range []string{c.keys.members(), c.keys.wants()} {
+		for _, kv := range r[i].kvs {
+			if _, name, ok := splitNode(prefix, kv.key); !ok || name != node {
+				continue
+			}
+			if err := c.revoke(ctx, kv.lease); err != nil {
+				return removed, err
+			}
+			removed++
+		}
+	}
+	return removed, nil
+}

@@ -1,0 +1,60 @@
+package fleet
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Times of the connection to the fleet.
+const (
+	// ContactTimeout limits each round trip.
+	ContactTimeout = 5 * time.Second
+	// contactSpread is the longest delay of the first contact of an episode, and of each contact after one that failed:
+	// 10,000 nodes make 333 handshakes a second, not 10,000 at once.
+	contactSpread = 30 * time.Second
+	// aloneAfter is how long contacts fail until the node is alone.
+	aloneAfter = 15 * time.Second
+	// stableFor is how long contacts succeed until the node is no longer alone.
+	stableFor = 2 * time.Minute
+)
+
+// link is the connection to the fleet as the node's round trips show it. Every failure counts alike: unreachable, no
+// leader, no space, permission denied. All times are since boot.
+type link struct {
+	failing bool          // the last contact failed, or the node is alone
+	since   time.Duration // the first contact that failed began then
+	alone   bool          // no contact succeeded for aloneAfter
+	stable  time.Duration // first success since the last failure, while alone
+	returns bool          // there was one
+	next    time.Duration // when the next contact is due, while failing
+}
+
+// aloneSince returns since when the node is alone, and false if it is not.
+func (l *link) aloneSince() (time.Duration, bool) { return l.since + aloneAfter, l.alone }
+
+// reached records a successful round trip.
+func (l *link) reached(now time.Duration, rnd *rand.Rand) {
+	if !l.alone || l.returns && now-l.stable >= stableFor {
+		*l = link{}
+		return
+	}
+	if !l.returns {
+		l.returns, l.stable = true, now
+	}
+	l.next = now + random(rnd, contactSpread)
+}
+
+// failed records a round trip that began at a time and failed. The delay before the next one is no failure, so only
+// a contact that fails shows that a node is alone.
+func (l *link) failed(began, now time.Duration, rnd *rand.Rand) {
+	if !l.failing {
+		l.failing, l.since = true, began
+	}
+	l.alone = l.alone || now-l.since >= aloneAfter
+	l.returns, l.next = false, now+random(rnd, contactSpread)
+}
+
+// random returns a random duration from 0 to most.
+func random(rnd *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(rnd.Int64N(int64(max(most, 0)) + 1))
+}

@@ -1,0 +1,387 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// How often the Manager collects dead containers, collects images, and measures pods that have a storage
+// limit.
+const (
+	containersEvery = time.Minute
+	imagesEvery     = 5 * time.Minute
+	limitsEvery     = 20 * time.Second
+)
+
+// stateDir keeps the image ledger across reboots, unless the history has its own directory.
+const stateDir = "/var/lib/criguard"
+
+// ledgerPath returns the path of the image ledger, "" if the ledger stays in memory. The ledger is beside the
+// history. If that is in the default run directory, which is in memory, and the package has created stateDir,
+// the ledger is in stateDir.
+func ledgerPath(c *config.Config) string {
+	dir := c.HistoryDir()
+	if dir == "" {
+		return "" // the ledger stays in memory
+	}
+	if dir == string(rundir.Default) {
+		if st, err := os.Stat(stateDir); err == nil && st.IsDir() {
+			dir = stateDir
+		}
+	}
+	return filepath.Join(dir, "images.json")
+}
+
+// Options configures a Manager.
+type Options struct {
+	Config   config.Config
+	BootID   string
+	ReadOnly bool // leave the file of the image ledger as it is
+	Log      *slog.Logger
+	// Record receives what a collection removed, and the operator for whom, if any; it may block.
+	Record func(v api.ReclaimView, by *api.Peer)
+	Wake   func() // requests a pass
+	Client func() (*cri.Client, error)
+	// RuntimeSince returns since when the runtime has answered (boot clock); 0 = always.
+	RuntimeSince func() time.Duration
+	Now          func() time.Duration // the time since boot
+	Memory       reclaim.MemoryReclaimer
+	Logs         reclaim.Logs // the pods' logs
+	Disks        *disk.Watcher
+	Meter        *disk.Meter
+	Lister       *inventory.Lister
+	Node         Node
+}
+
+// Node is what garbage collection has to know of the node's cgroups and processes.
+type Node interface {
+	// Measure sets each candidate's usage of the signal's resource.
+	Measure([]policy.Candidate, policy.Signal)
+	// QuietFor returns the pod cgroups that have been empty and unchanged for at least age, and since when.
+	QuietFor(age time.Duration) map[string]time.Duration
+	// RemoveQuiet removes a pod cgroup. It returns cgroup.ErrGone if it has changed since then.
+	RemoveQuiet(rel string, since time.Duration) error
+	// KubeletSign returns why a kubelet may manage this node's pods; "" = there is no sign of one.
+	KubeletSign(context.Context, []cri.Sandbox) string
+}
+
+// Manager removes dead containers, sandboxes, logs and unused images: periodically by itself, and under
+// pressure and for operators on request. It implements eviction.Reclaimer.
+type Manager struct {
+	opt      Options
+	ledger   *reclaim.Ledger
+	stops    chan struct{}              // holds one element while the ledger has stops that its file lacks
+	begin    chan struct{}              // holds one element after Begin
+	would    map[policy.Signal]string   // observe mode: what the last collection would have removed
+	failures map[policy.Signal]warnOnce // logged errors since the last successful collection
+	overdue  atomic.Int32               // disk reclaims that exceeded their timeout and still run
+	cfg      atomic.Pointer[config.Config]
+	warned   atomic.Bool // of the ledger
+
+	mu        sync.Mutex
+	client    *cri.Client        // the client that collector uses
+	collector *reclaim.Collector // nil until a runtime has answered
+	notes     warnOnce           // air-gap files and containers in doubt
+	yield     chan struct{}      // closed when a reclaim under pressure needs the collector
+	acts      context.Context    //nolint:containedctx // ends when a pause begins; nil = paused
+	stopActs  context.CancelFunc
+}
+
+// New returns a Manager. If the image ledger cannot be read, all ages are unknown, which protects the images.
+func New(opt Options) *Manager {
+	m := &Manager{
+		opt: opt, stops: make(chan struct{}, 1), begin: make(chan struct{}, 1),
+		would: map[policy.Signal]string{}, failures: map[policy.Signal]warnOnce{}, yield: make(chan struct{}),
+	}
+	m.SetConfig(opt.Config)
+	m.SetPaused(false)
+	open := reclaim.OpenLedger
+	if opt.ReadOnly {
+		open = reclaim.ReadLedger
+	}
+	var err error
+	m.ledger, err = open(ledgerPath(&opt.Config), opt.BootID, opt.Now())
+	m.warnLedger(err)
+	return m
+}
+
+// SetConfig applies a configuration from the next collection on.
+func (m *Manager) SetConfig(cfg config.Config) { m.cfg.Store(&cfg) }
+
+// SetPaused cancels all removals in progress and prevents new ones, or allows them again. A call that changes
+// nothing does not interrupt removals.
+func (m *Manager) SetPaused(paused bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case paused && m.acts != nil:
+		m.stopActs()
+		m.acts, m.stopActs = nil, nil
+	case !paused && m.acts == nil:
+		m.acts, m.stopActs = context.WithCancel(context.Background())
+	}
+}
+
+// withPause returns a context that ends when ctx ends or a pause begins. ok is false during a pause.
+func (m *Manager) withPause(ctx context.Context) (acting context.Context, end func(), ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.acts == nil {
+		return ctx, func() {}, false
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(m.acts, cancel)
+	return ctx, func() { stop(); cancel() }, true
+}
+
+func (m *Manager) config() config.Config { return *m.cfg.Load() }
+
+// current returns the collector for the runtime that answers now.
+func (m *Manager) current() (*reclaim.Collector, error) {
+	client, err := m.opt.Client()
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.collector == nil || m.client != client {
+		m.client = client
+		m.collector = reclaim.NewCollector(client, reclaim.Options{
+			Ledger: m.ledger, Logs: m.opt.Logs, Clock: m.moment, Memory: m.opt.Memory,
+		})
+	}
+	return m.collector, nil
+}
+
+// moment returns the time on both clocks.
+func (m *Manager) moment() reclaim.Moment {
+	return reclaim.Moment{Boot: m.opt.Now(), Wall: time.Now()}
+}
+
+// Unsaved returns why the image ledger is not in its file, nil if it is.
+func (m *Manager) Unsaved() error { return m.ledger.Unsaved() }
+
+// Run collects garbage until ctx ends.
+func (m *Manager) Run(ctx context.Context) {
+	containers, images, limits := time.Tick(containersEvery), time.Tick(imagesEvery), time.Tick(limitsEvery)
+	for {
+		select {
+		case <-ctx.Done():
+			m.warnLedger(m.ledger.SaveEnd(m.opt.Now()))
+			return
+		case <-m.begin:
+			m.start(ctx)
+		case <-m.stops:
+			m.warnLedger(m.ledger.SaveDue(m.opt.Now()))
+		case <-containers:
+			m.CollectContainers(ctx)
+		case <-images:
+			m.CollectImages(ctx)
+		case <-limits:
+			m.measureLimited(ctx)
+		}
+	}
+}
+
+// Begin makes Run start an image ledger that is still empty, as soon as the runtime answers: until an image is
+// in the ledger, its age is unknown. A ledger that knows images waits for the next collection, because a
+// runtime that has just started may not list them all yet.
+func (m *Manager) Begin() {
+	select {
+	case m.begin <- struct{}{}:
+	default:
+	}
+}
+
+func (m *Manager) start(ctx context.Context) {
+	if m.ledger.Empty() {
+		m.notice(ctx)
+	}
+}
+
+// notice records which images exist and which are in use. It returns the collector, or nil if no runtime
+// answers.
+func (m *Manager) notice(ctx context.Context) *reclaim.Collector {
+	_, all, err := m.opt.Lister.ListAll(ctx)
+	if err != nil {
+		return nil // the lister logs that no runtime answers
+	}
+	c, err := m.current() // after the listing, which may have found another runtime
+	if err != nil {
+		return nil
+	}
+	if err := c.Notice(ctx, all); err != nil && !errors.Is(err, cri.ErrUnavailable) && ctx.Err() == nil {
+		m.warnLedger(err)
+	}
+	return c
+}
+
+// measureLimited measures all pods if one of them has a storage limit. Nothing else needs these measurements
+// while no disk is under pressure.
+func (m *Manager) measureLimited(ctx context.Context) {
+	pods := m.opt.Lister.Current().Pods
+	if slices.ContainsFunc(pods, func(p inventory.Pod) bool { return p.StorageLimit > 0 }) {
+		m.opt.Meter.Measure(ctx, pods)
+	}
+}
+
+// CollectContainers removes dead containers and sandboxes by the kubelet's rules, and records which images are
+// in use. It leaves the logs of unlisted pods until there is pressure: CRI-O forgets all pods at a reboot but
+// leaves their logs, which an operator may still want to read.
+func (m *Manager) CollectContainers(ctx context.Context) {
+	c, cfg := m.notice(ctx), m.config()
+	if c == nil || !cfg.Containers.GC {
+		return
+	}
+	p := m.plan(cfg)
+	p.Steps = []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes}
+	m.run(ctx, c, p, policy.ContainerFSAvailable)
+	m.collectCgroups(ctx)
+}
+
+// CollectImages removes unused images once usage of the image filesystem reaches the high watermark, until it is
+// below the low one. It removes images past their maximum age at any time.
+func (m *Manager) CollectImages(ctx context.Context) {
+	c, err := m.current()
+	cfg := m.config()
+	if err != nil || cfg.Images.Prune == config.PruneNever {
+		return
+	}
+	p := m.plan(cfg)
+	p.Steps, p.Expire = []reclaim.Step{reclaim.StepImages}, true
+	p.Target = m.watermark(cfg.Images)
+	m.run(ctx, c, p, policy.ImageFSAvailable)
+}
+
+// watermark returns a target: once usage has reached the high watermark, it measures how far usage exceeds
+// the low one.
+func (m *Manager) watermark(c config.Images) reclaim.Target {
+	above := false
+	return func(context.Context) (reclaim.Room, error) {
+		s, err := m.opt.Disks.Read(m.opt.Disks.Paths().Image)
+		if err != nil {
+			return reclaim.Room{}, err
+		}
+		used := s.Total - s.Available
+		above = above || used >= c.High.Of(s.Total)
+		room := reclaim.Room{Bytes: s.Available, Inodes: s.InodesFree}
+		if above {
+			room.LackBytes = used - c.Low.Of(s.Total)
+		}
+		return room, nil
+	}
+}
+
+// plan returns the settings that all collections share.
+func (m *Manager) plan(cfg config.Config) reclaim.Plan {
+	return reclaim.Plan{
+		DryRun: cfg.Mode == config.ModeObserve,
+		Containers: reclaim.ContainerPolicy{
+			MinAge: cfg.Containers.MinAge, MaxPerContainer: cfg.Containers.MaxPerContainer, Max: cfg.Containers.Max,
+		},
+		Images: reclaim.ImagePolicy{
+			Prune: reclaim.Prune(cfg.Images.Prune), MinAge: cfg.Images.MinAge, UnusedGrace: cfg.Images.UnusedGrace,
+			MaxAge: cfg.Images.MaxAge, Keep: cfg.Images.Keep, AirGapDirs: cfg.Images.AirgapDirs, Hold: cfg.Images.HoldAfterRuntimeRestart,
+		},
+		RuntimeSince: m.opt.RuntimeSince,
+		Enough:       m.enough(),
+	}
+}
+
+// enough returns a channel that the next reclaim under pressure closes.
+func (m *Manager) enough() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.yield
+}
+
+// preempt ends collections that no threshold has asked for. One that removes many images takes minutes, but a
+// stop waits for its reclaim only for eviction.ReclaimTimeout.
+func (m *Manager) preempt() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.yield)
+	m.yield = make(chan struct{})
+}
+
+// run collects and records the removals. In observe mode it records what it would have removed, if that has
+// changed. If it removed nothing, it logs the errors.
+func (m *Manager) run(ctx context.Context, c *reclaim.Collector, p reclaim.Plan, s policy.Signal) {
+	ctx, end, ok := m.withPause(ctx)
+	defer end()
+	if !ok {
+		return
+	}
+	started := time.Now()
+	reports := c.Collect(ctx, p)
+	m.warnNotes(reports)
+	m.record(ctx, s, reports, time.Since(started))
+}
+
+// record records what a collection removed, or logs its errors if it removed nothing.
+func (m *Manager) record(ctx context.Context, s policy.Signal, reports []reclaim.Report, took time.Duration) {
+	v := view(s, reports, took)
+	before := m.would[s]
+	if m.would[s] = removals(&v); v.Removed() > 0 && (!v.DryRun() || m.would[s] != before) {
+		m.opt.Record(v, nil)
+	}
+	if v.Removed() == 0 && ctx.Err() == nil {
+		m.warnFailures(s, reports)
+	}
+}
+
+// removals lists what a dry run would remove, "" if it was not a dry run.
+func removals(r *api.ReclaimView) string {
+	var b strings.Builder
+	for i := range r.Reports {
+		if rep := &r.Reports[i]; rep.DryRun {
+			for _, it := range rep.Removed {
+				b.WriteString(it.ID + "\n")
+			}
+			fmt.Fprintln(&b, rep.Step, rep.RemovedMore)
+		}
+	}
+	return b.String()
+}
+
+func view(s policy.Signal, reports []reclaim.Report, took time.Duration) api.ReclaimView {
+	v := api.ReclaimView{Signal: s, Took: api.Duration(took)}
+	for i := range reports {
+		v.Reports = append(v.Reports, reports[i].Digest())
+		v.Steps = append(v.Steps, string(reports[i].Step))
+		v.Freed += reports[i].Freed
+	}
+	return v
+}
+
+// Stopped protects the images of a pod that is being stopped: the pod needs them when it comes back. It does
+// not wait for a disk; Run writes the ledger.
+func (m *Manager) Stopped(p inventory.Pod) {
+	refs := slices.Clone(p.EndedImages)
+	for i := range p.Containers {
+		refs = append(refs, p.Containers[i].Images...)
+	}
+	m.ledger.NoteStopped(refs, m.opt.Now())
+	select {
+	case m.stops <- struct{}{}:
+	default:
+	}
+}

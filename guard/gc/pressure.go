@@ -1,0 +1,196 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// reliefAtMost limits a reclaim for memory or PIDs, including the wait for its turn. Pruning images or
+// removing a hundred dead sandboxes takes minutes, which a node without memory or PIDs does not have. The
+// next reclaim continues: a runtime can resume a removal that was cut short.
+const reliefAtMost = 2 * time.Second
+
+// Reclaim starts the reclaim steps of a signal. If there are none and no disk to measure, it is done at once
+// without a goroutine, so that nothing delays a kill for memory.
+func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Layout, pods []inventory.Pod) eviction.ReliefJob {
+	cfg := m.config()
+	steps := eviction.Steps(&cfg, met.Signal, layout)
+	onDisk := met.Signal.IsDisk()
+	if len(steps) == 0 && !onDisk {
+		return eviction.Finished(eviction.Relief{})
+	}
+	j := &reliefJob{done: make(chan struct{})}
+	plan, started := m.plan(cfg), time.Now()
+	plan.Steps, plan.Containers.Finished, plan.Target = steps, true, m.target(met)
+	if met.Signal.Resource() == policy.ResourceMemory {
+		plan.Memory = m.memoryTargets(cfg, met, pods)
+	}
+	go func() {
+		defer func() { close(j.done); m.opt.Wake() }()
+		acting, end, ok := m.withPause(ctx)
+		defer end()
+		if onDisk && slices.Contains(plan.Steps, reclaim.StepLogs) && m.opt.Meter.LogsApart(m.opt.Disks.Read) { // no logs are on the pressed disk
+			plan.Steps = slices.DeleteFunc(plan.Steps, func(s reclaim.Step) bool { return s == reclaim.StepLogs })
+		}
+		if len(plan.Steps) > 0 {
+			j.relief = m.relieve(ctx, j, met.Signal, plan)
+		}
+		if onDisk {
+			if room, err := plan.Target(acting); err == nil && room.Met() {
+				j.relief.Inconclusive = true // no pod has to be stopped
+				return
+			} else if errors.Is(err, disk.ErrHangs) {
+				j.relief.Late = true
+			}
+			// A pod that started after the reclaim began may be the one that fills the disk.
+			list, cancel := context.WithTimeout(acting, disk.SampleTimeout)
+			defer cancel()
+			m.opt.Meter.MeasureSince(acting, m.opt.Lister.List(list).Pods, started)
+		}
+		j.relief.Inconclusive = j.relief.Inconclusive || !ok || acting.Err() != nil
+	}()
+	return j
+}
+
+// relieve runs a plan and waits up to eviction.ReclaimTimeout for it. Then it begins no further removal, but
+// lets the one in flight finish, because an interrupted removal leaves remains. Until it finishes, relieve
+// does not start other disk reclaims: they would only wait for it.
+func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, plan reclaim.Plan) eviction.Relief {
+	onDisk := s.IsDisk()
+	if onDisk && m.overdue.Load() > 0 {
+		j.overdue.Store(true)
+		return eviction.Relief{}
+	}
+	c, err := m.current()
+	acting, end, ok := m.withPause(ctx)
+	if err != nil || !ok {
+		end()
+		return eviction.Relief{}
+	}
+	if !onDisk {
+		var cancel context.CancelFunc
+		acting, cancel = context.WithTimeout(acting, reliefAtMost)
+		all := end
+		end = func() { cancel(); all() }
+	}
+	m.preempt()
+	enough, ended, began := make(chan struct{}), make(chan []reclaim.Report, 1), time.Now()
+	plan.Enough = enough
+	paused := false
+	go func() {
+		defer end()
+		reports := c.Collect(acting, plan)
+		paused = errors.Is(acting.Err(), context.Canceled)
+		ended <- reports
+	}()
+	select {
+	case reports := <-ended:
+		m.warnNotes(reports)
+		relief := relieved(reports)
+		relief.Inconclusive = paused
+		relief.Late = slices.ContainsFunc(reports, func(r reclaim.Report) bool { return errors.Is(r.Err(), disk.ErrHangs) })
+		return relief
+	case <-time.After(eviction.ReclaimTimeout):
+	}
+	close(enough)
+	j.overdue.Store(true)
+	if onDisk {
+		m.overdue.Add(1)
+	}
+	m.opt.Wake() // for the alarm
+	go func() {
+		reports := <-ended
+		if onDisk {
+			m.overdue.Add(-1)
+		}
+		m.warnNotes(reports)
+		if v := view(s, reports, time.Since(began)); v.Removed() > 0 {
+			m.opt.Record(v, nil)
+		}
+	}()
+	return eviction.Relief{}
+}
+
+var errNoTotal = errors.New("the filesystem reports no total")
+
+// target measures the pressed filesystem against the threshold plus its minimum reclaim. Other resources have
+// no target: the plan removes everything eligible.
+func (m *Manager) target(met policy.Met) reclaim.Target {
+	if !met.Signal.IsDisk() {
+		return nil
+	}
+	return m.until(met.Signal, func(int64) int64 { return met.Target })
+}
+
+// until returns a target that measures the filesystem of a disk signal against how much of its total should
+// be available. An unknown filesystem, or one without bytes or inodes, is an error: with a total of 0, any
+// share would count as available.
+func (m *Manager) until(s policy.Signal, available func(total int64) int64) reclaim.Target {
+	return func(context.Context) (reclaim.Room, error) {
+		fs, err := m.opt.Disks.Read(m.opt.Disks.Paths().Of(s))
+		if err != nil {
+			return reclaim.Room{}, fmt.Errorf("%s: %w", s, err)
+		}
+		room := reclaim.Room{Bytes: fs.Available, Inodes: fs.InodesFree}
+		var total int64
+		if s.Resource() == policy.ResourceInodes {
+			total, room.LackInodes = fs.Inodes, available(fs.Inodes)-fs.InodesFree
+		} else {
+			total, room.LackBytes = fs.Total, available(fs.Total)-fs.Available
+		}
+		if total == 0 {
+			return reclaim.Room{}, fmt.Errorf("%s: %w", s, errNoTotal)
+		}
+		return room, nil
+	}
+}
+
+// memoryTargets spreads the deficit over the pods that rank first.
+func (m *Manager) memoryTargets(cfg config.Config, met policy.Met, pods []inventory.Pod) []reclaim.MemoryTarget {
+	cs := inventory.Candidates(pods)
+	m.opt.Node.Measure(cs, met.Signal)
+	var targets []reclaim.MemoryTarget
+	missing := met.Deficit
+	for _, v := range policy.Rank(cs, met.Signal, policy.SingleFS, cfg.Rank.Memory) {
+		p := inventory.ByID(pods, v.ID)
+		if v.Excluded != "" || missing <= 0 || p.Cgroup == "" || !v.Memory.Known {
+			continue
+		}
+		want := min(missing, v.Memory.Value) // a pod's swap does not count as memory to reclaim
+		targets = append(targets, reclaim.MemoryTarget{Cgroup: p.Cgroup, Name: p.FullName(), Bytes: want})
+		missing -= want
+	}
+	return targets
+}
+
+func relieved(reports []reclaim.Report) eviction.Relief {
+	v := view(0, reports, 0)
+	relief := eviction.Relief{Steps: v.Steps, Reports: v.Reports, Freed: v.Freed}
+	for i := range reports {
+		images, bytes := reports[i].YoungImages()
+		relief.YoungImages, relief.YoungBytes = relief.YoungImages+images, relief.YoungBytes+bytes
+	}
+	return relief
+}
+
+// reliefJob is a reclaim in progress.
+type reliefJob struct {
+	done    chan struct{}
+	overdue atomic.Bool
+	relief  eviction.Relief
+}
+
+func (j *reliefJob) Done() <-chan struct{}   { return j.done }
+func (j *reliefJob) Overdue() bool           { return j.overdue.Load() }
+func (j *reliefJob) Relief() eviction.Relief { return j.relief }

@@ -1,0 +1,366 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/node/nodetest"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// deadSandboxes is a runtime with sandboxes of one pod, of which only the newest is ready. A removal takes a
+// while.
+type deadSandboxes struct {
+	reclaim.Runtime
+	removal time.Duration
+
+	mu        sync.Mutex
+	sandboxes []cri.Sandbox
+	asked     int
+}
+
+func newDeadSandboxes(n int, removal time.Duration) *deadSandboxes {
+	d := &deadSandboxes{removal: removal}
+	for i := range n {
+		d.sandboxes = append(d.sandboxes, cri.Sandbox{
+			ID: fmt.Sprintf("s%d", i), UID: "p", Attempt: uint32(i), Ready: i == n-1, CreatedAt: time.Now().Add(-time.Hour),
+		})
+	}
+	return d
+}
+
+func (d *deadSandboxes) left() []cri.Sandbox {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.sandboxes)
+}
+
+func (d *deadSandboxes) Containers(context.Context) ([]cri.Container, error) { return nil, nil }
+func (d *deadSandboxes) Sandboxes(context.Context) ([]cri.Sandbox, error)    { return d.left(), nil }
+func (d *deadSandboxes) StopSandbox(context.Context, string) error           { return nil }
+
+func (d *deadSandboxes) Sandbox(_ context.Context, id string) (cri.Sandbox, error) {
+	sandboxes := d.left()
+	i := slices.IndexFunc(sandboxes, func(b cri.Sandbox) bool { return b.ID == id })
+	if i < 0 {
+		return cri.Sandbox{}, cri.ErrGone
+	}
+	return sandboxes[i], nil
+}
+
+func (d *deadSandboxes) RemoveSandbox(ctx context.Context, id string) error {
+	d.mu.Lock()
+	d.asked++
+	d.mu.Unlock()
+	select {
+	case <-time.After(d.removal):
+	case <-ctx.Done():
+		return fmt.Errorf("remove sandbox: %w", cri.ErrTimeout)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sandboxes = slices.DeleteFunc(d.sandboxes, func(b cri.Sandbox) bool { return b.ID == id })
+	return nil
+}
+
+// A reclaim for PIDs waits neither for a run that prunes images nor for the removal of all dead sandboxes.
+// The next reclaim removes the rest.
+func TestReclaimForPIDsIsBounded(t *testing.T) {
+	cfg := configtest.Parse(t, nodetest.Config(t, fmt.Sprintf("history.dir = %q", t.TempDir())))
+	m := New(optionsOf(t, cfg, nil))
+	synctest.Test(t, func(t *testing.T) {
+		rt := newDeadSandboxes(4, 1500*time.Millisecond)
+		m.collector = reclaim.NewCollector(rt, reclaim.Options{Clock: m.moment})
+		relieve := func() eviction.Relief {
+			started := time.Now()
+			j := m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.PIDAvailable}}, policy.SingleFS, nil)
+			<-j.Done()
+			if took := time.Since(started); took > reliefAtMost {
+				t.Errorf("took %v", took)
+			}
+			return j.Relief()
+		}
+
+		prune, end := context.WithCancel(t.Context())
+		pruned := make(chan []reclaim.Report)
+		go func() {
+			pruned <- m.collector.Collect(prune, reclaim.Plan{Steps: []reclaim.Step{reclaim.StepImages}, Target: func(ctx context.Context) (reclaim.Room, error) {
+				<-ctx.Done()
+				return reclaim.Room{}, ctx.Err()
+			}})
+		}()
+		synctest.Wait()
+		if got := relieve(); len(got.Reports) != 0 || rt.asked != 0 {
+			t.Errorf("beside another run: %+v, %d removals", got, rt.asked)
+		}
+		end()
+		<-pruned
+
+		if got := relieve(); len(got.Reports) != 1 || len(got.Reports[0].Removed) != 1 || rt.asked != 2 {
+			t.Errorf("in one reclaim: %+v, %d removals", got, rt.asked)
+		}
+		rt.removal = 0
+		if relieve(); len(rt.left()) != 1 {
+			t.Errorf("left after the next one: %+v", rt.left())
+		}
+	})
+}
+
+// A reclaim that gives up because the disk hangs reports that: everything eligible is still there.
+func TestReclaimOfADiskThatHangs(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{"it hangs": {disk.ErrHangs, true}, "it answers": {nil, false}} {
+		k := newKeeping(t)
+		readDisks(k.Manager, func(string) (cgroup.Space, error) { return spaceOn(1, 5), c.err })
+		j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil)
+		<-j.Done()
+		if got := j.Relief().Late; got != c.want || j.Relief().Inconclusive {
+			t.Errorf("%s: late: %t, inconclusive: %t", name, got, j.Relief().Inconclusive)
+		}
+	}
+}
+
+// A reclaim for nodefs does not remove logs on a disk of their own, because that would not free a byte of
+// nodefs.
+func TestReclaimLeavesLogsThatAreApart(t *testing.T) {
+	for device, want := range map[uint64]bool{1: true, 2: false} {
+		k := newKeeping(t)
+		readDisks(k.Manager, func(path string) (cgroup.Space, error) {
+			if path == k.opt.Logs.Dir {
+				return spaceOn(device, 5), nil
+			}
+			return spaceOn(1, 5), nil
+		})
+		j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil)
+		<-j.Done()
+		if got := j.Relief().Steps; slices.Contains(got, "logs") != want || !slices.Contains(got, "images") {
+			t.Errorf("logs on device %d: steps %q", device, got)
+		}
+	}
+}
+
+// hungRuntime is a runtime whose removals hang, whatever their deadline.
+type hungRuntime struct {
+	*deadSandboxes
+	release chan struct{}
+}
+
+func (h *hungRuntime) RemoveSandbox(ctx context.Context, id string) error {
+	<-h.release
+	return h.deadSandboxes.RemoveSandbox(context.WithoutCancel(ctx), id)
+}
+
+func (h *hungRuntime) Status(context.Context) (cri.Status, error) {
+	return cri.Status{}, cri.ErrUnavailable
+}
+
+// freshLayers reports the writable layer of each container as sampled just now.
+type freshLayers struct{}
+
+func (freshLayers) WritableLayer(context.Context, string) (cri.FsUsage, error) {
+	return cri.FsUsage{UsedBytes: 7, At: time.Now(), Known: true}, nil
+}
+
+// newMeter returns a meter that asks freshLayers.
+func newMeter() *disk.Meter {
+	return disk.NewMeter(disk.MeterOptions{Source: func() (disk.LayerSource, error) { return freshLayers{}, nil }, Now: cgroup.BootTime})
+}
+
+// readDisks replaces the function that reads the node's filesystems.
+func readDisks(m *Manager, read func(dir string) (cgroup.Space, error)) {
+	paths := m.opt.Disks.Paths()
+	m.opt.Disks = disk.NewWatcher("", read)
+	m.opt.Disks.SetPaths(paths)
+}
+
+// spaceOn is a filesystem on a device with this many bytes available, of 1,000 bytes and 100 inodes.
+func spaceOn(device uint64, available int64) cgroup.Space {
+	return cgroup.Space{Device: device, Total: 1000, Available: available, Inodes: 100, InodesFree: 50}
+}
+
+// fakeSource is a runtime with these sandboxes. The container of sandbox "a" is "ca".
+type fakeSource []string
+
+func (f fakeSource) Sandboxes(context.Context) (list []cri.Sandbox, _ error) {
+	for _, id := range f {
+		list = append(list, cri.Sandbox{ID: id, Ready: true})
+	}
+	return list, nil
+}
+
+func (f fakeSource) Containers(context.Context) (list []cri.Container, _ error) {
+	for _, id := range f {
+		list = append(list, cri.Container{ID: "c" + id, SandboxID: id, State: cri.Running})
+	}
+	return list, nil
+}
+
+func (f fakeSource) ContainerDetail(context.Context, string) (cri.ContainerDetail, error) {
+	return cri.ContainerDetail{}, nil
+}
+
+// newHung returns a Manager on a node whose filesystems are nearly full.
+func newHung(t *testing.T, record func(api.ReclaimView, *api.Peer)) *Manager {
+	t.Helper()
+	opt := optionsOf(t, configtest.Parse(t, nodetest.Config(t, fmt.Sprintf("history.dir = %q", t.TempDir()))), nil)
+	opt.Record, opt.Meter = record, newMeter()
+	m := New(opt)
+	readDisks(m, func(string) (cgroup.Space, error) { return spaceOn(1, 5), nil })
+	return m
+}
+
+// hang gives a Manager a runtime that removes nothing until it is released. All its sandboxes but the last
+// are dead. Call it in the test's bubble: what goroutines wait for must be created there.
+func hang(m *Manager, sandboxes int) *hungRuntime {
+	// Created in the bubble. The pods stay known while the runtime cannot be listed.
+	var away error
+	m.opt.Lister = inventory.New(inventory.Options{
+		Source: func(context.Context) (inventory.Source, error) { return fakeSource{"p"}, away },
+		Now:    func() time.Duration { return time.Hour }, Clock: time.Now,
+	})
+	m.opt.Lister.List(context.Background())
+	away = cri.ErrNoRuntime
+	rt := &hungRuntime{newDeadSandboxes(sandboxes, 0), make(chan struct{})}
+	m.collector = reclaim.NewCollector(rt, reclaim.Options{Clock: m.moment})
+	return rt
+}
+
+// A manual prune gives way to a reclaim for a threshold: it ends after the removal in flight, and the reclaim
+// does the rest.
+func TestPruneGivesWayToReclaim(t *testing.T) {
+	m := newHung(t, func(api.ReclaimView, *api.Peer) {})
+	synctest.Test(t, func(t *testing.T) {
+		rt := hang(m, 4)
+		var pruned error
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, pruned = m.Prune(t.Context(), api.PruneOptions{Containers: true}, api.Peer{})
+		}()
+		synctest.Wait() // in its first removal
+		met := policy.Met{Threshold: policy.Threshold{Signal: policy.ContainerFSAvailable}, Target: math.MaxInt64}
+		j := m.Reclaim(t.Context(), met, policy.DedicatedImageFS, nil)
+		synctest.Wait()
+		close(rt.release)
+		<-ended
+		if !errors.Is(pruned, errPreempted) {
+			t.Errorf("the prune ended with %v", pruned)
+		}
+		<-j.Done()
+		if len(rt.sandboxes) != 1 || j.Overdue() || len(j.Relief().Reports) == 0 {
+			t.Errorf("left %+v, overdue: %t, %+v", rt.sandboxes, j.Overdue(), j.Relief())
+		}
+	})
+}
+
+// The job of a hung reclaim ends after a minute, and other disk reclaims end at once. Each has measured the
+// pods. What the hung reclaim removes in the end is recorded. After that, reclaiming works as before.
+func TestReclaimThatHangs(t *testing.T) {
+	var recorded []api.ReclaimView
+	m := newHung(t, func(v api.ReclaimView, _ *api.Peer) { recorded = append(recorded, v) })
+	synctest.Test(t, func(t *testing.T) {
+		rt := hang(m, 3)
+		relieve := func(s policy.Signal) (job eviction.ReliefJob, took time.Duration) {
+			t.Helper()
+			started := time.Now()
+			j := m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: s}, Target: math.MaxInt64}, policy.DedicatedImageFS, nil)
+			select {
+			case <-j.Done():
+			case <-time.After(time.Hour):
+				t.Fatalf("%s: the job never ends", s)
+			}
+			if u, _ := m.opt.Meter.Usage("p"); !u.Bytes.Known() || j.Relief().Inconclusive {
+				t.Errorf("%s: the pods were not measured: %+v", s, u)
+			}
+			m.opt.Meter = newMeter()
+			return j, time.Since(started)
+		}
+		if j, took := relieve(policy.ContainerFSAvailable); took < eviction.ReclaimTimeout || took > eviction.ReclaimTimeout+disk.SampleTimeout || !j.Overdue() {
+			t.Errorf("the one that hangs: took %s, overdue: %t", took, j.Overdue())
+		}
+		for _, s := range []policy.Signal{policy.ContainerFSAvailable, policy.NodeFSAvailable} {
+			if j, took := relieve(s); took > disk.SampleTimeout || !j.Overdue() {
+				t.Errorf("beside it, for %s: took %s, overdue: %t", s, took, j.Overdue())
+			}
+		}
+		close(rt.release)
+		time.Sleep(time.Minute) // the removal ends, and the target is measured
+		synctest.Wait()
+		if len(recorded) != 1 || recorded[0].Removed() != 1 || recorded[0].Signal != policy.ContainerFSAvailable {
+			t.Errorf("recorded %+v", recorded)
+		}
+		if j, _ := relieve(policy.ContainerFSAvailable); j.Overdue() || len(j.Relief().Reports) == 0 || len(rt.left()) != 1 {
+			t.Errorf("afterwards: %+v, overdue: %t, left %+v", j.Relief(), j.Overdue(), rt.left())
+		}
+	})
+}
+
+// criguard does not reclaim memory for swap.available, because that would fill swap. For a stall it asks a
+// pod only for what the pod has in memory.
+func TestSwapReclaimsNoMemory(t *testing.T) {
+	cfg := configtest.Parse(t, "eviction.memory_reclaim = true")
+	for s, want := range map[policy.Signal]int{policy.SwapAvailable: 0, policy.MemoryAvailable: 1, policy.MemoryStall: 1} {
+		if got := eviction.Steps(&cfg, s, policy.SingleFS); len(got) != want {
+			t.Errorf("%s reclaims by %v", s, got)
+		}
+	}
+	m := New(optionsOf(t, cfg, nil))
+	m.opt.Node = swapped{}
+	pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda"}}
+	met := policy.Met{Threshold: policy.Threshold{Signal: policy.MemoryStall}, Deficit: math.MaxInt64}
+	if got := m.memoryTargets(cfg, met, pods); len(got) != 1 || got[0].Bytes != 10<<20 {
+		t.Errorf("targets %+v", got)
+	}
+}
+
+// swapped is a node whose pods have most of their memory in swap.
+type swapped struct{ bareNode }
+
+func (swapped) Measure(cs []policy.Candidate, _ policy.Signal) {
+	for i := range cs {
+		cs[i].Memory, cs[i].Swap = policy.Known(10<<20), policy.Known(40<<20)
+	}
+}
+
+// The record of a reclaim that removed nothing says what each step keeps and why, and nothing of the items.
+func TestReclaimRecordsWhatItKeeps(t *testing.T) {
+	got := relieved([]reclaim.Report{
+		{Step: reclaim.StepContainers, Removed: []reclaim.Item{{}}, Kept: []reclaim.Item{{Why: "younger than min_age"}}},
+		{Step: reclaim.StepImages, Kept: []reclaim.Item{
+			{Size: 1, Why: "younger than min_age"}, {Size: 2, Why: "in use: sandbox image"}, {Size: 4, Why: "pinned"}, {Size: 8, Why: "in use: container a of d/b"},
+		}},
+	}).Reports
+	want := []reclaim.Kept{{Why: "in use", Items: 2, Size: 10}, {Why: "pinned", Items: 1, Size: 4}, {Why: "younger than min_age", Items: 1, Size: 1}}
+	if got[0].KeptFor != nil || !slices.Equal(got[1].KeptFor, want) || got[1].Kept != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The result of a reclaim counts the images that are kept only for their age.
+func TestReclaimCountsYoungImages(t *testing.T) {
+	got := relieved([]reclaim.Report{{Step: reclaim.StepImages, Kept: []reclaim.Item{
+		{Kind: reclaim.KindImage, Size: 1, Why: "younger than min_age"}, {Kind: reclaim.KindImage, Size: 2, Why: reclaim.WhyAgeUnknown},
+		{Kind: reclaim.KindImage, Size: 4, Why: "never used and younger than unused_grace"}, {Kind: reclaim.KindImage, Size: 8, Why: "pinned"},
+		{Kind: reclaim.KindContainer, Size: 16, Why: "younger than min_age"},
+	}}})
+	if got.YoungImages != 3 || got.YoungBytes != 7 {
+		t.Errorf("%d images, %d bytes", got.YoungImages, got.YoungBytes)
+	}
+}

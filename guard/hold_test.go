@@ -1,0 +1,316 @@
+package guard
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/node/nodetest"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/policy"
+)
+
+// ranBefore makes a run directory look as if the service had run with this configuration.
+func ranBefore(t *testing.T, dir rundir.Dir, cfg config.Config) {
+	t.Helper()
+	b, err := json.Marshal(cfg.Hard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir.Path(hardFile), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hardInForce returns the hard threshold of memory.available in force, or "".
+func hardInForce(t *testing.T, c *control.Client) string {
+	t.Helper()
+	st, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range st.Signals {
+		for _, th := range s.Thresholds {
+			if s.Signal == policy.MemoryAvailable && th.Kind == "hard" {
+				return th.Value
+			}
+		}
+	}
+	return ""
+}
+
+// alarms returns the alarms in the status.
+func alarms(t *testing.T, c *control.Client) string {
+	t.Helper()
+	st, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(st.Alarms, "\n")
+}
+
+// holding is a running service on a node with 1.5 MiB available, of which 1 MiB is the threshold in force.
+func holding(t *testing.T) (r *reloading, client *control.Client, use func(memory string)) {
+	t.Helper()
+	r = newReloading(t)
+	use = func(memory string) {
+		r.file.Store(new(configtest.Parse(t, r.base+"[eviction.hard]\n'memory.available' = '"+memory+"'\n")))
+	}
+	client = control.NewClient(r.opt.Dir)
+	use("1Mi")
+	if a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil || len(a.MetNow) > 0 {
+		t.Fatalf("a lower threshold is held: %+v, %v", a, err)
+	}
+	return r, client, use
+}
+
+// A reload that meets a hard threshold at once is held with an alarm, and the old configuration stays in force.
+// A second reload of the same puts it in force.
+func TestReloadIsHeld(t *testing.T) {
+	r, client, use := holding(t)
+	use("2Gi")
+	a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload})
+	const sentence = "hard memory.available is met NOW, 1.5Mi < 2Gi: a reload would stop pods"
+	if err != nil || len(a.MetNow) == 0 || a.MetNow[0].Signal != policy.MemoryAvailable || !strings.Contains(a.Message, sentence) || time.Until(a.Until) < holdTime/2 {
+		t.Errorf("answer %+v, %v", a, err)
+	}
+	if got := hardInForce(t, client); got != "1Mi" {
+		t.Errorf("in force is %s", got)
+	}
+	if got := alarms(t, client); !strings.Contains(got, sentence) || !strings.Contains(got, "reload --now") {
+		t.Errorf("alarms %q", got)
+	}
+	if log := r.log.String(); !strings.Contains(log, "configuration held") || !strings.Contains(log, sentence) || !strings.Contains(log, "event=alarm") {
+		t.Errorf("logged\n%s", log)
+	}
+	if a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil || len(a.MetNow) > 0 || !strings.Contains(a.Message, "eviction.hard") {
+		t.Errorf("second reload: %+v, %v", a, err)
+	}
+	if got := hardInForce(t, client); got != "2Gi" || strings.Contains(alarms(t, client), "held") {
+		t.Errorf("in force is %s, with the alarms %q", got, alarms(t, client))
+	}
+}
+
+// The verdict names a key once: as in force, or as in force from the next start on.
+func TestVerdictNamesWhatWaits(t *testing.T) {
+	r, client, _ := holding(t)
+	const waits = "takes effect at the next start: metrics.listen"
+	for _, c := range []struct{ more, want string }{
+		{"", "reloaded; " + waits}, {"images.high = '90%'\n", "reloaded: images.high; " + waits},
+	} {
+		r.file.Store(new(configtest.Parse(t, r.base+"metrics.listen = '127.0.0.1:9480'\n"+c.more+"[eviction.hard]\n'memory.available' = '1Mi'\n")))
+		if a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil || a.Message != c.want {
+			t.Errorf("%q, %v; want %q", a.Message, err, c.want)
+		}
+	}
+}
+
+// Neither --now nor a threshold that lowers the one in force waits, and a correction replaces what is held.
+func TestReloadIsNotHeld(t *testing.T) {
+	_, client, use := holding(t)
+	use("2Gi")
+	if a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload, Now: true}); err != nil || len(a.MetNow) > 0 {
+		t.Errorf("now: %+v, %v", a, err)
+	}
+	use("1Gi")
+	if a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil || len(a.MetNow) > 0 {
+		t.Errorf("lower: %+v, %v", a, err)
+	}
+	use("3Gi")
+	if a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil || len(a.MetNow) == 0 {
+		t.Errorf("higher: %+v, %v", a, err)
+	}
+	use("3Mi")
+	if a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil || len(a.MetNow) > 0 {
+		t.Errorf("corrected: %+v, %v", a, err)
+	}
+	if got := hardInForce(t, client); got != "3Mi" || strings.Contains(alarms(t, client), "held") {
+		t.Errorf("in force is %s, with the alarms %q", got, alarms(t, client))
+	}
+}
+
+// A held configuration is in force after its time.
+func TestHoldEnds(t *testing.T) {
+	r, client, use := holding(t)
+	use("2Gi")
+	if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.do(t.Context(), func() { r.endHold(r.waiting.until - 1) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := hardInForce(t, client); got != "1Mi" {
+		t.Errorf("before its time, %s is in force", got)
+	}
+	if err := r.do(t.Context(), func() { r.waiting.until = 0 }); err != nil {
+		t.Fatal(err)
+	}
+	nodetest.Await(t, "the end of the hold", func() bool { return hardInForce(t, client) == "2Gi" })
+}
+
+// serveNew serves a node that meets its threshold, in a run directory, until the end of the test or end.
+func serveNew(t *testing.T, dir rundir.Dir, cfg config.Config) (client *control.Client, end func()) {
+	t.Helper()
+	s := newService(t, cfg, dir)
+	end = run(t, s)
+	t.Cleanup(end)
+	client = control.NewClient(dir)
+	nodetest.Await(t, "the service", func() bool { _, err := client.Status(t.Context()); return err == nil })
+	return client, end
+}
+
+// The first start with a threshold that is met already is held; the other thresholds are in force meanwhile.
+// A restart with thresholds that were in force does not wait.
+func TestFirstStartIsHeld(t *testing.T) {
+	dir := rundir.Dir(shortDir(t))
+	cfg := configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'", nodetest.AnyDisk))
+	client, end := serveNew(t, dir, cfg)
+	if got := hardInForce(t, client); got != "" || !strings.Contains(alarms(t, client), "hard memory.available is met NOW, 1.5Mi < 100Mi") {
+		t.Errorf("in force is %q, with the alarms %q", got, alarms(t, client))
+	}
+	if st, err := client.Status(t.Context()); err != nil || len(st.Signals[policy.NodeFSAvailable].Thresholds) == 0 {
+		t.Errorf("the threshold of the disk is not in force: %v", err)
+	}
+	end()
+	client, end = serveNew(t, dir, cfg)
+	if !strings.Contains(alarms(t, client), "held") {
+		t.Error("a restart during the hold puts the threshold in force")
+	}
+	end()
+	ranBefore(t, dir, cfg)
+	client, _ = serveNew(t, dir, cfg)
+	if got := hardInForce(t, client); got != "100Mi" || strings.Contains(alarms(t, client), "held") {
+		t.Errorf("after a restart with the same, %q is in force, with the alarms %q", got, alarms(t, client))
+	}
+}
+
+// A start with a higher threshold that is met keeps the one that was in force before, also for the next start.
+func TestHeldStartKeepsTheOldThreshold(t *testing.T) {
+	dir := rundir.Dir(shortDir(t))
+	config := func(value string) config.Config {
+		return configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '"+value+"'"))
+	}
+	ranBefore(t, dir, config("1Mi"))
+	for range 2 {
+		client, end := serveNew(t, dir, config("1Gi"))
+		if got := hardInForce(t, client); got != "1Mi" || !strings.Contains(alarms(t, client), "is held for") {
+			t.Errorf("in force is %q, with the alarms %q", got, alarms(t, client))
+		}
+		end()
+	}
+}
+
+// A rejected reload restarts the time of what is held: its author is still editing.
+func TestRejectedReloadExtendsTheHold(t *testing.T) {
+	r, client, use := holding(t)
+	use("2Gi")
+	if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil {
+		t.Fatal(err)
+	}
+	err := r.do(t.Context(), func() {
+		r.waiting.until = r.host.kernel.Now() + time.Second
+		if _, err := r.Service.reload(config.Config{}, errors.New("typo"), nil, false); !errors.Is(err, api.ErrRefused) {
+			t.Errorf("the reload: %v", err)
+		}
+		if left := r.waiting.until - r.host.kernel.Now(); left < holdTime/2 || !strings.Contains(r.note, "typo") || !strings.Contains(r.note, "is held for") {
+			t.Errorf("held for another %s, with the note %q", left, r.note)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The history has the verdict of each reload: refused, held or what has changed.
+func TestReloadVerdicts(t *testing.T) {
+	r, client, use := holding(t)
+	use("2Gi")
+	load := r.opt.Load
+	r.opt.Load = func() (config.Config, error) { return config.Config{}, errors.New("typo\nanother") }
+	if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err == nil {
+		t.Fatal("accepted")
+	}
+	r.opt.Load = load
+	for _, now := range []bool{false, true} {
+		if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload, Now: now}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, p := range passesOf(t, r.Service) {
+		if p.Command != nil {
+			got = append(got, p.Command.Verdict)
+		}
+	}
+	if want := []string{"refused: typo", "held", `reloaded: eviction.hard."memory.available"`}; !slices.Equal(got[len(got)-3:], want) {
+		t.Errorf("verdicts %q, want %q", got, want)
+	}
+}
+
+// A reload is checked on the node that the service guards until it is started again, and a failed check is logged.
+func TestReloadIsCheckedOnTheGuardedNode(t *testing.T) {
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '1Mi'")))
+	log := &lockedText{}
+	s.log = slog.New(slog.NewTextHandler(log, nil))
+	cfg := configtest.Parse(t, "[eviction.hard]\n'memory.available' = '2Gi'\n")
+	cfg.Node.Proc, cfg.Node.Sys = t.TempDir(), t.TempDir()
+	if met := s.metAtOnce(t.Context(), cfg, lookAtReload); len(met) == 0 || log.String() != "" {
+		t.Errorf("met %+v, logged %s", met, log)
+	}
+	s.opt.Config.Node = cfg.Node
+	if met := s.metAtOnce(t.Context(), cfg, lookAtReload); len(met) > 0 || strings.Count(log.String(), "new thresholds not checked") != 1 {
+		t.Errorf("met %+v, logged %s", met, log)
+	}
+}
+
+// A start with thresholds that are not met does not wait, and the next start knows them.
+func TestStartIsNotHeld(t *testing.T) {
+	dir := rundir.Dir(shortDir(t))
+	cfg := configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '1Mi'"))
+	client, _ := serveNew(t, dir, cfg)
+	if got := hardInForce(t, client); got != "1Mi" {
+		t.Errorf("in force is %q", got)
+	}
+	b, err := os.ReadFile(dir.Path(hardFile))
+	if err != nil || !strings.Contains(string(b), `"memory.available":"1Mi"`) {
+		t.Errorf("kept %s, %v", b, err)
+	}
+}
+
+// The finding names the pod that would be stopped first. Observe mode finds nothing.
+func TestMetNowNamesTheFirst(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	srv.AddPod(critest.PodSpec{Name: "job4", Namespace: "kube-system", UID: "u1"})
+	for mode, want := range map[string]string{"enforce": "stop no pod (outside pods)", "observe": ""} {
+		cfg := configtest.Parse(t, "mode = '"+mode+"'\n"+nodetest.Config(t, "runtime.endpoint = '"+srv.Endpoint()+"'"))
+		l, err := OpenLook(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		met := l.MetNow(t.Context())
+		l.Close()
+		if want == "" && len(met) > 0 || want != "" && (len(met) == 0 || !strings.Contains(met[0].String(), want)) {
+			t.Errorf("%s: %v, want %q", mode, met, want)
+		}
+	}
+	for want, m := range map[string]api.MetNow{
+		"hard memory.available is met NOW, 15361Mi < 15362Mi: a reload would stop ci/job4 first": {Signal: policy.MemoryAvailable, Amount: 15<<30 + 2<<20, Available: 15<<30 + 1<<20, First: "ci/job4"},
+		"hard memory.stall is met NOW, 79.9999% < 80%: a reload would stop ci/job4 first":        {Signal: policy.MemoryStall, Amount: 800_000, Available: 799_999, First: "ci/job4"},
+		"a reload would stop ci/job4 first":                                                      {Signal: policy.MemoryAvailable, First: "ci/job4"},
+		"a reload would remove what it may, then stop ci/job4 first":                             {Signal: policy.NodeFSAvailable, First: "ci/job4"},
+	} {
+		if got := m.String(); !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/systemd"
+)
+
+// Dispatcher passes events to operators' programs. Post never blocks. While criguard relieves the
+// node, no program is started, for a bounded time (see Gate).
+type Dispatcher struct {
+	log    *slog.Logger
+	count  func(event, result string, took time.Duration)
+	gate   gate
+	Access *Access
+
+	mu         sync.Mutex
+	ctx        context.Context //nolint:containedctx // of the programs: hooks come and go with the configuration
+	configs    []config.Hook
+	runners    []*runner // parallel to configs
+	running    sync.WaitGroup
+	conditions policy.Conditions // of the last pass
+	warned     map[string]bool   // programs whose full queue was logged
+	failed     map[string]string // by program: why its last run failed
+}
+
+// NewDispatcher returns a Dispatcher without hooks. It reports each event's result to count.
+func NewDispatcher(log *slog.Logger, count func(event, result string, took time.Duration)) *Dispatcher {
+	return &Dispatcher{log: log, count: count, Access: NewAccess(nil), warned: map[string]bool{}, failed: map[string]string{}}
+}
+
+// Start applies the first configuration. The programs end with ctx.
+func (h *Dispatcher) Start(ctx context.Context, configs []config.Hook) {
+	h.mu.Lock()
+	h.ctx = ctx
+	h.mu.Unlock()
+	h.Configure(configs)
+}
+
+// Configure replaces the hooks. Events that are queued for the old hooks are still delivered.
+func (h *Dispatcher) Configure(configs []config.Hook) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if reflect.DeepEqual(configs, h.configs) {
+		return
+	}
+	for _, r := range h.runners {
+		r.end()
+	}
+	h.configs, h.runners = configs, nil
+	for _, c := range configs {
+		r := newRunner(program{Command: c.Command, Timeout: c.Timeout, Access: h.Access}, &h.gate, func(e queued, res outcome) { h.ran(c, e, res) })
+		h.runners = append(h.runners, r)
+		ctx := h.ctx
+		h.running.Go(func() { r.loop(ctx) })
+	}
+}
+
+// checkTimeout limits the check of all hooks' programs together.
+const checkTimeout = time.Second
+
+// Check checks the hooks' programs, logs those that cannot be run, and returns a warning for each one whose
+// filesystem does not answer. It waits for disks and network mounts, so the loop must not call it.
+func (h *Dispatcher) Check(ctx context.Context, configs []config.Hook) (warnings []string) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	faults := make([]error, len(configs))
+	var wg sync.WaitGroup
+	for i, c := range configs {
+		wg.Go(func() { faults[i] = h.Access.check(ctx, c.Command[0]) })
+	}
+	wg.Wait()
+	for i, err := range faults {
+		if err == nil || errors.Is(err, context.Canceled) {
+			continue
+		}
+		program := configs[i].Command[0]
+		h.log.Warn("hook program missing or not executable", systemd.EventKey, systemd.EventHook,
+			"action", "hook", "command", program, "reason", err.Error())
+		if warning := "warning: hook program " + program + " does not answer"; errors.Is(err, errNoAnswer) && !slices.Contains(warnings, warning) {
+			warnings = append(warnings, warning)
+		}
+	}
+	return warnings
+}
+
+// Wait waits until all runners have ended. The context of Start must have ended.
+func (h *Dispatcher) Wait() { h.running.Wait() }
+
+// Observe updates after each pass whether programs may be started.
+func (h *Dispatcher) Observe(st api.State) {
+	s := gateState{Busy: st.Relieving, NoTasks: st.Pressure.Conditions.Has(policy.PIDPressure)}
+	for _, m := range st.Pressure.Met {
+		s.Busy = s.Busy || m.Kind == policy.Hard && m.Signal.Condition() == policy.MemoryPressure
+	}
+	h.gate.set(s)
+}
+
+// Post queues the events of a pass for the hooks that subscribe to them.
+func (h *Dispatcher) Post(p *api.Pass, mode config.Mode) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.conditions
+	h.conditions = p.Conditions
+	if len(h.runners) == 0 {
+		return
+	}
+	for _, e := range Payloads(p, before, mode) {
+		event := queued{Kind: string(e.Event), Data: e.Encode(), At: time.Now()}
+		for i, c := range h.configs {
+			if slices.Contains(c.On, e.Event) {
+				h.put(i, event)
+			}
+		}
+	}
+}
+
+func (h *Dispatcher) put(i int, e queued) {
+	dropped, full := h.runners[i].put(e)
+	program := h.configs[i].Command[0]
+	if !full {
+		h.warned[program] = false
+		return
+	}
+	h.count(dropped.Kind, ResultDropped, 0)
+	if !h.warned[program] {
+		h.warned[program] = true
+		h.log.Warn("hook events dropped", systemd.EventKey, systemd.EventHook, "action", "hook", "command", program,
+			"reason", "queue full: the oldest are dropped")
+	}
+}
+
+// Failed returns a warning for each program of the hooks whose last run failed.
+func (h *Dispatcher) Failed() (warnings []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.configs {
+		program := c.Command[0]
+		if why := h.failed[program]; why != "" && !slices.Contains(warnings, "hook "+program+" "+why) {
+			warnings = append(warnings, "hook "+program+" "+why)
+		}
+	}
+	return warnings
+}
+
+// ran counts the result of a run and logs a failure.
+func (h *Dispatcher) ran(c config.Hook, e queued, r outcome) {
+	if errors.Is(r.Err, context.Canceled) {
+		return // the service is ending, which is not the program's fault
+	}
+	result := ResultOK
+	switch {
+	case errors.Is(r.Err, errTimeout) || errors.Is(r.Err, errNoAnswer):
+		result = ResultTimeout
+	case r.Err != nil:
+		result = ResultFailed
+	}
+	h.count(e.Kind, result, r.Took)
+	h.mu.Lock()
+	delete(h.failed, c.Command[0])
+	if r.Err != nil {
+		h.failed[c.Command[0]] = "failed on " + e.Kind + ": " + r.Err.Error()
+	}
+	h.mu.Unlock()
+	if r.Err != nil {
+		h.log.Warn("hook failed", systemd.EventKey, systemd.EventHook, "action", "hook", "command", c.Command[0], "on", e.Kind,
+			"took", r.Took, "output", r.Output, "reason", r.Err.Error())
+	}
+}

@@ -1,0 +1,221 @@
+package guard
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cgroup/mountinfo"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/gc"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/lastgood"
+	"github.com/criguard/criguard/guard/mounts"
+	"github.com/criguard/criguard/guard/node"
+	"github.com/criguard/criguard/guard/stop"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// Default paths. The configuration or the node itself can override them.
+const (
+	defaultProc   = "/proc"
+	defaultSys    = "/sys"
+	defaultPodLog = "/var/log/pods"
+	crictlConfig  = "/etc/crictl.yaml"
+)
+
+// host is this node: the kernel, the runtime and the listed pods. It implements eviction.Runtime.
+type host struct {
+	conn    *cri.Connector
+	layout  cgroup.Layout
+	kernel  *node.Node
+	disks   *disk.Watcher
+	meter   *disk.Meter
+	lister  *inventory.Lister
+	podLogs string
+	proc    cgroup.Proc
+	bootID  string
+	wake    func(string)              // requests a pass
+	listed  func(inventory.Inventory) // called after each listing that was not abandoned
+	mounts  *mounts.Watcher
+	// subscribed is when the open stream of runtime events began (boot clock); 0 = no stream is open.
+	subscribed atomic.Int64
+	cfg        atomic.Pointer[config.Config]
+}
+
+// detectCgroups finds the kernel's files.
+func detectCgroups(cfg config.Node) (cgroup.Layout, cgroup.Proc, error) {
+	proc := cgroup.Proc(cmp.Or(cfg.Proc, defaultProc))
+	layout, err := cgroup.Detect(cgroup.Root(filepath.Join(cmp.Or(cfg.Sys, defaultSys), "fs/cgroup")), proc)
+	if err != nil {
+		return layout, proc, fmt.Errorf("%w (hint: [node] sys and proc say where they are mounted)", err)
+	}
+	return layout, proc, nil
+}
+
+// openHost opens the kernel's files. It does not call the runtime yet.
+func openHost(cfg config.Config) (*host, error) {
+	root := cmp.Or(cfg.Node.RootDir, node.FindKubeletRoot())
+	layout, proc, err := detectCgroups(cfg.Node)
+	if err != nil {
+		return nil, err
+	}
+	h := &host{
+		layout: layout, disks: disk.NewWatcher(root, nil), wake: func(string) {},
+		podLogs: cmp.Or(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
+	}
+	h.mounts = mounts.New(mounts.Options{Layout: layout, Proc: proc, KubeletRoot: root, PodLogs: h.podLogs})
+	h.cfg.Store(&cfg)
+	if h.bootID, err = cgroup.BootID(proc); err != nil {
+		return nil, err
+	}
+	h.meter = disk.NewMeter(disk.MeterOptions{
+		Source: func() (disk.LayerSource, error) { return h.conn.Client() },
+		Root:   root, Logs: h.podLogs, Now: cgroup.BootTime,
+	})
+	h.kernel, err = node.Open(node.Options{
+		Layout: layout, Proc: proc, PodsCgroup: cfg.Node.PodsCgroup, KubeletRoot: root,
+		StallWindow: cfg.Eviction.StallWindow, Now: cgroup.BootTime, Disks: h.disks, Meter: h.meter,
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.lister = inventory.New(inventory.Options{
+		Config: cfg, Source: h.connect, Layout: layout, Proc: proc, Capacity: h.kernel.Total, KubeletRoot: root, Refresh: h.readDiskPaths,
+		Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: cgroup.BootTime, Clock: time.Now,
+	})
+	h.listed = func(inv inventory.Inventory) { h.kernel.Track(inv.Pods) }
+	h.conn = cri.NewConnector(h.connectorOptions(cfg.Runtime))
+	return h, nil
+}
+
+// checkCgroups returns an error if criguard could enforce nothing at once. In observe mode it may run.
+func (h *host) checkCgroups() error {
+	if h.config().Mode == config.ModeEnforce && h.layout.ReadOnly() {
+		return mounts.ErrReadOnlyCgroups
+	}
+	return nil
+}
+
+// lookAtMounts returns which parts of the node are not visible, and keeps that for the status.
+func (h *host) lookAtMounts(ctx context.Context) []string {
+	return h.mounts.Look(ctx, h.lister.Current(), h.disks.Paths().Image, h.config().Runtime.Endpoint)
+}
+
+// connectorOptions configures the connector to find the runtime that has this node's pods.
+func (h *host) connectorOptions(cfg config.Runtime) cri.ConnectorOptions {
+	return cri.ConnectorOptions{
+		Endpoint: cfg.Endpoint, Timeout: cfg.Timeout, Crictl: (&crictl{path: crictlConfig, wait: lastgood.FileTimeout}).endpoint, Now: cgroup.BootTime,
+		Pods: func() int { return len(h.lister.Current().Pods) },
+	}
+}
+
+// logs returns the pods' log directories.
+func (h *host) logs() reclaim.Logs { return reclaim.Logs{Dir: h.podLogs, Mounts: mountinfo.Points} }
+
+// gcOptions configures garbage collection on this node.
+func (h *host) gcOptions(log *slog.Logger, record func(api.ReclaimView, *api.Peer)) gc.Options {
+	return gc.Options{
+		Config: h.config(), BootID: h.bootID, Log: log, Record: record, Wake: func() { h.wake("reclaim") }, Client: h.conn.Client,
+		RuntimeSince: h.runtimeSince, Now: cgroup.BootTime, Memory: h.layout, Logs: h.logs(),
+		Disks: h.disks, Meter: h.meter, Lister: h.lister, Node: h.kernel,
+	}
+}
+
+// stopOptions configures the stops of pods on this node.
+func (h *host) stopOptions(stopping func(inventory.Pod)) stop.Options {
+	return stop.Options{
+		Config: h.config, Runtime: h.conn, Layout: h.layout, Logs: h.logs(), Stopping: stopping, Ended: func() { h.wake("stop") },
+	}
+}
+
+// crictl is crictl's configuration.
+type crictl struct {
+	path string
+	wait time.Duration // for the file, whose disk may stall
+	last lastgood.Value[string]
+}
+
+// endpoint returns the endpoint that the file names; "" if it cannot be read. If its disk stalls, it returns
+// the last endpoint that was read.
+func (c *crictl) endpoint(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, c.wait)
+	defer cancel()
+	return c.last.Get(ctx, func() string {
+		endpoint, _ := cri.CrictlEndpoint(c.path)
+		return endpoint
+	})
+}
+
+// Close releases everything that openHost opened.
+func (h *host) Close() {
+	h.conn.Close()
+	h.kernel.Close()
+	h.disks.Close()
+}
+
+func (h *host) config() config.Config { return *h.cfg.Load() }
+
+// setConfig applies a new configuration, as far as it can change while the service runs. The node's paths and
+// the connection to the runtime stay. Call it from the loop's goroutine.
+func (h *host) setConfig(cfg config.Config) {
+	h.cfg.Store(&cfg)
+	h.kernel.Reconfigure(cfg.Eviction.StallWindow)
+	h.lister.SetConfig(cfg)
+}
+
+func (h *host) interval() time.Duration { return h.config().Eviction.Interval }
+
+// Inventory returns the last listed pods. With fresh it lists them first, unless that takes longer than a
+// stop may wait.
+func (h *host) Inventory(ctx context.Context, fresh bool) inventory.Inventory {
+	if fresh {
+		return h.lister.Fresh(ctx)
+	}
+	return h.lister.Current()
+}
+
+// connect makes sure that a runtime answers, and returns a client for it.
+func (h *host) connect(ctx context.Context) (inventory.Source, error) {
+	if err := h.conn.Connect(ctx); err != nil {
+		return nil, err
+	}
+	return h.conn.Client()
+}
+
+// runtimeSince returns since when the runtime has answered (boot clock): the start of its process, or if that
+// is unknown the time when it came back. 0 = it has always answered.
+func (h *host) runtimeSince() time.Duration {
+	if pid := h.conn.PID(); pid != 0 {
+		if start, err := cgroup.ProcessStart(h.proc, pid); err == nil {
+			return start
+		}
+	}
+	return h.conn.Since()
+}
+
+// readDiskPaths asks the runtime where it keeps its images and layers.
+func (h *host) readDiskPaths(ctx context.Context) {
+	client, err := h.conn.Client()
+	if err != nil {
+		return
+	}
+	images, containers, err := client.ImageFilesystems(ctx)
+	if err != nil || len(images) == 0 {
+		return
+	}
+	paths := h.disks.Paths()
+	paths.Image, paths.Container = images[0].Mountpoint, ""
+	if len(containers) > 0 {
+		paths.Container = containers[0].Mountpoint
+	}
+	h.disks.SetPaths(paths)
+}

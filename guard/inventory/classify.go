@@ -1,0 +1,240 @@
+package inventory
+
+import (
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/policy"
+)
+
+// Annotations that the kubelet sets on a pod's sandbox.
+const (
+	annotationConfigSource = "kubernetes.io/config.source"
+	annotationConfigMirror = "kubernetes.io/config.mirror"
+)
+
+// nodeFacts holds the facts about the node that classification needs.
+type nodeFacts struct {
+	capacity  int64 // MemTotal, bytes
+	allocated map[string]allocated
+	self      *ownPod
+	resolve   func(specPath string) string
+	memoryMin func(cgroup string) (int64, bool)
+	// memoryLimit returns a cgroup's own limit in bytes; false if it is unlimited or unreadable.
+	memoryLimit func(cgroup string) (int64, bool)
+}
+
+// derivePod combines what the CRI and the cgroup tree report about a pod. The CRI carries no QoS class,
+// memory request or priority, so each comes from the best of several sources, and rank shows which.
+func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
+	ctrs := s.containers
+	p := Pod{
+		Candidate: policy.Candidate{
+			ID: s.ID, Namespace: s.Namespace, Name: s.Name, UID: s.UID,
+			Workload: Workload(s.Namespace, s.Name, s.Labels),
+			Created:  s.created,
+		},
+		Labels: s.Labels, Annotations: s.Annotations, Attempt: s.Attempt, Grace: DefaultPodGrace, EndedImages: s.ended,
+	}
+	for i := range ctrs {
+		p.Containers = append(p.Containers, containerOf(&ctrs[i], n))
+		if g, ok := ctrs[i].GracePeriod(); ok {
+			p.Grace = g
+		}
+	}
+	parent := ""
+	for i := range s.classified {
+		if cg := s.classified[i].CgroupsPath; cg != "" {
+			parent = path.Dir(n.resolve(cg))
+			break
+		}
+	}
+	// Without containers, the pod cgroup stays unknown: anything that starts in it is found as unlisted.
+	if p.parent = parent; len(p.Containers) > 0 && IsCgroupOf(parent, s.UID) {
+		p.Cgroup = parent
+	}
+	p.dropUnnamed()
+	p.QoS = qosFromCgroup(parent)
+	f := Facts{
+		Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations,
+		Static: isStatic(s.Annotations), Self: n.self.contains(&p), Unclassified: len(s.classified) == 0,
+	}
+	p.QoS, f.Priority, f.PrioritySource = classify(p.QoS, s.classified)
+	request(c, &p, s, n)
+	ApplyRules(c, &p, f)
+	if c.Annotations.Trusts(s.Namespace) {
+		if g, err := time.ParseDuration(s.Annotations[config.AnnotationGrace]); err == nil && g >= 0 {
+			p.Grace = g
+		}
+	}
+	return p
+}
+
+// classifies reports whether the container's details are sufficient to classify its pod. Every runtime
+// reports at least the start time of a running container.
+func classifies(d cri.ContainerDetail) bool {
+	return d.CgroupsPath != "" || d.Resources.OOMScoreAdj.Known || !d.StartedAt.IsZero()
+}
+
+func containerOf(d *cri.ContainerDetail, n *nodeFacts) Container {
+	c := Container{ID: d.ID, Name: d.Name, LogPath: d.LogPath, Running: d.State == cri.Running}
+	if d.CgroupsPath != "" {
+		c.Cgroup = n.resolve(d.CgroupsPath)
+	}
+	c.Images = imageNames(&d.Container)
+	return c
+}
+
+// imageNames returns every name that the runtime reports for the container's image.
+func imageNames(c *cri.Container) []string {
+	return []string{c.ImageID, c.ImageRef, c.Image, c.UserImage}
+}
+
+// holds reports whether the cgroup is that of one of the pod's containers, or below it.
+func (p *Pod) holds(cgroup string) bool {
+	if cgroup == "" || cgroup == "/" {
+		return false
+	}
+	for i := range p.Containers {
+		if c := p.Containers[i].Cgroup; c != "" && (cgroup == c || strings.HasPrefix(cgroup, c+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsKubeletPod reports whether a kubelet created the pod, judging by its sandbox annotations.
+func IsKubeletPod(annotations map[string]string) bool {
+	return annotations[annotationConfigSource] != ""
+}
+
+// isStatic reports whether the kubelet took the pod from a file or URL. The kubelet annotates each pod with
+// its configuration source: "api" for pods from the API server. Other pods have no such annotation.
+func isStatic(annotations map[string]string) bool {
+	src := annotations[annotationConfigSource]
+	return src != "" && src != "api" || annotations[annotationConfigMirror] != ""
+}
+
+// request sets the pod's memory request from the best available source.
+func request(c *config.Config, p *Pod, s listed, n *nodeFacts) {
+	ctrs := s.classified
+	a, known := n.allocated[p.UID]
+	state := a.requests(s.seen)
+	p.StorageRequest = state.storage
+	if c.Annotations.Trusts(p.Namespace) {
+		if v, ok := parseAmount(p.Annotations[config.AnnotationRequest]); ok {
+			p.MemoryRequest, p.RequestSource = v, "annotation"
+			return
+		}
+	}
+	switch {
+	case state.memory > 0: // zero may mean that the state file omits the pod-level request
+		p.MemoryRequest, p.RequestSource = state.memory, "kubelet state"
+		return
+	case p.QoS == policy.BestEffort:
+		p.MemoryRequest, p.RequestSource = 0, "BestEffort"
+		return
+	}
+	if v, ok := n.memoryMin(p.Cgroup); ok && p.Cgroup != "" && v > 0 {
+		p.MemoryRequest, p.RequestSource = v, "memory.min"
+		return
+	}
+	if p.QoS == policy.Guaranteed {
+		n.guaranteedRequest(p, ctrs)
+		return
+	}
+	for i := range ctrs {
+		if adj := ctrs[i].Resources.OOMScoreAdj; adj.Known {
+			if v, ok := requestFromOOMScoreAdj(adj.Value, n.capacity); ok {
+				// A sidecar gets the lowest oom_score_adj of the regular containers (the kubelet's
+				// GetContainerOOMScoreAdjust). A request never exceeds its limit.
+				if l := n.limit(&ctrs[i]); l.Known {
+					v = min(v, l.Value)
+				}
+				p.MemoryRequest += v
+				p.RequestSource = "oom_score_adj"
+			}
+		}
+	}
+	if p.RequestSource == "" {
+		p.RequestSource = SourceUnknown
+		if known {
+			p.RequestSource = "kubelet state"
+		}
+	}
+}
+
+// guaranteedRequest uses a Guaranteed pod's memory limit as its request: the sum of the container limits, or
+// else the limit of the pod cgroup.
+func (n *nodeFacts) guaranteedRequest(p *Pod, ctrs []cri.ContainerDetail) {
+	p.RequestSource = SourceUnknown
+	if v, ok := n.sumLimits(ctrs); ok {
+		p.MemoryRequest, p.RequestSource = v, "memory limit"
+	} else if v, ok := n.memoryLimit(p.Cgroup); ok && p.Cgroup != "" && v > 0 {
+		p.MemoryRequest, p.RequestSource = v, "pod memory limit"
+	}
+}
+
+// sumLimits returns the sum of the memory limits; false if a container has no limit.
+func (n *nodeFacts) sumLimits(ctrs []cri.ContainerDetail) (int64, bool) {
+	var sum int64
+	for i := range ctrs {
+		l := n.limit(&ctrs[i])
+		if !l.Known {
+			return 0, false
+		}
+		sum += l.Value
+	}
+	return sum, len(ctrs) > 0
+}
+
+// limit returns a container's memory limit. The runtime's details are cached, so after an in-place resize
+// only the cgroup has the new limit. The kernel rounds down to whole pages: if the two differ by less than a
+// page, the runtime's number is used because it is exact.
+func (n *nodeFacts) limit(d *cri.ContainerDetail) cri.Number {
+	reported := d.Resources.MemoryLimit
+	if d.CgroupsPath == "" {
+		return reported
+	}
+	leaf := n.resolve(d.CgroupsPath)
+	if !cri.IsContainerCgroup(leaf, d.ID) {
+		return reported // other containers may share it
+	}
+	v, ok := n.memoryLimit(leaf)
+	rounded := reported.Known && v <= reported.Value && reported.Value-v < int64(os.Getpagesize())
+	if !ok || v <= 0 || rounded {
+		return reported
+	}
+	return cri.Number{Value: v, Known: true}
+}
+
+func parseInt(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
+}
+
+// locator returns a function that completes the details of a container if the runtime reports only its
+// process, as cri-dockerd does. It adds the cgroup and oom_score_adj. If the process's cgroup is not named
+// after the container ID, it skips the process: the PID is from another namespace.
+func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
+	return func(d cri.ContainerDetail) cri.ContainerDetail {
+		if d.CgroupsPath != "" || d.PID == 0 {
+			return d
+		}
+		rel, err := l.OfPID(d.PID)
+		if err != nil || !cri.IsContainerCgroup(rel, d.ID) {
+			return d
+		}
+		d.CgroupsPath = rel
+		if adj, err := l.OOMScoreAdj(d.PID); err == nil && !d.Resources.OOMScoreAdj.Known {
+			d.Resources.OOMScoreAdj = cri.Number{Value: adj, Known: true}
+		}
+		return d
+	}
+}

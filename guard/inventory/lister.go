@@ -1,0 +1,441 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/lastgood"
+)
+
+// Source is the part of a runtime client that the Lister uses. None of its calls reaches a shim.
+type Source interface {
+	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
+	Containers(ctx context.Context) ([]cri.Container, error)
+	ContainerDetail(ctx context.Context, id string) (cri.ContainerDetail, error)
+}
+
+// listed holds the facts about a sandbox from which its pod is derived.
+type listed struct {
+	cri.Sandbox
+	created    time.Duration         // since boot
+	containers []cri.ContainerDetail // that have not exited
+	ended      []string              // images of the exited containers
+	// classified are the containers from which the QoS class is derived: the current ones, or, while no
+	// current container has details, the previous ones. Empty = the class is not known.
+	classified []cri.ContainerDetail
+	seen       map[string]container // all containers by name, if a kubelet's state has the pod
+}
+
+// Options configures a Lister.
+type Options struct {
+	Config config.Config
+	// Source returns the runtime to list. Each listing calls it once, at its start.
+	Source func(context.Context) (Source, error)
+	Layout cgroup.Layout // locates the pods' cgroups
+	Proc   cgroup.Proc   // "" = do not look for criguard's own cgroup
+	// Capacity returns the node's memory in bytes (MemTotal); nil = unknown.
+	Capacity func() int64
+	// KubeletRoot is the kubelet's root directory; "" = do not read the kubelet's state.
+	KubeletRoot string
+	// Refresh is called in each listing, after the runtime has answered; nil = not called.
+	Refresh func(context.Context)
+	// Publish is called after each listing that was not abandoned, on its goroutine; nil = not called.
+	Publish func(Inventory)
+	Now     func() time.Duration
+	Clock   func() time.Time
+}
+
+// Lister keeps the inventory current. It re-lists at a slow interval, faster near a threshold, and at once
+// after an event that hints at a change. It requests details that are fixed for a container's life only
+// once.
+type Lister struct {
+	opt     Options
+	locate  func(cri.ContainerDetail) cri.ContainerDetail // adds details that the runtime does not report
+	kubelet *kubeletState
+
+	listing chan struct{} // holds one element while a listing is in progress
+	details map[string]cri.ContainerDetail
+	ends    map[string]time.Time // when exited containers ended, by ID; only those that seen needs
+	current atomic.Pointer[Inventory]
+	fresh   lastgood.Value[Inventory]
+
+	mu    sync.Mutex // held while pods are derived and stored
+	ended time.Time  // when the last listing ended
+	cfg   config.Config
+	facts nodeFacts
+	last  map[string]listed // by sandbox ID; only a listing changes it
+	// protected maps the pods that operators protect, by namespace/name, to the reason.
+	protected map[string]string
+}
+
+// New returns a Lister that has not listed anything yet.
+func New(opt Options) *Lister {
+	l := &Lister{opt: opt, cfg: opt.Config, locate: locator(opt.Layout), listing: make(chan struct{}, 1)}
+	l.facts = nodeFacts{resolve: opt.Layout.Resolve, memoryMin: opt.Layout.MemoryMin, memoryLimit: opt.Layout.MemoryLimit}
+	if opt.Proc != "" {
+		l.facts.self = findOwnPod(opt.Layout, opt.Proc)
+	}
+	if opt.KubeletRoot != "" {
+		l.kubelet = newKubeletState(opt.KubeletRoot)
+	}
+	return l
+}
+
+// detailsAtOnce limits the concurrent ContainerDetail calls of one listing.
+const detailsAtOnce = 4
+
+// Current returns the inventory of the last listing. Before the first listing it is empty and carries
+// cri.ErrNoRuntime.
+func (l *Lister) Current() Inventory {
+	if inv := l.current.Load(); inv != nil {
+		return *inv
+	}
+	return Inventory{At: -1, Err: cri.ErrNoRuntime}
+}
+
+// Fresh lists the pods for a caller that cannot wait long. After 250 ms it returns the current inventory.
+func (l *Lister) Fresh(ctx context.Context) Inventory {
+	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
+	defer cancel()
+	l.fresh.Get(ctx, func() Inventory { return l.List(ctx) })
+	return l.Current() // another listing may have replaced the result
+}
+
+// freshTimeout limits how long a stop waits for a listing, wherever the listing hangs.
+const freshTimeout = 250 * time.Millisecond
+
+// List lists the pods. If the runtime does not answer, the inventory keeps the last good pods and carries
+// the error. If ctx ends before the runtime has answered or before an earlier listing has ended, nothing
+// changes: a caller that waits only 250 ms cannot conclude that the runtime is down.
+func (l *Lister) List(ctx context.Context) Inventory {
+	inv, _, _ := l.ListAll(ctx)
+	return inv
+}
+
+// ListAll is List for a caller that also needs the runtime's own listing, which the Lister does not keep. It
+// returns an error if this call got no listing.
+func (l *Lister) ListAll(ctx context.Context) (Inventory, cri.Listing, error) {
+	select {
+	case l.listing <- struct{}{}:
+		defer func() { <-l.listing }()
+	case <-ctx.Done():
+		return l.Current(), cri.Listing{}, cri.ErrTimeout
+	}
+	at, all, sandboxes, err := l.list(ctx)
+	if cri.Abandoned(ctx) {
+		return l.Current(), cri.Listing{}, cri.ErrTimeout // details may be missing only because time ran out
+	}
+	inv := l.update(at, sandboxes, err)
+	if l.opt.Publish != nil {
+		l.opt.Publish(inv)
+	}
+	return inv, all, err
+}
+
+// update stores the result of a listing as the current inventory, or records its error.
+func (l *Lister) update(at time.Duration, sandboxes []listed, err error) Inventory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = time.Now()
+	inv := Inventory{At: at}
+	if err != nil {
+		inv = l.Current()
+		inv.Err = cri.NoRuntime(err)
+	} else {
+		l.last = make(map[string]listed, len(sandboxes))
+	}
+	for _, s := range sandboxes {
+		l.last[s.ID] = s
+		inv.Pods = append(inv.Pods, l.build(s))
+	}
+	dropShared(inv.Pods)
+	l.current.Store(&inv)
+	return inv
+}
+
+// SetConfig applies another configuration's rules to the pods of the last listing, because a pod that a new
+// rule protects must not wait for the next listing.
+func (l *Lister) SetConfig(cfg config.Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cfg = cfg
+	l.rebuild()
+}
+
+// Protect protects pods in addition to the configuration's rules. It takes the reasons by namespace/name and
+// replaces those of an earlier call.
+func (l *Lister) Protect(reasons map[string]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !maps.Equal(l.protected, reasons) {
+		l.protected = reasons
+		l.rebuild()
+	}
+}
+
+// Protected returns what the last call of Protect gave.
+func (l *Lister) Protected() map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.protected
+}
+
+// rebuild applies the rules to the pods of the last listing. The caller holds l.mu.
+func (l *Lister) rebuild() {
+	inv := l.Current()
+	pods := make([]Pod, len(inv.Pods))
+	for i := range inv.Pods {
+		pods[i] = l.build(l.last[inv.Pods[i].ID])
+	}
+	dropShared(pods)
+	inv.Pods = pods
+	l.current.Store(&inv)
+}
+
+// build derives a pod and applies the rules to it. The caller holds l.mu.
+func (l *Lister) build(s listed) Pod {
+	p := derivePod(&l.cfg, s, &l.facts)
+	if p.Protection == "" {
+		p.Protection = l.protected[p.FullName()]
+	}
+	return p
+}
+
+// refresh updates the facts from which pods are derived.
+func (l *Lister) refresh(ctx context.Context) {
+	if l.opt.Refresh != nil {
+		defer l.opt.Refresh(ctx)
+	}
+	var allocated map[string]allocated
+	if l.kubelet != nil {
+		allocated = l.kubelet.read(ctx)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.facts.allocated = allocated
+	if l.opt.Capacity != nil {
+		l.facts.capacity = l.opt.Capacity()
+	}
+}
+
+// ruleLabels returns the labels that the rules in force name.
+func (l *Lister) ruleLabels() map[string]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return ruleLabels(&l.cfg)
+}
+
+// list lists everything, and returns the sandboxes that are ready or have a container that has not exited.
+func (l *Lister) list(ctx context.Context) (at time.Duration, all cri.Listing, ready []listed, err error) {
+	src, err := l.opt.Source(ctx)
+	if err != nil {
+		return 0, all, nil, err
+	}
+	at = l.opt.Now()
+	if all.Containers, err = src.Containers(ctx); err != nil {
+		return 0, all, nil, err
+	}
+	if all.Sandboxes, err = src.Sandboxes(ctx); err != nil {
+		return 0, all, nil, err
+	}
+	l.refresh(ctx)
+	alive, ended, ruleLabels := l.alive(ctx, src, all.Containers), endedImages(all.Containers), l.ruleLabels()
+	seen := l.seen(ctx, src, all)
+	for _, s := range all.Sandboxes {
+		ctrs := alive[s.ID]
+		if !s.Ready && len(ctrs) == 0 {
+			continue
+		}
+		boundSandbox(&s, ruleLabels)
+		pod := listed{
+			Sandbox: s, created: l.age(&s), containers: ctrs, ended: ended[s.ID], classified: l.last[s.ID].classified, seen: seen[s.ID],
+		}
+		if slices.ContainsFunc(ctrs, classifies) {
+			pod.classified = ctrs
+		}
+		ready = append(ready, pod)
+	}
+	return at, all, ready, nil
+}
+
+// age returns a sandbox's creation time on the boot clock. It converts the time once, so a later jump of the
+// wall clock does not change a pod's age. If the creation time is missing or in the future, because the
+// clock was set back, it returns the boot time: a pod must not be stopped for being young if its age is
+// unknown.
+func (l *Lister) age(s *cri.Sandbox) time.Duration {
+	if last, ok := l.last[s.ID]; ok {
+		return last.created
+	}
+	age := l.opt.Clock().Sub(s.CreatedAt)
+	if s.CreatedAt.IsZero() || age < 0 {
+		return 0
+	}
+	return l.opt.Now() - age
+}
+
+// alive returns the details of containers that have not exited, by sandbox. A container in the state Unknown
+// is included because it may still run: containerd reports that state while a shim does not answer. A
+// container that disappears meanwhile is left out. If a request for details fails, the container is listed
+// without them and the next listing retries.
+func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Container) map[string][]cri.ContainerDetail {
+	got := make([]cri.ContainerDetail, len(containers))
+	keep := make([]bool, len(containers))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, detailsAtOnce)
+	for i := range containers {
+		c := &containers[i]
+		if c.State == cri.Exited {
+			continue
+		}
+		if d, ok := l.details[c.ID]; ok {
+			d.State = c.State
+			got[i], keep[i] = d, true
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			d, err := src.ContainerDetail(ctx, c.ID)
+			switch {
+			case errors.Is(err, cri.ErrGone):
+				return
+			case err != nil:
+				d = cri.ContainerDetail{}
+			default:
+				d = l.locate(d)
+			}
+			// Keep the identity from the list: containerd's status may name another image tag.
+			d.Container = *c
+			boundContainer(&d)
+			got[i], keep[i] = d, true
+		})
+	}
+	wg.Wait()
+	details := make(map[string]cri.ContainerDetail, len(containers))
+	out := map[string][]cri.ContainerDetail{}
+	for i := range got {
+		if !keep[i] {
+			continue
+		}
+		d := got[i]
+		if d.CgroupsPath != "" || d.PID != 0 {
+			details[d.ID] = d
+		}
+		out[d.SandboxID] = append(out[d.SandboxID], d)
+	}
+	l.details = details
+	return out
+}
+
+// seen returns the containers of the pods in the kubelet's state, by sandbox and name. A container that has ended before
+// another one of its pod was created is an init container: these run one after the other, before all others.
+func (l *Lister) seen(ctx context.Context, src Source, all cri.Listing) map[string]map[string]container {
+	newest := map[string]map[string]*cri.Container{}
+	for i := range all.Sandboxes {
+		if _, ok := l.facts.allocated[all.Sandboxes[i].UID]; ok {
+			newest[all.Sandboxes[i].ID] = map[string]*cri.Container{}
+		}
+	}
+	for i := range all.Containers {
+		c := &all.Containers[i]
+		if pod := newest[c.SandboxID]; pod != nil && (pod[c.Name] == nil || pod[c.Name].Attempt < c.Attempt) {
+			pod[c.Name] = c
+		}
+	}
+	ends := map[string]time.Time{}
+	seen := make(map[string]map[string]container, len(newest))
+	for sandbox, pod := range newest {
+		var last time.Time
+		for _, c := range pod {
+			if c.CreatedAt.After(last) {
+				last = c.CreatedAt
+			}
+		}
+		seen[sandbox] = make(map[string]container, len(pod))
+		for name, c := range pod {
+			got := container{created: c.CreatedAt}
+			if c.State == cri.Exited && c.CreatedAt.Before(last) {
+				end, ok := l.ends[c.ID]
+				if !ok {
+					d, err := src.ContainerDetail(ctx, c.ID)
+					end, ok = d.FinishedAt, err == nil
+				}
+				if ok {
+					ends[c.ID] = end
+				}
+				got.isInit = !end.IsZero() && !end.After(last)
+			}
+			seen[sandbox][name] = got
+		}
+	}
+	l.ends = ends
+	return seen
+}
+
+// endedImages returns the image names of the exited containers by sandbox, without duplicates.
+func endedImages(containers []cri.Container) map[string][]string {
+	ended := map[string][]string{}
+	for i := range containers {
+		c := &containers[i]
+		if c.State != cri.Exited {
+			continue
+		}
+		for _, name := range imageNames(c) {
+			if names := ended[c.SandboxID]; name != "" && !slices.Contains(names, name) {
+				ended[c.SandboxID] = append(names, name)
+			}
+		}
+	}
+	return ended
+}
+
+// Run lists at once and then, until ctx ends, after each pause and on each kick. The pause may change while
+// it runs: on repace, Run restarts the timer. A pause counts from the last listing, also from one that Run did
+// not make. A signal that crosses back and
+// forth near a threshold therefore does not cause a listing each time.
+func (l *Lister) Run(ctx context.Context, pause func() time.Duration, kick, repace <-chan struct{}) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-repace:
+			timer.Reset(pause() - l.sinceListed())
+			continue
+		case <-timer.C:
+			if rest := pause() - l.sinceListed(); rest > 0 { // listed meanwhile
+				timer.Reset(rest)
+				continue
+			}
+		case <-kick:
+		}
+		l.List(ctx)
+		timer.Reset(pause())
+		// A node with many mounts or much pod churn sends hints all the time. Callers that cannot wait call
+		// Fresh.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listGap):
+		}
+	}
+}
+
+// sinceListed returns how long ago the last listing ended.
+func (l *Lister) sinceListed() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.ended)
+}
+
+// listGap is the minimum time between two listings.
+const listGap = 250 * time.Millisecond

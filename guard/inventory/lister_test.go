@@ -1,0 +1,410 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/policy"
+)
+
+// newTestLister returns a Lister for a test server, with the default configuration.
+func newTestLister(t *testing.T, s *critest.Server, layout cgroup.Layout) *Lister {
+	t.Helper()
+	client, err := cri.Dial(s.Endpoint(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	l := New(Options{
+		Config: config.Default(), Source: func(context.Context) (Source, error) { return client, nil }, Layout: layout,
+		Capacity: func() int64 { return 16 << 30 }, Now: func() time.Duration { return time.Hour }, Clock: time.Now,
+	})
+	l.facts.memoryMin, l.facts.memoryLimit = noAmount, noAmount
+	return l
+}
+
+// Every dialect yields the same pods. Details that do not change are requested once. If the runtime stops
+// answering, the last pods stay and the inventory carries the error.
+func TestListerKeepsTheInventoryWarm(t *testing.T) {
+	for _, dialect := range []critest.Dialect{critest.Containerd16, critest.Containerd2, critest.CRIO} {
+		t.Run(dialect.String(), func(t *testing.T) {
+			s := critest.New(t, dialect)
+			pod := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}, {}}})
+			l := newTestLister(t, s, cgroup.Layout{})
+			inv := l.List(t.Context())
+			if inv.Err != nil || len(inv.Pods) != 1 || inv.Pods[0].ID != pod.ID || len(inv.Pods[0].Containers) != 2 {
+				t.Fatalf("listed %+v", inv)
+			}
+			for _, c := range inv.Pods[0].Containers {
+				if c.Cgroup == "" || !c.Running {
+					t.Errorf("container %+v: no cgroup, or not running", c)
+				}
+			}
+			asked := len(s.Calls("ContainerStatus"))
+			l.List(t.Context())
+			if again := len(s.Calls("ContainerStatus")); asked != 2 || again != asked {
+				t.Errorf("asked %d times for two containers, and %d more for the second listing", asked, again-asked)
+			}
+			s.Stop()
+			inv = l.List(t.Context())
+			if !errors.Is(inv.Err, cri.ErrUnavailable) || !errors.Is(inv.Err, cri.ErrNoRuntime) || len(inv.Pods) != 1 {
+				t.Errorf("without a runtime: %d pods, %v", len(inv.Pods), inv.Err)
+			}
+		})
+	}
+}
+
+// A pod's age is taken from the wall clock once: setting the clock later does not change it.
+func TestListerAgesInBootTime(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	boot := time.Hour
+	l := New(Options{Now: func() time.Duration { return boot }, Clock: func() time.Time { return now }})
+	l.last = map[string]listed{}
+	sandbox := &cri.Sandbox{ID: "a", CreatedAt: now.Add(-10 * time.Minute)}
+	at := l.age(sandbox)
+	if at != 50*time.Minute {
+		t.Fatalf("created at %s since boot, want 50m", at)
+	}
+	l.last["a"] = listed{created: at}
+	now, boot = now.AddDate(-10, 0, 0), 2*time.Hour
+	if got := l.age(sandbox); got != at {
+		t.Errorf("after the clock was set back: %s, want %s", got, at)
+	}
+	for _, unknown := range []time.Time{now.AddDate(5, 0, 0), now.Add(time.Nanosecond), {}} {
+		if got := l.age(&cri.Sandbox{ID: "b", CreatedAt: unknown}); got != 0 {
+			t.Errorf("created at %s: %s since boot, want 0, which is not young", unknown, got)
+		}
+	}
+}
+
+// A priority rule does not remove the protection of a critical pod.
+func TestRulesLeaveCriticalPodsAlone(t *testing.T) {
+	s := critest.New(t, critest.Containerd2)
+	pod := s.AddPod(critest.PodSpec{Namespace: "monitoring"})
+	s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: adjGuaranteed})
+	l := newTestLister(t, s, cgroup.Layout{})
+	l.cfg = configtest.Parse(t, "[[priority]]\nnamespace = 'monitoring'\nvalue = -10\n")
+	pods := l.List(t.Context()).Pods
+	if len(pods) != 1 || pods[0].Priority != -10 || pods[0].Protection != "critical priority" || !pods[0].Critical {
+		t.Fatalf("%+v", pods)
+	}
+	if own := pods[0].OwnPriority; own == nil || *own != systemNodeCritical {
+		t.Errorf("its own priority is %v", own)
+	}
+}
+
+// hangingSource is a runtime that never answers; its calls time out after two seconds.
+type hangingSource struct{ fixedSource }
+
+func (hangingSource) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	<-ctx.Done()
+	return nil, cri.ErrTimeout
+}
+
+// A hanging runtime counts as down after its own timeout, not after the shorter timeout of a stop that waits
+// for a listing.
+func TestListerLeftByItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []error
+		l := New(Options{
+			Source: func(context.Context) (Source, error) { return hangingSource{}, nil },
+			Now:    func() time.Duration { return time.Hour }, Clock: time.Now,
+			Publish: func(inv Inventory) { told = append(told, inv.Err) },
+		})
+		l.current.Store(&Inventory{At: time.Minute, Pods: make([]Pod, 1)})
+		if inv := l.Fresh(t.Context()); inv.Err != nil || len(inv.Pods) != 1 {
+			t.Errorf("%d pods, %v", len(inv.Pods), inv.Err)
+		}
+		synctest.Wait()
+		if len(told) != 0 {
+			t.Errorf("after %s: told %v", freshTimeout, told)
+		}
+		if inv := l.List(t.Context()); !errors.Is(inv.Err, cri.ErrTimeout) || len(inv.Pods) != 1 || len(told) != 1 {
+			t.Errorf("the lister's own listing: %d pods, %v, told %v", len(inv.Pods), inv.Err, told)
+		}
+		l.opt.Source = func(context.Context) (Source, error) { return nil, cri.ErrNoRuntime }
+		if l.List(lateContext{}); len(told) != 1 {
+			t.Errorf("when the time is over: told %v", told)
+		}
+	})
+}
+
+// lateContext is past its deadline, but not done yet.
+type lateContext struct{}
+
+func (lateContext) Deadline() (time.Time, bool) { return time.Now(), true }
+func (lateContext) Done() <-chan struct{}       { return nil }
+func (lateContext) Err() error                  { return nil }
+func (lateContext) Value(any) any               { return nil }
+
+// A pause that is shortened while it runs ends sooner. A signal that crosses back and forth near a threshold
+// does not cause a listing each time.
+func TestListerRepaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var listings atomic.Int32
+		l := New(Options{
+			Source:  func(context.Context) (Source, error) { return fixedSource{}, nil },
+			Publish: func(Inventory) { listings.Add(1) },
+			Now:     func() time.Duration { return time.Hour }, Clock: time.Now,
+		})
+		const nearPause = 2 * time.Second
+		var pause atomic.Int64
+		repace := make(chan struct{})
+		setPause := func(d time.Duration) {
+			pause.Store(int64(d))
+			repace <- struct{}{}
+			synctest.Wait()
+		}
+		want := func(n int32, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := listings.Load(); got != n {
+				t.Fatalf("%d listings %s, want %d", got, when, n)
+			}
+		}
+		pause.Store(int64(time.Minute))
+		go l.Run(t.Context(), func() time.Duration { return time.Duration(pause.Load()) }, nil, repace)
+		time.Sleep(30 * time.Second)
+		want(1, "in half a minute")
+		setPause(nearPause)
+		want(2, "near a threshold")
+		time.Sleep(time.Second)
+		for range 10 {
+			setPause(time.Minute)
+			setPause(nearPause)
+		}
+		want(2, "before the pause there is over")
+		time.Sleep(time.Second)
+		want(3, "when it is over")
+		setPause(time.Minute)
+		time.Sleep(time.Minute - time.Second)
+		want(3, "within a minute, far from any threshold")
+		time.Sleep(time.Second)
+		want(4, "after it")
+		time.Sleep(30 * time.Second)
+		l.List(t.Context())
+		want(5, "by another caller")
+		time.Sleep(time.Minute - time.Second)
+		want(5, "within a minute after that")
+		time.Sleep(time.Second)
+		want(6, "when that minute is over")
+	})
+}
+
+// A listing that hangs without a deadline blocks the loop only once, and for no longer than a stop may wait.
+func TestInventoryThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := make(chan struct{})
+		var asked atomic.Int32
+		l := New(Options{
+			Source: func(context.Context) (Source, error) {
+				asked.Add(1)
+				<-disk
+				return fixedSource{sandboxes: []cri.Sandbox{{ID: "s", Ready: true}}}, nil
+			},
+			Now: func() time.Duration { return time.Hour }, Clock: time.Now,
+		})
+		l.current.Store(&Inventory{At: time.Minute})
+		began := time.Now()
+		for range 3 {
+			if inv := l.Fresh(t.Context()); inv.At != time.Minute {
+				t.Errorf("listed at %s", inv.At)
+			}
+		}
+		if took := time.Since(began); took != freshTimeout || asked.Load() != 1 {
+			t.Errorf("waited for %s and asked %d times, want %s and once", took, asked.Load(), freshTimeout)
+		}
+		close(disk)
+		synctest.Wait()
+		if inv := l.Fresh(t.Context()); inv.At != time.Hour || len(inv.Pods) != 1 || asked.Load() != 2 {
+			t.Errorf("once it answers: %+v, asked %d times", inv, asked.Load())
+		}
+	})
+}
+
+// A pod's containers show whether it is critical. Until details of one are known, the pod is protected. A
+// pod without running containers keeps its class.
+func TestListerKnowsTheClass(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		adj  int64
+		want string // protection once the class is known
+	}{{"critical", adjGuaranteed, "critical priority"}, {"ordinary", adjBestEffort, ""}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := critest.New(t, critest.Containerd2)
+			pod := s.AddPod(critest.PodSpec{})
+			l := newTestLister(t, s, cgroup.Layout{})
+			look := func(when, want string) {
+				t.Helper()
+				pods := l.List(t.Context()).Pods
+				if len(pods) != 1 || pods[0].Protection != want || pods[0].Critical != (want == "critical priority") {
+					t.Fatalf("%s: %+v, want protection %q", when, pods, want)
+				}
+			}
+			look("without a container", protectedUnclassified)
+			release := s.Inject(critest.Fault{Method: "ContainerStatus", Err: errors.New("runtime is busy")})
+			main := s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: c.adj})
+			look("while its container tells nothing", protectedUnclassified)
+			release()
+			look("once it does", c.want)
+			s.Exit(main.ID, 1)
+			look("between two attempts", c.want)
+			if got := l.Current().Pods[0]; got.QoS != policy.BestEffort || got.Cgroup != "" {
+				t.Errorf("between two attempts: class %s, cgroup %q", got.QoS, got.Cgroup)
+			}
+			defer s.Inject(critest.Fault{Method: "ContainerStatus", Err: errors.New("runtime is busy")})()
+			s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: c.adj, Attempt: 1})
+			look("while its next container tells nothing", c.want)
+		})
+	}
+}
+
+// fixedSource is a runtime that always returns the same lists. Each container is in a cgroup of its own.
+type fixedSource struct {
+	sandboxes  []cri.Sandbox
+	containers []cri.Container
+}
+
+func (f fixedSource) Sandboxes(context.Context) ([]cri.Sandbox, error)    { return f.sandboxes, nil }
+func (f fixedSource) Containers(context.Context) ([]cri.Container, error) { return f.containers, nil }
+func (f fixedSource) ContainerDetail(_ context.Context, id string) (cri.ContainerDetail, error) {
+	return cri.ContainerDetail{CgroupsPath: "/kubepods/pod" + id + "/" + id}, nil
+}
+
+// A container in the state Unknown may still run: containerd reports that state while a shim does not
+// answer. Its pod is listed with it, even if the sandbox is not ready.
+func TestListerKeepsLostContainers(t *testing.T) {
+	src := fixedSource{
+		sandboxes: []cri.Sandbox{{ID: "s1", UID: "c1"}, {ID: "s2", UID: "c2"}},
+		containers: []cri.Container{
+			{ID: "c1", SandboxID: "s1", State: cri.Unknown, Image: "lost"},
+			{ID: "c0", SandboxID: "s1", State: cri.Exited, Image: "init"},
+			{ID: "c2", SandboxID: "s2", State: cri.Exited},
+		},
+	}
+	l := newTestLister(t, critest.New(t, critest.Containerd2), cgroup.Layout{})
+	l.opt.Source = func(context.Context) (Source, error) { return src, nil }
+	pods := l.List(t.Context()).Pods
+	if len(pods) != 1 || len(pods[0].Containers) != 1 {
+		t.Fatalf("listed %+v, want the pod of the lost container alone", pods)
+	}
+	if c := pods[0].Containers[0]; c.ID != "c1" || c.Cgroup != "/kubepods/podc1/c1" || pods[0].Cgroup != "/kubepods/podc1" || pods[0].Protection != "" {
+		t.Errorf("listed %+v", pods[0])
+	}
+	if ended := l.last["s1"].ended; !slices.Equal(ended, []string{"init"}) {
+		t.Errorf("images of what has ended: %q", ended)
+	}
+}
+
+// If the runtime reports a cgroup that many containers share, the pod is not charged for all of them.
+func TestDerivePodOfMany(t *testing.T) {
+	cfg, facts := config.Default(), &nodeFacts{resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount, memoryLimit: noAmount}
+	for at, want := range map[string]string{"/kubepods": "", "/user.slice/other": "", "/": "", "/k8s.io/c1": "/k8s.io/c1"} {
+		ctrs := []cri.ContainerDetail{{CgroupsPath: at, Container: cri.Container{ID: "c1", State: cri.Running}}}
+		p := derivePod(&cfg, listed{Sandbox: cri.Sandbox{ID: "s", UID: "uid", Ready: true}, containers: ctrs, classified: ctrs}, facts)
+		if got := p.Containers[0].Cgroup; got != want {
+			t.Errorf("told %s: taken for %q, want %q", at, got, want)
+		}
+	}
+}
+
+// If the runtime reports nothing to classify a pod by except a start time, the pod does not stay protected
+// forever.
+func TestClassifies(t *testing.T) {
+	for name, tt := range map[string]struct {
+		detail cri.ContainerDetail
+		want   bool
+	}{
+		"details that could not be had": {cri.ContainerDetail{Container: cri.Container{ID: "c", State: cri.Running}}, false},
+		"a start":                       {cri.ContainerDetail{StartedAt: time.Unix(1, 0)}, true},
+		"a cgroup":                      {cri.ContainerDetail{CgroupsPath: "/kubepods/podx/c"}, true},
+		"an oom_score_adj":              {cri.ContainerDetail{Resources: cri.Resources{OOMScoreAdj: number(1000)}}, true},
+	} {
+		if got := classifies(tt.detail); got != tt.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func noAmount(string) (int64, bool) { return 0, false }
+
+func number(v int64) cri.Number { return cri.Number{Value: v, Known: true} }
+
+// QoS class, request and priority come from the best available source, and the pod names that source.
+func TestDerivePod(t *testing.T) {
+	const uid = "11111111-2222-3333-4444-555555555555"
+	const slice = "kubepods-burstable-pod11111111_2222_3333_4444_555555555555.slice"
+	burstable := cri.Resources{OOMScoreAdj: number(900), CPUShares: number(102)}
+	for _, tc := range []struct {
+		name        string
+		path        string
+		res         cri.Resources
+		annotations map[string]string
+		allocated   map[string]allocated
+		min         int64
+		qos         policy.QoS
+		request     int64
+		source      string
+		protection  string
+		own         bool
+	}{
+		{"cgroupfs, best effort", "/kubepods/besteffort/pod" + uid + "/c1", cri.Resources{OOMScoreAdj: number(1000)}, nil, nil, 0,
+			policy.BestEffort, 0, "BestEffort", "", true},
+		{"systemd, burstable by oom_score_adj", slice + ":cri-containerd:c1", burstable, nil, nil, 0,
+			policy.Burstable, 1600, "oom_score_adj", "", true},
+		{"a sidecar, which bears what the smallest container has", slice + ":cri-containerd:c1",
+			cri.Resources{OOMScoreAdj: number(900), CPUShares: number(102), MemoryLimit: number(128)}, nil, nil, 0,
+			policy.Burstable, 128, "oom_score_adj", "", true},
+		{"burstable by memory.min", slice + ":crio:c1", burstable, nil, nil, 777, policy.Burstable, 777, "memory.min", "", true},
+		{"burstable by the kubelet's state", slice + ":crio:c1", burstable, nil, map[string]allocated{uid: {podMemory: 555}}, 777,
+			policy.Burstable, 555, "kubelet state", "", true},
+		{"burstable by its own resources, which the kubelet's state leaves out", slice + ":crio:c1", burstable, nil,
+			map[string]allocated{uid: {}}, 0, policy.Burstable, 1600, "oom_score_adj", "", true},
+		{"burstable without a request", slice + ":crio:c1", cri.Resources{OOMScoreAdj: number(999), CPUShares: number(102)}, nil,
+			map[string]allocated{uid: {}}, 0, policy.Burstable, 0, "oom_score_adj", "", true},
+		{"burstable without a request, and nothing else tells", slice + ":crio:c1", cri.Resources{CPUShares: number(102)}, nil,
+			map[string]allocated{uid: {}}, 0, policy.Burstable, 0, "kubelet state", "", true},
+		{"guaranteed by its limit", "/kubepods/pod" + uid + "/c1", cri.Resources{OOMScoreAdj: number(-997), MemoryLimit: number(4096)}, nil, nil, 0,
+			policy.Guaranteed, 4096, "memory limit", "", true},
+		{"node critical", "/kubepods/burstable/pod" + uid + "/c1", cri.Resources{OOMScoreAdj: number(-997), CPUShares: number(102)}, nil, nil, 0,
+			policy.Burstable, 0, "", "critical priority", true},
+		{"static", "/kubepods/burstable/pod" + uid + "/c1", burstable, map[string]string{annotationConfigSource: "file"}, nil, 0,
+			policy.Burstable, 1600, "oom_score_adj", "static pod", true},
+		{"without a kubelet", "/k8s.io/c1", cri.Resources{}, nil, nil, 0, policy.BestEffort, 0, "BestEffort", "", false},
+		{"without a kubelet, with a limit", "/k8s.io/c1", cri.Resources{MemoryLimit: number(4096)}, nil, nil, 0, policy.Burstable, 0, "unknown", "", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := config.Default()
+			facts := &nodeFacts{
+				capacity: 16000, allocated: tc.allocated, resolve: cgroup.Layout{}.Resolve,
+				memoryMin:   func(string) (int64, bool) { return tc.min, tc.min > 0 },
+				memoryLimit: noAmount,
+			}
+			ctr := cri.ContainerDetail{CgroupsPath: tc.path, Resources: tc.res, Container: cri.Container{ID: "c1", State: cri.Running}}
+			s := cri.Sandbox{ID: "s", Namespace: "default", Name: "p", UID: uid, Ready: true, Annotations: tc.annotations}
+			ctrs := []cri.ContainerDetail{ctr}
+			p := derivePod(&cfg, listed{Sandbox: s, containers: ctrs, classified: ctrs}, facts)
+			if p.QoS != tc.qos || p.Protection != tc.protection || (p.Cgroup != "") != tc.own {
+				t.Errorf("class %s, protection %q, cgroup %q", p.QoS, p.Protection, p.Cgroup)
+			}
+			if p.Containers[0].Cgroup == "" {
+				t.Error("its container's cgroup is not known")
+			}
+			if tc.protection != "critical priority" && (p.MemoryRequest != tc.request || p.RequestSource != tc.source) {
+				t.Errorf("request %d from %q, want %d from %q", p.MemoryRequest, p.RequestSource, tc.request, tc.source)
+			}
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package metrics_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/hook"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/metrics"
+	"github.com/criguard/criguard/guard/metrics/metricstest"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// The actions of a pass are counted once, and a hold once for as long as it lasts.
+func TestMetricsRecord(t *testing.T) {
+	m := metrics.New("test")
+	stop := api.StopView{Signal: "memory.available", Kind: "hard"}
+	stopped, failed, observed := stop, stop, stop
+	stopped.Result = &api.StopResult{Emptied: true, EmptiedIn: api.Duration(20 * time.Millisecond), DeadIn: api.Duration(30 * time.Millisecond)}
+	failed.Result = &api.StopResult{}
+	observed.DryRun = true
+	reports := []reclaim.Report{
+		{Step: reclaim.StepImages, Removed: []reclaim.Item{{}, {}}, Freed: 1000, Errors: []reclaim.Failure{{}}},
+		{Step: reclaim.StepLogs, Removed: []reclaim.Item{{}}}, // not measured
+	}
+	dry := []reclaim.Report{{Step: reclaim.StepImages, DryRun: true, Removed: []reclaim.Item{{}}, Freed: 7}}
+	for _, p := range []api.Pass{
+		{Conditions: policy.ConditionsOf(policy.DiskPressure), Settled: []api.StopView{stopped, failed}},
+		{Stop: &stop}, // it has not ended
+		{Stop: &observed, Reclaimed: []api.ReclaimView{{Reports: reports}, {Reports: dry}}},
+		{Held: api.HeldBudget}, {Held: api.HeldBudget}, {Held: api.HeldReclaiming}, {Held: api.HeldBudget},
+		{Held: api.HeldBreaker}, {Held: api.HeldBudget}, {Stop: &stop}, {Held: api.HeldInFlight}, {Held: api.HeldBudget},
+	} {
+		m.Record(&p)
+	}
+	metricstest.Want(t, m, map[string]string{
+		`stops_total{kind="hard",result="stopped",signal="memory.available"}`:  "1",
+		`stops_total{kind="hard",result="failed",signal="memory.available"}`:   "1",
+		`stops_total{kind="hard",result="observed",signal="memory.available"}`: "1",
+		`stop_emptied_seconds_count{kind="hard"}`:                              "1",
+		`stop_emptied_seconds_sum{kind="hard"}`:                                "0.02",
+		`stop_crossing_to_dead_seconds_sum{kind="hard"}`:                       "0.03",
+		`reclaimed_total{step="images"}`:                                       "2",
+		`reclaimed_bytes_total{step="images"}`:                                 "1000",
+		`reclaimed_bytes_total{step="logs"}`:                                   "0",
+		`reclaim_errors_total{step="images"}`:                                  "1",
+		`held_total{reason="budget"}`:                                          "3",
+		`held_total{reason="breaker"}`:                                         "1",
+		`held_total{reason="reclaiming"}`:                                      "",
+		`condition{condition="DiskPressure"}`:                                  "0",
+	})
+}
+
+// The state of the service is reflected in its gauges.
+func TestMetricsOfTheService(t *testing.T) {
+	m := metrics.New("1.2.3")
+	m.Inventory(inventory.Inventory{Pods: []inventory.Pod{{}, {}}, Err: errors.New("down")})
+	m.Orders(api.Orders{Pause: &api.Pause{}})
+	taken := metricstest.Lines(t, m)["config_last_reload_success_timestamp_seconds"]
+	m.Reloaded(errors.New("bad"))
+	m.Hook("stop", hook.ResultDropped, time.Hour)
+	m.Hook("stop", hook.ResultOK, time.Second)
+	metricstest.Want(t, m, map[string]string{
+		`runtime_up`: "0", `pods`: "2", `protected_pods`: "0", `paused`: "1", `drained`: "0",
+		`config_last_reload_successful`:                                  "0",
+		`config_last_reload_success_timestamp_seconds`:                   taken,
+		`hook_events_total{event="stop",result="` + hook.ResultOK + `"}`: "1",
+		`hook_duration_seconds_sum{event="stop"}`:                        "1",
+	})
+	m.Inventory(inventory.Inventory{Pods: []inventory.Pod{{Candidate: policy.Candidate{Protection: "static pod"}}}})
+	m.Orders(api.Orders{Drain: &api.Drain{}})
+	m.Reloaded(nil)
+	metricstest.Want(t, m, map[string]string{
+		`runtime_up`: "1", `pods`: "1", `protected_pods`: "1", `paused`: "0", `drained`: "1", `config_last_reload_successful`: "1",
+	})
+	if taken == "" || taken == "0" {
+		t.Errorf("a configuration was taken at %q", taken)
+	}
+}

@@ -1,0 +1,176 @@
+package mounts
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/lastgood"
+)
+
+// Options says where the parts of the node are.
+type Options struct {
+	Layout      cgroup.Layout
+	Proc        cgroup.Proc
+	KubeletRoot string // the kubelet's root directory
+	PodLogs     string // the directory of the pods' logs
+}
+
+// Watcher looks for the parts of the node that are not visible.
+type Watcher struct {
+	opt     Options
+	last    lastgood.Value[view]
+	missing atomic.Pointer[[]string] // nil = not looked yet
+}
+
+// New returns a Watcher that has not looked yet.
+func New(opt Options) *Watcher { return &Watcher{opt: opt} }
+
+// Missing returns what Look returned last.
+func (w *Watcher) Missing() []string {
+	if missing := w.missing.Load(); missing != nil {
+		return *missing
+	}
+	return nil
+}
+
+// view is what this process can see of the node.
+type view struct {
+	RuntimeDirs string // directories in which a runtime may listen
+	Runtime     sight  // of one of them
+
+	CgroupRoot     string
+	CgroupReadOnly bool
+	Cgroups        sight // of the pods' cgroups
+	Processes      sight // of the processes in them
+
+	KubeletRoot string
+	PodDirs     sight // of the pods' directories below it
+	PodLogs     string
+	LogDirs     sight // of the pods' directories below it
+	ImageDir    string
+	Images      sight // of ImageDir
+}
+
+// sight says whether something is visible: one of several things of its kind is enough.
+type sight struct {
+	Expected bool // the node has it
+	Seen     bool
+}
+
+// look records a thing that the node has. It does not look for another one once one was seen.
+func (s *sight) look(see func() bool) { s.Expected, s.Seen = true, s.Seen || see() }
+
+func (s sight) missing() bool { return s.Expected && !s.Seen }
+
+// missing returns what cannot be seen or written, what that means, and what to do.
+func (m *view) missing() (all []string) {
+	for _, c := range []struct {
+		is   bool
+		text string
+	}{
+		{m.Runtime.missing(), "no directory of a runtime's socket exists: " + m.RuntimeDirs + " (hint: in a pod, mount the one that the node has)"},
+		{m.CgroupReadOnly, m.CgroupRoot + " is read-only: " + readOnlyCgroups},
+		{m.Cgroups.missing(), "the pods' cgroups are not in " + m.CgroupRoot + ": their usage is unknown (hint: in a pod, mount the node's /sys/fs/cgroup there)"},
+		{m.Processes.missing(), "the pods' processes are not visible: a kill may have to wait for the runtime (hint: in a pod, set hostPID: true)"},
+		{m.PodDirs.missing(), "no pod has a directory in " + m.KubeletRoot + "/pods: volumes are not measured, and nodefs may be another filesystem (hint: [node] root_dir names the kubelet's root directory; in a pod, mount it there)"},
+		{m.LogDirs.missing(), "no pod has a directory in " + m.PodLogs + ": logs are neither measured nor removed (hint: [node] pod_log_dir names the directory of the pods' logs; in a pod, mount it there)"},
+		{m.Images.missing(), m.ImageDir + ", where the runtime keeps its images, does not exist: imagefs may be another filesystem (hint: in a pod, mount it there)"},
+	} {
+		if c.is {
+			all = append(all, c.text)
+		}
+	}
+	return all
+}
+
+const readOnlyCgroups = "criguard cannot kill at once there, nor be woken (hint: in a pod, mount the node's /sys/fs/cgroup without readOnly)"
+
+// ErrReadOnlyCgroups reports that criguard cannot write to the cgroups, and so cannot enforce.
+var ErrReadOnlyCgroups = errors.New("the cgroup tree is read-only: " + readOnlyCgroups)
+
+// Look finds out what is missing: each with what that means and what to do. inv is the last listing, image the
+// directory in which the runtime keeps its images ("" = not known), endpoint the configured one. If a disk
+// stalls, the last answer remains.
+func (w *Watcher) Look(ctx context.Context, inv inventory.Inventory, image, endpoint string) []string {
+	ctx, cancel := context.WithTimeout(ctx, lastgood.FileTimeout)
+	defer cancel()
+	v := w.last.Get(ctx, func() view { return w.see(inv, image, endpoint) })
+	missing := v.missing()
+	w.missing.Store(&missing)
+	return missing
+}
+
+// see may hang.
+func (w *Watcher) see(inv inventory.Inventory, image, endpoint string) view {
+	m := view{
+		CgroupRoot: w.opt.Layout.Root(), CgroupReadOnly: w.opt.Layout.ReadOnly(),
+		KubeletRoot: w.opt.KubeletRoot, PodLogs: w.opt.PodLogs, ImageDir: image,
+	}
+	if inv.At < 0 { // no runtime has answered
+		dirs := socketDirs(endpoint)
+		m.RuntimeDirs = strings.Join(dirs, ", ")
+		for _, dir := range dirs {
+			m.Runtime.look(func() bool { return exists(dir) })
+		}
+	}
+	for i := range inv.Pods {
+		p := &inv.Pods[i]
+		if inventory.IsKubeletPod(p.Annotations) {
+			m.PodDirs.look(func() bool { return exists(filepath.Join(m.KubeletRoot, "pods", p.UID)) })
+			m.LogDirs.look(func() bool { return exists(filepath.Join(m.PodLogs, p.LogDirName())) })
+		}
+		for j := range p.Containers {
+			if c := &p.Containers[j]; c.Running && c.Cgroup != "" {
+				w.seeContainer(&m, c.Cgroup)
+			}
+		}
+	}
+	if image != "" {
+		m.Images.look(func() bool { return exists(image) })
+	}
+	return m
+}
+
+// seeContainer looks at the cgroup of a running container. Its processes are invisible only from a PID
+// namespace of another container. There, only this process and its children are visible in its own cgroup.
+func (w *Watcher) seeContainer(m *view, rel string) {
+	there := func() bool { _, err := w.opt.Layout.Inode(rel); return err == nil }
+	m.Cgroups.look(there)
+	if m.Processes.Seen || !cgroup.OwnPIDs(w.opt.Proc) || !there() {
+		return
+	}
+	if pids, err := w.opt.Layout.Procs(rel); err == nil && !slices.Contains(pids, os.Getpid()) {
+		m.Processes.look(func() bool { return len(pids) > 0 })
+	}
+}
+
+// socketDirs returns the directories of the configured endpoint, or else of those that criguard searches. /run
+// does not count there: every container has one.
+func socketDirs(endpoint string) (dirs []string) {
+	endpoints := []string{endpoint}
+	if endpoint == "" {
+		endpoints = cri.KnownEndpoints()
+	}
+	for _, e := range endpoints {
+		dir := filepath.Dir(strings.TrimPrefix(e, "unix://"))
+		if (endpoint != "" || dir != "/run") && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// exists reports whether a file exists. A file that cannot be read counts as one that does.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,89 @@
+package guard
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/mounts"
+	"github.com/criguard/criguard/guard/node/nodetest"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/test/need"
+)
+
+// The status, with and without a service, shows what is missing now.
+func TestLookAtMounts(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	pod := srv.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}}})
+	srv.AddPod(critest.PodSpec{Bare: true, Containers: []critest.ContainerSpec{{}}})
+	h := connectedNode(t, srv)
+	root := h.config().Node.RootDir
+	l := &Look{host: h, guard: eviction.New(h.config(), h.kernel, h, nil, nil, nil, policy.NewRestraint(h.bootID))}
+	warned := func(text string) bool {
+		return slices.ContainsFunc(l.Status().Warnings, func(w string) bool { return strings.Contains(w, text) })
+	}
+	expect := func(when string, want bool) {
+		t.Helper()
+		l.Refresh(t.Context())
+		for _, text := range []string{"the pods' cgroups are not in " + h.layout.Root(), root + "/pods", h.podLogs} {
+			if warned(text) != want {
+				t.Errorf("%s: %q in %q", when, text, l.Status().Warnings)
+			}
+		}
+	}
+	expect("nothing mounted", true)
+	if warned("socket exists") || warned("read-only") {
+		t.Errorf("%q", l.Status().Warnings)
+	}
+	nodetest.Write(t, "/", map[string]string{
+		filepath.Join(root, "pods", pod.UID, "etc-hosts"):                                                      "",
+		filepath.Join(h.podLogs, pod.Namespace+"_"+pod.Name+"_"+pod.UID, "0.log"):                              "",
+		filepath.Join(h.layout.Dir("memory", h.lister.Current().Pods[0].Containers[0].Cgroup), "cgroup.procs"): "",
+	})
+	expect("everything mounted", false)
+}
+
+// Before any runtime has answered, the directories of the sockets are named.
+func TestLookForRuntime(t *testing.T) {
+	for endpoint, want := range map[string]bool{"/none/runtime.sock": true, t.TempDir() + "/runtime.sock": false} {
+		h := openEffectNode(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '"+endpoint+"'")))
+		got := strings.Join(h.lookAtMounts(t.Context()), "\n")
+		if strings.Contains(got, "socket exists: "+filepath.Dir(endpoint)) != want {
+			t.Errorf("%s: %q", endpoint, got)
+		}
+	}
+}
+
+// With read-only cgroups criguard observes, but does not start to enforce.
+func TestReadOnlyCgroups(t *testing.T) {
+	need.Root(t)
+	base := nodetest.Config(t, "runtime.endpoint = '/none'\n")
+	sys := configtest.Parse(t, base).Node.Sys
+	for _, flags := range []uintptr{unix.MS_BIND, unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY} {
+		if err := unix.Mount(sys, sys, "", flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(sys, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	for mode, want := range map[string]error{"enforce": mounts.ErrReadOnlyCgroups, "observe": nil} {
+		cfg := configtest.Parse(t, base+"mode = '"+mode+"'\n")
+		h := openEffectNode(t, cfg)
+		if err := h.checkCgroups(); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", mode, err, want)
+		}
+		if got := strings.Join(h.lookAtMounts(t.Context()), "\n"); !strings.Contains(got, "is read-only") {
+			t.Errorf("warnings %q", got)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/inventory"
+)
+
+// kubeletRoots are the directories where kubelets keep their pods, the most common one first.
+var kubeletRoots = []string{
+	"/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet",
+}
+
+// FindKubeletRoot returns the directory where this node's kubelet keeps its pods.
+func FindKubeletRoot() string {
+	i := slices.IndexFunc(kubeletRoots, func(dir string) bool {
+		_, err := os.Stat(dir)
+		return err == nil
+	})
+	return kubeletRoots[max(i, 0)]
+}
+
+// kubeletProcesses are the names of processes that are a kubelet or contain one.
+var kubeletProcesses = []string{
+	"kubelet", "kubelite", "hyperkube", "k3s", "k3s-server", "k3s-agent", "rke2", "k0s", "microk8s",
+	"edgecore", "microshift",
+}
+
+// kubeletFiles are checkpoints that a kubelet writes when it starts.
+var kubeletFiles = []string{"cpu_manager_state", "memory_manager_state", inventory.KubeletStateFile}
+
+// KubeletSign returns why a kubelet may manage this node's pods, even one that is restarting; "" = there is
+// no sign of a kubelet. When in doubt, it assumes that there is one.
+func (n *Node) KubeletSign(ctx context.Context, sandboxes []cri.Sandbox) string {
+	if cgroup.Namespaced(n.opt.Proc) {
+		return "the node's processes cannot be seen"
+	}
+	for i := range sandboxes {
+		if inventory.IsKubeletPod(sandboxes[i].Annotations) {
+			return "pod " + sandboxes[i].Namespace + "/" + sandboxes[i].Name + " is a kubelet's"
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, kubeletWait)
+	defer cancel()
+	began := time.Now()
+	t := n.kubelets.Get(ctx, func() kubeletLook { return kubeletLook{began, n.kubeletTrace()} })
+	if !t.began.Equal(began) { // from an earlier look, or from none
+		return "processes or a kubelet's directory cannot be read in time"
+	}
+	return t.sign
+}
+
+// kubeletWait limits how long a search for a kubelet may take. The command line of a process that waits for a
+// dead mount may be unreadable until the mount answers.
+const kubeletWait = 2 * time.Second
+
+// kubeletLook is the result of a search for a kubelet's processes and files.
+type kubeletLook struct {
+	began time.Time
+	sign  string // "" = no kubelet
+}
+
+// kubeletTrace returns which process or file belongs to a kubelet, "" if there is none. It may hang.
+func (n *Node) kubeletTrace() string {
+	name, err := cgroup.ProcessNamed(n.opt.Proc, kubeletProcesses...)
+	switch {
+	case err != nil:
+		return err.Error()
+	case name != "":
+		return "a process is called " + name
+	}
+	for _, dir := range append(slices.Clone(kubeletRoots), n.opt.KubeletRoot) {
+		for _, name := range kubeletFiles {
+			if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+				return "a kubelet keeps its state here, or its directory cannot be read"
+			}
+		}
+	}
+	return ""
+}

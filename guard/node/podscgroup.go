@@ -1,0 +1,90 @@
+package node
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// PodsCgroup returns the cgroup of all pods, "" if it is unknown.
+func (n *Node) PodsCgroup() string {
+	if rel := n.pods.Load(); rel != nil {
+		return *rel
+	}
+	return ""
+}
+
+// ofPodsCgroup reports whether a signal refers to the pods cgroup alone rather than to the node.
+func (n *Node) ofPodsCgroup(s policy.Signal) bool {
+	return s == policy.AllocatableMemoryAvailable || s == policy.PIDAvailable && n.podsPIDs
+}
+
+// outside reports whether a sandbox has cgroups, but none in the pods cgroup, such as one that crictl created
+// next to a kubelet's pods. Stopping it frees nothing in the pods cgroup. n.mu is held.
+func (n *Node) outside(sandbox string) bool {
+	pods, rels := n.PodsCgroup(), n.known[sandbox]
+	return pods != "" && len(rels) > 0 && !slices.ContainsFunc(rels, func(rel string) bool {
+		return strings.HasPrefix(rel+"/", strings.TrimSuffix(pods, "/")+"/")
+	})
+}
+
+// followPods learns the pods cgroup from the listed pods if there was none at the start: after a boot the
+// kubelet creates it when it starts. If the cgroup was removed and created again, followPods watches the new
+// one. Only the lister's goroutine calls it.
+func (n *Node) followPods(pods []inventory.Pod) {
+	rel := n.PodsCgroup()
+	if rel == "" {
+		for i := range pods {
+			if rel = cgroup.PodsCgroupOf(pods[i].Cgroup); rel != "" {
+				n.pods.Store(&rel)
+				break
+			}
+		}
+	}
+	if rel == "" || n.waker == nil {
+		return
+	}
+	inode, err := n.opt.Layout.Inode(rel)
+	if err != nil || inode == n.podsInode {
+		return
+	}
+	n.podsInode = inode
+	if n.opt.Layout.Version == cgroup.V2 && n.waker.AddMemoryEvents(rel) == nil {
+		n.addWake("memory.events")
+	}
+	if n.watchPods() {
+		n.addWake("pod cgroups")
+	}
+}
+
+// watchPods watches the directories in which pod cgroups are created. Those of the QoS classes may appear
+// later.
+func (n *Node) watchPods() bool {
+	rel := n.PodsCgroup()
+	if rel == "" {
+		return false
+	}
+	watched := false
+	for _, parent := range qosParents(rel) {
+		watched = n.waker.AddDir(parent) == nil || watched
+	}
+	return watched
+}
+
+func (n *Node) addWake(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Contains(n.wakes, what) {
+		n.wakes = append(n.wakes, what)
+	}
+}
+
+// Wakes lists what wakes the loop.
+func (n *Node) Wakes() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append(slices.Clone(n.wakes), "timer")
+}

@@ -1,0 +1,259 @@
+package node
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/node/nodetest"
+	"github.com/criguard/criguard/guard/trace"
+	"github.com/criguard/criguard/policy"
+)
+
+// Pods are listed more often while memory or PIDs are near a threshold. Many nodes have a disk near its
+// threshold for months; it only makes every pass read the disks.
+func TestArmTellsWhatIsNear(t *testing.T) {
+	ts := []policy.Threshold{
+		{Signal: policy.MemoryAvailable, Value: policy.Bytes(100)}, {Signal: policy.PIDAvailable, Value: policy.Percent(10)},
+		{Signal: policy.NodeFSAvailable, Value: policy.Percent(10)}, {Signal: policy.NodeFSInodesFree, Value: policy.Bytes(100)},
+	}
+	const gib = 1 << 30
+	for _, c := range []struct {
+		signal              policy.Signal
+		available, capacity int64
+		status              policy.Status
+		near                bool
+		age                 time.Duration
+	}{
+		{policy.MemoryAvailable, 200, 1000, policy.OK, false, maxDiskAge},
+		{policy.MemoryAvailable, 199, 1000, policy.OK, true, maxDiskAge},
+		{policy.MemoryAvailable, 0, 1000, policy.Failed, false, maxDiskAge},
+		{policy.PIDAvailable, 199, 1000, policy.OK, true, maxDiskAge},
+		{policy.NodeFSAvailable, 200 * gib, 1000 * gib, policy.OK, false, maxDiskAge},
+		{policy.NodeFSAvailable, 20 * gib, 100 * gib, policy.OK, false, 1250 * time.Millisecond}, // 10 GiB at 8 GiB/s
+		{policy.NodeFSAvailable, 20*gib - 1, 100 * gib, policy.OK, false, 0},
+		{policy.NodeFSInodesFree, 100 + 1<<20, 10 << 20, policy.OK, false, 500 * time.Millisecond},
+		{policy.NodeFSInodesFree, 101, 1000, policy.OK, false, 0},
+		{policy.NodeFSInodesFree, 0, 1000, policy.Failed, false, 0},
+		{policy.NodeFSInodesFree, 0, 0, policy.Absent, false, maxDiskAge},
+	} {
+		k := Node{opt: Options{Disks: &disk.Watcher{}}}
+		obs := policy.Observations{}
+		obs[policy.NodeFSAvailable].Status, obs[policy.NodeFSInodesFree].Status = policy.Absent, policy.Absent
+		obs[c.signal] = policy.Observation{Available: c.available, Capacity: c.capacity, Status: c.status}
+		k.Arm(ts, &obs)
+		if k.near.Load() != c.near {
+			t.Errorf("%s of %d: %d available is near: %t", c.signal, c.capacity, c.available, !c.near)
+		}
+		if age := k.opt.Disks.MaxAge(); age != c.age {
+			t.Errorf("%s of %d: %d available: disks are read after %s, want %s", c.signal, c.capacity, c.available, age, c.age)
+		}
+	}
+}
+
+// No threshold counts as near all the time, however large its target. A met threshold always counts.
+func TestIsNear(t *testing.T) {
+	for _, c := range []struct {
+		signal    policy.Signal
+		value     string
+		capacity  int64
+		available int64 // the smallest value that is not near
+	}{
+		{policy.MemoryAvailable, "100", 10_000, 200},
+		{policy.MemoryAvailable, "10%", 1000, 200},
+		{policy.MemoryAvailable, "30%", 1000, 400},
+		{policy.SwapAvailable, "50%", 1000, 600},
+		{policy.SwapAvailable, "90%", 1000, 1000},
+		{policy.PIDAvailable, "20%", 1000, 300},
+		{policy.NodeFSAvailable, "5%", 1000, 100},
+		{policy.ImageFSAvailable, "15%", 1000, 250},
+		{policy.MemoryStall, "80%", policy.StallCapacity, 900_000},
+		{policy.MemoryStall, "40%", policy.StallCapacity, 700_000},
+		{policy.IOStall, "99%", policy.StallCapacity, 995_000},
+		{policy.IOStall, "100%", policy.StallCapacity, policy.StallCapacity},
+	} {
+		value, err := policy.ParseQuantity(c.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		threshold := policy.Threshold{Signal: c.signal, Value: value}
+		near := func(available int64) bool {
+			return isNear(threshold, policy.Observation{Available: available, Capacity: c.capacity, Status: policy.OK})
+		}
+		if near(c.available) || !near(c.available-1) {
+			t.Errorf("%s %s of %d: %d is near: %t, one less: %t", c.signal, c.value, c.capacity, c.available, near(c.available), near(c.available-1))
+		}
+		if met := value.Of(c.capacity) - 1; !near(met) || !near(0) {
+			t.Errorf("%s %s of %d: %d meets it and is not near", c.signal, c.value, c.capacity, met)
+		}
+	}
+}
+
+// kernelOn reads the cgroups in these files; /kubepods is the pods cgroup.
+func kernelOn(t *testing.T, files map[string]string) *Node {
+	t.Helper()
+	layout, err := cgroup.Detect(cgroup.Root(nodetest.Files(t, files)), "/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kernelIn(t, layout, "/kubepods")
+}
+
+// kernelIn reads the cgroups in a layout; pods is the pods cgroup, "" = unknown.
+func kernelIn(t *testing.T, layout cgroup.Layout, pods string) *Node {
+	k := &Node{opt: Options{Layout: layout, Now: cgroup.BootTime, Meter: &disk.Meter{}}, tracker: cgroup.NewTracker(layout)}
+	t.Cleanup(k.tracker.Close)
+	if pods != "" {
+		k.pods.Store(&pods)
+	}
+	return k
+}
+
+// Without the memory controller (cgroup_disable=memory) a pod's memory is unknown rather than 0. Its tasks
+// are known, so a fork bomb is found.
+func TestMeasureWithoutTheMemoryController(t *testing.T) {
+	k := kernelOn(t, map[string]string{
+		"cgroup.controllers":            "cpu pids\n",
+		"kubepods/poda/pids.current":    "12\n",
+		"kubepods/podnew/pids.current":  "34\n",
+		"kubepods/podnew/cgroup.events": "populated 1\n",
+	})
+	pods := []inventory.Pod{
+		{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda", Containers: make([]inventory.Container, 1)},
+		{Candidate: policy.Candidate{ID: "gone"}, Cgroup: "/kubepods/podgone", Containers: make([]inventory.Container, 1)},
+	}
+	k.Track(pods)
+	cs := []policy.Candidate{pods[0].Candidate, pods[1].Candidate}
+	k.Measure(cs, policy.PIDAvailable)
+	if largest, found := k.Unlisted(pods, policy.PIDAvailable); largest != 34 || !found {
+		t.Errorf("a pod that was not listed: %d tasks, %t; want 34", largest, found)
+	}
+	if cs[0].Memory.Known || cs[0].PIDs != policy.Known(12) {
+		t.Errorf("memory %+v, tasks %+v; want memory that is not known, and 12 tasks", cs[0].Memory, cs[0].PIDs)
+	}
+	if cs[1].Memory != policy.Known(0) || cs[1].PIDs != policy.Known(0) {
+		t.Errorf("a pod that is gone has memory %+v, tasks %+v", cs[1].Memory, cs[1].PIDs)
+	}
+	if largest, found := k.Unlisted(pods, policy.MemoryAvailable); largest != math.MaxInt64 || !found {
+		t.Errorf("a pod that was not listed: %d bytes, %t; want that it may have any", largest, found)
+	}
+	if line := trace.PodOf(&pods[0], &cs[0], 0); line.NoStats == nil || *line.NoStats || line.PIDs == nil || line.MemoryUsage != nil {
+		t.Errorf("trace %+v; want its tasks", line)
+	}
+}
+
+// A pod outside the pods cgroup cannot relieve it, however large it is. crictl creates such a pod next to a
+// kubelet's if it is given no cgroup parent.
+func TestMeasureOutsideThePodsCgroup(t *testing.T) {
+	k := kernelOn(t, map[string]string{
+		"cgroup.controllers":                      "memory pids\n",
+		"kubepods/besteffort/poda/memory.stat":    "inactive_file 0\n",
+		"kubepods/besteffort/poda/memory.current": "100\n",
+		"kubepods/besteffort/poda/pids.current":   "1\n",
+		"kubepods2/c/memory.stat":                 "inactive_file 0\n",
+		"kubepods2/c/memory.current":              "900\n",
+		"kubepods2/c/pids.current":                "9\n",
+	})
+	pods := []inventory.Pod{
+		{Candidate: policy.Candidate{ID: "inside"}, Cgroup: "/kubepods/besteffort/poda", Containers: make([]inventory.Container, 1)},
+		{Candidate: policy.Candidate{ID: "outside"}, Containers: []inventory.Container{{ID: "c", Cgroup: "/kubepods2/c"}}},
+	}
+	k.Track(pods)
+	for _, c := range []struct {
+		signal   policy.Signal
+		podsPIDs bool // the pods cgroup's task limit is closer than the node's
+		outside  int64
+	}{
+		{policy.MemoryAvailable, true, 900},
+		{policy.AllocatableMemoryAvailable, false, 0},
+		{policy.PIDAvailable, false, 9},
+		{policy.PIDAvailable, true, 0},
+	} {
+		k.podsPIDs = c.podsPIDs
+		cs := []policy.Candidate{pods[0].Candidate, pods[1].Candidate}
+		k.Measure(cs, c.signal)
+		used := func(c policy.Candidate, s policy.Signal) policy.Amount {
+			if s == policy.PIDAvailable {
+				return c.PIDs
+			}
+			return c.Memory
+		}
+		if got := used(cs[1], c.signal); got != policy.Known(c.outside) {
+			t.Errorf("%s, of the pods cgroup's tasks %t: the pod outside of it uses %+v, want %d", c.signal, c.podsPIDs, got, c.outside)
+		}
+		if got := used(cs[0], c.signal); !got.Known || got.Value == 0 {
+			t.Errorf("%s, of the pods cgroup's tasks %t: the pod in it uses %+v", c.signal, c.podsPIDs, got)
+		}
+	}
+}
+
+// remainingPods returns a pod with a cgroup of its own, and one whose containers have one each.
+func remainingPods() []inventory.Pod {
+	return []inventory.Pod{
+		{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda", Containers: make([]inventory.Container, 1)},
+		{Candidate: policy.Candidate{ID: "b"}, Containers: []inventory.Container{{ID: "1", Cgroup: "/kubepods/c1"}, {ID: "2", Cgroup: "/kubepods/c2"}}},
+	}
+}
+
+// A stopped pod still holds what its cgroups hold, without page cache in active use. A removed cgroup holds
+// nothing, and what cannot be read is unknown. No listing and no tracking is needed for that.
+func TestRemaining(t *testing.T) {
+	files := map[string]string{"cgroup.controllers": "memory pids\n"}
+	for rel, memory := range map[string]string{"poda": "1000\n", "c1": "300\n", "c2": "200\n"} {
+		files["kubepods/"+rel+"/memory.stat"] = "inactive_file 0\nactive_file 100\n"
+		files["kubepods/"+rel+"/memory.current"] = memory
+		files["kubepods/"+rel+"/memory.swap.current"] = "7\n"
+		files["kubepods/"+rel+"/pids.current"] = "3\n"
+	}
+	k := kernelOn(t, files)
+	pods := remainingPods()
+	gone := inventory.Pod{Cgroup: "/kubepods/podgone"}
+	for _, c := range []struct {
+		name string
+		pod  inventory.Pod
+		pool policy.Pool
+		want policy.Amount
+	}{
+		{"memory", pods[0], policy.PoolMemory, policy.Known(900)},
+		{"swap", pods[0], policy.PoolSwap, policy.Known(7)},
+		{"tasks", pods[0], policy.PoolPIDs, policy.Known(3)},
+		{"memory of two cgroups", pods[1], policy.PoolMemory, policy.Known(300)},
+		{"tasks of two cgroups", pods[1], policy.PoolPIDs, policy.Known(6)},
+		{"a removed cgroup", gone, policy.PoolMemory, policy.Known(0)},
+		{"a container without a known cgroup", inventory.Pod{Containers: make([]inventory.Container, 1)}, policy.PoolMemory, policy.Amount{}},
+		{"no cgroup at all", inventory.Pod{}, policy.PoolMemory, policy.Amount{}},
+	} {
+		if got := k.Remaining(c.pod, c.pool); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// A stop gives back a pod's working set without its page cache in active use, on both cgroup versions.
+func TestMeasureActiveFile(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"v1": {
+			"memory/cgroup.procs": "", "memory/kubepods/poda/cgroup.procs": "", "memory/kubepods/poda/memory.usage_in_bytes": "1000\n",
+			"memory/kubepods/poda/memory.stat": "active_file 1\ntotal_inactive_file 200\ntotal_active_file 300\n",
+		},
+		"v2": {
+			"cgroup.controllers": "memory\n", "kubepods/poda/memory.current": "1000\n",
+			"kubepods/poda/memory.stat": "inactive_file 200\nactive_file 300\n",
+		},
+	} {
+		k := kernelOn(t, files)
+		pods := remainingPods()[:1]
+		k.Track(pods)
+		cs := inventory.Candidates(pods)
+		k.Measure(cs, policy.MemoryAvailable)
+		if c := cs[0]; c.Memory != policy.Known(800) || c.ActiveFile != 300 {
+			t.Errorf("%s: memory %+v, active file %d; want 800 and 300", name, c.Memory, c.ActiveFile)
+		}
+		if line := trace.PodOf(&pods[0], &cs[0], 0); line.MemoryFile == nil || *line.MemoryFile != 300 {
+			t.Errorf("%s: a trace has %+v", name, line)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package node
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// Unlisted searches for unlisted pod cgroups, such as a pod that has just started, or for a disk signal for
+// unmeasured pods. largest is the most that one of them uses; an unreadable one may use any amount. found
+// excludes confirmed unlisted cgroups, such as another runtime's: they would force a re-list before every
+// kill.
+func (n *Node) Unlisted(pods []inventory.Pod, s policy.Signal) (largest int64, found bool) {
+	if s.IsDisk() {
+		return n.opt.Meter.Unmeasured(pods)
+	}
+	root := n.PodsCgroup()
+	if root == "" {
+		return 0, false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.Now()
+	maps.DeleteFunc(n.confirmed, func(_ string, at time.Duration) bool { return now-at > confirmedFor })
+	n.found, n.prior = n.prior[:0], n.found
+	known := cgroupsOf(pods)
+	for _, rel := range n.suspects(root) {
+		if known[rel] {
+			continue
+		}
+		if populated, err := n.opt.Layout.Populated(rel); err == nil && populated && !n.isListed(rel, pods) {
+			_, confirmed := n.confirmed[rel]
+			largest, found = max(largest, n.peek(rel, s)), found || !confirmed
+			n.found = append(n.found, rel)
+		}
+	}
+	return largest, found
+}
+
+// cgroupsOf returns the cgroups of pods.
+func cgroupsOf(pods []inventory.Pod) map[string]bool {
+	known := make(map[string]bool, len(pods))
+	for i := range pods {
+		known[pods[i].Cgroup] = true
+	}
+	return known
+}
+
+// confirmedFor is how long a confirmed unlisted cgroup does not force a re-list.
+const confirmedFor = 10 * time.Second
+
+// ConfirmUnlisted confirms the unlisted cgroups that both of the last two searches found: a fresh listing between
+// them did not include them. Cgroups that only the last search found may still be listed.
+func (n *Node) ConfirmUnlisted() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.confirmed == nil {
+		n.confirmed = map[string]time.Duration{}
+	}
+	for _, rel := range n.found {
+		if _, ok := n.confirmed[rel]; !ok && slices.Contains(n.prior, rel) {
+			n.confirmed[rel] = n.Now()
+		}
+	}
+}
+
+// isListed reports whether everything that runs in a pod cgroup belongs to listed sandboxes: to one without a
+// running container, such as a crash-looping pod, or to several that share the cgroup.
+func (n *Node) isListed(rel string, pods []inventory.Pod) bool {
+	var owners []*inventory.Pod
+	for i := range pods {
+		if p := &pods[i]; p.Owns(rel) {
+			owners = append(owners, p)
+		}
+	}
+	return len(owners) > 0 && !n.hasUnlisted(rel, owners...)
+}
+
+// HasUnlisted reports whether an unlisted container of the pod runs, such as one that started after the
+// listing, perhaps in place of a listed one.
+func (n *Node) HasUnlisted(p inventory.Pod) bool {
+	return p.Cgroup != "" && n.hasUnlisted(p.Cgroup, &p)
+}
+
+// hasUnlisted checks the children of a pod's cgroup. The runtime's own processes for a sandbox or container
+// are in the cgroup itself or in a child named after a listed ID. A process in any other child belongs to an
+// unlisted container.
+func (n *Node) hasUnlisted(rel string, owners ...*inventory.Pod) bool {
+	children, err := n.opt.Layout.Children(rel)
+	if err != nil {
+		return !errors.Is(err, cgroup.ErrGone)
+	}
+	for _, name := range children {
+		if slices.ContainsFunc(owners, func(p *inventory.Pod) bool { return p.OwnsCgroupNamed(name) }) {
+			continue
+		}
+		if populated, err := n.opt.Layout.Populated(path.Join(rel, name)); populated || err != nil && !errors.Is(err, cgroup.ErrGone) {
+			return true
+		}
+	}
+	return false
+}
+
+// peek reads an untracked cgroup's usage of the resource that the signal ranks by, see policy.Rank. If the
+// usage is unknown, it returns math.MaxInt64.
+func (n *Node) peek(rel string, s policy.Signal) int64 {
+	u, err := n.tracker.Peek(rel)
+	memory := s.Resource() == policy.ResourceMemory
+	switch {
+	case errors.Is(err, cgroup.ErrGone):
+		return 0
+	case err == nil && s == policy.SwapAvailable && u.Swap >= 0:
+		return u.Swap
+	case err == nil && memory && s.IsStall() && u.Memory >= 0:
+		return u.Memory + max(u.Swap, 0)
+	case err == nil && memory && u.Memory >= 0:
+		return u.Memory
+	case err == nil && !memory && u.PIDs >= 0:
+		return u.PIDs
+	default:
+		return math.MaxInt64
+	}
+}
+
+// qosParents returns the parents of pod cgroups: the pods cgroup itself and one for each QoS class below it.
+func qosParents(pods string) []string {
+	if base, ok := strings.CutSuffix(pods, ".slice"); ok {
+		last := path.Base(base)
+		return []string{pods, path.Join(pods, last+"-burstable.slice"), path.Join(pods, last+"-besteffort.slice")}
+	}
+	return []string{pods, path.Join(pods, "burstable"), path.Join(pods, "besteffort")}
+}
+
+// isPodCgroup reports whether the name is that of a pod's cgroup, with either cgroup driver.
+func isPodCgroup(name string) bool {
+	if base, ok := strings.CutSuffix(name, ".slice"); ok {
+		return strings.Contains(base, "-pod")
+	}
+	return strings.HasPrefix(name, "pod")
+}

@@ -1,0 +1,146 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/node/nodetest"
+	"github.com/criguard/criguard/policy"
+)
+
+// A listed pod without running containers is not unlisted, even if its sandbox has a process. A pod with an
+// unlisted running container is, and so is a pod that was not listed itself.
+func TestUnlistedWithoutContainers(t *testing.T) {
+	k := kernelOn(t, map[string]string{"cgroup.controllers": "memory pids\n"})
+	populate := func(rel, populated string) {
+		t.Helper()
+		nodetest.Write(t, k.opt.Layout.Dir("memory", rel), map[string]string{"cgroup.events": "populated " + populated + "\nfrozen 0\n"})
+	}
+	populate("kubepods/besteffort/poduid-1", "1")
+	populate("kubepods/besteffort/poduid-1/5and80c5", "1")
+	populate("kubepods/besteffort/poduid-1/dead", "0")
+	pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "5and80c5", UID: "uid-1"}}}
+	if _, found := k.Unlisted(pods, policy.MemoryAvailable); found {
+		t.Error("a pod whose containers have ended counts as unlisted")
+	}
+	if _, found := k.Unlisted(nil, policy.MemoryAvailable); !found {
+		t.Error("a pod that was not listed is not noticed")
+	}
+	k.ConfirmUnlisted()
+	if _, found := k.Unlisted(nil, policy.MemoryAvailable); !found {
+		t.Error("one that came while the runtime was asked is taken for one that no listing had")
+	}
+	k.ConfirmUnlisted()
+	if largest, found := k.Unlisted(nil, policy.MemoryAvailable); found || largest == 0 {
+		t.Errorf("one that no listing had: %d bytes, asked for again: %t", largest, found)
+	}
+	populate("kubepods/besteffort/poduid-2", "1")
+	if _, found := k.Unlisted(nil, policy.MemoryAvailable); !found {
+		t.Error("another one beside it is not noticed")
+	}
+	k.confirmed["/kubepods/besteffort/poduid-1"] -= confirmedFor
+	k.confirmed["/kubepods/besteffort/poduid-2"] = k.Now()
+	if _, found := k.Unlisted(nil, policy.MemoryAvailable); !found {
+		t.Error("after a while it is not asked for again")
+	}
+	own := inventory.Pod{Candidate: policy.Candidate{ID: "5and80c5", UID: "uid-1"}, Cgroup: "/kubepods/besteffort/poduid-1",
+		Containers: []inventory.Container{{ID: "dead"}, {ID: "c1"}}}
+	populate("kubepods/besteffort/poduid-1/crio-conmon-c1", "1")
+	if k.HasUnlisted(own) {
+		t.Error("what runs a listed container is taken for one that was not listed")
+	}
+	populate("kubepods/besteffort/poduid-1/new", "1")
+	if !k.HasUnlisted(own) {
+		t.Error("a container in place of a listed one is not noticed")
+	}
+	if gone := (inventory.Pod{Cgroup: "/kubepods/besteffort/podother"}); k.HasUnlisted(gone) || k.HasUnlisted(inventory.Pod{}) {
+		t.Error("a pod without a cgroup has a container")
+	}
+	if _, found := k.Unlisted(pods, policy.MemoryAvailable); !found {
+		t.Error("a container that was not listed is not noticed")
+	}
+}
+
+// A kubelet that starts after criguard creates the pods cgroup. It may also be removed and created again.
+func TestPodsCgroupComesLate(t *testing.T) {
+	dir := nodetest.Files(t, map[string]string{"cgroup.controllers": "memory\n", "cgroup.events": "populated 1\n"})
+	parent := filepath.Join(dir, "kubepods.slice")
+	start := func() {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(parent, "kubepods-besteffort.slice", "kubepods-besteffort-podu.slice"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	layout, err := cgroup.Detect(cgroup.Root(dir), "/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := kernelIn(t, layout, "")
+	if k.waker, err = cgroup.NewWaker(layout); err != nil {
+		t.Fatal(err)
+	}
+	defer k.waker.Close()
+	pods := []inventory.Pod{{Cgroup: "/machine.slice/other"}, {Cgroup: "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu.slice"}}
+	k.Track(pods[:1])
+	if rel := k.PodsCgroup(); rel != "" || slices.Contains(k.Wakes(), "pod cgroups") {
+		t.Fatalf("without a pod in one: %q, wakes %q", rel, k.Wakes())
+	}
+	start()
+	for range 2 {
+		k.Track(pods)
+		if rel := k.PodsCgroup(); rel != "/kubepods.slice" || !slices.Equal(k.Wakes(), []string{"pod cgroups", "timer"}) {
+			t.Fatalf("found %q, wakes %q", rel, k.Wakes())
+		}
+		if err := os.Mkdir(filepath.Join(parent, "kubepods-podv.slice"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if w := <-k.waker.Wakes(); w != cgroup.WakePods {
+			t.Fatalf("woken by %s", w)
+		}
+		if err := os.RemoveAll(parent); err != nil {
+			t.Fatal(err)
+		}
+		k.Track(pods)
+		start()
+	}
+}
+
+// The cgroup of two listed sandboxes is unlisted only if it contains a container of neither.
+func TestUnlistedInASharedPodCgroup(t *testing.T) {
+	files := map[string]string{"cgroup.controllers": "memory pids\n"}
+	for _, rel := range []string{"kubepods", "kubepods/podu", "kubepods/podu/c1", "kubepods/podu/crio-c2.scope"} {
+		files[rel+"/cgroup.events"] = "populated 1\n"
+	}
+	k := kernelOn(t, files)
+	pods := []inventory.Pod{
+		{Candidate: policy.Candidate{ID: "s1", UID: "u"}, Containers: []inventory.Container{{ID: "c1", Cgroup: "/kubepods/podu/c1"}}},
+		{Candidate: policy.Candidate{ID: "s2", UID: "u"}, Containers: []inventory.Container{{ID: "c2", Cgroup: "/kubepods/podu/crio-c2.scope"}}},
+	}
+	if _, found := k.Unlisted(pods, policy.MemoryAvailable); found {
+		t.Error("the cgroup of listed sandboxes counts as an unlisted pod")
+	}
+	if _, found := k.Unlisted(pods[:1], policy.MemoryAvailable); !found {
+		t.Error("a container of a sandbox that is not listed goes unnoticed")
+	}
+}
+
+// A cgroup belongs to a container if its name ends in the container's whole ID; a name that merely contains
+// the ID does not count.
+func TestHasUnlistedByWholeIDs(t *testing.T) {
+	files := map[string]string{"cgroup.controllers": "memory pids\n"}
+	for _, rel := range []string{"poda/c1", "poda/crio-conmon-c1.scope", "poda/kata_s1", "podb/c1", "podb/c12"} {
+		files["kubepods/"+rel+"/cgroup.events"] = "populated 1\n"
+	}
+	k := kernelOn(t, files)
+	pod := inventory.Pod{Candidate: policy.Candidate{ID: "s1"}, Containers: []inventory.Container{{ID: "c1"}}, Cgroup: "/kubepods/poda"}
+	if k.HasUnlisted(pod) {
+		t.Error("what runs a listed container is taken for one that was not listed")
+	}
+	if pod.Cgroup = "/kubepods/podb"; !k.HasUnlisted(pod) {
+		t.Error("a container whose ID begins with a listed one's goes unnoticed")
+	}
+}

@@ -1,0 +1,134 @@
+package node
+
+import (
+	"errors"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/policy"
+)
+
+// Track keeps descriptors open for the pods' cgroups, so that reading their usage opens no files.
+func (n *Node) Track(pods []inventory.Pod) {
+	n.followPods(pods)
+	defer n.sweepPods(pods)
+	dirs := make(map[string]string, len(pods))
+	known := make(map[string][]string, len(pods))
+	for i := range pods {
+		p := &pods[i]
+		if len(p.Containers) == 0 {
+			known[p.ID] = []string{} // nothing runs in it, so it uses nothing
+			continue
+		}
+		if p.Cgroup != "" {
+			dirs[p.Cgroup] = p.Cgroup
+			known[p.ID] = []string{p.Cgroup}
+			continue
+		}
+		for _, c := range p.Containers {
+			if c.Cgroup != "" {
+				dirs[c.Cgroup] = c.Cgroup
+				known[p.ID] = append(known[p.ID], c.Cgroup)
+			}
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.known = known
+	n.tracker.Sync(dirs)
+}
+
+// Measure sets what each candidate uses: memory, swap and tasks from its cgroups, disks from the last
+// measurement. If the signal refers to the pods cgroup alone, a pod outside it counts as 0.
+func (n *Node) Measure(cs []policy.Candidate, s policy.Signal) {
+	apart, unaccounted := n.ofPodsCgroup(s), false
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range cs {
+		c := &cs[i]
+		u := n.usage(c.ID)
+		c.Memory, c.ActiveFile, c.Swap, c.PIDs = u.memory, u.activeFile, u.swap, u.pids
+		unaccounted = unaccounted || u.memory.Known && !u.swap.Known
+		if apart && n.outside(c.ID) {
+			c.Memory, c.PIDs = policy.Known(0), policy.Known(0)
+		}
+		if d, ok := n.opt.Meter.Usage(c.ID); ok {
+			c.Disk, c.Inodes = d.Bytes, d.Inodes
+		}
+	}
+	n.noSwap.Store(unaccounted)
+}
+
+// PodsMemory returns the working set of the pods cgroup, as of the last Observe.
+func (n *Node) PodsMemory() policy.Amount { return n.podsMemory }
+
+// Remaining returns what a pod's cgroups still hold of a pool. A removed cgroup holds nothing.
+func (n *Node) Remaining(pod inventory.Pod, p policy.Pool) policy.Amount {
+	rels := []string{pod.Cgroup}
+	if pod.Cgroup == "" {
+		rels = nil
+		for _, c := range pod.Containers {
+			rels = append(rels, c.Cgroup)
+		}
+	}
+	u := sumUsage(rels, func(rel string) (cgroup.Usage, error) {
+		if rel == "" {
+			return cgroup.Usage{}, errUnknownCgroup
+		}
+		return n.tracker.Peek(rel)
+	})
+	switch {
+	case len(rels) == 0:
+		return policy.Amount{}
+	case p == policy.PoolSwap && u.swap.Known:
+		return u.swap
+	case p == policy.PoolPIDs:
+		return u.pids
+	default:
+		u.memory.Value = max(u.memory.Value-u.activeFile, 0)
+		return u.memory
+	}
+}
+
+var errUnknownCgroup = errors.New("the runtime does not report the cgroup")
+
+// podUsage is what a pod's cgroups use: memory, activeFile and swap in bytes, pids in tasks. An amount that
+// the kernel does not account is unknown.
+type podUsage struct {
+	memory, swap, pids policy.Amount
+	activeFile         int64
+}
+
+// usage adds up a pod's cgroups.
+func (n *Node) usage(sandbox string) podUsage {
+	rels, ok := n.known[sandbox]
+	if !ok {
+		return podUsage{}
+	}
+	return sumUsage(rels, n.tracker.Usage)
+}
+
+// sumUsage adds up cgroups. A removed cgroup uses nothing; one that cannot be read makes the sum unknown.
+func sumUsage(rels []string, read func(rel string) (cgroup.Usage, error)) podUsage {
+	sum := podUsage{policy.Known(0), policy.Known(0), policy.Known(0), 0}
+	for _, rel := range rels {
+		u, err := read(rel)
+		switch {
+		case errors.Is(err, cgroup.ErrGone):
+			continue
+		case err != nil:
+			return podUsage{}
+		}
+		add(&sum.memory, u.Memory)
+		add(&sum.swap, u.Swap)
+		add(&sum.pids, u.PIDs)
+		sum.activeFile += u.ActiveFile
+	}
+	return sum
+}
+
+// add adds n to a sum. A negative n is unknown and makes the sum unknown.
+func add(sum *policy.Amount, n int64) {
+	sum.Value += n
+	sum.Known = sum.Known && n >= 0
+}

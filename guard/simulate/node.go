@@ -1,0 +1,333 @@
+package simulate
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/trace"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// Node is a node made from a trace. It implements the Kernel, Runtime, Reclaimer and Stopper of package
+// eviction. A stopped pod is removed, unless the trace names it again. If a recorded node keeps running it, the
+// simulation counts what it uses as available.
+type Node struct {
+	cfg     config.Config
+	now     time.Duration
+	layout  policy.Layout
+	raw     policy.Observations // as in the trace
+	obs     policy.Observations
+	after   map[policy.Signal]trace.Observation
+	stopped map[string]bool         // pods that were stopped and not named since, by key: whether they still run on the recorded node
+	back    map[string]api.Duration // when a stopped pod was named again, by key
+	known   map[string]trace.Pod    // the last state of every pod named so far, by key
+	pods    []trace.Pod
+	images  []trace.Image
+	steps   []reclaim.Step
+	reclaim map[policy.Signal]bool // signals reclaimed at this line
+	// recorded means that the trace is of a node that the simulation did not change.
+	recorded bool
+}
+
+// NewNode returns a node without pods. Advance moves it to a line of the trace.
+func NewNode(cfg config.Config) *Node {
+	return &Node{cfg: cfg, known: map[string]trace.Pod{}, stopped: map[string]bool{}, back: map[string]api.Duration{}}
+}
+
+// Advance moves the node to a line of the trace.
+func (n *Node) Advance(l trace.Line) {
+	n.now = start + time.Duration(l.At)
+	n.reclaim = map[policy.Signal]bool{}
+	n.steps = nil
+	if l.Layout != "" {
+		n.layout, _ = policy.ParseLayout(l.Layout) // the reader has checked it
+	}
+	for s, o := range l.Signals {
+		n.raw[s] = o.Over(n.raw[s])
+		n.obs[s] = n.raw[s]
+	}
+	if l.AfterReclaim != nil {
+		n.after = l.AfterReclaim
+	}
+	n.recorded = n.recorded || l.Recorded
+	n.advancePods(l)
+	if n.recorded {
+		n.obs = n.raw
+		n.addStopped()
+	}
+	for s := range policy.SignalCount {
+		n.obs[s].At = n.now
+		if o := n.raw[s]; s.IsStall() && o.Status == policy.OK {
+			// The trace may use any unit, because only the share counts.
+			n.obs[s] = policy.ObserveStall(time.Duration(o.Capacity-o.Available), time.Duration(o.Capacity), n.now)
+		}
+	}
+	if l.Images != nil {
+		n.images = slices.Clone(l.Images)
+	}
+}
+
+// advancePods replaces the pods by those of a line, or changes those that it names.
+func (n *Node) advancePods(l trace.Line) {
+	if l.Pods != nil {
+		n.pods = n.pods[:0]
+	}
+	for _, key := range l.EndedPods {
+		n.remove(key)
+		if _, ok := n.stopped[key]; ok {
+			n.stopped[key] = false
+		}
+	}
+	for _, p := range slices.Concat(l.Pods, l.ChangedPods) {
+		key := p.Key()
+		p = p.Over(n.known[key])
+		n.known[key] = p
+		switch runs, stopped := n.stopped[key]; {
+		case stopped && runs && n.recorded:
+			continue
+		case stopped:
+			// Named again after a stop: the pod was created again, whenever it was first created.
+			n.back[key] = l.At
+			delete(n.stopped, key)
+		}
+		n.remove(key)
+		n.pods = append(n.pods, p)
+	}
+}
+
+func (n *Node) remove(key string) {
+	n.pods = slices.DeleteFunc(n.pods, func(p trace.Pod) bool { return p.Key() == key })
+}
+
+// addStopped adds to the signals what the stopped pods still use on the recorded node.
+func (n *Node) addStopped() {
+	for key, runs := range n.stopped {
+		if !runs {
+			continue
+		}
+		t := n.known[key]
+		c := []policy.Candidate{{ID: key}}
+		measure(&c[0], &t)
+		for s := range policy.SignalCount {
+			if o := &n.obs[s]; o.Status == policy.OK && !s.IsStall() {
+				o.Available += min(policy.Rank(c, s, n.layout, nil)[0].Yield, o.Capacity-o.Available)
+			}
+		}
+	}
+}
+
+// takeSteps returns the reclaim steps that ran at this line.
+func (n *Node) takeSteps() []reclaim.Step { return n.steps }
+
+// Now returns the virtual time since boot.
+func (n *Node) Now() time.Duration { return n.now }
+
+// Observe returns the line's signals. For a signal that was reclaimed at this line, it returns what the
+// trace has in after_reclaim.
+func (n *Node) Observe(obs *policy.Observations) {
+	*obs = n.obs
+	for s := range obs {
+		obs[s].At = n.now
+	}
+	for s := range n.reclaim {
+		if o, ok := n.after[s]; ok {
+			obs[s] = o.Over(obs[s])
+		}
+	}
+}
+
+// Layout returns the layout in the trace.
+func (n *Node) Layout() policy.Layout { return n.layout }
+
+// HasUnlisted returns false: a trace lists everything that runs.
+func (n *Node) HasUnlisted(inventory.Pod) bool { return false }
+
+// Unlisted finds nothing, for the same reason.
+func (n *Node) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { return 0, false }
+
+// ConfirmUnlisted does nothing.
+func (n *Node) ConfirmUnlisted() {}
+
+// PodsMemory is unknown: a trace has no cgroup of all pods, so their sum counts.
+func (n *Node) PodsMemory() policy.Amount { return policy.Amount{} }
+
+// Remaining returns 0: a stopped pod is gone at once.
+func (n *Node) Remaining(inventory.Pod, policy.Pool) policy.Amount { return policy.Known(0) }
+
+// Measure sets the usage of the trace's pods.
+func (n *Node) Measure(cs []policy.Candidate, _ policy.Signal) {
+	for i := range cs {
+		at := slices.IndexFunc(n.pods, func(p trace.Pod) bool { return p.Key() == cs[i].ID })
+		if at < 0 {
+			continue
+		}
+		measure(&cs[i], &n.pods[at])
+	}
+}
+
+func measure(c *policy.Candidate, p *trace.Pod) {
+	if p.NoStats != nil && *p.NoStats {
+		return
+	}
+	c.Memory, c.Swap = amount(p.MemoryUsage), amount(p.SwapUsage)
+	c.ActiveFile = amount(p.MemoryFile).Value
+	c.Disk, c.Inodes = p.DiskUsage.Usage(), p.InodesUsage.Usage()
+	if p.PIDs != nil {
+		c.PIDs = policy.Known(*p.PIDs)
+	}
+}
+
+func amount(q *trace.Quantity) policy.Amount {
+	if q == nil {
+		return policy.Amount{}
+	}
+	return policy.Amount{Value: int64(*q), Known: true}
+}
+
+// Inventory returns the trace's pods. The configuration's rules apply to them as in the service.
+func (n *Node) Inventory(context.Context, bool) inventory.Inventory {
+	inv := inventory.Inventory{At: n.now}
+	for i := range n.pods {
+		inv.Pods = append(inv.Pods, n.pod(&n.pods[i]))
+	}
+	return inv
+}
+
+func (n *Node) pod(t *trace.Pod) inventory.Pod {
+	ns, name := splitName(t.Name)
+	f := inventory.Facts{
+		Namespace: ns, Name: name, Labels: t.Labels,
+		Static:    t.Static != nil && *t.Static,
+		Protected: t.Protected != nil && *t.Protected,
+		Priority:  t.Priority,
+	}
+	p := inventory.Pod{Candidate: policy.Candidate{
+		ID: t.Key(), Namespace: ns, Name: name, UID: t.UID,
+		Workload: inventory.Workload(ns, name, t.Labels),
+		Created:  n.created(t),
+	}}
+	p.Labels = t.Labels
+	p.Grace = inventory.DefaultPodGrace
+	if t.GracePeriod != nil {
+		p.Grace = time.Duration(*t.GracePeriod)
+	}
+	if t.QoS != nil {
+		p.QoS, _ = policy.ParseQoS(*t.QoS) // the reader has checked it
+	}
+	p.RequestSource = api.SourceUnknown
+	if t.MemoryRequest != nil {
+		p.MemoryRequest, p.RequestSource = int64(*t.MemoryRequest), "trace"
+	}
+	p.StorageRequest = amount(t.StorageRequest).Value
+	p.StorageLimit = amount(t.StorageLimit).Value
+	inventory.ApplyRules(&n.cfg, &p, f)
+	return p
+}
+
+// created returns when a pod's sandbox was created. A pod that came back has a younger sandbox than the
+// trace says, because the recorded node did not stop it.
+func (n *Node) created(t *trace.Pod) time.Duration {
+	created := start
+	if t.Created != nil {
+		created += time.Duration(*t.Created)
+	}
+	if back, ok := n.back[t.Key()]; ok {
+		created = max(created, start+time.Duration(back))
+	}
+	return created
+}
+
+// Reclaim runs every step that frees space on the pressed device, as far as the trace shows what it frees.
+func (n *Node) Reclaim(_ context.Context, m policy.Met, layout policy.Layout, _ []inventory.Pod) eviction.ReliefJob {
+	steps := eviction.Steps(&n.cfg, m.Signal, layout)
+	names := make([]string, len(steps))
+	before := n.obs[m.Signal].Available
+	if slices.Contains(steps, reclaim.StepImages) {
+		n.removeImages(m)
+	}
+	for s := range policy.SignalCount {
+		if len(steps) > 0 && (s == m.Signal || layout.SameDevice(s, m.Signal)) {
+			n.reclaim[s] = true
+		}
+	}
+	for i, s := range steps {
+		names[i] = string(s)
+		if !slices.Contains(n.steps, s) {
+			n.steps = append(n.steps, s)
+		}
+	}
+	return eviction.Finished(eviction.Relief{Steps: names, Freed: n.obs[m.Signal].Available - before})
+}
+
+// removeImages removes prunable images in the trace's order until the target is met. The freed bytes count
+// for every signal of the device, unless the trace has the signal in after_reclaim.
+func (n *Node) removeImages(m policy.Met) {
+	kept := n.images[:0]
+	for _, img := range n.images {
+		if policy.Relieved(m.Threshold, n.obs[m.Signal]) || !isPrunable(&n.cfg.Images, img) {
+			kept = append(kept, img)
+			continue
+		}
+		for s := range policy.SignalCount {
+			if _, known := n.after[s]; !known && s.Resource() == policy.ResourceDisk && n.layout.SameDevice(s, m.Signal) {
+				n.obs[s].Available = min(n.obs[s].Available+int64(img.Size), n.obs[s].Capacity)
+			}
+		}
+	}
+	n.images = kept
+}
+
+// isPrunable reports whether an image of a trace can be removed, by the rules for real images.
+func isPrunable(c *config.Images, img trace.Image) bool {
+	if img.Pinned || img.InUse || c.Prune == config.PruneNever {
+		return false
+	}
+	if c.Prune == config.PruneAuto && img.Repullable != nil && !*img.Repullable {
+		return false
+	}
+	if named := (cri.Image{ID: img.ID, Tags: []string{img.Name}}); slices.ContainsFunc(c.Keep, func(p string) bool { return reclaim.MatchesImage(p, named) }) {
+		return false
+	}
+	if img.Age == nil {
+		return true
+	}
+	// A trace does not record whether an image was ever used. A young image counts as never used, as in the
+	// service.
+	return time.Duration(*img.Age) >= max(c.MinAge, c.UnusedGrace)
+}
+
+// Stop removes the pod before the next line.
+func (n *Node) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob {
+	n.remove(o.Pod.ID)
+	n.stopped[o.Pod.ID] = true
+	return finishedStop{eviction.StopOutcome{Result: api.StopResult{Emptied: true, Confirmed: true, Method: "trace"}, Returned: true}}
+}
+
+// closedChan returns a closed channel, for a stop that is done before it starts.
+func closedChan() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+type finishedStop struct{ outcome eviction.StopOutcome }
+
+func (f finishedStop) Done() <-chan struct{}         { return closedChan() }
+func (f finishedStop) Escalate(bool)                 {}
+func (f finishedStop) Outcome() eviction.StopOutcome { return f.outcome }
+
+// splitName splits "namespace/name". A name without a namespace is in namespace default.
+func splitName(s string) (namespace, name string) {
+	if ns, n, ok := strings.Cut(s, "/"); ok {
+		return ns, n
+	}
+	return "default", s
+}

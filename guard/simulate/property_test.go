@@ -1,0 +1,487 @@
+package simulate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/trace"
+	"github.com/criguard/criguard/policy"
+)
+
+// sweep is what random traces have shown: how often the interesting states were reached, and what broke a
+// property.
+type sweep struct {
+	mu                                                           sync.Mutex
+	stops, culprits, cameBack, replicas, breakers, backoffs, due int
+	unattainable, outOfBudget                                    int
+	broken                                                       map[string][]string
+}
+
+func (s *sweep) breaks(property string, seed uint64, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.broken[property]) < 5 {
+		s.broken[property] = append(s.broken[property], fmt.Sprintf("seed %d: ", seed)+fmt.Sprintf(format, args...))
+	}
+}
+
+func (s *sweep) count(counter *int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*counter++
+}
+
+// each runs a function for every seed, on all CPUs.
+func each(f func(seed uint64)) {
+	var group sync.WaitGroup
+	seeds := make(chan uint64)
+	for range 4 {
+		group.Go(func() {
+			for seed := range seeds {
+				f(seed)
+			}
+		})
+	}
+	for seed := range randomTraces() {
+		seeds <- seed
+	}
+	close(seeds)
+	group.Wait()
+}
+
+var (
+	sweepOnce sync.Once
+	swept     = sweep{broken: map[string][]string{}}
+)
+
+// sweepOf runs the random traces, once for all properties.
+func sweepOf(t *testing.T) *sweep {
+	cfgs := randomConfigs(t)
+	sweepOnce.Do(func() {
+		each(func(seed uint64) { swept.run(seed, cfgs[seed%uint64(len(cfgs))]) })
+	})
+	return &swept
+}
+
+// report fails the test for each trace that broke a property, and if the traces rarely reached what the
+// property is about.
+func (s *sweep) report(t *testing.T, property string, reached ...int) {
+	t.Helper()
+	for _, b := range s.broken[property] {
+		t.Error(b)
+	}
+	for _, n := range reached {
+		if least := int(randomTraces() / 50); n < least {
+			t.Errorf("only %d of %d traces reached what the property is about: %+v", n, randomTraces(), reached)
+		}
+	}
+}
+
+// observed is what a sweep knows of one trace so far.
+type observed struct {
+	*sweep
+	seed  uint64
+	sim   *simulation
+	node  *randomNode
+	met   [policy.PoolCount]time.Duration // when a threshold of the pool was last met
+	began [policy.PoolCount]time.Duration // the pool's episode
+	last  time.Duration                   // the last line
+	idle  int                             // consecutive lines on which hard memory was due, but no stop began
+}
+
+func (s *sweep) run(seed uint64, cfg config.Config) {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	o := &observed{sweep: s, seed: seed, sim: newSimulation(cfg, Options{}), node: newRandomNode(rng)}
+	for range 5 + rng.IntN(26) {
+		line := o.node.next()
+		now := o.sim.guard.Restraint().Status(start + time.Duration(line.At))
+		p := o.sim.pass(context.Background(), line)
+		o.episodes(&p)
+		o.held(&p)
+		if p.Stop != nil {
+			o.stopped(&p, &now)
+			o.node.find(p.Stop.UID).gone = true
+		}
+		o.overdue(&p)
+	}
+}
+
+// episodes follows the pools' episodes.
+func (o *observed) episodes(p *api.Pass) {
+	for _, m := range o.sim.guard.Pressure().Met {
+		pool := policy.SingleFS.Pool(m.Signal)
+		if o.met[pool] == 0 || o.met[pool] < o.last && time.Duration(p.At)-o.met[pool] >= 30*time.Second {
+			o.began[pool] = time.Duration(p.At)
+		}
+		o.met[pool] = time.Duration(p.At)
+	}
+	o.last = time.Duration(p.At)
+}
+
+// held checks P6, and counts what holds stops back.
+func (o *observed) held(p *api.Pass) {
+	switch p.Held {
+	case api.HeldBackoff:
+		o.count(&o.backoffs)
+		if strings.HasSuffix(p.HeldBy, ":hard") {
+			o.breaks("P6", o.seed, "at %v, %s waits for a back-off", time.Duration(p.At)-start, p.HeldBy)
+		}
+	case api.HeldBreaker:
+		o.count(&o.breakers)
+	case api.HeldBudget:
+		o.count(&o.outOfBudget)
+	}
+	if p.Need != nil && !p.Need.Attainable {
+		o.count(&o.unattainable)
+	}
+}
+
+// stopped checks P1, P2 and P5 for the stop of a pass. before is the budget before it.
+func (o *observed) stopped(p *api.Pass, before *policy.BudgetView) {
+	o.count(&o.stops)
+	culprit := strings.Contains(p.Stop.Reason, "fills it")
+	if culprit {
+		o.count(&o.culprits)
+	}
+	if !p.Need.Attainable && !culprit {
+		o.breaks("P1", o.seed, "at %v, %s is stopped although relief is not attainable: %s", time.Duration(p.At)-start, p.Stop.Pod, p.Stop.Reason)
+	}
+	if victim := rankedOf(p, p.Stop.UID); !culprit && victim.Frees < p.Need.Helps {
+		for _, r := range p.Ranked {
+			if r.Excluded == "" && r.Over == victim.Over && r.Frees >= p.Need.Helps {
+				o.breaks("P2", o.seed, "at %v, %s gives %d back, %s would give %d, and %d helps", time.Duration(p.At)-start, p.Stop.Pod, victim.Frees, r.Pod, r.Frees, p.Need.Helps)
+			}
+		}
+	}
+	o.budget(p, before, culprit)
+}
+
+func rankedOf(p *api.Pass, uid string) api.RankedView {
+	for _, r := range p.Ranked {
+		if r.UID == uid {
+			return r
+		}
+	}
+	return api.RankedView{}
+}
+
+// budget checks P5: a stop of a sandbox that came back takes no budget, and every other one does, unless it
+// is a culprit at a hard threshold for which none is left.
+func (o *observed) budget(p *api.Pass, before *policy.BudgetView, culprit bool) {
+	var saved struct{ Stops []policy.Stop }
+	data, err := json.Marshal(o.sim.guard.Restraint())
+	if err == nil {
+		err = json.Unmarshal(data, &saved)
+	}
+	if err != nil {
+		o.breaks("P5", o.seed, "%v", err)
+		return
+	}
+	last := saved.Stops[len(saved.Stops)-1]
+	named := start + o.node.find(p.Stop.UID).named
+	came, replica := false, false
+	reset := o.sim.guard.Config().Backoff.Reset // a stop that took budget may be saved for longer
+	for _, s := range saved.Stops[:len(saved.Stops)-1] {
+		if s.Workload == last.Workload && s.Pool == last.Pool && s.At >= o.began[last.Pool] && time.Duration(p.At)-s.At < reset {
+			came, replica = !s.Fruitless && (came || named > s.At), named <= s.At
+		}
+	}
+	after := o.sim.guard.Restraint().Status(time.Duration(p.At))
+	was, is := before.Hard, after.Hard
+	if p.Stop.Kind != policy.Hard.String() {
+		was, is = before.Soft, after.Soft
+	}
+	took := is.LastHour - was.LastHour
+	switch {
+	case came:
+		if o.count(&o.cameBack); took != 0 {
+			o.breaks("P5", o.seed, "at %v, %s came back, but its stop takes budget", time.Duration(p.At)-start, p.Stop.Pod)
+		}
+		return
+	case replica:
+		o.count(&o.replicas)
+	}
+	left := was.Left > 0 && (before.PerHour == 0 || was.LastHour < before.PerHour)
+	if spare := culprit && last.Kind == policy.Hard && !left; took != 1 && !spare {
+		o.breaks("P5", o.seed, "at %v, %s did not come back, but its %s stop takes %d of the budget (%+v)", time.Duration(p.At)-start, p.Stop.Pod, p.Stop.Kind, took, was)
+	}
+}
+
+// overdue checks P10.
+func (o *observed) overdue(p *api.Pass) {
+	due := false
+	for _, m := range o.sim.guard.Pressure().Met {
+		due = due || m.Due && m.Kind == policy.Hard && m.Signal == policy.MemoryAvailable
+	}
+	held := p.Need != nil && p.Need.Pool == policy.PoolMemory && !p.Need.Attainable || p.Held == api.HeldBudget || p.Held == api.HeldBreaker
+	if !due || p.Stop != nil || held {
+		o.idle = 0
+		return
+	}
+	o.count(&o.due)
+	if o.idle++; o.idle >= 2 {
+		o.breaks("P10", o.seed, "at %v, hard memory has been due for %d passes and no stop has begun: held by %q of %s", time.Duration(p.At)-start, o.idle, p.Held, p.HeldBy)
+	}
+}
+
+// P1: only a culprit is stopped when relief is not attainable.
+func TestP1OnlyACulpritIsStoppedInVain(t *testing.T) {
+	t.Parallel()
+	s := sweepOf(t)
+	s.report(t, "P1", s.stops, s.culprits, s.unattainable)
+}
+
+// P2: the victim is the culprit, or yields at least need / 20, or no pod in its tier does.
+func TestP2TheVictimHelps(t *testing.T) {
+	t.Parallel()
+	s := sweepOf(t)
+	s.report(t, "P2", s.stops)
+}
+
+// P5: a sandbox that came back costs no budget; another replica of its workload does.
+func TestP5CameBackIsFree(t *testing.T) {
+	t.Parallel()
+	s := sweepOf(t)
+	s.report(t, "P5", s.cameBack, s.replicas, s.outOfBudget)
+}
+
+// P6: a hard threshold never waits for a back-off.
+func TestP6HardNeverWaitsForBackoff(t *testing.T) {
+	t.Parallel()
+	s := sweepOf(t)
+	s.report(t, "P6", s.cameBack, s.backoffs)
+}
+
+// P10: while a hard threshold stays due, relief is attainable, and neither budget nor breaker holds, a stop
+// begins within two passes of the last one being over.
+func TestP10AStopBeginsWithinTwoPasses(t *testing.T) {
+	t.Parallel()
+	s := sweepOf(t)
+	s.report(t, "P10", s.stops, s.breakers, s.outOfBudget)
+	t.Logf("%d stops, %d of culprits, %d of pods that came back, %d of replicas; held: %d breaker, %d back-off, %d budget, %d unattainable; %d lines without a stop while due",
+		s.stops, s.culprits, s.cameBack, s.replicas, s.breakers, s.backoffs, s.outOfBudget, s.unattainable, s.due)
+}
+
+// lineStop is a stop of a trace: at which line, for which pool, of which pod.
+type lineStop struct {
+	line int
+	pool policy.Pool
+	pod  string
+}
+
+// play runs lines and returns the stops.
+func play(cfg config.Config, opt Options, lines []trace.Line) (stops []lineStop) {
+	sim := newSimulation(cfg, opt)
+	for i, l := range lines {
+		if p := sim.pass(context.Background(), l); p.Stop != nil {
+			s, _ := policy.ParseSignal(p.Stop.Signal)
+			stops = append(stops, lineStop{i, policy.SingleFS.Pool(s), p.Stop.Pod})
+		}
+	}
+	return stops
+}
+
+// P4: noise on a signal that crosses no threshold changes no victim.
+func TestP4NoiseChangesNoVictim(t *testing.T) {
+	t.Parallel()
+	cfgs := randomConfigs(t)
+	for i := range cfgs {
+		conf := cfgs[i].Eviction.Thresholds
+		for _, s := range []policy.Signal{policy.MeminfoAvailable, policy.SwapAvailable, policy.ImageFSAvailable} {
+			conf = append(conf, policy.Threshold{Signal: s, Value: policy.Bytes(1 << 30)})
+		}
+		cfgs[i].Eviction.Thresholds = conf
+	}
+	s := sweep{broken: map[string][]string{}}
+	each(func(seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		cfg := cfgs[seed%uint64(len(cfgs))]
+		sim, node := newSimulation(cfg, Options{}), newRandomNode(rng)
+		signals := []policy.Signal{policy.MeminfoAvailable, policy.SwapAvailable, policy.ImageFSAvailable}
+		var lines []trace.Line
+		var want []lineStop
+		for i := range 5 + rng.IntN(26) {
+			line := node.next()
+			for _, s := range signals {
+				line.Signals[s] = trace.Observation{Available: trace.QuantityOf(4 << 30), Capacity: trace.QuantityOf(8 << 30)}
+			}
+			lines = append(lines, line)
+			if p := sim.pass(context.Background(), line); p.Stop != nil {
+				node.find(p.Stop.UID).gone = true
+				signal, _ := policy.ParseSignal(p.Stop.Signal)
+				want = append(want, lineStop{i, policy.SingleFS.Pool(signal), p.Stop.Pod})
+			}
+		}
+		for _, line := range lines {
+			for _, s := range signals {
+				line.Signals[s] = trace.Observation{Available: trace.QuantityOf(5<<29 + rng.Int64N(5<<30)), Capacity: trace.QuantityOf(8 << 30)}
+			}
+		}
+		if got := play(cfg, Options{}, lines); fmt.Sprint(got) != fmt.Sprint(want) {
+			s.breaks("P4", seed, "with noise, %v are stopped instead of %v", got, want)
+		}
+		for range want {
+			s.count(&s.stops)
+		}
+	})
+	s.report(t, "P4", s.stops)
+}
+
+// P7: without a budget, removing another pool's signals from a trace changes this pool's stops by at most the
+// one pass per stop that it waited.
+func TestP7PoolsAreIndependent(t *testing.T) {
+	t.Parallel()
+	cfg := randomConfigs(t)[1]
+	signals := []policy.Signal{policy.MemoryAvailable, policy.PIDAvailable, policy.NodeFSAvailable}
+	s := sweep{broken: map[string][]string{}}
+	each(func(seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		lines := poolTrace(rng)
+		all := play(cfg, Options{NoBudget: true}, lines)
+		signal := signals[seed%uint64(len(signals))]
+		alone := make([]trace.Line, len(lines))
+		for i, l := range lines {
+			alone[i] = l
+			alone[i].Signals = map[policy.Signal]trace.Observation{signal: l.Signals[signal]}
+		}
+		s.independent(seed, policy.SingleFS.Pool(signal), all, play(cfg, Options{NoBudget: true}, alone), len(lines))
+	})
+	s.report(t, "P7", s.stops, s.due)
+}
+
+// independent compares a pool's stops in a whole trace with those in a trace that has no other pool.
+func (s *sweep) independent(seed uint64, pool policy.Pool, all, alone []lineStop, lines int) {
+	others, k := 0, 0
+	for _, a := range all {
+		if a.pool != pool {
+			others++
+			continue
+		}
+		s.count(&s.stops)
+		if others > 0 {
+			s.count(&s.due)
+		}
+		if k == len(alone) || a.pod != alone[k].pod || a.line < alone[k].line || a.line > alone[k].line+others {
+			s.breaks("P7", seed, "%s: alone %v, with the others %v", pool, alone, all)
+			return
+		}
+		k++
+	}
+	if k < len(alone) && alone[k].line+others < lines {
+		s.breaks("P7", seed, "%s: alone %v, with the others %v", pool, alone, all)
+	}
+}
+
+// poolTrace returns a trace in which the pools run short one after another, each from some line on. Each pod
+// uses one resource, so that a stop for one pool does not relieve another. Every pod that uses it helps: how
+// fast a signal fell just before must not matter, because that depends on the time of the pass.
+func poolTrace(rng *rand.Rand) []trace.Line {
+	lines := make([]trace.Line, 8+rng.IntN(23))
+	step := []time.Duration{time.Second, 2 * time.Second, 11 * time.Second}[rng.IntN(3)]
+	capacity := map[policy.Signal]int64{policy.MemoryAvailable: 8 << 30, policy.PIDAvailable: 32768, policy.NodeFSAvailable: 100 << 30}
+	lines[0].Pods = []trace.Pod{}
+	for i := range lines {
+		lines[i].At, lines[i].Signals = api.Duration(step*time.Duration(i)), map[policy.Signal]trace.Observation{}
+	}
+	for _, s := range []policy.Signal{policy.MemoryAvailable, policy.PIDAvailable, policy.NodeFSAvailable} {
+		threshold, most := int64(1<<30), int64(50<<20)
+		if s == policy.PIDAvailable {
+			threshold, most = 1000, 50
+		}
+		from, lack := rng.IntN(len(lines)), 1+rng.Int64N(most)
+		for i := range lines {
+			available := threshold
+			if i >= from {
+				available -= lack
+			}
+			lines[i].Signals[s] = trace.Observation{Available: trace.QuantityOf(available), Capacity: trace.QuantityOf(capacity[s])}
+		}
+	}
+	for i := range 2 + rng.IntN(11) {
+		p := trace.Pod{
+			Name: fmt.Sprint("d/p", i), UID: fmt.Sprint("p", i), Priority: ptr(rng.Int64N(3)), MemoryRequest: trace.QuantityOf(rng.Int64N(1 << 30)),
+			MemoryUsage: trace.QuantityOf(0), PIDs: ptr(0), DiskUsage: &trace.Disk{},
+		}
+		switch rng.IntN(3) {
+		case 0:
+			p.MemoryUsage = trace.QuantityOf(6<<20 + rng.Int64N(100<<20))
+		case 1:
+			p.PIDs = ptr(6 + rng.Int64N(100))
+		case 2:
+			p.DiskUsage.Rootfs = trace.Quantity(30<<20 + rng.Int64N(100<<20))
+		}
+		lines[0].Pods = append(lines[0].Pods, p)
+	}
+	return lines
+}
+
+// P8: if all growth is outside the pods and nothing else moves, three pods are the most that are stopped, and
+// none when pods could not bring relief, at 10 ms between lines as well as at 1 s.
+func TestP8OutsideGrowthCostsThreePodsAtMost(t *testing.T) {
+	t.Parallel()
+	cfg := randomConfigs(t)[0]
+	cfg.Budget.Hard.Burst = 100 // only the breaker restrains
+	s := sweep{broken: map[string][]string{}}
+	each(func(seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 6))
+		const threshold, capacity = 1 << 30, 8 << 30
+		var pods []trace.Pod
+		var yields int64
+		for i := range 2 + rng.IntN(11) {
+			used := 1<<20 + rng.Int64N(600<<20)
+			yields += used
+			pods = append(pods, trace.Pod{
+				Name: fmt.Sprint("d/p", i), UID: fmt.Sprint("p", i), Priority: ptr(rng.Int64N(3)), MemoryRequest: trace.QuantityOf(rng.Int64N(2 * used)), MemoryUsage: trace.QuantityOf(used),
+			})
+		}
+		step, at := 10*time.Millisecond, time.Duration(0)
+		if seed%2 == 0 {
+			step = time.Second
+		}
+		rate, available := rng.Int64N(400<<20), threshold+rng.Int64N(50<<20)
+		if rng.IntN(3) == 0 {
+			rate = rng.Int64N(4 << 20)
+		}
+		// Lines for more than a second, so that the rate is known. Then the threshold is crossed.
+		lines := []trace.Line{{Pods: pods, At: 0}}
+		available += rate + rate/4
+		for len(lines) < 30 {
+			lines[len(lines)-1].Signals = map[policy.Signal]trace.Observation{
+				policy.MemoryAvailable: {Available: trace.QuantityOf(available), Capacity: trace.QuantityOf(capacity)},
+			}
+			d := step
+			if len(lines) == 1 {
+				d = 1100 * time.Millisecond
+			}
+			at, available = at+d, available-int64(float64(rate)*d.Seconds())
+			if available < 0 {
+				break
+			}
+			lines = append(lines, trace.Line{At: api.Duration(at)})
+		}
+		if lines[len(lines)-1].Signals == nil {
+			lines = lines[:len(lines)-1]
+		}
+		stops := play(cfg, Options{}, lines)
+		relief := yields >= 9*rate
+		switch {
+		case len(stops) > 3:
+			s.breaks("P8", seed, "%v are stopped", stops)
+		case !relief && len(stops) > 0:
+			s.breaks("P8", seed, "%v are stopped, although all pods together yield %d, and %d/s fill it", stops, yields, rate)
+		case !relief:
+			s.count(&s.unattainable)
+		case len(stops) == 3:
+			s.count(&s.breakers)
+		}
+	})
+	s.report(t, "P8", s.unattainable, s.breakers)
+}

@@ -1,0 +1,48 @@
+package simulate
+
+import (
+	"strings"
+	"testing"
+)
+
+// On a recorded node, a pod that the simulation stopped keeps running. The simulation does not stop it again and
+// counts what it uses as available, until it ends there. When it starts again, it came back.
+func TestRecordedPodIsStoppedOnce(t *testing.T) {
+	lines := func(first string) []Pass {
+		return simulate(t, memoryConfig, Options{},
+			memoryLine("0s", "2Gi", `,"pods":[{"name":"d/a","uid":"1","memory_usage":"1Gi"},{"name":"d/b","uid":"2","memory_usage":"3Gi"}]`+first),
+			memoryLine("20s", "500Mi", `,"changed_pods":[{"uid":"2","memory_usage":"4Gi"}]`), // stops b
+			memoryLine("21s", "400Mi", `,"changed_pods":[{"uid":"2","memory_usage":"4100Mi"}]`),
+			memoryLine("25s", "400Mi", ""),
+			memoryLine("30s", "3Gi", `,"ended_pods":["2"]`),
+			memoryLine("40s", "500Mi", `,"changed_pods":[{"name":"d/b","uid":"2","created":"35s","memory_usage":"3Gi"}]`),
+		)
+	}
+	p := lines(`,"recorded":true`)
+	if stopOf(p[1]) != "d/b hard" || p[2].Stop != nil || p[3].Stop != nil || len(p[2].Met)+len(p[3].Met)+len(p[4].Met) > 0 {
+		t.Errorf("stopped %q, %q, %q; met %v, %v, %v", stopOf(p[1]), stopOf(p[2]), stopOf(p[3]), p[2].Met, p[3].Met, p[4].Met)
+	}
+	if stopOf(p[5]) != "d/b hard" || !strings.Contains(p[5].Stop.Reason, "grew by 3Gi/s") {
+		t.Errorf("after it started again: %+v", p[5].Stop)
+	}
+	// In a trace that is written by hand, the signals are what they are, and to name a pod starts it.
+	if p := lines(""); stopOf(p[2]) != "d/b hard" {
+		t.Errorf("not recorded: stopped %q", stopOf(p[2]))
+	}
+}
+
+// A changed or ended pod must be known.
+func TestChangesOfUnknownPods(t *testing.T) {
+	for line, want := range map[string]string{
+		`{"at":"1s","changed_pods":[{"uid":"9"}]}`:                               "trace line 2: changed_pods[0]: name is missing",
+		`{"at":"1s","changed_pods":[{"uid":"1"},{"name":"d/a"}]}`:                "trace line 2: changed_pods[1] 1: named twice",
+		`{"at":"1s","ended_pods":["d/b"]}`:                                       "trace line 2: ended_pods[0] d/b: no line names it before",
+		`{"at":"1s","changed_pods":[{"name":"d/b","pids":-1}]}`:                  "trace line 2: changed_pods[0] d/b: pids is negative",
+		`{"at":"1s","ended_pods":["d/a"],"changed_pods":[{"uid":"1","pids":3}]}`: "",
+	} {
+		err := traceError(`{"at":"0s","pods":[{"name":"d/a","uid":"1"}]}`, line)
+		if want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s: error %v, want %q", line, err, want)
+		}
+	}
+}

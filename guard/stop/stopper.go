@@ -1,0 +1,184 @@
+package stop
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/reclaim"
+)
+
+// Options configure a Stopper. All are required.
+type Options struct {
+	Config  func() config.Config // the configuration in force
+	Runtime *cri.Connector
+	Layout  cgroup.Layout
+	Logs    reclaim.Logs
+	// Stopping is called for each pod that is stopped: its images are kept for a while.
+	Stopping func(inventory.Pod)
+	// Ended is called when a pod has no process left, or its stop is over.
+	Ended func()
+}
+
+// Stopper implements eviction.Stopper on the node.
+type Stopper struct {
+	opt     Options
+	ctx     context.Context //nolint:containedctx // of the stops, which outlive the pass that begins them
+	running sync.WaitGroup  // stops that the runtime has not confirmed, and discards
+}
+
+// New returns a Stopper. Canceling ctx ends its stops and discards.
+func New(ctx context.Context, o Options) *Stopper { return &Stopper{opt: o, ctx: ctx} }
+
+// Wait waits until the stops and discards have finished.
+func (s *Stopper) Wait() { s.running.Wait() }
+
+// Stop starts a stop. If the stop is direct, Stop has sent SIGKILL to the containers' processes when it
+// returns.
+func (s *Stopper) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob {
+	req := reclaim.StopRequest{
+		Victim: reclaim.Victim{SandboxID: o.Pod.ID, Pod: o.Pod.FullName(), Cgroup: o.Pod.Cgroup},
+		Grace:  o.Grace, Direct: o.Direct, Fallback: o.Fallback,
+		StopTimeout: s.opt.Config().Eviction.StopTimeout,
+	}
+	for _, c := range o.Pod.Containers {
+		req.Containers = append(req.Containers, reclaim.VictimContainer{ID: c.ID, Name: c.Name, Cgroup: c.Cgroup})
+	}
+	stop := reclaim.NewStops(runtimeStops{s.opt.Runtime}, s.opt.Layout).Stop(s.ctx, req)
+	s.opt.Stopping(o.Pod)
+	s.running.Go(func() {
+		<-stop.Done()
+		s.opt.Ended()
+		emptied := stop.Report().Emptied
+		if !emptied {
+			<-stop.Finished()
+		}
+		// Discard dead containers at once. A failing network plugin can delay the runtime's confirmation for
+		// a minute, and until then the space that the stop is for is not free.
+		if o.Discard || o.DiscardLogs {
+			s.discard(o, emptied)
+		}
+		<-stop.Finished()
+	})
+	return &stopJob{stop}
+}
+
+// discardFor limits the retries when a runtime cannot remove what a stopped pod left. discardAgain is the
+// first pause between retries.
+const (
+	discardFor   = 10 * time.Minute
+	discardAgain = 50 * time.Millisecond
+)
+
+// discard removes a stopped pod's dead containers, including those that ended earlier, or their logs, or
+// both. It retries because a full disk can make a removal fail, and garbage collection never removes the
+// newest container of a pod, the one that fills the disk. emptied says that the pod has no process left, even
+// if the runtime reports otherwise.
+func (s *Stopper) discard(o eviction.StopOrder, emptied bool) {
+	ctx, cancel := context.WithTimeout(s.ctx, discardFor)
+	defer cancel()
+	var left []string
+	for _, c := range o.Pod.Containers {
+		left = append(left, c.ID)
+	}
+	listed := false
+	for again := discardAgain; ; again = min(2*again, max(s.opt.Config().Eviction.Interval, discardAgain)) {
+		if client, err := s.opt.Runtime.Client(); err == nil {
+			if !listed {
+				left, listed = s.withDead(ctx, client, o.Pod.ID, left)
+			}
+			left = slices.DeleteFunc(left, func(id string) bool { return s.discarded(ctx, client, id, o, emptied) })
+			if listed && len(left) == 0 {
+				return
+			}
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// withDead adds a sandbox's exited containers to ids. It returns false if the runtime cannot list them.
+func (s *Stopper) withDead(ctx context.Context, client *cri.Client, sandbox string, ids []string) (all []string, ok bool) {
+	containers, err := client.Containers(ctx)
+	if err != nil {
+		return ids, false
+	}
+	for i := range containers {
+		if c := &containers[i]; c.SandboxID == sandbox && c.State == cri.Exited && !slices.Contains(ids, c.ID) {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids, true
+}
+
+// discarded removes a container, its log, or both. It returns true if nothing is left to do: the container is
+// gone, or it runs after all. With dead, a container that the runtime calls running only has a hung shim, so
+// discarded returns false.
+func (s *Stopper) discarded(ctx context.Context, client *cri.Client, id string, o eviction.StopOrder, dead bool) bool {
+	d, err := client.ContainerStatus(ctx, id)
+	if err == nil && d.State != cri.Exited {
+		return !dead
+	}
+	if err == nil && o.Discard {
+		err = client.RemoveContainer(ctx, id)
+	}
+	if err == nil && o.DiscardLogs {
+		err = s.opt.Logs.RemoveOf(d.LogPath, d.Name, d.Attempt)
+	}
+	return err == nil || errors.Is(err, cri.ErrGone)
+}
+
+// errEnded is the error of a stop that the end of the service cut short.
+var errEnded = errors.New("the service ended before the pod was stopped")
+
+// stopJob is a stop in flight.
+type stopJob struct {
+	stop *reclaim.Stop
+}
+
+func (j *stopJob) Done() <-chan struct{} { return j.stop.Done() }
+func (j *stopJob) Escalate(direct bool)  { j.stop.Escalate(direct) }
+
+func (j *stopJob) Outcome() eviction.StopOutcome {
+	r := j.stop.Report()
+	out := eviction.StopOutcome{Nothing: r.Nothing, Result: api.StopResult{
+		Emptied: r.Emptied, EmptiedIn: api.Duration(r.EmptiedAfter), Confirmed: r.Confirmed, Method: string(r.Method),
+	}}
+	for _, err := range r.Errors {
+		if errors.Is(err, context.Canceled) {
+			err = errEnded
+		}
+		out.Result.Errors = append(out.Result.Errors, err.Error())
+	}
+	return out
+}
+
+// runtimeStops stops through the runtime that answers at the time of the call.
+type runtimeStops struct{ conn *cri.Connector }
+
+func (r runtimeStops) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	c, err := r.conn.Client()
+	if err != nil {
+		return err
+	}
+	return c.StopContainer(ctx, id, grace)
+}
+
+func (r runtimeStops) StopSandbox(ctx context.Context, id string) error {
+	c, err := r.conn.Client()
+	if err != nil {
+		return err
+	}
+	return c.StopSandbox(ctx, id)
+}

@@ -1,0 +1,178 @@
+package stop
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/node/nodetest"
+	"github.com/criguard/criguard/policy"
+)
+
+// options returns options for a runtime, with retries every 10 ms.
+func options(t *testing.T, srv *critest.Server) Options {
+	t.Helper()
+	cfg := configtest.Parse(t, nodetest.Config(t))
+	cfg.Eviction.Interval = 10 * time.Millisecond
+	layout, err := cgroup.Detect(cgroup.Root(filepath.Join(cfg.Node.Sys, "fs/cgroup")), cgroup.Proc(cfg.Node.Proc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := cri.NewConnector(cri.ConnectorOptions{Endpoint: srv.Endpoint(), Timeout: cfg.Runtime.Timeout, Now: cgroup.BootTime})
+	t.Cleanup(conn.Close)
+	if err := conn.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return Options{
+		Config: func() config.Config { return cfg }, Runtime: conn, Layout: layout, Stopping: func(inventory.Pod) {}, Ended: func() {},
+	}
+}
+
+// The containers of a stopped pod on a full disk are removed as soon as the runtime can. The retries end if a
+// container is already gone or runs after all.
+func TestDiscard(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	o := options(t, srv)
+	pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{
+		{Name: "full", State: cri.Exited}, {Name: "back", State: cri.Running}, {Name: "gone", State: cri.Exited},
+	}})
+	full, back, gone := pod.Containers[0].ID, pod.Containers[1].ID, pod.Containers[2].ID
+	srv.Forget(gone)
+	srv.Inject(critest.Fault{Method: "RemoveContainer", ID: full, Times: 3, Err: errors.New("no space left on device")})
+	s := New(t.Context(), o)
+	s.discard(eviction.StopOrder{Discard: true, Pod: inventory.Pod{Containers: []inventory.Container{{ID: full}, {ID: back}, {ID: gone}}}}, false)
+	if srv.Has(full) || !srv.Has(back) {
+		t.Errorf("full is there: %t; back is there: %t", srv.Has(full), srv.Has(back))
+	}
+	if got := srv.Calls("RemoveContainer"); len(got) != 4 {
+		t.Errorf("asked %d times: %v", len(got), got)
+	}
+}
+
+// A container with an empty cgroup is dead, even while the runtime still reports it as running.
+func TestDiscardAwaitsTheRuntime(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	o := options(t, srv)
+	pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{{Name: "full", State: cri.Running}}})
+	id := pod.Containers[0].ID
+	srv.Inject(critest.Fault{Method: "ContainerStatus", ID: id, Times: 3, Edit: func(resp any) {
+		resp.(*runtimeapi.ContainerStatusResponse).Status.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+	}})
+	s := New(t.Context(), o)
+	job := s.Stop(t.Context(), eviction.StopOrder{Discard: true, Pod: inventory.Pod{
+		Candidate: policy.Candidate{ID: pod.ID}, Containers: []inventory.Container{{ID: id}},
+	}})
+	s.Wait()
+	if !job.Outcome().Result.Emptied || srv.Has(id) {
+		t.Errorf("emptied: %t; the container is there: %t", job.Outcome().Result.Emptied, srv.Has(id))
+	}
+	if asked, removed := srv.Calls("ContainerStatus"), srv.Calls("RemoveContainer"); len(asked) != 4 || len(removed) != 1 {
+		t.Errorf("%d times asked, %d times removed", len(asked), len(removed))
+	}
+}
+
+// A pod's dead containers, their logs, or both are removed at once, including those that ended before the
+// stop: a network plugin can delay the runtime's confirmation of the stop for a minute.
+func TestDiscardWhileTheSandboxCannotBeStopped(t *testing.T) {
+	for name, c := range map[string]struct{ containers, logs bool }{
+		"containers and logs": {true, true}, "containers": {true, false}, "logs": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := critest.New(t, critest.Containerd2)
+			o := options(t, srv)
+			o.Logs.Dir = t.TempDir()
+			log := func(attempt string) string { return filepath.Join(o.Logs.Dir, "d_writer_uid", "full", attempt+".log") }
+			pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{
+				{Name: "full", State: cri.Running, Attempt: 1, LogPath: log("1")}, {Name: "full", State: cri.Exited, LogPath: log("0")},
+			}})
+			files := []string{log("0"), log("1"), log("1") + ".20261122-120000.gz"}
+			for _, f := range files {
+				nodetest.Write(t, filepath.Dir(f), map[string]string{filepath.Base(f): ""})
+			}
+			srv.Inject(critest.Fault{Method: "StopPodSandbox", Times: 1e6, Err: errors.New("plugin failed")})
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			s := New(ctx, o)
+			job := s.Stop(ctx, eviction.StopOrder{Discard: c.containers, DiscardLogs: c.logs, Pod: inventory.Pod{
+				Candidate: policy.Candidate{ID: pod.ID}, Containers: []inventory.Container{{ID: pod.Containers[0].ID}},
+			}})
+			nodetest.Await(t, "only what is discarded is gone", func() bool {
+				containers, logs := false, false
+				for _, ctr := range pod.Containers {
+					containers = containers || srv.Has(ctr.ID)
+				}
+				for _, f := range files {
+					_, err := os.Stat(f)
+					logs = logs || err == nil
+				}
+				return containers == !c.containers && logs == !c.logs
+			})
+			if r := job.Outcome().Result; !r.Emptied || r.Confirmed {
+				t.Errorf("%+v", r)
+			}
+			end()
+			s.Wait()
+		})
+	}
+}
+
+// A stop that the end of the service cuts short in its grace period says so.
+func TestStopperEnds(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	o := options(t, srv)
+	pod := srv.AddPod(critest.PodSpec{Name: "slow", Containers: []critest.ContainerSpec{{Name: "main", State: cri.Running}}})
+	srv.Inject(critest.Fault{Method: "StopContainer", Hang: true})
+	ctx, end := context.WithCancel(t.Context())
+	s := New(ctx, o)
+	job := s.Stop(ctx, eviction.StopOrder{
+		Grace: time.Hour, Pod: inventory.Pod{Candidate: policy.Candidate{ID: pod.ID}, Containers: []inventory.Container{{ID: pod.Containers[0].ID}}},
+	})
+	end()
+	s.Wait()
+	if got := job.Outcome().Result; got.Emptied || !slices.Equal(got.Errors, []string{errEnded.Error()}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A service that ends right after a stop leaves no unstopped pod behind. It does not wait forever for a
+// hung runtime.
+func TestStopperWaits(t *testing.T) {
+	for name, hangs := range map[string]bool{"slow": false, "hung": true} {
+		t.Run(name, func(t *testing.T) {
+			srv := critest.New(t, critest.Containerd2)
+			o := options(t, srv)
+			pod := srv.AddPod(critest.PodSpec{Name: "leaky", Containers: []critest.ContainerSpec{{Name: "main", State: cri.Running}}})
+			release := srv.Inject(critest.Fault{Method: "StopPodSandbox", Hang: true})
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			s := New(ctx, o)
+			// Its cgroup is unknown, so the runtime's answer counts.
+			job := s.Stop(ctx, eviction.StopOrder{Pod: inventory.Pod{Candidate: policy.Candidate{ID: pod.ID}, Containers: []inventory.Container{{ID: pod.Containers[0].ID}}}})
+			<-job.Done()
+			if job.Outcome().Result.Confirmed {
+				t.Fatal("confirmed before the sandbox was stopped")
+			}
+			if hangs {
+				time.AfterFunc(50*time.Millisecond, end)
+			} else {
+				release()
+			}
+			if s.Wait(); job.Outcome().Result.Confirmed == hangs {
+				t.Errorf("confirmed: %t", !hangs)
+			}
+		})
+	}
+}

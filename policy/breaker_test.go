@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"testing"
+	"time"
+)
+
+// A stop was fruitless if less than half of its expected yield came back from the victim itself, or if what
+// is used outside the unprotected pods has grown meanwhile by at least half of what came back.
+func TestFruitless(t *testing.T) {
+	for _, v := range []struct {
+		name                    string
+		expected, back, outside int64
+		want                    bool
+	}{
+		{"half came back", 100, 50, 0, false},
+		{"less than half came back", 100, 49, 0, true},
+		{"half of an odd yield", 101, 50, 0, true},
+		{"outside grew by half of it", 100, 80, 40, true},
+		{"outside grew by less", 100, 80, 39, false},
+		{"outside grew by half of an odd amount", 100, 81, 41, true},
+		{"outside grew by less than half of an odd amount", 100, 81, 40, false},
+		{"outside shrank", 100, 80, -1000, false},
+		{"outside shrank, and less than half came back", 100, 10, -1000, true},
+	} {
+		r, s := restrained(), stopOf(Hard, "a")
+		s.Expected = v.expected
+		finish(r, s, v.back, v.outside, 0)
+		if got := &r.stops[0]; got.Fruitless != v.want || !got.Judged || (r.breakers[PoolMemory].Fruitless == 1) != v.want {
+			t.Errorf("%s: %+v, counted %d", v.name, got, r.breakers[PoolMemory].Fruitless)
+		}
+	}
+}
+
+// Where the use outside is not known, only what came back counts.
+func TestFruitlessOfUnknownOutside(t *testing.T) {
+	for _, v := range []struct{ before, after Amount }{{Known(0), Amount{}}, {Amount{}, Known(1000)}, {Amount{}, Amount{}}} {
+		r, s := restrained(), stopOf(Hard, "a")
+		s.Outside = v.before
+		r.Begin(*s, 0)
+		r.End("a", 80)
+		r.Judge(PoolMemory, func(Signal) Amount { return v.after }, Amount{}, 0)
+		if s := &r.stops[0]; !s.Judged || s.Fruitless {
+			t.Errorf("%+v: %+v", v, s)
+		}
+	}
+}
+
+// A stop is judged once, when it is over, by the signal that it was for.
+func TestJudgedOnce(t *testing.T) {
+	r := restrained()
+	asked := 0
+	judge := func(p Pool) bool {
+		r.Judge(p, func(s Signal) Amount {
+			if asked++; s != MeminfoAvailable {
+				t.Errorf("judged by %s", s)
+			}
+			return Known(0)
+		}, Known(0), 0)
+		return len(r.stops) > 0 && r.stops[0].Judged
+	}
+	if judge(PoolMemory) {
+		t.Error("judged before any stop")
+	}
+	s := stopOf(Hard, "a")
+	s.Signal = MeminfoAvailable
+	r.Begin(*s, 0)
+	limit := stopOf(Soft, "b")
+	limit.Cause = CauseLimit
+	r.Begin(*limit, 0)
+	if judge(PoolMemory) {
+		t.Error("judged in flight")
+	}
+	r.End("a", 0)
+	if judge(PoolPIDs) {
+		t.Error("judged for another pool")
+	}
+	for range 5 {
+		judge(PoolMemory)
+	}
+	if b := r.breakers[PoolMemory]; asked != 1 || b.Fruitless != 1 || r.stops[1].Judged {
+		t.Errorf("judged %d times, counted %d, the limit's stop: %+v", asked, b.Fruitless, r.stops[1])
+	}
+}
+
+// Three fruitless stops in a row open the pool's breaker.
+func TestBreaker(t *testing.T) {
+	r := restrained()
+	disk := func() *Stop {
+		s := stopOf(Hard, "a")
+		s.Pool, s.Signal = PoolNodeBytes, NodeFSAvailable
+		return s
+	}
+	held := func(now time.Duration) string { s := disk(); s.CameBack = true; return r.Check(s, now).By }
+	for i, back := range []int64{0, 0, 100, 0, 0, 0} {
+		if finish(r, disk(), back, 0, 0); (held(0) == HeldBreaker) != (i == 5) {
+			t.Fatalf("after stop %d: held by %q", i+1, held(0))
+		}
+	}
+	s := stopOf(Hard, "b")
+	s.CameBack = true
+	if got := r.Check(s, 0); got.By != "" {
+		t.Errorf("another pool is held by %q", got.By)
+	}
+	for _, cause := range []Cause{CauseLimit, CauseAdmission, CauseDrain} {
+		s := disk()
+		s.Kind, s.Cause, s.Sandbox, s.Workload = Soft, cause, "c", "c"
+		if got := r.Check(s, 0); got.By != "" {
+			t.Errorf("a stop for a %s is held by %q", cause, got.By)
+		}
+	}
+	if r = restart(t, r, minute); held(minute) != HeldBreaker {
+		t.Error("a restart closes the breaker")
+	}
+	r.Configure(BudgetConfig{Hard: Bucket{1, 0}}, testBackoff)
+	if got := held(minute); got != "" {
+		t.Errorf("switched off: held by %q", got)
+	}
+}
+
+// The count outlives the episode by the reset, and a restart. The breaker closes when that time is over, or
+// when the unprotected pods' usage has grown by the need since it opened.
+func TestBreakerCloses(t *testing.T) {
+	for _, fruitless := range []int{2, 3} { // a count below the breaker outlives the episode, too
+		for _, restarted := range []bool{false, true} {
+			r := restrained()
+			for range fruitless {
+				finish(r, stopOf(Hard, "a"), 0, 0, minute)
+			}
+			for at := minute; at <= 20*minute; at += minute { // the passes of the episode
+				r.Episode(PoolMemory, Known(1000), at)
+			}
+			at := 25 * minute
+			if restarted {
+				r = restart(t, r, at)
+			}
+			if r.Status(30 * minute); r.breakers[PoolMemory].Fruitless != fruitless {
+				t.Errorf("restarted %t: the count of %d does not last for the reset", restarted, fruitless)
+			}
+			if v := r.Status(30*minute + 1); r.breakers[PoolMemory].Fruitless != 0 || len(v.Breakers) > 0 {
+				t.Errorf("restarted %t: the count of %d outlives the reset", restarted, fruitless)
+			}
+		}
+	}
+	for _, v := range []struct {
+		name  string
+		pods  Amount
+		close bool
+	}{
+		{"grown by the need", Known(1050), true},
+		{"grown by less", Known(1049), false},
+		{"shrunk", Known(0), false},
+		{"unknown", Amount{}, false},
+	} {
+		for _, fruitless := range []int{2, 3} {
+			r := restrained()
+			for range fruitless {
+				finish(r, stopOf(Hard, "a"), 0, 0, 0)
+			}
+			want := v.close && fruitless == 3
+			r = restart(t, r, second)
+			if closed := r.Episode(PoolMemory, v.pods, second); closed != want || (r.breakers[PoolMemory].Fruitless == 0) != want {
+				t.Errorf("%s, after %d: closed %t, counts %d", v.name, fruitless, closed, r.breakers[PoolMemory].Fruitless)
+			}
+			if r.Episode(PoolMemory, v.pods, second) {
+				t.Errorf("%s: reported twice", v.name)
+			}
+		}
+	}
+	// A culprit's fruitless stop while the breaker is open does not count as its opening.
+	r := restrained()
+	for range 3 {
+		finish(r, stopOf(Hard, "a"), 0, 0, 0)
+	}
+	r.Begin(*stopOf(Hard, "b"), 0)
+	r.End("b", 0)
+	r.Judge(PoolMemory, func(Signal) Amount { return Amount{} }, Known(1040), 0)
+	if !r.Episode(PoolMemory, Known(1050), second) {
+		t.Error("the breaker stays open though the pods have grown by the need since it opened")
+	}
+}
+
+// One stop is in flight per pool: it counts until it is over, whatever is stopped for other pools or causes.
+func TestUnfinished(t *testing.T) {
+	r := restrained()
+	disk, limit := stopOf(Hard, "disk"), stopOf(Soft, "limit")
+	disk.Pool, limit.Cause = PoolNodeBytes, CauseLimit
+	if r.Unfinished(PoolMemory) != nil || r.Stopped(PoolMemory, 0, 0) {
+		t.Error("a stop before the first")
+	}
+	r.Begin(*stopOf(Hard, "memory"), 2*second)
+	r.Begin(*disk, 3*second)
+	r.Begin(*limit, 3*second)
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			r = restart(t, r, 3*second)
+		}
+		for pool, want := range map[Pool]string{PoolMemory: "memory", PoolNodeBytes: "disk", PoolPIDs: ""} {
+			got := ""
+			s := r.Unfinished(pool)
+			if s != nil {
+				got = s.Sandbox
+			}
+			if got != want || s != nil && s.At != map[Pool]time.Duration{PoolMemory: 2 * second, PoolNodeBytes: 3 * second}[pool] {
+				t.Errorf("restarted %t: in flight for %s is %+v, want %q", restarted, pool, s, want)
+			}
+		}
+	}
+	for episode, want := range map[time.Duration]bool{2 * second: true, 2*second + 1: false} {
+		if got := r.Stopped(PoolMemory, episode, 3*second); got != want {
+			t.Errorf("stopped in the episode from %s: %t", episode, got)
+		}
+	}
+	r.Status(time.Hour) // a stop in flight is not forgotten
+	r.End("memory", 100)
+	if s := r.Unfinished(PoolMemory); s != nil || r.Unfinished(PoolNodeBytes) == nil {
+		t.Errorf("after its end in flight: %+v", s)
+	}
+}

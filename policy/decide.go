@@ -1,0 +1,288 @@
+package policy
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Shortage is what a pool lacks, as its due thresholds see it, and how its pods are compared.
+type Shortage struct {
+	Due      []Met // the due thresholds of the pool, of the kind that is acted on
+	Layout   Layout
+	Keys     []Key
+	Observed *Observations
+	Before   *Observations // of the pass before; may be nil
+	Samples  *Samples
+	Pods     Amount // working set of the pods cgroup
+	Now      time.Duration
+}
+
+// Lack is what a pool lacks, in its unit.
+type Lack struct {
+	Deficit int64
+	Fill    int64 // how fast its signal falls, per second
+	Outside int64 // the fall of the signal that the growth of the unprotected pods does not explain, per second
+	Need    int64 // what has to come back for the pool to be above its target when a stop has taken effect
+
+	back  int64 // what comes back from outside the unprotected pods, per second
+	taken int64 // what was taken outside them within ten seconds, at most
+}
+
+// Why says by which rule a victim was chosen.
+type Why uint8
+
+// The rules that choose a victim.
+const (
+	ByRank     Why = iota // the first in the order whose stop helps
+	ByCameBack            // its workload was stopped for this pool, and it has come back
+	ByCulprit             // it fills the pool
+)
+
+// Reasons why Decide returns no victim.
+const (
+	HeldProtected = "protected"     // only stopping protected pods would bring relief
+	HeldUnknown   = ExcludedUnknown // a pod whose usage is not known may be the one
+	HeldOutside   = "outside pods"  // stopping pods would not bring relief
+	HeldRecovers  = "recovering"    // what lacks comes back by itself
+)
+
+// Decision is the result of Decide, with everything that it rests on. Amounts are in the unit of the pool.
+type Decision struct {
+	Pool       Pool
+	Met        Met      // the threshold that is acted on
+	Ranked     []Ranked // in the order of stopping
+	Victim     *Ranked  // in Ranked; nil = no pod is stopped
+	Why        Why
+	Held       string // why there is no victim
+	Lack              // the largest of each that the thresholds lack
+	Helps      int64  // the smallest yield that helps: a twentieth of Need
+	Attainable bool   // stopping pods brings relief for at least 10 s
+	Tiers      []int64
+	Culprit    *Ranked // in Ranked: the victim if it fills the pool, or else the pod that fills it fastest; nil = none
+}
+
+// How long the pods that rank before a culprit have to carry the pool for the culprit to wait its turn,
+// and how long relief has to last to be worth a pod.
+const (
+	carryCulprit  = 60 // seconds, for a culprit above its request
+	carryCovered  = 10 // seconds, for a culprit within its request
+	attainableFor = 10 // seconds
+	tierOfDeficit = 2  // a tier is enough if it yields the deficit divided by this
+	culpritOfNeed = 2  // a pod is a culprit if it grows by the need divided by this within the horizon
+)
+
+// Decide chooses the pod whose stop helps a pool, or returns why no pod is stopped.
+//
+//  1. A culprit is a pod that by itself grows by at least half of the need within the horizon. Such a pod
+//     above its request is the victim, unless the candidates that rank before it could carry the pool for
+//     60 s. One within its request is the victim only if the candidates above theirs could not carry it
+//     for 10 s. This rule needs KeyCulprit.
+//  2. Otherwise, thresholds whose signal recovers by itself are dropped: it still rises, and what comes back
+//     from outside the pods makes up for the deficit within a second. So are those for which the candidates
+//     together do not yield the deficit and ten seconds of what grows outside the pods, or what was taken
+//     there within the last ten. If none is left, no pod is stopped.
+//  3. If the first key is KeyOverRequest, the candidates above their request are the first tier and the
+//     others the second; otherwise there is one tier. The first tier that yields half of the deficit counts.
+//  4. In it, the victim is the first candidate that came back, or else the first one, whose yield is at
+//     least a twentieth of the need. If there is none, the tier's first candidate is the victim.
+func Decide(cs []Candidate, q Shortage) Decision {
+	d := Decision{Met: q.Due[0], Pool: q.Layout.Pool(q.Due[0].Signal)}
+	for i := range cs {
+		cs[i].Growth = q.Samples.Growth(&cs[i], d.Pool, q.Now)
+	}
+	needs := q.needs(cs, d.Pool)
+	d.lack(needs)
+	if len(q.Keys) == 0 {
+		q.Keys = DefaultKeys(d.Met.Signal.Resource())
+	}
+	d.Ranked = Rank(cs, d.Met.Signal, q.Layout, q.Keys)
+	candidates := before(d.Ranked, func(r *Ranked) bool { return r.Excluded != "" })
+	tiers := [][]Ranked{candidates}
+	first := slices.IndexFunc(q.Keys, func(k Key) bool { return k != KeyCulprit })
+	if first >= 0 && q.Keys[first] == KeyOverRequest {
+		over := before(candidates, func(r *Ranked) bool { return !r.Over })
+		tiers = [][]Ranked{over, candidates[len(over):]}
+	}
+	for _, tier := range tiers {
+		d.Tiers = append(d.Tiers, sum(tier))
+	}
+	if slices.Contains(q.Keys, KeyCulprit) {
+		d.chooseCulprit(candidates)
+	}
+	yields, recovers := sum(candidates), false
+	attainable := make([]Lack, 0, len(needs))
+	for i, n := range needs {
+		if q.recovers(q.Due[i].Signal, n) {
+			recovers = true
+		} else if yields >= addCapped(n.Deficit, max(times(n.Outside, attainableFor), n.taken)) {
+			if len(attainable) == 0 && d.Victim == nil {
+				d.Met = q.Due[i]
+			}
+			attainable = append(attainable, n)
+		}
+	}
+	d.Attainable = len(attainable) > 0
+	switch {
+	case d.Victim != nil:
+		d.front()
+	case !d.Attainable && recovers:
+		d.Held = HeldRecovers
+	case !d.Attainable:
+		d.Held = d.heldBack(cs, q)
+	default:
+		d.lack(attainable)
+		d.chooseByRank(tiers)
+	}
+	return d
+}
+
+// before returns the pods before the first one for which f is true.
+func before(ranked []Ranked, f func(*Ranked) bool) []Ranked {
+	for i := range ranked {
+		if f(&ranked[i]) {
+			return ranked[:i]
+		}
+	}
+	return ranked
+}
+
+// needs returns what each due threshold lacks.
+func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
+	needs := make([]Lack, len(q.Due))
+	for i, m := range q.Due {
+		n := Lack{Deficit: max(m.Deficit, 1)}
+		fall, outside := q.Samples.fall(m.Signal, pool, q.Observed[m.Signal], cs, q.Pods, q.Now)
+		n.Fill, n.Outside, n.back = max(fall, 0), max(outside, 0), max(-outside, 0)
+		n.taken = q.Samples.taken(m.Signal, q.Observed[m.Signal], cs, q.Pods, q.Now)
+		n.Need = max(addCapped(m.Lack, times(n.Fill, pool.Horizon())), 1)
+		needs[i] = n
+	}
+	return needs
+}
+
+// recovers reports whether a signal still rises, and what comes back from outside the pods makes up for its deficit
+// within a second. That rate alone is not enough: it is an average over a second or more.
+func (q *Shortage) recovers(s Signal, n Lack) bool {
+	return n.back >= n.Deficit && q.Before != nil && q.Before[s].usable() && q.Observed[s].Available > q.Before[s].Available
+}
+
+// lack sets what the pool lacks: the largest of each.
+func (d *Decision) lack(needs []Lack) {
+	var most Lack
+	for _, n := range needs {
+		most.Deficit, most.Fill = max(most.Deficit, n.Deficit), max(most.Fill, n.Fill)
+		most.Outside, most.Need = max(most.Outside, n.Outside), max(most.Need, n.Need)
+	}
+	d.Lack, d.Helps = most, twentieth(most.Need)
+}
+
+// chooseCulprit finds the culprit, the one that grows fastest, and makes it the victim if no other pods can
+// carry the pool.
+func (d *Decision) chooseCulprit(candidates []Ranked) {
+	for i := range candidates {
+		c := &candidates[i]
+		if !c.Growth.Known || !d.Fills(c.Growth.Value) {
+			continue
+		}
+		others, seconds := sum(candidates[:i]), int64(carryCulprit)
+		if !c.Over {
+			others, seconds = 0, carryCovered
+			for j := range candidates {
+				if o := &candidates[j]; o.Over {
+					others = addCapped(others, o.Yield)
+				}
+			}
+		}
+		wins := others < addCapped(d.Deficit, times(d.Fill, seconds))
+		if d.Culprit == nil || wins && d.Victim == nil || wins == (d.Victim != nil) && c.Growth.Value > d.Culprit.Growth.Value {
+			if d.Culprit = c; wins {
+				d.Victim, d.Why = c, ByCulprit
+			}
+		}
+	}
+}
+
+// Fills reports whether a pod that grows by so much per second is a culprit.
+func (d *Decision) Fills(growth int64) bool {
+	return times(max(growth, 0), culpritOfNeed*d.Pool.Horizon()) >= d.Need
+}
+
+// TakeCulprit makes a culprit above its request the victim, because the pods that rank before it cannot
+// carry the pool: they must not be stopped now. It reports whether there is such a culprit.
+func (d *Decision) TakeCulprit() bool {
+	if d.Culprit == nil || d.Why == ByCulprit || !d.Culprit.Over {
+		return false
+	}
+	d.Victim, d.Why = d.Culprit, ByCulprit
+	d.front()
+	return true
+}
+
+// chooseByRank chooses in the first tier that yields enough.
+func (d *Decision) chooseByRank(tiers [][]Ranked) {
+	tier := tiers[0]
+	if len(tiers) > 1 && (len(tier) == 0 || d.Tiers[0] < d.Deficit/tierOfDeficit+d.Deficit%tierOfDeficit) {
+		tier = tiers[1]
+	}
+	for _, why := range []Why{ByCameBack, ByRank} {
+		for i := range tier {
+			if r := &tier[i]; r.Yield >= d.Helps && (why == ByRank || r.CameBack) {
+				d.Victim, d.Why = r, why
+				return
+			}
+		}
+	}
+	d.Victim = &tier[0]
+}
+
+// front moves the culprit, which is stopped first, to the front of the order.
+func (d *Decision) front() {
+	at := d.Victim.Position - 1
+	c := d.Ranked[at]
+	copy(d.Ranked[1:at+1], d.Ranked[:at])
+	d.Ranked[0] = c
+	for i := range at + 1 {
+		d.Ranked[i].Position = i + 1
+	}
+	r := &d.Ranked[0]
+	d.Victim, d.Culprit = r, r
+	for i := range r.Keys {
+		if r.Keys[i].Key == KeyCulprit {
+			r.Keys[i].Value = 1
+		}
+	}
+}
+
+// heldBack returns why no pod is stopped where relief is not attainable.
+func (d *Decision) heldBack(cs []Candidate, q Shortage) string {
+	if slices.ContainsFunc(d.Ranked, func(r Ranked) bool { return r.Protection == "" && !r.Known() }) {
+		return HeldUnknown
+	}
+	lifted := slices.Clone(cs)
+	for i := range lifted {
+		lifted[i].Protection = ""
+	}
+	// What was noted as taken outside the pods includes what the protected ones have taken.
+	q.Samples = &Samples{kept: q.Samples.kept}
+	if protected := !slices.Equal(lifted, cs); protected && Decide(lifted, q).Victim != nil {
+		return HeldProtected
+	}
+	return HeldOutside
+}
+
+// sum returns what all the candidates yield together.
+func sum(candidates []Ranked) (yields int64) {
+	for i := range candidates {
+		yields = addCapped(yields, candidates[i].Yield)
+	}
+	return yields
+}
+
+// times returns n×k for n ≥ 0 and k > 0. The product saturates.
+func times(n, k int64) int64 {
+	if n > math.MaxInt64/k {
+		return math.MaxInt64
+	}
+	return n * k
+}

@@ -1,0 +1,106 @@
+package policy
+
+// Pool is what runs out. Signals are views of a pool: two signals of one pool are relieved by the same
+// stop. The numbers define the order of acting: memory before PIDs before disks.
+type Pool uint8
+
+// The pools. imagefs has its own pools only if it is on another device than nodefs.
+const (
+	PoolMemory      Pool = iota // bytes; stalls are relieved by memory, too
+	PoolSwap                    // bytes
+	PoolPIDs                    // tasks
+	PoolNodeBytes               // bytes of the device of nodefs
+	PoolNodeInodes              // its inodes
+	PoolImageBytes              // bytes of the device of imagefs
+	PoolImageInodes             // its inodes
+	PoolCount                   // number of pools
+)
+
+var poolNames = []string{"memory", "swap", "pid", "nodefs bytes", "nodefs inodes", "imagefs bytes", "imagefs inodes"}
+
+// String returns the pool's name.
+func (p Pool) String() string { return nameOf(poolNames, p, "pool") }
+
+// MarshalText returns the name.
+func (p Pool) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText parses the name.
+func (p *Pool) UnmarshalText(text []byte) (err error) {
+	*p, err = parseName[Pool](poolNames, string(text), "pool")
+	return err
+}
+
+// Pool returns the pool of a signal.
+func (l Layout) Pool(s Signal) Pool {
+	switch {
+	case s == SwapAvailable:
+		return PoolSwap
+	case s == PIDAvailable:
+		return PoolPIDs
+	case !s.IsDisk():
+		return PoolMemory
+	}
+	p := PoolNodeBytes
+	if l.beside(s) {
+		p = PoolImageBytes
+	}
+	if s.Resource() == ResourceInodes {
+		p++
+	}
+	return p
+}
+
+// IsDisk reports whether the pool is the bytes or inodes of a device.
+func (p Pool) IsDisk() bool { return p >= PoolNodeBytes }
+
+// Horizon is how many seconds pass until a stop has taken effect: what fills the pool until then has to
+// come back as well.
+func (p Pool) Horizon() int64 {
+	if p.IsDisk() {
+		return 10
+	}
+	return 1
+}
+
+// floor is the smallest yield that says anything about a pod: every container has mount points, an empty
+// log and a few pages of memory.
+func (p Pool) floor() int64 {
+	switch p {
+	case PoolPIDs:
+		return 1
+	case PoolNodeInodes, PoolImageInodes:
+		return 32
+	default:
+		return 1 << 20
+	}
+}
+
+// Layout describes which of nodefs, imagefs and containerfs share a device.
+type Layout uint8
+
+// The layouts that the kubelet knows.
+const (
+	SingleFS         Layout = iota // one device for all three
+	DedicatedImageFS               // images and writable layers on a separate device
+	SplitFS                        // images on a separate device; writable layers on nodefs
+)
+
+var layoutNames = []string{"single", "dedicated-imagefs", "split"}
+
+// ParseLayout returns the layout with the name that String returns.
+func ParseLayout(s string) (Layout, error) { return parseName[Layout](layoutNames, s, "layout") }
+
+// String returns "single", "dedicated-imagefs" or "split".
+func (l Layout) String() string { return nameOf(layoutNames, l, "layout") }
+
+// SameDevice reports whether two signals cover the bytes or inodes of the same device.
+func (l Layout) SameDevice(a, b Signal) bool {
+	return a.IsDisk() && b.IsDisk() && l.beside(a) == l.beside(b)
+}
+
+// beside reports whether a disk signal covers another device than that of nodefs.
+func (l Layout) beside(s Signal) bool {
+	image := s == ImageFSAvailable || s == ImageFSInodesFree
+	container := s == ContainerFSAvailable || s == ContainerFSInodesFree
+	return l == DedicatedImageFS && (image || container) || l == SplitFS && image
+}

@@ -1,0 +1,260 @@
+package policy
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// The age of the sample from which growth and fill are measured. A few pages within milliseconds would
+// give a meaningless rate. On disks, a rate counts for longer.
+const (
+	minSampleAge  = time.Second
+	maxSampleAge  = 10 * time.Second
+	maxDiskSample = 30 * time.Second
+)
+
+// Samples holds past readings of the node, to measure how fast a signal falls and a pod grows. All rates of
+// one decision are measured from the same sample, so that they can be compared. It keeps those that are
+// younger than minSampleAge and the one before them.
+type Samples struct {
+	kept     []sample // oldest first
+	outside  [SignalCount]swing
+	byCgroup bool // the memory of the pods in outside is that of the pods cgroup
+}
+
+// sample is one reading of the signals and of all pods.
+type sample struct {
+	at     time.Duration
+	obs    Observations
+	pods   map[string]podSample
+	cgroup Amount // working set of the pods cgroup
+}
+
+// podSample is what a pod used of each pool but disks.
+type podSample [PoolPIDs + 1]Amount
+
+func (c *Candidate) sample() podSample {
+	return podSample{PoolMemory: c.Memory, PoolSwap: c.Swap, PoolPIDs: c.PIDs}
+}
+
+// Add adds a reading of the signals and of all pods. podsMemory is the working set of the pods cgroup, if
+// it is known.
+func (s *Samples) Add(now time.Duration, obs *Observations, cs []Candidate, podsMemory Amount) {
+	s.Note(now, obs, cs, podsMemory)
+	for len(s.kept) > 1 && now-s.kept[1].at >= minSampleAge {
+		s.kept = slices.Delete(s.kept, 0, 1)
+	}
+	pods := make(map[string]podSample, len(cs))
+	for i := range cs {
+		pods[cs[i].ID] = cs[i].sample()
+	}
+	s.kept = append(s.kept, sample{now, *obs, pods, podsMemory})
+}
+
+// Note notes such a reading for the swing alone, without keeping it as a sample.
+func (s *Samples) Note(now time.Duration, obs *Observations, cs []Candidate, podsMemory Amount) {
+	for sig := range SignalCount {
+		pool := SingleFS.Pool(sig)
+		if pool == PoolMemory && s.byCgroup != podsMemory.Known {
+			s.outside[sig] = swing{} // what the pods use is counted in another way from now on
+		}
+		if o := obs[sig]; !sig.IsDisk() && !sig.IsStall() && o.usable() {
+			s.outside[sig].note(now, o.Available, unprotected(cs, pool, podsMemory))
+		}
+	}
+	s.byCgroup = podsMemory.Known
+}
+
+// Age returns how long ago the last sample was taken. It returns false if there is none.
+func (s *Samples) Age(now time.Duration) (time.Duration, bool) {
+	if len(s.kept) == 0 {
+		return 0, false
+	}
+	return now - s.kept[len(s.kept)-1].at, true
+}
+
+// base returns the newest sample from which a rate can be measured, or nil.
+func (s *Samples) base(now, maxAge time.Duration) *sample {
+	for i := len(s.kept) - 1; i >= 0; i-- {
+		if age := now - s.kept[i].at; age > maxAge {
+			return nil
+		} else if age >= minSampleAge {
+			return &s.kept[i]
+		}
+	}
+	return nil
+}
+
+// Growth returns how fast a candidate's usage of a pool grows, per second. A sandbox younger than the
+// sample has grown by all that it uses. It is unknown for disks, and without a sample.
+func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
+	if p == PoolSwap && !c.Swap.Known {
+		p = PoolMemory // ranked by memory, see Rank
+	}
+	base := s.base(now, maxSampleAge)
+	if p.IsDisk() || base == nil {
+		return Amount{}
+	}
+	used := c.sample()[p]
+	if used.Known && c.Created > base.at {
+		return Known(PerSecond(used.Value, max(now-c.Created, minSampleAge)))
+	}
+	if past := base.pods[c.ID][p]; used.Known && past.Known {
+		return Known(PerSecond(used.Value-past.Value, now-base.at))
+	}
+	return Amount{}
+}
+
+// Fill returns how fast a signal falls, per second. It is 0 without a sample, and for a stall.
+func (s *Samples) Fill(sig Signal, pool Pool, o Observation, now time.Duration) int64 {
+	fall, _ := s.fall(sig, pool, o, nil, Amount{}, now)
+	return max(fall, 0)
+}
+
+// fall returns how fast a signal falls, per second, and the part of that which the growth of the unprotected
+// pods does not explain. They are negative if it rises. pods is the working set of the pods cgroup now.
+func (s *Samples) fall(sig Signal, pool Pool, o Observation, cs []Candidate, pods Amount, now time.Duration) (fall, outside int64) {
+	maxAge := maxSampleAge
+	if pool.IsDisk() {
+		maxAge = maxDiskSample
+	}
+	base := s.base(now, maxAge)
+	if base == nil || sig.IsStall() || !o.usable() || !base.obs[sig].usable() {
+		return 0, 0
+	}
+	fall = base.obs[sig].Available - o.Available
+	before, after := base.unprotected(cs, pool), unprotected(cs, pool, pods)
+	if before.Known && after.Known && (pool != PoolMemory || base.cgroup.Known == pods.Known) {
+		outside = fall - (after.Value - before.Value)
+	}
+	span := now - base.at
+	if pool.IsDisk() { // disks are read less often than memory while they are far from their thresholds
+		span = max(span, o.At-base.obs[sig].At)
+	}
+	return PerSecond(fall, span), PerSecond(outside, span)
+}
+
+// taken returns how much was taken outside the unprotected pods within about the last ten seconds, at most: by how much
+// the signal fell without their growth. Unlike a rate, it does not forget what was given back.
+func (s *Samples) taken(sig Signal, o Observation, cs []Candidate, pods Amount, now time.Duration) int64 {
+	pool := SingleFS.Pool(sig)
+	if sig.IsDisk() || sig.IsStall() || !o.usable() || pool == PoolMemory && s.byCgroup != pods.Known {
+		return 0
+	}
+	w := s.outside[sig]
+	w.note(now, o.Available, unprotected(cs, pool, pods))
+	return w.rise(now)
+}
+
+// swing is how what is used outside the unprotected pods rose and fell within about the last ten seconds, by the second.
+type swing struct {
+	noted           bool
+	available, used int64 // the last reading; used is what the unprotected pods used
+	level           int64 // what is used outside, counted from the first reading
+	seconds         [maxSampleAge / time.Second]struct {
+		at              int64
+		any             bool
+		low, high, rise int64 // rise is the most that the level rose by within this second
+	}
+}
+
+// note adds a reading. The level rises only by what the signal has lost: if the pods use less and nothing comes back, a
+// kill goes on, or a trace does not tell what a stop gave back.
+func (w *swing) note(now time.Duration, available int64, used Amount) {
+	const most = math.MaxInt64 >> 10 // sums do not overflow
+	if available = min(available, most); !used.Known {
+		w.noted = false
+		return
+	}
+	used.Value = min(max(used.Value, -most), most)
+	if fell := w.available - available; w.noted {
+		w.level += min(fell, fell-(used.Value-w.used))
+	}
+	w.noted, w.available, w.used = true, available, used.Value
+	at := int64(now / time.Second)
+	s := &w.seconds[uint64(at)%uint64(len(w.seconds))]
+	if !s.any || s.at != at {
+		s.at, s.any, s.low, s.high, s.rise = at, true, w.level, w.level, 0
+	}
+	s.rise = max(s.rise, w.level-s.low)
+	s.low, s.high = min(s.low, w.level), max(s.high, w.level)
+}
+
+// rise returns by how much the level rose at most.
+func (w *swing) rise(now time.Duration) (most int64) {
+	last, low := int64(now/time.Second), int64(math.MaxInt64/2)
+	for at := last - int64(len(w.seconds)) + 1; at <= last; at++ {
+		if s := &w.seconds[uint64(at)%uint64(len(w.seconds))]; s.any && s.at == at {
+			most, low = max(most, s.high-low, s.rise), min(low, s.low)
+		}
+	}
+	return most
+}
+
+// Unprotected returns what the unprotected pods use of a signal's pool, or an unknown amount if a pod that
+// counts is not known. On a device, a pod counts only if it was fully measured: otherwise a better
+// measurement would look like growth. podsCgroup is the working set of the pods cgroup.
+func Unprotected(cs []Candidate, s Signal, l Layout, podsCgroup Amount) Amount {
+	if !s.IsDisk() {
+		return unprotected(cs, l.Pool(s), podsCgroup)
+	}
+	sum := Known(0)
+	for i := range cs {
+		if c := &cs[i]; c.Protection == "" {
+			used := c.usage(s, l)
+			sum.add(Amount{used.Value, used.Quality == QualityExact})
+		}
+	}
+	return sum
+}
+
+// unprotected returns what the unprotected pods use of a pool. For memory, that is the pods cgroup without the protected
+// pods, if it is known. It is unknown for disks.
+func unprotected(cs []Candidate, p Pool, podsCgroup Amount) Amount {
+	if p.IsDisk() {
+		return Amount{}
+	}
+	whole := p == PoolMemory && podsCgroup.Known
+	sum := Known(0)
+	for j := range cs {
+		if c := &cs[j]; whole == (c.Protection != "") {
+			sum.add(c.sample()[p])
+		}
+	}
+	if whole {
+		sum.Value = podsCgroup.Value - sum.Value
+	}
+	return sum
+}
+
+// unprotected is the same for the pods when the sample was taken, of which those are protected that are now.
+func (s *sample) unprotected(cs []Candidate, p Pool) Amount {
+	was := make([]Candidate, 0, len(s.pods))
+	protection := make(map[string]string, len(cs))
+	for i := range cs {
+		protection[cs[i].ID] = cs[i].Protection
+	}
+	for id, used := range s.pods {
+		was = append(was, Candidate{Memory: used[PoolMemory], Swap: used[PoolSwap], PIDs: used[PoolPIDs], Protection: protection[id]})
+	}
+	return unprotected(was, p, s.cgroup)
+}
+
+// add adds to a sum, which is unknown once a part of it is.
+func (a *Amount) add(b Amount) {
+	a.Value, a.Known = addCapped(a.Value, max(b.Value, 0)), a.Known && b.Known
+}
+
+// PerSecond returns the growth n over d as a rate per second. The rate saturates.
+func PerSecond(n int64, d time.Duration) int64 {
+	rate := float64(n) / d.Seconds()
+	switch {
+	case rate >= math.MaxInt64:
+		return math.MaxInt64
+	case rate <= math.MinInt64:
+		return math.MinInt64
+	default:
+		return int64(rate)
+	}
+}

@@ -1,0 +1,136 @@
+package reclaim
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Room is the measurement of a target, by statfs.
+type Room struct {
+	Bytes, Inodes int64 // available now
+	// LackBytes and LackInodes are missing to the target; 0 or less = met.
+	LackBytes, LackInodes int64
+	// Unlimited means that no room is enough: a run removes everything eligible, and only measures.
+	Unlimited bool
+}
+
+// Met reports whether nothing is missing.
+func (r Room) Met() bool { return !r.Unlimited && r.LackBytes <= 0 && r.LackInodes <= 0 }
+
+// Target measures how much room there is and how much is missing.
+type Target func(ctx context.Context) (Room, error)
+
+// Times of the wait for a runtime that frees space after its answer; containerd does so within 0.3 s.
+const (
+	settleAtMost  = 2 * time.Second
+	settleQuiet   = 500 * time.Millisecond // no change for this long = no more space will come
+	settlePoll    = 10 * time.Millisecond
+	settlePollMax = 100 * time.Millisecond
+)
+
+// gauge tracks the room. In a dry run it subtracts the size of the items that would be removed.
+type gauge struct {
+	target Target
+	dryRun bool
+	room   Room
+	err    error // the target could not be measured: remove nothing more
+	// The space and inodes that came back at each removal.
+	bytes, inodes rise
+}
+
+// rise sums up how far an amount rose, from each begin to the highest value until the next. Something else
+// that takes the amount in between, such as a pod that writes, does not count.
+type rise struct {
+	base, peak, sum int64
+	begun           bool // before the first begin, a rise has another cause
+}
+
+func (r *rise) see(v int64) { r.peak = max(r.peak, v) }
+
+func (r *rise) begin(v int64) {
+	r.sum = r.total()
+	r.base, r.peak, r.begun = v, v, true
+}
+
+func (r *rise) total() int64 {
+	if !r.begun {
+		return 0
+	}
+	return r.sum + r.peak - r.base
+}
+
+// begin measures right before a removal.
+func (g *gauge) begin(ctx context.Context) error {
+	if err := g.measure(ctx); err != nil {
+		return err
+	}
+	g.bytes.begin(g.room.Bytes)
+	g.inodes.begin(g.room.Inodes)
+	return nil
+}
+
+// freed returns what the removals since the last call brought.
+func (g *gauge) freed() (bytes, inodes int64) {
+	bytes, inodes = g.bytes.total(), g.inodes.total()
+	g.bytes, g.inodes = rise{}, rise{}
+	return bytes, inodes
+}
+
+// met reports whether the target is met; without a target it never is.
+func (g *gauge) met() bool { return g.target != nil && g.err == nil && g.room.Met() }
+
+// measure measures the target.
+func (g *gauge) measure(ctx context.Context) error {
+	if g.target == nil {
+		return nil
+	}
+	room, err := g.target(ctx)
+	if err != nil {
+		g.err = fmt.Errorf("measure target: %w", err)
+		return g.err
+	}
+	g.room = room
+	g.bytes.see(room.Bytes)
+	g.inodes.see(room.Inodes)
+	return nil
+}
+
+// after updates the room after the removal of an item.
+func (g *gauge) after(ctx context.Context, it Item) error {
+	if g.dryRun {
+		g.room.LackBytes -= it.Size
+		return nil
+	}
+	return g.measure(ctx)
+}
+
+// settle waits until the target is met, the expected number of bytes is back since before, or no more
+// space comes.
+func (g *gauge) settle(ctx context.Context, before, expected int64) error {
+	if g.target == nil || g.dryRun {
+		return nil
+	}
+	started := time.Now()
+	changed, last := started, g.room.Bytes
+	wait := settlePoll
+	for !g.met() && (expected <= 0 || g.room.Bytes-before < expected) {
+		now := time.Now()
+		if now.Sub(started) >= settleAtMost || now.Sub(changed) >= settleQuiet {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+			wait = min(2*wait, settlePollMax)
+		}
+		if err := g.measure(ctx); err != nil {
+			return err
+		}
+		if g.room.Bytes != last {
+			changed, last = time.Now(), g.room.Bytes
+		}
+	}
+	return nil
+}

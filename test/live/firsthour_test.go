@@ -1,0 +1,50 @@
+package live_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/criguard/criguard/test/lab"
+)
+
+// What an operator meets in the first hour on a node, without the service and with it.
+func TestFirstHour(t *testing.T) {
+	n := newNode(t, lab.Containerd2)
+	n.pod(lab.PodSpec{Name: "shop", Containers: one("pause")})
+	n.configure(config{})
+	says := func(code int, want []string, args ...string) {
+		t.Helper()
+		a := n.criguard(args...)
+		for _, w := range want {
+			if a.Code != code || !strings.Contains(a.Out+a.Err, w) {
+				t.Errorf("%v: exit code %d, want %d and %q in\n%s%s", args, a.Code, code, w, a.Out, a.Err)
+			}
+		}
+	}
+	file := func(name, text string) string {
+		t.Helper()
+		name = filepath.Join(n.dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	k3s := "../../guard/config/kubelet/testdata/k3s.yaml"
+	says(0, []string{"\"memory.available\" = \"100Mi\"", "the kubelet has no threshold"}, "check", "--from-kubelet", k3s)
+	says(0, []string{"\"memory.available\" = \"0%\""}, "check", "--from-kubelet", k3s, "--exact")
+	says(2, []string{`did you mean "memory.available"?`}, "check", file("typo.toml", "[eviction.hard]\n\"memory.avail\" = \"1Gi\"\n"))
+
+	says(0, []string{"default/shop"}, n.args("images")...)
+	says(0, []string{"memory.stall: not measured yet"}, n.args("rank", "--signal", "memory.stall")...)
+	trace := file("trace.jsonl", `{"at":"0s","signals":{"memory.available":{"available":"2Gi","capacity":"4Gi"}},"pods":[{"uid":"u","name":"default/leaky","memory_usage":"1Gi"}]}`+"\n")
+	more := file("more.toml", "[eviction.hard]\n\"memory.available\" = \"3Gi\"\n")
+	says(0, []string{"default/leaky", "more.toml"}, n.args("simulate", trace, "--compare", more)...)
+
+	n.startWith(1)
+	says(0, []string{"default/shop\n"}, slices.Concat([]string{"__complete"}, n.args("protect"), []string{""})...)
+	says(0, []string{"memory.available\n"}, "__complete", "rank", "--signal", "memory.av")
+	says(0, []string{"table\n", "json\n"}, "__complete", "status", "-o", "")
+}
