@@ -1,0 +1,255 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/test/etcdtest"
+)
+
+// fifty is a fleet of fifty agents in two zones. In the first, the rate is normal whatever happens; the second has the
+// states of a fleet.
+type fifty struct {
+	*testing.T
+	c       *etcdtest.Cluster
+	proxies map[string][]*etcdtest.Proxy // by zone
+	jobs    []job
+	ledger  *ledger
+	tally   *tally
+	end     func() // of all agents
+}
+
+// processes is how many of the agents are processes, which are killed at any point.
+const processes = 6
+
+func newFifty(t *testing.T) *fifty {
+	t.Helper()
+	f := &fifty{T: t, c: start(t, 3), proxies: map[string][]*etcdtest.Proxy{}, ledger: newLedger(), tally: &tally{answers: map[string]int{}}}
+	users := map[string]etcdtest.Grants{}
+	for _, zone := range []string{"z1", "z2"} {
+		users[zone] = etcdtest.Grants{Read: []string{prefix}, Write: []string{
+			prefix + "settling", prefix + "w/", prefix + "s/" + zone, prefix + "m/" + zone + "/", prefix + "u/" + zone + "/",
+		}}
+		for _, m := range f.c.Members {
+			f.proxies[zone] = append(f.proxies[zone], etcdtest.NewProxy(t, m.Address))
+		}
+	}
+	f.enable(users)
+	for i := range 50 {
+		zone := fmt.Sprint("z", i%2+1)
+		j := job{
+			Zone: zone, Node: fmt.Sprintf("%s-n%d", zone, i), TLS: f.c.Issue(t, zone), Timeout: time.Second, Rates: fast(), Rest: 2 * time.Second,
+			Workloads: []string{"a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "c/1", "c/2"},
+		}
+		j.Rates.Patience = 30 * time.Second
+		if zone == "z1" {
+			j.Rates.MinZone = 1000
+		} else {
+			j.Rest = 80 * time.Second // about half of the zone wants a stop
+		}
+		for _, p := range f.proxies[zone] {
+			j.Endpoints = append(j.Endpoints, p.URL)
+		}
+		f.jobs = append(f.jobs, j)
+	}
+	return f
+}
+
+// enable enables roles, also in an etcd that has lost them.
+func (f *fifty) enable(users map[string]etcdtest.Grants) {
+	f.Helper()
+	f.c.EnableRoles(f.T, users)
+}
+
+// run starts all agents, until end.
+func (f *fifty) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	f.end = sync.OnceFunc(func() { cancel(); group.Wait() })
+	f.Cleanup(f.end)
+	for i, j := range f.jobs {
+		if i >= processes {
+			group.Go(func() { _ = j.runNode(ctx, f.ledger.record, f.tally) })
+			continue
+		}
+		j.Guard, j.Rest = true, time.Second
+		group.Go(func() {
+			for ctx.Err() == nil {
+				j.DieAt = rand.IntN(8) // 0: only the parent kills it
+				p := startProcess(f.T, j, f.ledger.record)
+				select {
+				case <-time.After(rand.N(6 * time.Second)):
+				case <-ctx.Done():
+				}
+				p.kill(f.T)
+			}
+		})
+	}
+}
+
+func (f *fifty) all(do func(*etcdtest.Proxy)) {
+	for _, zone := range f.proxies {
+		for _, p := range zone {
+			do(p)
+		}
+	}
+}
+
+// during lets the agents run for a time.
+func (f *fifty) during(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-f.Context().Done():
+	}
+}
+
+// progress waits for two permits.
+func (f *fifty) progress() {
+	f.Helper()
+	before := f.ledger.count()
+	etcdtest.Wait(f.T, func() error {
+		if f.ledger.count() < before+2 {
+			return errors.New("no permits after the fault")
+		}
+		return nil
+	})
+}
+
+// alarm raises or clears the alarm that etcd is out of space.
+func (f *fifty) alarm(action pb.AlarmRequest_AlarmAction) {
+	f.Helper()
+	_, err := pb.NewMaintenanceClient(f.c.Members[f.c.Leader(f.T)].Conn()).Alarm(f.Context(), &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE})
+	must(f.T, err)
+}
+
+// Fifty agents with their guards, in two zones with roles, ask an etcd of three members for permits all the time, while
+// one fault follows the other. The invariants are counted over the whole run.
+func TestFiftyAgents(t *testing.T) {
+	t.Parallel()
+	f := newFifty(t)
+	recorder, stopRecorder := startRecorder(t, f.c)
+	f.run()
+	for _, fault := range []struct {
+		name string
+		do   func()
+	}{
+		{"none", func() { f.during(20 * time.Second) }},
+		{"the leader is killed", func() {
+			i := f.c.Leader(t)
+			f.c.Members[i].Kill()
+			f.during(4 * time.Second)
+			f.c.Members[i].Start(t)
+			f.c.Ready(t)
+		}},
+		{"the leader is stopped", func() {
+			i := f.c.Leader(t)
+			f.c.Members[i].Stop(t)
+			f.during(4 * time.Second)
+			f.c.Members[i].Continue(t)
+			f.c.Ready(t)
+		}},
+		{"a zone is cut off", func() {
+			for _, p := range f.proxies["z1"] {
+				p.Cut()
+			}
+			f.during(18 * time.Second) // its nodes are alone
+			f.all((*etcdtest.Proxy).Heal)
+		}},
+		{"everything takes 200 ms", func() {
+			f.all(func(p *etcdtest.Proxy) { p.Delay(100 * time.Millisecond) })
+			f.during(15 * time.Second)
+			f.all((*etcdtest.Proxy).Heal)
+		}},
+		{"answers get lost", func() {
+			for range 5 {
+				f.all((*etcdtest.Proxy).Hang)
+				f.during(300 * time.Millisecond)
+				f.all((*etcdtest.Proxy).Cut)
+				f.all((*etcdtest.Proxy).Heal)
+				f.during(700 * time.Millisecond)
+			}
+		}},
+		{"compaction", func() {
+			_, err := pb.NewKVClient(f.c.Members[f.c.Leader(t)].Conn()).Compact(t.Context(), &pb.CompactionRequest{Revision: recorder.reached(), Physical: true})
+			must(t, err)
+			f.during(3 * time.Second)
+		}},
+		{"out of space", func() {
+			f.alarm(pb.AlarmRequest_ACTIVATE)
+			f.during(3 * time.Second)
+			before := f.ledger.count()
+			f.during(3 * time.Second)
+			if got := f.ledger.count() - before; got > 0 {
+				t.Errorf("%d permits without space", got)
+			}
+			f.alarm(pb.AlarmRequest_DEACTIVATE)
+		}},
+	} {
+		before, begin := f.ledger.count(), cgroup.BootTime()
+		fault.do()
+		f.progress()
+		t.Logf("%s: %d permits in %s", fault.name, f.ledger.count()-before, (cgroup.BootTime() - begin).Round(100*time.Millisecond))
+	}
+	f.end()
+	recorder.awaitFree(f.T, f.c)
+	stopRecorder()
+	longest := map[byte]time.Duration{}
+	for key, spans := range recorder.check(t, f.ledger) {
+		for _, s := range spans {
+			longest[key[0]] = max(longest[key[0]], s.to-s.from)
+		}
+	}
+	t.Logf("longest slot of a zone %s, of a workload %s", longest['s'], longest['w'])
+	const outages = 15 * time.Second // changes of the leader extend all leases
+	if longest['s'] > slotOf+outages || longest['w'] > fast().WorkloadInterval+outages {
+		t.Error("a permit was lost for longer than the faults explain")
+	}
+
+	f.run()
+	f.progress()
+	f.restartEmpty()
+	f.progress()
+	f.end()
+	f.check()
+}
+
+// restartEmpty restarts etcd without its data, and so without its roles.
+func (f *fifty) restartEmpty() {
+	f.Helper()
+	for _, m := range f.c.Members {
+		m.Kill()
+	}
+	for _, m := range f.c.Members {
+		m.Wipe(f.T)
+		m.Start(f.T)
+	}
+	f.c.Ready(f.T)
+}
+
+// check counts the invariants over the whole run.
+func (f *fifty) check() {
+	f.Helper()
+	f.ledger.check(f.T, fast().WorkloadInterval)
+	t := f.tally
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, text := range t.wrong {
+		f.Errorf("a guard got the answer %s", text)
+	}
+	f.Logf("answers: %v; the longest time without one %s", t.answers, t.pending)
+	// Each of a request's calls takes at most a second, and reports come between.
+	if t.pending > 20*time.Second {
+		f.Errorf("a request was pending for %s", t.pending)
+	}
+	if t.answers["granted by trickle"] == 0 {
+		f.Error("no patience ended: the test does not cover the trickle")
+	}
+}

@@ -1,0 +1,143 @@
+package fleet_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/fleet/etcd"
+	"github.com/criguard/criguard/test/etcdtest"
+)
+
+// jobOf returns a job for an etcd.
+func jobOf(c *etcdtest.Cluster, zone, node string) job {
+	r := fast()
+	r.MinZone = 1000 // all want stops, and no zone is full
+	return job{Zone: zone, Node: node, Endpoints: c.Endpoints(), TLS: c.Root(), Timeout: time.Second, Rates: r, Workloads: []string{"shop/web", "shop/api"}}
+}
+
+// The slot of an agent that died after its transaction is free again when its time has passed, and leases of one that
+// died before its transaction take no slot.
+func TestAgentDies(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	n := member(t, options(c, "z1", "n1"))
+	settled(t, c)
+	ledger := newLedger()
+	dies := jobOf(c, "z1", "n2")
+	dies.DieAt = 2
+	startProcess(t, dies, ledger.record).wait(t)
+	died := cgroup.BootTime()
+	if read(t, c, "s/z1") == nil || ledger.count() != 0 {
+		t.Fatal("the agent did not die between its transaction and its answer")
+	}
+	_, err := n.Acquire(t.Context(), dies.Rates, "other", rand.Text())
+	denied(t, err, etcd.SlotTaken)
+	etcdtest.Wait(t, func() error {
+		_, err := n.Acquire(t.Context(), dies.Rates, "other", rand.Text())
+		return err
+	})
+	if took := cgroup.BootTime() - died; took > 8*time.Second {
+		t.Errorf("a slot of 2 s was lost for %s", took)
+	}
+
+	etcdtest.Wait(t, func() error {
+		if e := read(t, c, "s/z1"); e != nil {
+			return errors.New("the slot is taken")
+		}
+		return nil
+	})
+	leases := pb.NewLeaseClient(c.Conn())
+	for range 2 { // as an agent leaves them that dies between its grants and its transaction
+		_, err := leases.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{TTL: 2})
+		must(t, err)
+	}
+	_, err = n.Acquire(t.Context(), dies.Rates, "third", rand.Text())
+	must(t, err)
+	etcdtest.Wait(t, func() error {
+		resp, err := leases.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
+		if err == nil && len(resp.Leases) > 4 { // m and u of two nodes
+			err = fmt.Errorf("%d leases", len(resp.Leases))
+		}
+		return err
+	})
+}
+
+// A caller that gives up at any point leaves nothing behind.
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	p := etcdtest.NewProxy(t, c.Members[0].Address)
+	o := options(c, "z1", "n1")
+	o.Endpoints = []string{p.URL}
+	n := member(t, o)
+	settled(t, c)
+	p.Delay(5 * time.Millisecond)
+	granted, late := 0, 0
+	for i := range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*3*time.Millisecond)
+		permit, err := n.Acquire(ctx, fast(), "shop/web", rand.Text())
+		cancel()
+		if err == nil {
+			granted++
+			must(t, n.Release(t.Context(), permit))
+		} else if errors.Is(err, etcd.ErrTimeout) || errors.Is(err, context.Canceled) {
+			late++
+		}
+		if e := read(t, c, "s/z1"); e != nil {
+			t.Fatalf("after %d ms the slot is %s (%v)", 3*i, e.Value, err)
+		}
+	}
+	t.Logf("%d permits, %d given up", granted, late)
+	if granted == 0 || late == 0 {
+		t.Error("want both")
+	}
+	// A lease whose answer came too late expires.
+	etcdtest.Wait(t, func() error {
+		resp, err := pb.NewLeaseClient(c.Conn()).LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
+		if err == nil && len(resp.Leases) > 2 { // m and u
+			err = fmt.Errorf("%d leases", len(resp.Leases))
+		}
+		return err
+	})
+}
+
+// An etcd that restarts without its data has lost all slots. Even so, no slot has two permits.
+func TestRestartedEmpty(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	ledger := newLedger()
+	ctx, stop := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	end := func() { stop(); group.Wait() }
+	t.Cleanup(end)
+	for _, zone := range []string{"z1", "z2"} {
+		for i := range 3 {
+			group.Go(func() {
+				_ = jobOf(c, zone, fmt.Sprintf("%s-n%d", zone, i)).run(ctx, ledger.record, ledger.failed)
+			})
+		}
+	}
+	for range 3 {
+		before := ledger.count()
+		etcdtest.Wait(t, func() error {
+			if ledger.count() < before+2 {
+				return errors.New("no permits")
+			}
+			return nil
+		})
+		c.Members[0].Kill()
+		c.Members[0].Wipe(t)
+		c.Members[0].Start(t)
+		c.Ready(t)
+	}
+	end()
+	ledger.check(t, fast().WorkloadInterval)
+}

@@ -1,0 +1,155 @@
+package fleet_test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/fleet/etcd"
+	"github.com/criguard/criguard/test/etcdtest"
+)
+
+func TestPermit(t *testing.T) {
+	t.Parallel()
+	each(t, testPermit)
+}
+
+func testPermit(t *testing.T, c *etcdtest.Cluster) {
+	n1, n2, other := member(t, options(c, "z1", "n1")), member(t, options(c, "z1", "n2")), member(t, options(c, "z2", "n3"))
+	settled(t, c)
+	rates := fast()
+	rates.WorkloadInterval = 20 * time.Second
+
+	before := cgroup.BootTime()
+	p, err := n1.Acquire(t.Context(), rates, "shop/web", rand.Text())
+	must(t, err)
+	if p.Deadline < before+2*time.Second || p.Deadline > cgroup.BootTime()+2*time.Second || p.Slot != 2*time.Second || p.Since < before {
+		t.Errorf("requested at %s: %+v", before, p)
+	}
+	writes := revision(t, c)
+	_, err = n2.Acquire(t.Context(), rates, "shop/api", rand.Text())
+	if after := denied(t, err, etcd.SlotTaken); after > 3*time.Second {
+		t.Errorf("retry after %s", after)
+	}
+	_, err = other.Acquire(t.Context(), rates, "shop/web", rand.Text())
+	if after := denied(t, err, etcd.WorkloadTaken); after < 10*time.Second || after > 21*time.Second {
+		t.Errorf("retry after %s", after)
+	}
+	if got := revision(t, c); got != writes {
+		t.Errorf("two denials made %d writes", got-writes)
+	}
+	_, err = other.Acquire(t.Context(), rates, "shop/api", rand.Text())
+	must(t, err)
+
+	// Released, the same slots are free at once.
+	must(t, n1.Release(t.Context(), p))
+	must(t, n1.Release(t.Context(), p))
+	p, err = n2.Acquire(t.Context(), rates, "shop/web", rand.Text())
+	must(t, err)
+
+	// Not released, the slot is free no sooner than the deadline, and soon after.
+	etcdtest.Wait(t, func() error {
+		_, err = n1.Acquire(t.Context(), rates, "shop/db", rand.Text())
+		return err
+	})
+	if now := cgroup.BootTime(); now < p.Deadline || now > p.Deadline+5*time.Second {
+		t.Errorf("the deadline was %s, the next permit came at %s", p.Deadline, now)
+	}
+}
+
+// An agent that restarts asks with the same ID, and gets the same permit, with a deadline that is never later.
+func TestPermitAgain(t *testing.T) {
+	t.Parallel()
+	each(t, testPermitAgain)
+}
+
+func testPermitAgain(t *testing.T, c *etcdtest.Cluster) {
+	n := member(t, options(c, "z1", "n1"))
+	settled(t, c)
+	rates := fast()
+	rates.Rate = 200_000 // a slot of 5 s
+	id := rand.Text()
+	p, err := n.Acquire(t.Context(), rates, "shop/web", id)
+	must(t, err)
+	writes := revision(t, c)
+	restarted := client(t, options(c, "z1", "n1"))
+	again, err := restarted.Acquire(t.Context(), rates, "shop/web", id)
+	must(t, err)
+	if again.ID != id || again.Deadline > p.Deadline || again.Deadline < p.Deadline-2*time.Second || revision(t, c) != writes {
+		t.Errorf("first %+v, then %+v", p, again)
+	}
+	must(t, restarted.Release(t.Context(), again))
+	if read(t, c, "s/z1") != nil {
+		t.Error("the slot is taken")
+	}
+}
+
+// Denials by rate read the other zones only if the own zone does not decide.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		members map[string][2]int // members and wanting by zone, the node itself included
+		want    string            // "" = a permit
+	}{
+		{"normal", map[string][2]int{"z1": {5, 1}}, ""},
+		{"small", map[string][2]int{"z1": {3, 3}}, ""},
+		{"partial", map[string][2]int{"z1": {5, 4}}, etcd.RateZero},
+		{"full", map[string][2]int{"z1": {5, 5}, "z2": {20, 0}}, etcd.RateZero},
+		{"large and full, and another zone is well", map[string][2]int{"z1": {51, 51}, "z2": {51, 0}}, ""},
+		{"large and full, and another zone is partial", map[string][2]int{"z1": {51, 51}, "z2": {10, 9}}, ""},
+		{"full fleet", map[string][2]int{"z1": {51, 51}, "z2": {10, 10}}, etcd.RateZero},
+		{"full fleet but for a small zone", map[string][2]int{"z1": {51, 51}, "z2": {3, 0}}, etcd.RateZero},
+		{"small zone in a full fleet", map[string][2]int{"z1": {3, 3}, "z2": {10, 10}}, etcd.RateZero},
+		{"small zone beside a partial one", map[string][2]int{"z1": {3, 3}, "z2": {10, 9}}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, 1)
+			n := member(t, options(c, "z1", "n0"))
+			settled(t, c)
+			kv := pb.NewKVClient(c.Conn())
+			for zone, count := range tt.members {
+				for i := range count[0] {
+					for j, kind := range []string{"m", "u"} {
+						if i < count[j] {
+							_, err := kv.Put(t.Context(), &pb.PutRequest{Key: fmt.Appendf(nil, "%s%s/%s/n%d", prefix, kind, zone, i), Value: []byte("{}")})
+							must(t, err)
+						}
+					}
+				}
+			}
+			_, err := n.Acquire(t.Context(), fast(), "shop/web", rand.Text())
+			if tt.want == "" {
+				must(t, err)
+				return
+			}
+			denied(t, err, tt.want)
+		})
+	}
+}
+
+// An etcd that may have lost its slots gives no permit until the longest of them would have ended.
+func TestSettling(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	n := member(t, options(c, "z1", "n1"))
+	rates := fast()
+	rates.WorkloadInterval = time.Hour
+	_, err := n.Acquire(t.Context(), rates, "shop/web", rand.Text())
+	if after := denied(t, err, etcd.Settling); after < 59*time.Minute || after > time.Hour+time.Second {
+		t.Errorf("retry after %s", after)
+	}
+	begin := cgroup.BootTime()
+	etcdtest.Wait(t, func() error {
+		_, err := n.Acquire(t.Context(), fast(), "shop/web", rand.Text())
+		return err
+	})
+	if took := cgroup.BootTime() - begin; took > 12*time.Second {
+		t.Errorf("the first permit took %s", took)
+	}
+}

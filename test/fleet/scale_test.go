@@ -1,0 +1,264 @@
+package fleet_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/agent"
+	"github.com/criguard/criguard/guard/fleet/etcd"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/test/etcdtest"
+	"github.com/criguard/criguard/test/lab"
+)
+
+const (
+	scaleNodes = 10_000
+	scaleZones = 20
+	// stormZones are the zones in which all nodes want a soft stop in the end.
+	stormZones = 4
+	// spread is over how long nodes spread a change.
+	spread = 30 * time.Second
+	// stagger is over how long the nodes join: the machine runs all agents, too, and a handshake costs both sides some
+	// milliseconds.
+	stagger = 2 * time.Minute
+)
+
+// timed measures the requests of agents.
+type timed struct {
+	*etcd.Client
+	trips *trips
+}
+
+// Acquire implements agent.Client.
+func (c timed) Acquire(ctx context.Context, r fleet.Rates, workload, id string) (etcd.Permit, error) {
+	begin := time.Now()
+	p, err := c.Client.Acquire(ctx, r, workload, id)
+	c.trips.add(time.Since(begin), err)
+	return p, err
+}
+
+// Report implements agent.Client.
+func (c timed) Report(ctx context.Context, s etcd.State) error {
+	begin := time.Now()
+	err := c.Client.Report(ctx, s)
+	c.trips.add(time.Since(begin), err)
+	return err
+}
+
+// trips are the durations of requests, and the number of denials and failures.
+type trips struct {
+	mu     sync.Mutex
+	took   []time.Duration
+	failed map[string]int
+}
+
+func (t *trips) add(d time.Duration, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.took = append(t.took, d)
+	denied, isDenied := errors.AsType[*etcd.DeniedError](err)
+	switch {
+	case err == nil:
+	case isDenied:
+		t.failed[denied.Code]++
+	default:
+		t.failed[etcd.Reason(err)]++
+	}
+}
+
+// take returns a quantile of the durations since the last call, and what failed.
+func (t *trips) take(quantile float64) (n int, at time.Duration, failed map[string]int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.Sort(t.took)
+	if n = len(t.took); n > 0 {
+		at = t.took[min(int(float64(n)*quantile), n-1)]
+	}
+	failed, t.took, t.failed = t.failed, nil, map[string]int{}
+	return n, at, failed
+}
+
+// usage is what a member of etcd has used.
+type usage struct {
+	raft     uint64
+	revision int64
+	database int64
+	cpu      time.Duration
+}
+
+func measure(b *testing.B, m *etcdtest.Member) (u usage) {
+	b.Helper()
+	s, err := pb.NewMaintenanceClient(m.Conn()).Status(b.Context(), &pb.StatusRequest{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	u.raft, u.revision, u.database = s.RaftIndex, s.Header.Revision, s.DbSize
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.PID()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	for _, i := range []int{11, 12} { // utime and stime, in hundredths
+		n, _ := strconv.Atoi(fields[i])
+		u.cpu += time.Duration(n) * 10 * time.Millisecond
+	}
+	return u
+}
+
+var rssLine = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+
+func residentAndSockets(pid int) (resident int64, sockets int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if m := rssLine.FindSubmatch(text); m != nil {
+		kib, _ := strconv.ParseInt(string(m[1]), 10, 64)
+		resident = kib << 10
+	}
+	files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return resident, len(files)
+}
+
+// watchUsage samples the most memory and file descriptors of a process until stop is called.
+func watchUsage(pid int) (stop func() (resident int64, files int)) {
+	var most, conns atomic.Int64
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			r, n := residentAndSockets(pid)
+			most.Store(max(most.Load(), r))
+			conns.Store(max(conns.Load(), int64(n)))
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() (int64, int) { close(done); <-ended; return most.Load(), int(conns.Load()) }
+}
+
+// BenchmarkTenThousand connects 10,000 agents in 20 zones, with TLS, to one etcd: they join, renew, and then all nodes of
+// four zones want a soft stop at once. Run it with -benchtime=1x. docs/fleet.md has its figures.
+func BenchmarkTenThousand(b *testing.B) {
+	c := etcdtest.Start(b, etcdtest.Options{Program: built[lab.Etcd36], Args: []string{"--quota-backend-bytes=2147483648"}})
+	m := c.Members[0]
+	t := &trips{failed: map[string]int{}}
+	agents, clients := make([]*agent.Agent, scaleNodes), make([]*etcd.Client, scaleNodes)
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	defer func() { cancel(); group.Wait() }()
+	for i := range agents {
+		zone := fmt.Sprint("z", i%scaleZones)
+		client, err := etcd.New(etcd.Options{Fleet: fleetName, Zone: zone, Node: fmt.Sprint("n", i), Endpoints: c.Endpoints(), TLS: c.Root(), Now: cgroup.BootTime})
+		if err != nil {
+			b.Fatal(err)
+		}
+		clients[i] = client
+		agents[i] = agent.New(agent.Options{
+			Client: timed{client, t}, Disconnect: client.Close, Rates: fleet.DefaultRates(), Soft: policy.Bucket{Burst: 2, Every: 5 * time.Minute},
+			Rand: rand.New(rand.NewPCG(uint64(i), 1)), Now: cgroup.BootTime,
+		})
+		group.Go(func() { agents[i].Run(ctx) })
+	}
+	phase := func(name string, do func()) {
+		before, begin := measure(b, m), time.Now()
+		stop := watchUsage(m.PID())
+		do()
+		resident, files := stop()
+		after, took := measure(b, m), time.Since(begin)
+		n, p99, failed := t.take(0.99)
+		b.Logf("%s: %s, %d requests, p99 %s, %d Raft entries (%.0f/s), %d writes (%.0f/s), etcd's CPU %.1f s (%.0f %% of a core), most %d MiB resident and %d files, database %d MiB; %v",
+			name, took.Round(time.Second), n, p99.Round(100*time.Microsecond), after.raft-before.raft, float64(after.raft-before.raft)/took.Seconds(),
+			after.revision-before.revision, float64(after.revision-before.revision)/took.Seconds(), (after.cpu - before.cpu).Seconds(),
+			100*(after.cpu-before.cpu).Seconds()/took.Seconds(), resident>>20, files, after.database>>20, failed)
+		b.ReportMetric(float64(p99.Microseconds())/1000, name+"-p99-ms")
+	}
+	pause := func(d time.Duration) {
+		select {
+		case <-time.After(d):
+		case <-b.Context().Done():
+		}
+	}
+	wanting := func(i int) bool { return i%scaleZones < stormZones }
+	request := func() {
+		for i, a := range agents {
+			if wanting(i) {
+				a.Request(policy.PoolMemory, "u1", agent.Request{Kind: "soft", Workload: fmt.Sprint("w", i)})
+			}
+		}
+	}
+	b.ResetTimer()
+	phase("join", func() {
+		for _, a := range agents {
+			a.SetState(agent.State{Digest: "d1", Version: "v1"})
+			pause(stagger / scaleNodes)
+		}
+		pause(spread + 5*time.Second)
+	})
+	revokeSettling(b, c)
+	phase("renew", func() {
+		var renewals sync.WaitGroup
+		for _, client := range clients {
+			renewals.Go(func() {
+				pause(rand.N(stagger))
+				_ = (timed{client, t}).Report(ctx, etcd.State{Digest: "d1", Version: "v1"}) // the failures are counted
+				client.Close()
+			})
+		}
+		renewals.Wait()
+	})
+	phase("rest", func() { pause(10 * time.Second) })
+	phase("storm", func() {
+		for i, a := range agents {
+			if wanting(i) {
+				a.SetState(agent.State{Wants: []policy.Pool{policy.PoolMemory}, Digest: "d1", Version: "v1"})
+			}
+		}
+		request()
+		pause(spread)
+	})
+	phase("held", func() {
+		for range 4 {
+			request()
+			pause(15 * time.Second)
+		}
+	})
+	phase("end", func() {
+		for i, a := range agents {
+			if wanting(i) {
+				a.SetState(agent.State{Digest: "d1", Version: "v1"})
+			}
+		}
+		pause(spread + 5*time.Second)
+	})
+}
+
+// revokeSettling ends the time in which every zone has its secondary rate.
+func revokeSettling(b *testing.B, c *etcdtest.Cluster) {
+	b.Helper()
+	resp, err := pb.NewKVClient(c.Conn()).Range(b.Context(), &pb.RangeRequest{Key: []byte(prefix + "settling")})
+	if err != nil || len(resp.Kvs) != 1 {
+		b.Fatalf("settling: %v, %v", resp, err)
+	}
+	if _, err := pb.NewLeaseClient(c.Conn()).LeaseRevoke(b.Context(), &pb.LeaseRevokeRequest{ID: resp.Kvs[0].Lease}); err != nil {
+		b.Fatal(err)
+	}
+}
