@@ -7,8 +7,6 @@ FUZZ     ?= .*
 GOLANGCI_VERSION := v2.15.0
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/criguard
 GOLANGCI := $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)
-GOTESTSUM_VERSION := v1.13.0
-GOTESTSUM := $(CACHE)/gotestsum-$(GOTESTSUM_VERSION)
 NFPM_VERSION := v2.45.2
 NFPM     := $(CACHE)/nfpm-$(NFPM_VERSION)
 DIST     ?= dist
@@ -66,16 +64,13 @@ demo: build ## show it prune and stop on this machine, with a private containerd
 bench: build ## measure it on this machine against earlyoom, half an hour (root); BENCH="-only latency" for less
 	go run ./test/bench $(BENCH)
 
-# $(call gotest,FLAGS,PACKAGES) tests packages. With AGAIN=yes, tests that failed run once more, alone: many tests
-# wait for real programs, for which a busy machine may be too slow. Both results are printed. Nothing runs again after a
-# data race, a panic, or more than ten failures.
-gotest = $(if $(AGAIN),$(GOTESTSUM) --format standard-quiet --rerun-fails=1 --rerun-fails-run-root-test \
-	--rerun-fails-abort-on-data-race --packages="$2" -- $1,go test $1 $2)
+# gotest runs go test, and lists failed and skipped tests (test/gotest). With AGAIN=yes, a test that failed runs once more, alone.
+gotest = go run ./test/gotest $(if $(AGAIN),-again)
 
 # Builds Kubernetes and etcd on first use.
 .PHONY: cluster
-cluster: $(if $(AGAIN),$(GOTESTSUM)) ## test it beside a real kubelet and API server on this machine (root)
-	go run ./test/leftovers $(call gotest,-count=1 -timeout 25m,./test/cluster)
+cluster: ## test it beside a real kubelet and API server on this machine (root)
+	go run ./test/leftovers $(gotest) -flags '-count=1 -timeout 25m' ./test/cluster
 
 # Boots virtual nodes with their own kernel and systemd; installs qemu on first use.
 .PHONY: e2e
@@ -99,10 +94,6 @@ SMOKE := TestCheckExample TestCheckMistakes TestCommandsMisused TestSecondInstan
 # Tests of test/docs that run what the documents show, instead of reading them.
 RUNS_DOCS := ^(TestEveryCommandIsRun|TestUnitsAreGood)$$
 
-# $(call list_skips,COMMAND) runs a command and lists the tests that were skipped, which go test does not print: test/need records them.
-list_skips = $(SHELL) $(.SHELLFLAGS) 'export CRIGUARD_SKIPS=$$(mktemp); \
-	trap "cat $$CRIGUARD_SKIPS; wc -l <$$CRIGUARD_SKIPS | sed s/.*/\&\ tests\ skipped/; rm $$CRIGUARD_SKIPS" EXIT; $1'
-
 .PHONY: test
 test: vet unit smoke ## vet, test all units, and stop real pods on a real containerd; without root, tests that need it are skipped
 
@@ -113,20 +104,20 @@ vet: ## vet, also for 32-bit ARM
 
 .PHONY: unit
 unit: ## test what needs no container runtime, with the race detector and the seeds of all fuzz targets; and check the documents
-	$(call list_skips,go test -race -count=1 -p 2 -timeout 10m \
-		$$(go list ./... | grep -vxE "$(subst $() ,|,$(patsubst ./%,github.com/criguard/criguard/%,$(REAL) ./test/cluster))"))
-	go test -race -count=1 -timeout 10m -skip '$(RUNS_DOCS)' ./test/docs
+	go run ./test/gotest -flags '-race -count=1 -p 2 -timeout 10m' \
+		$$(go list ./... | grep -vxE '$(subst $() ,|,$(patsubst ./%,github.com/criguard/criguard/%,$(REAL) ./test/cluster))')
+	go run ./test/gotest -flags '-race -count=1 -timeout 10m' -skip '$(RUNS_DOCS)' ./test/docs
 
 .PHONY: smoke
 smoke: ## stop real pods on a real containerd
 	go run ./test/lab/install -only containerd-1.6
-	$(call list_skips,go test -race -count=1 -timeout 10m -run "^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$" ./test/live)
+	go run ./test/gotest -again -flags '-race -count=1 -timeout 10m' -run '^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$' ./test/live
 
 # One package at a time (-p 1): some tests measure time, and some share the node's cgroups. test/cluster is part of e2e.
 .PHONY: test-real
-test-real: $(if $(AGAIN),$(GOTESTSUM)) ## run all tests on real runtimes, in a Debian root and in a browser, on an otherwise idle machine
+test-real: ## run all tests on real runtimes, in a Debian root and in a browser, on an otherwise idle machine
 	go run ./test/lab/install
-	go run ./test/leftovers $(call list_skips,$(call gotest,-race -count=1 -p 1 -timeout 30m,$(REAL)))
+	go run ./test/leftovers $(gotest) -flags '-race -count=1 -p 1 -timeout 30m' $(REAL)
 
 .PHONY: verify
 verify: ## run everything but the benchmarks, an hour
@@ -134,9 +125,9 @@ verify: ## run everything but the benchmarks, an hour
 
 # On 32-bit boards int is 32 bits wide, and 64-bit atomics need alignment.
 .PHONY: test32
-test32: $(if $(AGAIN),$(GOTESTSUM)) ## vet for 32-bit ARM, and run the tests without a runtime as 386 (on x86)
+test32: ## vet for 32-bit ARM, and run the tests without a runtime as 386 (on x86)
 	GOARCH=arm CGO_ENABLED=0 go vet ./...
-	GOARCH=386 CGO_ENABLED=0 $(call gotest,,./policy ./cgroup ./cri ./reclaim ./systemd ./guard/... ./cmd/... ./packaging)
+	GOARCH=386 CGO_ENABLED=0 go test ./policy ./cgroup ./cri ./reclaim ./systemd ./guard/... ./cmd/... ./packaging
 
 .PHONY: lint
 lint: $(GOLANGCI) ## check format, style and the import rule
@@ -147,11 +138,6 @@ $(GOLANGCI):
 	mkdir -p $(CACHE)/build
 	GOBIN=$(CACHE)/build CGO_ENABLED=0 go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	mv $(CACHE)/build/golangci-lint $@
-
-$(GOTESTSUM):
-	mkdir -p $(CACHE)/build
-	GOBIN=$(CACHE)/build CGO_ENABLED=0 go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
-	mv $(CACHE)/build/gotestsum $@
 
 $(NFPM):
 	mkdir -p $(CACHE)/build

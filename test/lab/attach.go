@@ -39,7 +39,14 @@ func Attach(ctx context.Context, options NodeOptions) (*Lab, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	answer, err := l.runtime.Version(ctx, &cri.VersionRequest{})
+	// containerd tells systemd that it is ready before its CRI is.
+	var answer *cri.VersionResponse
+	err = poll(ctx, func() (bool, error) {
+		if answer, err = l.runtime.Version(ctx, &cri.VersionRequest{}); err != nil {
+			return false, err
+		}
+		return l.serves(ctx)
+	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("attach lab: %w", err), l.Close())
 	}

@@ -53,7 +53,27 @@ func OpenRoom(ctx context.Context, say func(format string, args ...any)) (*Room,
 	if err := flock(lock, unix.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock room: %w", err), lock.Close())
 	}
-	return &Room{dir: dir, lock: lock}, nil
+	r := &Room{dir: dir, lock: lock}
+	if err := r.shutServices(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open room: %w", err), lock.Close())
+	}
+	return r, nil
+}
+
+// shutServices keeps packages from starting services in the room, whatever a killed test has left there.
+func (r *Room) shutServices() error {
+	policy := r.Path("/usr/sbin/policy-rc.d")
+	return errors.Join(
+		os.RemoveAll(r.Path("/run/systemd/system")),
+		os.WriteFile(policy, []byte("#!/bin/sh\nexit 101\n"), 0o755),
+		os.Chmod(policy, 0o755),
+	)
+}
+
+// ServicesStart lets the packages of the room believe that systemd runs and that they may start services, until the
+// room is opened again.
+func (r *Room) ServicesStart() error {
+	return errors.Join(os.Remove(r.Path("/usr/sbin/policy-rc.d")), os.MkdirAll(r.Path("/run/systemd/system"), 0o755))
 }
 
 // Close releases the room for the next test.
@@ -113,9 +133,10 @@ func fillRoom(ctx context.Context, cache, dir string, packages []string, say fun
 			return err
 		}
 	}
+	if err := (&Room{dir: dir}).shutServices(); err != nil {
+		return err
+	}
 	if err := run(inRoom(ctx, dir, "/bin/sh", "-ec", `
-		printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d # no service is started
-		chmod 755 /usr/sbin/policy-rc.d
 		cd /var/cache/apt/archives
 		dpkg --force-depends --install base-passwd_*.deb
 		dpkg --force-depends --install base-files_*.deb

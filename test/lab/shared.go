@@ -86,7 +86,7 @@ func (p *pool) close() error {
 		left, err := l.Leftovers()
 		errs = append(errs, err)
 		for _, thing := range left {
-			errs = append(errs, fmt.Errorf("lab on containerd %s left behind: %s", runtime, thing))
+			errs = append(errs, fmt.Errorf("left behind: %s, by the lab on containerd %s", thing, runtime))
 		}
 	}
 	p.labs = nil

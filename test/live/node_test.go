@@ -169,7 +169,7 @@ func (n *node) alive(pods ...*lab.RunningPod) {
 	for _, p := range pods {
 		for _, c := range p.Containers {
 			if len(n.pids(c.Cgroup)) == 0 {
-				n.Errorf("container %s of pod %s does not run", c.Name, p.Name)
+				n.Errorf("innocent pod: container %s of pod %s does not run", c.Name, p.Name)
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func (s *service) stopped(pod string) api.StopView {
 	s.Helper()
 	s.until("a stop to settle", func() bool { return len(s.settled()) > 0 })
 	if stops, settled := s.stops(), s.settled(); len(stops) != 1 || len(settled) != 1 || settled[0].Pod != pod || !settled[0].Result.Emptied {
-		s.Fatalf("stops %+v, settled %+v, want one, of %s", stops, settled, pod)
+		s.Fatalf("innocent pod: stops %+v, settled %+v, want one, of %s", stops, settled, pod)
 	}
 	return s.settled()[0]
 }

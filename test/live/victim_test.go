@@ -37,7 +37,7 @@ func TestVictim(t *testing.T) {
 		n.release(leaky)
 		n.until(fmt.Sprintf("stop %d", i+1), func() bool { return len(s.settled()) == i+1 })
 		if got := s.stops()[i].Stop; got.Sandbox != leaky.SandboxID {
-			t.Fatalf("leak %d of %s at %s MiB/s: stopped %s: %s\n%+v", i+1, name, rate, got.Pod, got.Reason, s.stops()[i].Need)
+			t.Fatalf("innocent pod: leak %d of %s at %s MiB/s: stopped %s: %s\n%+v", i+1, name, rate, got.Pod, got.Reason, s.stops()[i].Need)
 		}
 		n.ended(leaky)
 		conf.hard = nil // while the next pod starts

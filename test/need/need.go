@@ -20,27 +20,12 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// skipsEnv names the file to which each skip is appended: go test does not print the skips of tests that pass.
-const skipsEnv = "CRIGUARD_SKIPS"
-
 // that skips the test unless the machine has what is named.
 func that(t TB, has bool, format string, args ...any) {
 	t.Helper()
-	if has {
-		return
+	if !has {
+		t.Skipf("needs "+format, args...)
 	}
-	lacks := fmt.Sprintf("needs "+format, args...)
-	if path := os.Getenv(skipsEnv); path != "" {
-		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-		if err == nil {
-			_, err = fmt.Fprintf(f, "skipped %s %s: %s\n", os.Args[0][strings.LastIndexByte(os.Args[0], '/')+1:], t.Name(), lacks)
-			_ = f.Close()
-		}
-		if err != nil {
-			t.Fatalf("record skip: %v", err)
-		}
-	}
-	t.Skipf("%s", lacks)
 }
 
 // Root needs the user root.

@@ -28,14 +28,12 @@ type labs struct {
 
 // frozen is a booted and set up profile, as files.
 type frozen struct {
-	once        sync.Once
-	root, state string
-	err         error
-	took        time.Duration
+	mu          sync.Mutex // held while it boots
+	root, state string     // set once it is frozen
 }
 
-// get returns the profile's frozen machine, and boots it on first use.
-func (l *labs) get(ctx context.Context, p scenario.Profile) *frozen {
+// get returns the profile's frozen machine, and boots it if that has not succeeded yet.
+func (l *labs) get(ctx context.Context, p scenario.Profile) (*frozen, error) {
 	l.mu.Lock()
 	f := l.frozen[p.Name]
 	if f == nil {
@@ -43,14 +41,15 @@ func (l *labs) get(ctx context.Context, p scenario.Profile) *frozen {
 		l.frozen[p.Name] = f
 	}
 	l.mu.Unlock()
-	f.once.Do(func() {
-		begin := time.Now()
-		if f.err = l.boot(ctx, p, f); f.err != nil {
-			f.err = fmt.Errorf("boot %s: %w", p.Name, f.err)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state == "" {
+		if err := l.boot(ctx, p, f); err != nil {
+			f.state = ""
+			return nil, fmt.Errorf("boot %s: %w", p.Name, err)
 		}
-		f.took = time.Since(begin)
-	})
-	return f
+	}
+	return f, nil
 }
 
 // boot boots the profile, lets the agent set it up, and freezes it.

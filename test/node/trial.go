@@ -23,6 +23,8 @@ type trial struct {
 	wrong    bool // an innocent pod was stopped
 	journal  string
 	took     time.Duration
+
+	first string // why it failed the first time, with the journal; "": it did not run again
 }
 
 func (t *trial) name() string { return t.scenario.Name + "/" + t.profile.Name }
@@ -42,9 +44,9 @@ func trialsOf(scenarios []scenario.Scenario, want func(name string) bool) []*tri
 
 // run thaws a machine and runs the scenario on it.
 func (t *trial) run(ctx context.Context, l *labs) {
-	f := l.get(ctx, t.profile)
-	if f.err != nil {
-		t.failures = []string{f.err.Error()}
+	f, err := l.get(ctx, t.profile)
+	if err != nil {
+		t.failures = []string{err.Error()}
 		return
 	}
 	begin := time.Now()
@@ -58,10 +60,21 @@ func (t *trial) run(ctx context.Context, l *labs) {
 // emulated CPUs may be too slow for a scenario's timeouts. A wrong stop does not depend on timing
 // and stays a failure.
 func (t *trial) runAgain(ctx context.Context, l *labs) {
-	first := strings.Join(t.failures, "; ")
+	t.first = "  " + strings.Join(t.failures, "\n  ") + "\n" + t.journal
 	t.said, t.failures, t.journal, t.tries = nil, nil, "", nil
 	t.run(ctx, l)
-	t.said = append(t.said, "the first time: "+first)
+}
+
+// verdict is "ok", "FLAKY" if it failed and then passed, or "FAILED".
+func (t *trial) verdict() string {
+	switch {
+	case len(t.failures) > 0:
+		return "FAILED"
+	case t.first != "":
+		return "FLAKY"
+	default:
+		return "ok"
+	}
 }
 
 func (t *trial) on(ctx context.Context, l *labs, f *frozen) error {

@@ -142,19 +142,7 @@ func TestServiceIsTold(t *testing.T) {
 	dir := laterPackages(t)
 	r.write("systemctl", "#!/bin/sh\necho \"$@\" >>"+r.tmp+"/calls\n", 0o755)
 	r.path = r.tmp
-	const policy, running = "/usr/sbin/policy-rc.d", "/run/systemd/system"
-	if err := os.Rename(r.Path(policy), r.Path(policy+".off")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.Rename(r.Path(policy+".off"), r.Path(policy)); err != nil {
-			t.Error(err)
-		}
-		if err := os.Remove(r.Path(running)); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.MkdirAll(r.Path(running), 0o755); err != nil {
+	if err := r.ServicesStart(); err != nil {
 		t.Fatal(err)
 	}
 	path := "--define=_install_script_path " + r.tmp + ":/usr/sbin:/usr/bin:/sbin:/bin"

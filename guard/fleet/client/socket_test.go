@@ -36,9 +36,10 @@ func TestRealAgent(t *testing.T) {
 	defer group.Wait()
 	defer cancel()
 
-	// An agent that has been alone for long gives a token of the local budget every few seconds.
+	// An agent that has been alone for long gives a token of the local budget every few seconds. The machine may have booted just now.
+	now := func() time.Duration { return time.Hour + cgroup.BootTime() }
 	a := agent.New(agent.Options{
-		Rates: fleet.DefaultRates(), Soft: policy.Bucket{Burst: 1, Every: 4 * time.Second}, Rand: rand.New(rand.NewPCG(1, 2)), Now: cgroup.BootTime,
+		Rates: fleet.DefaultRates(), Soft: policy.Bucket{Burst: 1, Every: 4 * time.Second}, Rand: rand.New(rand.NewPCG(1, 2)), Now: now,
 		Saved: fleet.Saved{AloneSince: 1},
 	})
 	l, err := net.Listen("unix", run.FleetSocket())
@@ -54,7 +55,7 @@ func TestRealAgent(t *testing.T) {
 	defer server.Close()
 
 	cfg := configtest.Parse(t, strings.Replace(inFleet, `every = "5m"`, `every = "4s"`, 1))
-	c := New(Options{Config: cfg, Dir: run, Access: rundir.ForAll(), BootID: "boot", Version: "v1", Log: slog.New(slog.DiscardHandler), Now: cgroup.BootTime})
+	c := New(Options{Config: cfg, Dir: run, Access: rundir.ForAll(), BootID: "boot", Version: "v1", Log: slog.New(slog.DiscardHandler), Now: now})
 	group.Go(func() { c.Run(ctx) })
 	await := func(what string, done func() bool) {
 		t.Helper()
