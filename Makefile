@@ -4,9 +4,12 @@ VERSION  ?= $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null
 FUZZTIME ?= 30s
 FUZZ     ?= .*
 
+# go.mod names the release of Go. An older go command downloads it, also where its own settings say that it may not.
+export GOTOOLCHAIN := $(shell sed -n 's/^toolchain //p' go.mod)
+
 GOLANGCI_VERSION := v2.15.0
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/criguard
-GOLANGCI := $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)
+GOLANGCI := $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)-$(GOTOOLCHAIN)
 NFPM_VERSION := v2.45.2
 NFPM     := $(CACHE)/nfpm-$(NFPM_VERSION)
 DIST     ?= dist

@@ -1,6 +1,8 @@
 module github.com/criguard/criguard
 
-go 1.26.0
+go 1.27.0
+
+toolchain go1.27.4
 
 require (
 	github.com/BurntSushi/toml v1.6.0

@@ -158,7 +158,7 @@ func TestConnLeavesTheSilentAlone(t *testing.T) {
 	silent.Stop()
 	wantAt(t, c, second)
 	silent.Start()
-	c.SetTimeout(time.Second) // of the silent one
+	c.SetTimeout(5 * time.Second) // of the silent one
 	release := silent.Hang()
 	asked := func(want int) {
 		t.Helper()

@@ -28,7 +28,7 @@ func TestFind(t *testing.T) {
 	})
 	t.Run("passes over what hangs", func(t *testing.T) {
 		defer first.Hang()()
-		endpoint, _, err := cri.Find(t.Context(), []string{first.Endpoint(), second.Endpoint()}, time.Second)
+		endpoint, _, err := cri.Find(t.Context(), []string{first.Endpoint(), second.Endpoint()}, 5*time.Second)
 		if err != nil || endpoint != second.Endpoint() {
 			t.Errorf("found %s, %v", endpoint, err)
 		}

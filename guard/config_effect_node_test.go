@@ -338,7 +338,7 @@ func nodeEffects() map[string]keyEffect {
 			where: "cri.Connector.Connect", see: seeRuntime, sawA: "none", sawB: "containerd",
 			in: func(t *testing.T) (a, b string) {
 				srv := critest.New(t, critest.Containerd2)
-				t.Cleanup(srv.Inject(critest.Fault{Method: "Version", Delay: time.Second}))
+				t.Cleanup(srv.Inject(critest.Fault{Method: "Version", Delay: 5 * time.Second}))
 				base := fmt.Sprintf("runtime.endpoint = %q\n", srv.Endpoint())
 				return base + "runtime.timeout = '10ms'", base + "runtime.timeout = '1m'"
 			},
@@ -468,7 +468,7 @@ func seeTextfile(t *testing.T, cfg config.Config) string {
 // effectOfHook is the effect of a hook's key on the event that a condition has begun.
 func effectOfHook(key, a, b, sawA, sawB string) keyEffect {
 	text := func(value string) string {
-		keys := map[string]string{"on": `"condition"`, "command": `["/bin/sh", "-c", "sleep 1"]`, "timeout": "'1m'"}
+		keys := map[string]string{"on": `"condition"`, "command": `["/bin/sh", "-c", "sleep 5"]`, "timeout": "'1m'"}
 		keys[key] = value
 		return fmt.Sprintf("[[hook]]\non = %s\ncommand = %s\ntimeout = %s\n", keys["on"], keys["command"], keys["timeout"])
 	}

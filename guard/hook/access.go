@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"time"
 )
 
 // Errors that Check returns.
@@ -17,6 +18,8 @@ var (
 // Starting a program from such a mount blocks the whole process, not only one thread: Go waits for
 // execve in a way that its garbage collector cannot interrupt (CLONE_VFORK).
 type Access struct {
+	Timeout time.Duration // of [Dispatcher.Check], for all programs together
+
 	look func(path string) error
 
 	mu       sync.Mutex
@@ -34,7 +37,7 @@ func NewAccess(look func(path string) error) *Access {
 	if look == nil {
 		look = lookAt
 	}
-	return &Access{look: look, underWay: map[string]*lookup{}}
+	return &Access{Timeout: time.Second, look: look, underWay: map[string]*lookup{}}
 }
 
 // check returns an error if a program cannot be run, and errNoAnswer if its filesystem has not

@@ -65,13 +65,10 @@ func (h *Dispatcher) Configure(configs []config.Hook) {
 	}
 }
 
-// checkTimeout limits the check of all hooks' programs together.
-const checkTimeout = time.Second
-
 // Check checks the hooks' programs, logs those that cannot be run, and returns a warning for each one whose
 // filesystem does not answer. It waits for disks and network mounts, so the loop must not call it.
 func (h *Dispatcher) Check(ctx context.Context, configs []config.Hook) (warnings []string) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.Access.Timeout)
 	defer cancel()
 	faults := make([]error, len(configs))
 	var wg sync.WaitGroup

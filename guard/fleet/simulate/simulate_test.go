@@ -163,7 +163,7 @@ func TestBadTraces(t *testing.T) {
 		`{"at":"0s","members":{"a":-1}}`:         `trace line 1: members: zone "a" has -1: want 0 to 1000000`,
 		`{"at":"0s","wanting":{"a":1000001}}`:    `trace line 1: wanting: zone "a" has 1000001: want 0 to 1000000`,
 		`{"at":"0s","wanting":{"A":1}}`:          `trace line 1: wanting: zone "A": want a name of a-z, 0-9, dots and hyphens`,
-		`{"at":"0s","wanting":{"a":1.5}}`:        `trace line 1: json: cannot unmarshal number 1.5 into Go struct field .Line.wanting of type int`,
+		`{"at":"0s","wanting":{"a":1.5}}`:        `trace line 1: wanting.a: want a whole number, not the number 1.5`,
 		`{"at":"0s","withdraw":["a/b"]}`:         `trace line 1: withdraw[0]: node "a/b": want a name of a-z, 0-9, dots and hyphens`,
 		requests("0s", request("", "a", "w")):    `trace line 1: requests[0]: node "": want a name of a-z, 0-9, dots and hyphens`,
 		requests("0s", request("n", "a/b", "w")): `trace line 1: requests[0]: zone "a/b": want a name of a-z, 0-9, dots and hyphens`,
