@@ -107,7 +107,7 @@ vet: ## vet, also for 32-bit ARM
 
 .PHONY: unit
 unit: ## test what needs no container runtime, with the race detector and the seeds of all fuzz targets; and check the documents
-	go run ./test/gotest -flags '-race -count=1 -p 2 -timeout 10m' \
+	go run ./test/gotest -flags '-race -count=1 -p 4 -timeout 10m' \
 		$$(go list ./... | grep -vxE '$(subst $() ,|,$(patsubst ./%,github.com/criguard/criguard/%,$(REAL) ./test/cluster))')
 	go run ./test/gotest -flags '-race -count=1 -timeout 10m' -skip '$(RUNS_DOCS)' ./test/docs
 
