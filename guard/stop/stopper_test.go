@@ -41,6 +41,31 @@ func options(t *testing.T, srv *critest.Server) Options {
 	}
 }
 
+// A stop asks the runtime for its own pod alone: its containers, then its sandbox, which the runtime confirms.
+func TestStopsItsPodAlone(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	o := options(t, srv)
+	spec := critest.PodSpec{Containers: []critest.ContainerSpec{{Name: "main", State: cri.Running}}}
+	other, pod := srv.AddPod(spec), srv.AddPod(spec)
+	s := New(t.Context(), o)
+	job := s.Stop(t.Context(), eviction.StopOrder{
+		Grace: time.Hour, Pod: inventory.Pod{Candidate: policy.Candidate{ID: pod.ID}, Containers: []inventory.Container{{ID: pod.Containers[0].ID}}},
+	})
+	s.Wait()
+	if r := job.Outcome().Result; !r.Emptied || !r.Confirmed || len(r.Errors) > 0 {
+		t.Errorf("%+v", r)
+	}
+	if srv.Alive(pod.Containers[0].ID) || !srv.Alive(other.Containers[0].ID) {
+		t.Errorf("alive: its own %t, the other's %t", srv.Alive(pod.Containers[0].ID), srv.Alive(other.Containers[0].ID))
+	}
+	for method, want := range map[string]string{"StopContainer": pod.Containers[0].ID, "StopPodSandbox": pod.ID} {
+		calls := srv.Calls(method)
+		if len(calls) == 0 || slices.ContainsFunc(calls, func(c critest.Call) bool { return c.ID != want }) {
+			t.Errorf("%s: %+v, want %s", method, calls, want)
+		}
+	}
+}
+
 // The containers of a stopped pod on a full disk are removed as soon as the runtime can. The retries end if a
 // container is already gone or runs after all.
 func TestDiscard(t *testing.T) {

@@ -64,8 +64,8 @@ func (r registry) claim(parent string) (*claim, error) {
 	}
 }
 
-// release unregisters a lab that has been removed completely. With the last lab, it removes the
-// registry's directory.
+// release unregisters a lab that has been removed completely. With the last lab, it removes what the
+// labs shared.
 func (c *claim) release() error {
 	unlock, err := c.registry.lock()
 	if err != nil {
@@ -73,8 +73,18 @@ func (c *claim) release() error {
 	}
 	defer unlock()
 	err = errors.Join(os.Remove(c.file.Name()), c.file.Close())
-	_ = os.Remove(c.registry.dir)
+	c.registry.removeUnused()
 	return err
+}
+
+// removeUnused removes what all labs share if there is none. The caller holds the lock: the first shim of another
+// lab would miss its directory.
+func (r registry) removeUnused() {
+	if names, err := filepath.Glob(filepath.Join(r.dir, "*.json")); err != nil || len(names) > 0 {
+		return
+	}
+	removeShimDir()
+	_ = os.Remove(r.dir)
 }
 
 // sweep calls clean for every lab whose owner is dead, and unregisters those that were cleaned.
@@ -95,7 +105,7 @@ func (r registry) sweep(clean func(record) error) error {
 	for _, name := range names {
 		errs = append(errs, sweepOne(name, clean))
 	}
-	_ = os.Remove(r.dir)
+	r.removeUnused()
 	return errors.Join(errs...)
 }
 

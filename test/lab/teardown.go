@@ -13,7 +13,7 @@ import (
 )
 
 // teardownTimeout limits the removal of one lab. A process in uninterruptible sleep can exhaust it.
-const teardownTimeout = 30 * time.Second
+const teardownTimeout = 2 * time.Minute
 
 // shimSockets is the directory of the shims' sockets, regardless of the runtime's own directories.
 const shimSockets = "/run/containerd/s"
@@ -64,8 +64,11 @@ func removeShimSockets(dir string) {
 			_ = os.Remove(socket)
 		}
 	}
-	// The directories belong to the lab if nothing else is in them: a system containerd has its
-	// socket there.
+}
+
+// removeShimDir removes the directory of the shims' sockets. It belongs to the labs if nothing else is in it or
+// beside it: a system containerd has its socket there.
+func removeShimDir() {
 	parent := filepath.Dir(shimSockets)
 	if entries, err := os.ReadDir(parent); err == nil && len(entries) == 1 && entries[0].Name() == filepath.Base(shimSockets) {
 		if os.Remove(shimSockets) == nil {
