@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
@@ -45,7 +46,7 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 				}
 				text, err := kubelet.Convert(kubelet.Options{File: fromKubelet, DropIns: o.dropIns, Exact: exact})
 				if err != nil {
-					return &codeError{exitUsage, err, "the lines are those of the kubelet's configuration"}
+					return cli.NewError(cli.ExitUsage, err, "the lines are those of the kubelet's configuration")
 				}
 				fmt.Fprint(out, text)
 				return nil
@@ -58,9 +59,9 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 			}
 			cfg, err := o.load()
 			if err != nil {
-				return &codeError{exitUsage, err, "`man criguard.toml` explains every key, and so does config.example.toml (/usr/share/doc/criguard)"}
+				return cli.NewError(cli.ExitUsage, err, "`man criguard.toml` explains every key, and so does config.example.toml (/usr/share/doc/criguard)")
 			}
-			asJSON := o.output == "json" && !quiet
+			asJSON := o.JSON() && !quiet
 			notes := cfg.Notes()
 			var met []api.MetNow
 			if !offline {
@@ -73,19 +74,19 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 			}
 			if !asJSON {
 				for _, note := range notes {
-					say(cmd.ErrOrStderr(), "note: %s\n", note)
+					cli.Say(cmd.ErrOrStderr(), "note: %s\n", note)
 				}
 			}
 			for _, m := range met {
-				say(cmd.ErrOrStderr(), "%s\n", m)
+				cli.Say(cmd.ErrOrStderr(), "%s\n", m)
 			}
 			if len(met) > 0 && cfg.Mode == config.ModeObserve {
-				say(cmd.ErrOrStderr(), "mode is \"observe\": this is only logged until it is \"enforce\"\n")
+				cli.Say(cmd.ErrOrStderr(), "mode is \"observe\": this is only logged until it is \"enforce\"\n")
 			}
 			switch {
 			case asJSON:
 				report := config.Report{APIVersion: api.APIVersion, Files: append([]string{}, cfg.Files...), Keys: cfg.Origins(), Notes: notes}
-				err = printJSON(out, checkReport{report, met})
+				err = cli.PrintJSON(out, checkReport{report, met})
 			case quiet:
 			case showOrigin:
 				fmt.Fprint(out, cfg.EffectiveWithOrigins())
@@ -93,7 +94,7 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 				fmt.Fprint(out, cfg.Effective())
 			}
 			if err == nil && len(met) > 0 {
-				err = &codeError{code: exitFinding}
+				err = cli.Finding()
 			}
 			return err
 		},
@@ -103,7 +104,7 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 	cmd.Flags().StringVar(&fromKubelet, "from-kubelet", "", "print what a kubelet's configuration means here, as of /var/lib/kubelet/config.yaml or /etc/rancher/k3s/config.yaml")
 	cmd.Flags().BoolVar(&exact, "exact", false, "with --from-kubelet: switch off what the kubelet has no threshold for")
 	cmd.Flags().BoolVar(&offline, "offline", false, "check the files alone, not the node")
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 

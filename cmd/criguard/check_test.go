@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/node/nodetest"
 )
 
@@ -17,14 +18,14 @@ func TestCheckFromKubelet(t *testing.T) {
 		`"memory.available" = "100Mi" # criguard's default`: {"check", "--from-kubelet", k3s},
 		`"memory.available" = "0%" # off`:                   {"check", "--from-kubelet", k3s, "--exact"},
 	} {
-		if code, out, errs := captured(t, args...); code != exitOK || !strings.Contains(out, want) {
+		if code, out, errs := captured(t, args...); code != cli.ExitOK || !strings.Contains(out, want) {
 			t.Errorf("%v: exit code %d, %s, no %q in\n%s", args, code, errs, want, out)
 		}
 	}
-	if code, out, errs := captured(t, "check", "--from-kubelet", k3s, "-o", "json"); code != exitUsage || !strings.Contains(out, `"--output does not belong to --from-kubelet`) || errs != "" {
+	if code, out, errs := captured(t, "check", "--from-kubelet", k3s, "-o", "json"); code != cli.ExitUsage || !strings.Contains(out, `"--output does not belong to --from-kubelet`) || errs != "" {
 		t.Errorf("-o json: exit code %d, %s, %s", code, out, errs)
 	}
-	if code, _, errs := captured(t, "check", "--exact"); code != exitUsage || !strings.Contains(errs, "belongs to --from-kubelet") {
+	if code, _, errs := captured(t, "check", "--exact"); code != cli.ExitUsage || !strings.Contains(errs, "belongs to --from-kubelet") {
 		t.Errorf("--exact alone: exit code %d, %s", code, errs)
 	}
 }
@@ -38,7 +39,7 @@ func TestCheckLooksAtTheNode(t *testing.T) {
 		mode string
 		args []string
 		code int
-	}{{"enforce", nil, exitFinding}, {"enforce", []string{"--offline"}, exitOK}, {"observe", nil, exitFinding}} {
+	}{{"enforce", nil, cli.ExitFinding}, {"enforce", []string{"--offline"}, cli.ExitOK}, {"observe", nil, cli.ExitFinding}} {
 		if err := os.WriteFile(file, []byte("mode = '"+c.mode+"'\n"+text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +50,7 @@ func TestCheckLooksAtTheNode(t *testing.T) {
 		}
 		found := len(report.MetNow) == 1 && strings.Contains(errs, "hard memory.available is met NOW, 1.5Mi < 100Mi: a reload would stop pods")
 		logged := strings.Contains(errs, `mode is "observe": this is only logged`)
-		if code != c.code || found != (c.code == exitFinding) || logged != (c.mode == "observe") || len(report.Keys) == 0 {
+		if code != c.code || found != (c.code == cli.ExitFinding) || logged != (c.mode == "observe") || len(report.Keys) == 0 {
 			t.Errorf("%s %v: exit code %d, %+v, %s", c.mode, c.args, code, report.MetNow, errs)
 		}
 	}
@@ -63,7 +64,7 @@ func TestCheckNotesWhatDoesNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "memory.available:hard: its minimum reclaim of 30Gi can never be met and is ignored"
-	if code, _, errs := captured(t, "check", file); code != exitOK || !strings.Contains(errs, "note: "+want) {
+	if code, _, errs := captured(t, "check", file); code != cli.ExitOK || !strings.Contains(errs, "note: "+want) {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 	if _, out, errs := captured(t, "check", file, "-o", "json"); !strings.Contains(out, want) || errs != "" {
@@ -76,7 +77,7 @@ func TestCheckNotesWhatDoesNotFit(t *testing.T) {
 
 // A reload needs the service.
 func TestReloadWithoutService(t *testing.T) {
-	if code, _, errs := captured(t, "reload", "--run-dir", t.TempDir()); code != exitUnreachable || !strings.Contains(errs, "hint: ") {
+	if code, _, errs := captured(t, "reload", "--run-dir", t.TempDir()); code != cli.ExitUnreachable || !strings.Contains(errs, "hint: ") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }

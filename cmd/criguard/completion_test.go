@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
@@ -14,7 +15,7 @@ import (
 func offered(t *testing.T, line ...string) string {
 	t.Helper()
 	code, out, _ := captured(t, append([]string{"__complete"}, line...)...)
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Errorf("%q: exit code %d", line, code)
 	}
 	return strings.TrimSuffix(strings.ReplaceAll(out, "\n", " "), " ")

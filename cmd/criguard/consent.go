@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
 )
@@ -94,7 +95,7 @@ func interactive(w io.Writer) (bool, error) {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
 		return false, nil
 	}
-	if _, ok := terminal(w); !ok {
+	if _, ok := cli.Terminal(w); !ok {
 		return false, errors.New("cannot ask: standard error is not a terminal (--yes does not ask)")
 	}
 	return true, nil
@@ -102,7 +103,7 @@ func interactive(w io.Writer) (bool, error) {
 
 // confirmed asks the user a question.
 func confirmed(in io.Reader, out io.Writer, question string) bool {
-	say(out, "%s [y/N] ", question)
+	cli.Say(out, "%s [y/N] ", question)
 	line, _ := bufio.NewReader(in).ReadString('\n') // EOF without a line counts as no
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"
@@ -110,7 +111,7 @@ func confirmed(in io.Reader, out io.Writer, question string) bool {
 
 // errNotConfirmed returns the error of a command whose user did not confirm: nothing was done.
 func errNotConfirmed(done string) error {
-	return &codeError{code: exitFinding, err: errors.New("not confirmed: nothing was " + done)}
+	return &cli.Error{Code: cli.ExitFinding, Err: errors.New("not confirmed: nothing was " + done)}
 }
 
 func printPlan(w io.Writer, a api.CommandAnswer) {
@@ -118,16 +119,16 @@ func printPlan(w io.Writer, a api.CommandAnswer) {
 		printMessage(w, a) // without a header
 		return
 	}
-	t := newTable(w, "POD", "PRIORITY", "QOS", "GRACE", "PLAN")
+	t := cli.NewTable(w, "POD", "PRIORITY", "QOS", "GRACE", "PLAN")
 	for _, p := range a.Plan.Pods {
 		grace, what := p.Grace.String(), "stop"
 		if p.Stays != "" {
 			grace, what = "-", "stays: "+p.Stays
 		}
-		t.row(p.Pod, fmt.Sprint(p.Priority), p.QoS, grace, what)
+		t.Row(p.Pod, fmt.Sprint(p.Priority), p.QoS, grace, what)
 	}
-	t.flush()
+	t.Flush()
 	printMessage(w, a)
 }
 
-func printMessage(w io.Writer, a api.CommandAnswer) { say(w, "%s\n", a.Message) }
+func printMessage(w io.Writer, a api.CommandAnswer) { cli.Say(w, "%s\n", a.Message) }

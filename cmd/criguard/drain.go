@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
 )
@@ -32,7 +33,7 @@ With mode = "observe", nothing is drained.`,
 				return err
 			}
 			if c.DryRun {
-				return o.print(cmd, answer, func(w io.Writer) { printPlan(w, answer) })
+				return o.Print(cmd, answer, func(w io.Writer) { printPlan(w, answer) })
 			}
 			shown, err := flags.consent(cmd, answer, "Stop "+api.Count(answer.Plan.Left, "pod")+", and new ones until undrain?")
 			if err != nil {
@@ -42,7 +43,7 @@ With mode = "observe", nothing is drained.`,
 				return err
 			}
 			switch {
-			case o.output == "json":
+			case o.JSON():
 			case shown:
 				printMessage(cmd.OutOrStdout(), answer)
 			default:
@@ -53,11 +54,11 @@ With mode = "observe", nothing is drained.`,
 			}
 			answer.Message = "drained"
 			// JSON is a single value: the answer, or the error.
-			return o.print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
+			return o.Print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
 		},
 	}
 	flags.add(cmd, &c, "drain")
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
@@ -73,7 +74,7 @@ func (s *stopFlags) drained(ctx context.Context, client *control.Client, plan *a
 			return false, err
 		}
 		if *plan = next; !plan.Draining {
-			return true, &codeError{code: exitFinding, err: errors.New("undrained before the drain finished")}
+			return true, &cli.Error{Code: cli.ExitFinding, Err: errors.New("undrained before the drain finished")}
 		}
 		return plan.Left == 0, nil
 	}, func() error {
@@ -83,6 +84,6 @@ func (s *stopFlags) drained(ctx context.Context, client *control.Client, plan *a
 				left = append(left, p.Pod)
 			}
 		}
-		return &codeError{exitFinding, fmt.Errorf("not drained yet: %s", strings.Join(left, ", ")), "the drain continues; `criguard status` and `criguard history` show its progress"}
+		return cli.NewError(cli.ExitFinding, fmt.Errorf("not drained yet: %s", strings.Join(left, ", ")), "the drain continues; `criguard status` and `criguard history` show its progress")
 	})
 }

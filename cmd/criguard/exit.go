@@ -6,14 +6,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes, the same for every command.
-const (
-	exitOK          = 0
-	exitFinding     = 1 // pressure, or something that needs attention
-	exitUsage       = 2 // wrong usage or invalid configuration
-	exitUnreachable = 3 // runtime or service does not answer
-)
-
 // Reasons for exit code 3.
 const (
 	noService = "the service does not answer, or denies access"

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/history"
@@ -22,7 +23,7 @@ func TestHelpListsExitCodes(t *testing.T) {
 			continue
 		}
 		c := exitCodes[cmd.Name()]
-		for code, want := range map[int]bool{exitOK: true, exitFinding: c.finding != "", exitUsage: true, exitUnreachable: c.unreachable != ""} {
+		for code, want := range map[int]bool{cli.ExitOK: true, cli.ExitFinding: c.finding != "", cli.ExitUsage: true, cli.ExitUnreachable: c.unreachable != ""} {
 			if strings.Contains(out, fmt.Sprintf("\n  %d  ", code)) != want {
 				t.Errorf("%s --help: exit code %d is listed: %t\n%s", cmd.Name(), code, !want, out)
 			}
@@ -78,7 +79,7 @@ func TestUnreachableExits(t *testing.T) {
 			args = append(args, "--config", config, "--endpoint", filepath.Join(dir, "none.sock"))
 		}
 		code, out, errs := captured(t, args...)
-		if code != exitUnreachable {
+		if code != cli.ExitUnreachable {
 			t.Errorf("%s: exit code %d, %q, stderr %q", name, code, out, errs)
 		}
 		if name == "status" && !strings.Contains(out, "no runtime answers") || !printsUnreachable(name) && !strings.Contains(errs, "\nhint: ") {
@@ -86,7 +87,7 @@ func TestUnreachableExits(t *testing.T) {
 		}
 	}
 	srv := critest.New(t, critest.Containerd2)
-	if code, out, errs := captured(t, "status", "--run-dir", dir, "--config", config, "--endpoint", srv.Endpoint()); code != exitFinding {
+	if code, out, errs := captured(t, "status", "--run-dir", dir, "--config", config, "--endpoint", srv.Endpoint()); code != cli.ExitFinding {
 		t.Errorf("status under pressure, with a runtime: exit code %d, %q, stderr %q", code, out, errs)
 	}
 }
@@ -95,14 +96,14 @@ func TestUnreachableExits(t *testing.T) {
 func TestStatusOfServiceWithoutRuntime(t *testing.T) {
 	dir := runDir(t)
 	answers := hostileService(t, dir, http.StatusOK)
-	if code, _, _ := captured(t, "status", "--run-dir", dir); code != exitFinding {
+	if code, _, _ := captured(t, "status", "--run-dir", dir); code != cli.ExitFinding {
 		t.Errorf("with a runtime: exit code %d", code)
 	}
 	status := filled[api.Status]()
 	status.Runtime.Up = false
 	answers["/v1/status"] = status
 	for _, args := range [][]string{{"status"}, {"status", "-o", "json"}} {
-		if code, out, _ := captured(t, append(args, "--run-dir", dir)...); code != exitUnreachable || out == "" {
+		if code, out, _ := captured(t, append(args, "--run-dir", dir)...); code != cli.ExitUnreachable || out == "" {
 			t.Errorf("%v: exit code %d, stdout %q", args, code, out)
 		}
 	}
@@ -115,7 +116,7 @@ func TestStaleRanking(t *testing.T) {
 	ranking := filled[api.Ranking]()
 	ranking.Stale, ranking.ListedAt = "no socket", new(api.Duration(90*time.Second))
 	answers["/v1/rank"] = ranking
-	if code, _, errs := captured(t, "rank", "--run-dir", dir); code != exitOK || !strings.Contains(errs, "the runtime does not answer, the pods are those of 1m30s ago: no socket") {
+	if code, _, errs := captured(t, "rank", "--run-dir", dir); code != cli.ExitOK || !strings.Contains(errs, "the runtime does not answer, the pods are those of 1m30s ago: no socket") {
 		t.Errorf("exit code %d, stderr %q", code, errs)
 	}
 	if _, out, errs := captured(t, "rank", "-o", "json", "--run-dir", dir); errs != "" || !strings.Contains(out, `"stale": "no socket"`) || !strings.Contains(out, `"listed_ago": "1m30s"`) {
@@ -150,7 +151,7 @@ func TestHistoryWithoutService(t *testing.T) {
 		{"history", "\n3 "}, {"history --number 2", "\n3 "}, {"explain 2", "Pass 2, "}, {"history -o json", `"id": 1`}, {"explain 2 -o json", `"id": 2`},
 	} {
 		code, out, errs := captured(t, append(strings.Fields(c.args), "--run-dir", dir)...)
-		if code != exitOK || !strings.Contains(out, c.says) {
+		if code != cli.ExitOK || !strings.Contains(out, c.says) {
 			t.Errorf("%s: exit code %d, stdout %q, stderr %q", c.args, code, out, errs)
 		}
 		if note := "no service answers; read from " + dir; strings.Contains(c.args, "json") == strings.Contains(errs, note) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard/api"
 )
@@ -32,10 +33,10 @@ the last pass, whatever it did. A pod's name alone means the pod in any namespac
 			if err != nil {
 				return err
 			}
-			return o.print(cmd, e, func(w io.Writer) { printExplanation(w, e, now) })
+			return o.Print(cmd, e, func(w io.Writer) { printExplanation(w, e, now) })
 		},
 	}
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
@@ -48,7 +49,7 @@ func (o *options) explanation(cmd *cobra.Command, arg string) (*words.Explanatio
 	case arg == "" || err != nil && isPod(arg):
 		return o.explainStop(cmd, arg)
 	case id == 0 || err != nil:
-		return nil, &codeError{exitUsage, fmt.Errorf("explain %q: want the number of a pass, a pod as namespace/name, or last", arg), "`criguard history` lists the passes"}
+		return nil, cli.NewError(cli.ExitUsage, fmt.Errorf("explain %q: want the number of a pass, a pod as namespace/name, or last", arg), "`criguard history` lists the passes")
 	}
 	q := api.HistoryQuery{From: id} // later passes record how this pass's stop ended
 	if id == 0 {
@@ -78,12 +79,12 @@ func (o *options) explainStop(cmd *cobra.Command, pod string) (*words.Explanatio
 	case e != nil:
 		return e, nil
 	case pod != "":
-		return nil, &codeError{exitUsage, fmt.Errorf("explain %s: the history has no stop of this pod", pod), "`criguard history --stops` lists the stops"}
+		return nil, cli.NewError(cli.ExitUsage, fmt.Errorf("explain %s: the history has no stop of this pod", pod), "`criguard history --stops` lists the stops")
 	case len(list.Passes) == 0:
 		return &words.Explanation{APIVersion: api.APIVersion}, nil
 	default:
-		if o.output != "json" {
-			say(cmd.ErrOrStderr(), "note: no pod was stopped, this is the last pass\n")
+		if !o.JSON() {
+			cli.Say(cmd.ErrOrStderr(), "note: no pod was stopped, this is the last pass\n")
 		}
 		return words.Find(list.Passes, 0), nil
 	}
@@ -92,14 +93,14 @@ func (o *options) explainStop(cmd *cobra.Command, pod string) (*words.Explanatio
 // unknownPass names the passes that are in the history.
 func unknownPass(passes []api.Pass, id uint64) error {
 	if len(passes) == 0 {
-		return &codeError{exitUsage, fmt.Errorf("explain pass: nothing has happened yet"), "`criguard status` shows the node as it is now"}
+		return cli.NewError(cli.ExitUsage, fmt.Errorf("explain pass: nothing has happened yet"), "`criguard status` shows the node as it is now")
 	}
 	first, last := passes[0].ID, passes[len(passes)-1].ID
 	hint := fmt.Sprintf("there are passes %d to %d; `criguard history` lists them", first, last)
 	if first == last {
 		hint = fmt.Sprintf("there is pass %d alone", first)
 	}
-	return &codeError{exitUsage, fmt.Errorf("explain pass %d: not in the history", id), hint}
+	return cli.NewError(cli.ExitUsage, fmt.Errorf("explain pass %d: not in the history", id), hint)
 }
 
 func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
@@ -108,25 +109,25 @@ func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 		printHistory(w, nil, now)
 		return
 	}
-	say(w, "Pass %d, %s (%s): woken by %s, took %s\n\n", p.ID, p.Time.Local().Format("2006-01-02 15:04:05.000 MST"),
+	cli.Say(w, "Pass %d, %s (%s): woken by %s, took %s\n\n", p.ID, p.Time.Local().Format("2006-01-02 15:04:05.000 MST"),
 		words.Ago(p.Time, now), p.Wake, p.Took.Round(10*time.Microsecond))
 	for _, ev := range words.Events(p) {
-		say(w, "%s\n", ev.What)
+		cli.Say(w, "%s\n", ev.What)
 		if ev.Why != "" {
-			say(w, "    %s\n", ev.Why)
+			cli.Say(w, "    %s\n", ev.Why)
 		}
 	}
 	if e.Effect != nil {
 		what, how := words.Effect(e.Effect)
-		say(w, "%s\n    %s\n", what, how)
+		cli.Say(w, "%s\n    %s\n", what, how)
 		if freed := words.Freed(e.Effect); freed != "" {
-			say(w, "    %s\n", freed)
+			cli.Say(w, "    %s\n", freed)
 		}
-		say(w, "    found in pass %d\n", e.SettledBy)
+		cli.Say(w, "    found in pass %d\n", e.SettledBy)
 	}
 	for i := range p.Settled {
 		if s := &p.Settled[i]; s.Pass != 0 && s.Pass != p.ID {
-			say(w, "    %s was chosen in pass %d: criguard explain %d\n", s.Pod, s.Pass, s.Pass)
+			cli.Say(w, "    %s was chosen in pass %d: criguard explain %d\n", s.Pod, s.Pass, s.Pass)
 		}
 	}
 	printReclaimed(w, p)
@@ -135,30 +136,30 @@ func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 	if len(p.Ranked) == 0 || !ok {
 		return
 	}
-	say(w, "\nRanked for %s at that moment\n\n", s)
+	cli.Say(w, "\nRanked for %s at that moment\n\n", s)
 	printRanked(w, s, p.Ranked)
 	if p.RankedMore > 0 {
-		say(w, "and %d more: only the last stops are kept with all\n", p.RankedMore)
+		cli.Say(w, "and %d more: only the last stops are kept with all\n", p.RankedMore)
 	}
 	fmt.Fprintln(w)
 	if p.Need != nil {
-		say(w, "%s.\n", words.Need(p.Need))
+		cli.Say(w, "%s.\n", words.Need(p.Need))
 	}
 	if e.Decided != "" {
-		say(w, "%s.\n", e.Decided)
+		cli.Say(w, "%s.\n", e.Decided)
 	}
 	if len(e.Excluded) > 0 {
 		var why []string
 		for _, x := range e.Excluded {
 			why = append(why, fmt.Sprintf("%d for %s", x.Pods, x.Why))
 		}
-		say(w, "No candidates: %s.\n", strings.Join(why, ", "))
+		cli.Say(w, "No candidates: %s.\n", strings.Join(why, ", "))
 	}
 }
 
 // printReclaimed lists what was removed, or would be in a dry run, and each failed removal.
 func printReclaimed(w io.Writer, p *api.Pass) {
-	t := newTable(w, "WHAT", "NAME", "SIZE", "RESULT", "WHY")
+	t := cli.NewTable(w, "WHAT", "NAME", "SIZE", "RESULT", "WHY")
 	rows, more := 0, 0
 	for i := range p.Reclaimed {
 		for j := range p.Reclaimed[i].Reports {
@@ -168,10 +169,10 @@ func printReclaimed(w io.Writer, p *api.Pass) {
 				done = "would be removed"
 			}
 			for _, it := range r.Removed {
-				t.row(string(it.Kind), itemName(it), itemSize(it), done, it.Why)
+				t.Row(string(it.Kind), itemName(it), itemSize(it), done, it.Why)
 			}
 			for _, f := range r.Errors {
-				t.row(string(f.Kind), cmp.Or(f.Name, f.ID), "-", "failed", f.Message)
+				t.Row(string(f.Kind), cmp.Or(f.Name, f.ID), "-", "failed", f.Message)
 			}
 			rows, more = rows+len(r.Removed)+len(r.Errors), more+r.RemovedMore+r.ErrorsMore
 		}
@@ -180,9 +181,9 @@ func printReclaimed(w io.Writer, p *api.Pass) {
 		return
 	}
 	fmt.Fprintln(w)
-	t.flush()
+	t.Flush()
 	if more > 0 {
-		say(w, "and %d more\n", more)
+		cli.Say(w, "and %d more\n", more)
 	}
 }
 
@@ -192,13 +193,13 @@ func printSeen(w io.Writer, p *api.Pass) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := newTable(w, "SIGNAL", "AVAILABLE", "CAPACITY", "MET")
+	t := cli.NewTable(w, "SIGNAL", "AVAILABLE", "CAPACITY", "MET")
 	for _, s := range p.Signals {
 		if s.Status != "ok" {
-			t.row(s.Signal.String(), "-", "-", s.Status)
+			t.Row(s.Signal.String(), "-", "-", s.Status)
 			continue
 		}
-		t.row(s.Signal.String(), api.FormatAmount(s.Signal, s.Available), api.FormatAmount(s.Signal, s.Capacity), words.Met(p, s.Signal))
+		t.Row(s.Signal.String(), api.FormatAmount(s.Signal, s.Available), api.FormatAmount(s.Signal, s.Capacity), words.Met(p, s.Signal))
 	}
-	t.flush()
+	t.Flush()
 }

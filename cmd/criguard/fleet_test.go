@@ -1,9 +1,27 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
+	"github.com/criguard/criguard/cmd/criguard/internal/fleetcmd"
+	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/agent"
+	"github.com/criguard/criguard/guard/rundir"
+)
+
+const (
+	fleetHint      = "a simulation uses only [rates] of fleet.toml, or their defaults without a file"
+	fleetTraceHint = `a trace has one JSON value per line, such as {"at":"10s","members":{"z1":12},"wanting":{"z1":7}}; see ` + "`criguard fleet simulate --help`"
 )
 
 const fleetTrace = `{"at":"0s","members":{"z1":12},"wanting":{"z1":2},"requests":[{"node":"n1","zone":"z1","workload":"shop/web"},{"node":"n2","zone":"z1","workload":"shop/db"},{"node":"n3","zone":"z1","workload":"shop/web"}]}
@@ -22,7 +40,7 @@ func TestFleetSimulate(t *testing.T) {
 	run := func(args ...string) (out, errs string) {
 		t.Helper()
 		code, out, errs := captured(t, append([]string{"fleet", "simulate"}, args...)...)
-		if code != exitOK {
+		if code != cli.ExitOK {
 			t.Errorf("%q: exit code %d", args, code)
 		}
 		return out, squeezed(errs)
@@ -58,18 +76,18 @@ func TestFleetSimulateRefuses(t *testing.T) {
 		{"none", "fleet.toml", "no such file", fleetTraceHint},
 		{"good.jsonl", "none.toml", "cannot be read", fleetHint},
 	} {
-		if ce := refused(t, "fleet", "simulate", path(tt.trace), "--config", path(tt.config)); !strings.Contains(ce.Error(), tt.says) || ce.hint != tt.hint {
-			t.Errorf("%s: %v, hint %s", tt.trace, ce, ce.hint)
+		if ce := refused(t, "fleet", "simulate", path(tt.trace), "--config", path(tt.config)); !strings.Contains(ce.Error(), tt.says) || ce.Hint != tt.hint {
+			t.Errorf("%s: %v, hint %s", tt.trace, ce, ce.Hint)
 		}
 	}
 	code, _, errs := captured(t, "fleet", "simulate", path("good.jsonl"), "-c", path("bad.toml"))
-	if code != exitUsage || !strings.Contains(errs, "bad.toml:2: rates.rate = 1: ") || !strings.Contains(errs, "bad.toml:3: rates.patiense: unknown key (hint: did you mean [rates] patience?)") {
+	if code != cli.ExitUsage || !strings.Contains(errs, "bad.toml:2: rates.rate = 1: ") || !strings.Contains(errs, "bad.toml:3: rates.patiense: unknown key (hint: did you mean [rates] patience?)") {
 		t.Errorf("all mistakes: exit code %d, %s", code, errs)
 	}
-	if code, out, errs := captured(t, "fleet", "simulate", path("bad.jsonl"), "-c", path("fleet.toml"), "-o", "json"); code != exitUsage || errs != "" || !strings.Contains(out, `"apiVersion":"criguard.io/v1"`) {
+	if code, out, errs := captured(t, "fleet", "simulate", path("bad.jsonl"), "-c", path("fleet.toml"), "-o", "json"); code != cli.ExitUsage || errs != "" || !strings.Contains(out, `"apiVersion":"criguard.io/v1"`) {
 		t.Errorf("a failure with -o json: exit code %d, %s, %s", code, out, errs)
 	}
-	if code, _, errs := captured(t, "fleet", "simulate", path("good.jsonl"), "-o", "xml"); code != exitUsage || !strings.Contains(errs, `--output "xml": want table or json`) {
+	if code, _, errs := captured(t, "fleet", "simulate", path("good.jsonl"), "-o", "xml"); code != cli.ExitUsage || !strings.Contains(errs, `--output "xml": want table or json`) {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }
@@ -82,19 +100,100 @@ func TestFleetUsage(t *testing.T) {
 		"fleet simulate -x y": "unknown shorthand flag",
 	} {
 		ce := refused(t, strings.Fields(args)...)
-		if !strings.Contains(ce.Error(), says) || !strings.HasPrefix(ce.hint, "`criguard fleet ") {
-			t.Errorf("%s: %v, hint %s", args, ce, ce.hint)
+		if !strings.Contains(ce.Error(), says) || !strings.HasPrefix(ce.Hint, "`criguard fleet ") {
+			t.Errorf("%s: %v, hint %s", args, ce, ce.Hint)
 		}
 	}
 	if _, out, _ := captured(t, "fleet", "simulate", "--help"); !strings.Contains(out, "\n  2  wrong usage") || !strings.Contains(out, "fleet.toml") {
 		t.Errorf("help: %s", out)
 	}
-	if code, out, _ := captured(t, "fleet"); code != exitOK || !strings.Contains(out, "criguard fleet [command]") {
+	if code, out, _ := captured(t, "fleet"); code != cli.ExitOK || !strings.Contains(out, "criguard fleet [command]") {
 		t.Errorf("fleet: exit code %d, %s", code, out)
 	}
 	for line, want := range map[string]string{"fleet simulate ": ":0", "fleet simulate --config ": ":0", "fleet simulate -o ": "table json :4"} {
 		if got := offered(t, strings.Split(line, " ")...); got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+}
+
+// serveAgent serves an agent that does not run on a node's socket.
+func serveAgent(t *testing.T, dir rundir.Dir) {
+	t.Helper()
+	a := agent.New(agent.Options{
+		Fleet: "f", Node: "n1", Rates: fleet.DefaultRates(), Rand: rand.New(rand.NewPCG(1, 2)), Now: func() time.Duration { return time.Hour },
+	})
+	l, err := net.Listen("unix", dir.FleetSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := agent.NewServer(a)
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { _ = server.Close(); group.Wait() })
+}
+
+// Without etcd, status shows the node by its agent. The service's metrics are followed by the agent's.
+func TestFleetStatusByTheAgent(t *testing.T) {
+	dir := runDir(t)
+	flags := strings.Fields("--run-dir " + dir + fleetFlag(t, "fleet status"))
+	code, out, errs := captured(t, append([]string{"fleet", "status"}, flags...)...)
+	if code != cli.ExitUnreachable || errs != "" || !strings.Contains(squeezed(out), "agent the fleet's agent does not run: ") {
+		t.Errorf("without an agent: exit code %d, %s, %s", code, out, errs)
+	}
+	hostileService(t, dir, http.StatusOK)
+	_, before, _ := captured(t, "metrics", "--run-dir", dir)
+	serveAgent(t, rundir.Dir(dir))
+	for _, name := range []string{"status", "check"} {
+		code, out, errs := captured(t, append([]string{"fleet", name, "-o", "json"}, flags...)...)
+		if code != cli.ExitUnreachable || errs != "" {
+			t.Errorf("%s: exit code %d, %s", name, code, errs)
+		}
+		for _, wrong := range readJSONDoc(t).Command("fleet "+name, false, []byte(out)) {
+			t.Error(wrong)
+		}
+		if name == "status" {
+			var st fleetcmd.Status
+			if err := json.Unmarshal([]byte(out), &st); err != nil || st.Node.Agent == nil || st.Node.Agent.Node != "n1" || !strings.Contains(st.Error, "not reachable") {
+				t.Errorf("%v, %s", err, out)
+			}
+		} else if !strings.Contains(out, `"error": "unreachable"`) {
+			t.Errorf("check: %s", out)
+		}
+	}
+	code, out, _ = captured(t, "metrics", "--run-dir", dir)
+	if code != cli.ExitOK || !strings.HasPrefix(out, before) || !strings.Contains(out, "\ncriguard_fleet_connected 0\n") {
+		t.Errorf("metrics: exit code %d, %s", code, out)
+	}
+}
+
+func TestFleetCommandsRefuse(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"fleet.toml": fleetNowhere, "bad.toml": "flet = 1\nzone = 7\n"})
+	good, bad := filepath.Join(dir, "fleet.toml"), filepath.Join(dir, "bad.toml")
+	for _, tt := range []struct{ args, says string }{
+		{"pause", "--for is missing: want 2s to 168h"},
+		{"pause --for 0s", "--for 0s: want 2s to 168h"},
+		{"pause --for 8d", "want 2s to 168h"},
+		{"status --cert /c --key /k -c " + good, "--cert and --key have no effect: "},
+		{"status --cert /c", "--cert and --key belong together"},
+		{"forget", "an argument is missing"},
+		{"agent -c " + good, "criguard: systemd passed no socket\nhint: "},
+		{"status -r https://10.0.0.1:2379", "the endpoints of etcd are in fleet.toml"},
+		{"check --config-dir /etc", "fleet.toml has no drop-ins"},
+	} {
+		code, _, errs := captured(t, append([]string{"fleet"}, strings.Fields(tt.args)...)...)
+		if code != cli.ExitUsage || !strings.Contains(errs, tt.says) {
+			t.Errorf("%s: exit code %d, %s", tt.args, code, errs)
+		}
+	}
+	for _, name := range []string{"agent", "status", "check", "pause --for 1h", "resume", "forget n1"} {
+		code, _, errs := captured(t, append(append([]string{"fleet"}, strings.Fields(name)...), "-c", bad)...)
+		if code != cli.ExitUsage || !strings.Contains(errs, "bad.toml:1: flet: unknown key") || !strings.Contains(errs, "bad.toml:2: zone = 7: ") || !strings.Contains(errs, "hint: ") {
+			t.Errorf("%s: exit code %d, %s", name, code, errs)
 		}
 	}
 }

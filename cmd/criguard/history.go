@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
@@ -69,7 +70,7 @@ with -o json, one pass per line. "criguard explain PASS" shows one in detail.`,
 				q.N = 0
 				return o.follow(cmd, list.Passes, last, q, filter)
 			}
-			return o.print(cmd, list, func(w io.Writer) {
+			return o.Print(cmd, list, func(w io.Writer) {
 				if len(list.Passes) == 0 && selective {
 					fmt.Fprintln(w, "No pass matches.")
 					return
@@ -84,7 +85,7 @@ with -o json, one pass per line. "criguard explain PASS" shows one in detail.`,
 	cmd.Flags().BoolVar(&filter.Stops, "stops", false, "only passes that began or ended a stop")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "then print new passes as they happen")
 	sinceFlag(cmd, &since)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
@@ -97,8 +98,8 @@ func sinceFlag(cmd *cobra.Command, since *string) {
 // since parses --since. It notes on standard error if a time of day is yesterday's.
 func (o *options) since(cmd *cobra.Command, text string, now time.Time) (time.Time, error) {
 	t, err := words.ParseSince(text, now)
-	if err == nil && words.IsYesterday(text, t, now) && o.output != "json" {
-		say(cmd.ErrOrStderr(), "note: %s is still to come today: since yesterday, %s\n", text, t.Format("2006-01-02 15:04:05"))
+	if err == nil && words.IsYesterday(text, t, now) && !o.JSON() {
+		cli.Say(cmd.ErrOrStderr(), "note: %s is still to come today: since yesterday, %s\n", text, t.Format("2006-01-02 15:04:05"))
 	}
 	return t, err
 }
@@ -120,9 +121,9 @@ func (o *options) history(cmd *cobra.Command, q api.HistoryQuery) (api.HistoryLi
 	if err != nil {
 		return list, err
 	}
-	if list.Note != "" && list.Note != o.noted && o.output != "json" {
+	if list.Note != "" && list.Note != o.noted && !o.JSON() {
 		o.noted = list.Note
-		say(cmd.ErrOrStderr(), "note: %s\n", list.Note)
+		cli.Say(cmd.ErrOrStderr(), "note: %s\n", list.Note)
 	}
 	return list, nil
 }
@@ -179,7 +180,7 @@ func (o *options) follow(cmd *cobra.Command, passes []api.Pass, last api.Pass, q
 		found, err := passesAfter(last, q, func(q api.HistoryQuery) (api.HistoryList, error) { return o.history(cmd, q) })
 		lost := errors.Is(err, control.ErrNoService) || errors.Is(err, control.ErrNoAnswer)
 		if lost && !waits {
-			say(cmd.ErrOrStderr(), "note: the service does not answer, waiting for it\n")
+			cli.Say(cmd.ErrOrStderr(), "note: the service does not answer, waiting for it\n")
 		}
 		if err != nil && !lost && cmd.Context().Err() == nil {
 			return err
@@ -193,14 +194,14 @@ func (o *options) follow(cmd *cobra.Command, passes []api.Pass, last api.Pass, q
 
 // printPass prints one pass for follow.
 func (o *options) printPass(w io.Writer, p *api.Pass) error {
-	if o.output == "json" {
-		return printLine(w, p)
+	if o.JSON() {
+		return cli.PrintLine(w, p)
 	}
 	for _, e := range words.Events(p) {
 		if e.Why != "" {
 			e.What += ": " + e.Why
 		}
-		say(w, "%s  pass %d  %s\n", words.Clock(p.Time.Local(), time.Now()), p.ID, e.What)
+		cli.Say(w, "%s  pass %d  %s\n", words.Clock(p.Time.Local(), time.Now()), p.ID, e.What)
 	}
 	return nil
 }
@@ -210,15 +211,15 @@ func printHistory(w io.Writer, passes []api.Pass, now time.Time) {
 		fmt.Fprintln(w, "Nothing has happened yet.")
 		return
 	}
-	t := newTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY")
+	t := cli.NewTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY")
 	for i := range passes {
 		p := &passes[i]
 		id, at, took := fmt.Sprint(p.ID), words.Clock(p.Time.Local(), now), p.Took.Round(10*time.Microsecond).String()
 		ago, wake := words.Ago(p.Time, now), p.Wake
 		for _, e := range words.Events(p) {
-			t.row(id, at, ago, wake, took, e.What, e.Why)
+			t.Row(id, at, ago, wake, took, e.What, e.Why)
 			id, at, ago, wake, took = "", "", "", "", ""
 		}
 	}
-	t.flush()
+	t.Flush()
 }

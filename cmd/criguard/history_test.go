@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
@@ -90,7 +91,7 @@ func TestHistory(t *testing.T) {
 	} {
 		code, out, errs := captured(t, append(strings.Fields("history -o json "+args), "--run-dir", dir)...)
 		var list api.HistoryList
-		if err := json.Unmarshal([]byte(out), &list); err != nil || code != exitOK {
+		if err := json.Unmarshal([]byte(out), &list); err != nil || code != cli.ExitOK {
 			t.Fatalf("%s: exit code %d, %v, %s", args, code, err, errs)
 		}
 		var got []uint64
@@ -105,7 +106,7 @@ func TestHistory(t *testing.T) {
 		t.Errorf("without a match: %q", out)
 	}
 	for _, bad := range []string{"--pod default/", "--pod /", "--signal memory", "--since yesterday"} {
-		if code, _, errs := captured(t, append(strings.Fields("history "+bad), "--run-dir", dir)...); code != exitUsage || !strings.Contains(errs, strings.Fields(bad)[0]) {
+		if code, _, errs := captured(t, append(strings.Fields("history "+bad), "--run-dir", dir)...); code != cli.ExitUsage || !strings.Contains(errs, strings.Fields(bad)[0]) {
 			t.Errorf("%s: exit code %d, %s", bad, code, errs)
 		}
 	}
@@ -121,7 +122,7 @@ func TestSinceYesterday(t *testing.T) {
 			var errs strings.Builder
 			cmd := &cobra.Command{}
 			cmd.SetErr(&errs)
-			if _, err := (&options{output: output}).since(cmd, text, now); err != nil || errs.String() != want {
+			if _, err := (&options{Output: cli.Output{Format: output}}).since(cmd, text, now); err != nil || errs.String() != want {
 				t.Errorf("--since %s -o %s: %v, %q, want %q", text, output, err, errs.String(), want)
 			}
 		}
@@ -160,7 +161,7 @@ func TestHistoryFollow(t *testing.T) {
 			if slices.Contains(args, "--stops") {
 				want = "1 2 4"
 			}
-			if code != exitOK || errs != "" || ids != want {
+			if code != cli.ExitOK || errs != "" || ids != want {
 				t.Errorf("exit code %d, passes %s, want %s\n%s%s", code, ids, want, out, errs)
 			}
 		})
@@ -188,7 +189,7 @@ func TestHistoryFollowLostHistory(t *testing.T) {
 			})
 			code, out, errs := captured(t, "history", "-f", "--number", "1", "--run-dir", dir)
 			want := fmt.Sprintf("903 %d %d", first, first+1)
-			if ids := printedIDs(out); code != exitOK || errs != "" || ids != want {
+			if ids := printedIDs(out); code != cli.ExitOK || errs != "" || ids != want {
 				t.Errorf("exit code %d, passes %s, want %s\n%s%s", code, ids, want, out, errs)
 			}
 		})
@@ -215,7 +216,7 @@ func TestExplainArguments(t *testing.T) {
 		"": "Pass 4,", "default/leaky": "Pass 1,", "leaky": "Pass 1,", "shop/db": "Pass 4,", "last": "Pass 5,", "3": "Pass 3,",
 	} {
 		code, out, errs := captured(t, append(strings.Fields("explain "+arg), "--run-dir", dir)...)
-		if code != exitOK || errs != "" || !strings.HasPrefix(out, want) {
+		if code != cli.ExitOK || errs != "" || !strings.HasPrefix(out, want) {
 			t.Errorf("explain %s: exit code %d, %.40q, want %s\n%s", arg, code, out, want, errs)
 		}
 	}
@@ -225,23 +226,23 @@ func TestExplainArguments(t *testing.T) {
 	for arg, want := range map[string]string{
 		"a//b": "a pod as namespace/name", "default/other": "no stop of this pod", "9": "passes 1 to 5", "0": "want the number",
 	} {
-		if code, _, errs := captured(t, "explain", arg, "--run-dir", dir); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := captured(t, "explain", arg, "--run-dir", dir); code != cli.ExitUsage || !strings.Contains(errs, want) {
 			t.Errorf("explain %s: exit code %d, %q", arg, code, errs)
 		}
 	}
 	passes = passes[2:3]
-	if code, out, errs := captured(t, "explain", "--run-dir", dir); code != exitOK || !strings.HasPrefix(out, "Pass 3,") || !strings.Contains(errs, "no pod was stopped") {
+	if code, out, errs := captured(t, "explain", "--run-dir", dir); code != cli.ExitOK || !strings.HasPrefix(out, "Pass 3,") || !strings.Contains(errs, "no pod was stopped") {
 		t.Errorf("without a stop: exit code %d, %.40q, %s", code, out, errs)
 	}
 	passes = nil
-	if code, out, errs := captured(t, "explain", "--run-dir", dir); code != exitOK || out != "Nothing has happened yet.\n" {
+	if code, out, errs := captured(t, "explain", "--run-dir", dir); code != cli.ExitOK || out != "Nothing has happened yet.\n" {
 		t.Errorf("without a pass: exit code %d, %s%s", code, out, errs)
 	}
-	if code, out, errs := captured(t, "explain", "-o", "json", "--run-dir", dir); code != exitOK || !strings.Contains(out, `"pass": null`) {
+	if code, out, errs := captured(t, "explain", "-o", "json", "--run-dir", dir); code != cli.ExitOK || !strings.Contains(out, `"pass": null`) {
 		t.Errorf("without a pass: exit code %d, %s%s", code, out, errs)
 	}
 	for _, arg := range []string{"last", "1"} {
-		if code, _, errs := captured(t, "explain", arg, "--run-dir", dir); code != exitUsage || !strings.Contains(errs, "nothing has happened yet") {
+		if code, _, errs := captured(t, "explain", arg, "--run-dir", dir); code != cli.ExitUsage || !strings.Contains(errs, "nothing has happened yet") {
 			t.Errorf("explain %s without a pass: exit code %d, %s", arg, code, errs)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
@@ -185,7 +186,7 @@ func TestHostileService(t *testing.T) {
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			code, out, errs := captured(t, append(c.args, "--run-dir", dir)...)
-			if code > exitFinding || out == "" {
+			if code > cli.ExitFinding || out == "" {
 				t.Fatalf("exit code %d, stdout %q, stderr %q", code, out, errs)
 			}
 			wantHarmless(t, out)
@@ -240,7 +241,7 @@ func TestHostileErrors(t *testing.T) {
 	} {
 		t.Run(strings.Join(args[:min(2, len(args))], " "), func(t *testing.T) {
 			code, out, errs := captured(t, args...)
-			if code == exitOK || errs == "" {
+			if code == cli.ExitOK || errs == "" {
 				t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
 			}
 			wantHarmless(t, out)
@@ -269,7 +270,7 @@ func TestHostileRuntime(t *testing.T) {
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			code, out, errs := captured(t, append(args, "--run-dir", dir, "--config", config, "--endpoint", srv.Endpoint())...)
-			if code > exitFinding || out == "" {
+			if code > cli.ExitFinding || out == "" {
 				t.Fatalf("exit code %d, stdout %q, stderr %q", code, out, errs)
 			}
 			wantHarmless(t, out)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
@@ -29,22 +30,22 @@ unpacked layers, or less, because other images share layers. prune shows what ca
 			if err != nil {
 				return err
 			}
-			if o.output == "json" {
+			if o.JSON() {
 				list.Verdicts = append([]reclaim.Verdict{}, list.Verdicts...) // [] instead of null
-				return printJSON(cmd.OutOrStdout(), api.ImageList{APIVersion: api.APIVersion, ImageList: list})
+				return cli.PrintJSON(cmd.OutOrStdout(), api.ImageList{APIVersion: api.APIVersion, ImageList: list})
 			}
-			t := newTable(cmd.OutOrStdout(), "#", "IMAGE", "SIZE", "FIRST SEEN", "LAST USED", "WHY")
+			t := cli.NewTable(cmd.OutOrStdout(), "#", "IMAGE", "SIZE", "FIRST SEEN", "LAST USED", "WHY")
 			for _, v := range list.Verdicts {
 				pos, used := "kept", "never seen"
 				if v.Removable {
 					pos = strconv.Itoa(v.Position)
 				}
 				if v.Used {
-					used = age(time.Duration(v.LastUsed)) + " ago"
+					used = cli.Age(time.Duration(v.LastUsed)) + " ago"
 				}
-				t.row(pos, v.Name, api.FormatBytes(v.Size), firstSeen(v.Item), used, v.Why)
+				t.Row(pos, v.Name, api.FormatBytes(v.Size), firstSeen(v.Item), used, v.Why)
 			}
-			t.flush()
+			t.Flush()
 			printHeldBack(cmd.ErrOrStderr(), list.Notes, list.InDoubt)
 			items := make([]reclaim.Item, len(list.Verdicts))
 			for i := range list.Verdicts {
@@ -54,7 +55,7 @@ unpacked layers, or less, because other images share layers. prune shows what ca
 			return nil
 		},
 	}
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
@@ -75,7 +76,7 @@ func TestEveryJSONOutputIsDocumented(t *testing.T) {
 			args = append(args, "--run-dir", served)
 		}
 		code, out, errs := captured(t, append(args, "-o", "json")...)
-		if code > exitFinding || errs != "" {
+		if code > cli.ExitFinding || errs != "" {
 			t.Errorf("%s: exit code %d, stderr %q, stdout %s", line, code, errs, out)
 		}
 		for _, wrong := range doc.Command(args[0], false, []byte(out)) {
@@ -120,13 +121,13 @@ func TestEveryJSONErrorIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range jsonCommands() {
-		lines := map[string]int{name + " --bogus -o json": exitUsage, name + " --output=json --bogus": exitUsage}
+		lines := map[string]int{name + " --bogus -o json": cli.ExitUsage, name + " --output=json --bogus": cli.ExitUsage}
 		if c := exitCodes[name]; c.unreachable != "" && !printsUnreachable(name) {
 			flags := cmp.Or(fleetFlag(t, name), " --endpoint /nowhere.sock")
-			lines[strings.Join(minimalArgs(name), " ")+" -o json --run-dir "+dir+flags] = exitUnreachable
+			lines[strings.Join(minimalArgs(name), " ")+" -o json --run-dir "+dir+flags] = cli.ExitUnreachable
 		}
 		if name == "check" {
-			lines["check -o json "+bad] = exitUsage
+			lines["check -o json "+bad] = cli.ExitUsage
 		}
 		for line, want := range lines {
 			code, out, errs := captured(t, strings.Fields(line)...)
@@ -155,7 +156,7 @@ func TestJSONIsRefusedInJSON(t *testing.T) {
 		}
 		code, out, errs := captured(t, cmd.Name(), "-o", "json")
 		var e api.Error
-		if err := json.Unmarshal([]byte(out), &e); err != nil || code != exitUsage || errs != "" || !strings.Contains(e.Error, "-o") {
+		if err := json.Unmarshal([]byte(out), &e); err != nil || code != cli.ExitUsage || errs != "" || !strings.Contains(e.Error, "-o") {
 			t.Errorf("%s: exit code %d, %q, %v, stderr %q", cmd.Name(), code, out, err, errs)
 		}
 	}

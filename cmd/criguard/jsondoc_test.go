@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/fleetcmd"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
@@ -49,8 +50,8 @@ var printed = []struct {
 	{"`stop -o json`", reflect.TypeFor[api.CommandAnswer]()},
 	{"`protect -o json`", reflect.TypeFor[api.CommandAnswer]()},
 	{"`unprotect -o json`", reflect.TypeFor[api.CommandAnswer]()},
-	{"`fleet status -o json`", reflect.TypeFor[fleetStatus]()},
-	{"`fleet check -o json`", reflect.TypeFor[fleetCheck]()},
+	{"`fleet status -o json`", reflect.TypeFor[fleetcmd.Status]()},
+	{"`fleet check -o json`", reflect.TypeFor[fleetcmd.Check]()},
 	{"`fleet pause -o json`", reflect.TypeFor[api.CommandAnswer]()},
 	{"`fleet resume -o json`", reflect.TypeFor[api.CommandAnswer]()},
 	{"`fleet forget -o json`", reflect.TypeFor[api.CommandAnswer]()},

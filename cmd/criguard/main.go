@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
@@ -26,23 +27,6 @@ import (
 
 // version is set by the build: -ldflags "-X main.version=v1.2.3".
 var version = "devel"
-
-// codeError is an error with its exit code. A code without an error is a finding that the output
-// has already reported.
-type codeError struct {
-	code int
-	err  error
-	hint string
-}
-
-func (e *codeError) Error() string {
-	if e.err == nil {
-		return ""
-	}
-	return e.err.Error()
-}
-
-func (e *codeError) Unwrap() error { return e.err }
 
 func main() {
 	os.Exit(execute(os.Args[1:]))
@@ -60,24 +44,24 @@ func execute(args []string) int {
 	cmd.SetErr(errs)
 	cmd, err := cmd.ExecuteContextC(ctx)
 	if err == nil {
-		return exitOK
+		return cli.ExitOK
 	}
 	ce := codeOf(err)
 	msg := err.Error()
 	switch {
 	case msg == "":
 	case wantsJSON(cmd, args):
-		_ = printLine(out, api.Error{APIVersion: api.APIVersion, Error: msg, Hint: ce.hint}) // the exit code remains
+		_ = cli.PrintLine(out, api.Error{APIVersion: api.APIVersion, Error: msg, Hint: ce.Hint}) // the exit code remains
 	default:
 		if !errors.Is(err, config.ErrInvalid) { // already one line per mistake
 			msg = strings.ReplaceAll(msg, "\n", "; ")
 		}
 		fmt.Fprintln(errs, "criguard: "+msg)
-		if ce.hint != "" {
-			fmt.Fprintln(errs, "hint: "+ce.hint)
+		if ce.Hint != "" {
+			fmt.Fprintln(errs, "hint: "+ce.Hint)
 		}
 	}
-	return ce.code
+	return ce.Code
 }
 
 // wantsJSON reports whether the user wants JSON. If a flag is wrong, the flags after it are not parsed; for a
@@ -98,27 +82,27 @@ func wantsJSON(cmd *cobra.Command, args []string) bool {
 }
 
 // codeOf maps an error to its exit code and a hint.
-func codeOf(err error) *codeError {
-	var ce *codeError
+func codeOf(err error) *cli.Error {
+	var ce *cli.Error
 	switch {
 	case errors.As(err, &ce):
 		return ce
 	case errors.Is(err, control.ErrNoService):
-		return &codeError{exitUnreachable, err, "start it with `systemctl start criguard` or `criguard run`; another directory is named with --run-dir; `criguard status` says if one runs that does not answer"}
+		return cli.NewError(cli.ExitUnreachable, err, "start it with `systemctl start criguard` or `criguard run`; another directory is named with --run-dir; `criguard status` says if one runs that does not answer")
 	case errors.Is(err, control.ErrNoAnswer):
-		return &codeError{exitUnreachable, err, "see the service's log: `journalctl -u criguard`"}
+		return cli.NewError(cli.ExitUnreachable, err, "see the service's log: `journalctl -u criguard`")
 	case errors.Is(err, control.ErrDenied):
-		return &codeError{exitUnreachable, err, "run as root or as a member of the group criguard"}
+		return cli.NewError(cli.ExitUnreachable, err, "run as root or as a member of the group criguard")
 	case errors.Is(err, api.ErrRefused):
-		return &codeError{exitUsage, err, "`criguard status` shows the mode and what is in force"}
+		return cli.NewError(cli.ExitUsage, err, "`criguard status` shows the mode and what is in force")
 	case errors.Is(err, cri.ErrNoRuntime):
-		return &codeError{exitUnreachable, err, "check that containerd or CRI-O is running, and run as root; set its socket with --endpoint or [runtime] endpoint"}
+		return cli.NewError(cli.ExitUnreachable, err, "check that containerd or CRI-O is running, and run as root; set its socket with --endpoint or [runtime] endpoint")
 	case errors.Is(err, rundir.ErrRunning):
-		return &codeError{exitUsage, err, "only one criguard can run on a node; stop the other one first"}
+		return cli.NewError(cli.ExitUsage, err, "only one criguard can run on a node; stop the other one first")
 	case errors.Is(err, fs.ErrPermission):
-		return &codeError{exitUsage, err, "must run as root"}
+		return cli.NewError(cli.ExitUsage, err, "must run as root")
 	case errors.Is(err, config.ErrInvalid):
-		return &codeError{exitUsage, err, "`criguard check` shows every mistake; `man criguard.toml` explains the keys"}
+		return cli.NewError(cli.ExitUsage, err, "`criguard check` shows every mistake; `man criguard.toml` explains the keys")
 	}
-	return &codeError{code: exitUsage, err: err}
+	return &cli.Error{Code: cli.ExitUsage, Err: err}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/rundir"
@@ -32,7 +33,7 @@ func TestRefusal(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(api.Error{Error: "refused: vault/keys must not be stopped: protect rule 1"})
 	})
 	code, _, errs := captured(t, "stop", "vault/keys", "--yes", "--run-dir", dir)
-	if code != exitUsage || !strings.HasPrefix(errs, "criguard: refused: vault/keys must not be stopped: protect rule 1\nhint: ") {
+	if code != cli.ExitUsage || !strings.HasPrefix(errs, "criguard: refused: vault/keys must not be stopped: protect rule 1\nhint: ") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }
@@ -58,13 +59,13 @@ func TestNoAnswer(t *testing.T) {
 			}()
 			defer func() { _ = l.Close(); <-done }()
 			for _, args := range [][]string{{"status"}, {"rank"}, {"history"}, {"metrics"}, {"pause"}} {
-				if code := execute(append(args, "--run-dir", dir)); code != exitUnreachable {
-					t.Errorf("%s: exit code %d, want %d", args[0], code, exitUnreachable)
+				if code := execute(append(args, "--run-dir", dir)); code != cli.ExitUnreachable {
+					t.Errorf("%s: exit code %d, want %d", args[0], code, cli.ExitUnreachable)
 				}
 			}
 		})
 	}
-	if ce := codeOf(control.ErrNoAnswer); ce.hint == "" {
+	if ce := codeOf(control.ErrNoAnswer); ce.Hint == "" {
 		t.Errorf("%v: nothing says what to do", ce)
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
+	"github.com/criguard/criguard/cmd/criguard/internal/fleetcmd"
 	"github.com/criguard/criguard/guard/control"
 )
 
@@ -22,12 +24,12 @@ of a fleet, the metrics of its agent follow, for root.`,
 			if err := control.NewClient(o.dir()).Metrics(cmd.Context(), cmd.OutOrStdout()); err != nil {
 				return err
 			}
-			text, err := fetchAgent(cmd.Context(), o.dir(), "/v1/metrics")
+			text, err := fleetcmd.Fetch(cmd.Context(), o.dir(), "/v1/metrics")
 			switch {
 			case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission): // no fleet, or not for this user
 				return nil
 			case err != nil:
-				return &codeError{exitUnreachable, err, "see the agent's log: `journalctl -u criguard-fleet`"}
+				return cli.NewError(cli.ExitUnreachable, err, "see the agent's log: `journalctl -u criguard-fleet`")
 			}
 			_, err = cmd.OutOrStdout().Write(text)
 			return err

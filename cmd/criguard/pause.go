@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/criguard/criguard/cmd/criguard/internal/words"
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
 )
@@ -28,30 +28,14 @@ the service does not end it, a reboot does. Stops under way are not called off.`
 	}
 	lengthFlag(cmd, &length)
 	reasonFlag(cmd, &c)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
 // lengthFlag adds --for to a command that is in force for a while.
 func lengthFlag(cmd *cobra.Command, length *time.Duration) {
-	cmd.Flags().Var((*duration)(length), "for", "how long, up to 24h")
+	cmd.Flags().Var((*cli.Duration)(length), "for", "how long, up to 24h")
 }
-
-// duration is the value of a flag that also takes days.
-type duration time.Duration
-
-// Set parses a duration.
-func (d *duration) Set(s string) error {
-	v, err := words.ParseDuration(s)
-	*d = duration(v)
-	return err
-}
-
-// String formats the duration.
-func (d *duration) String() string { return time.Duration(*d).String() }
-
-// Type names the type of the value in the help.
-func (d *duration) Type() string { return "duration" }
 
 func newResume(o *options) *cobra.Command {
 	return o.newOrder(api.CommandResume, "resume", "End a pause")
@@ -67,7 +51,7 @@ func (o *options) newOrder(name, use, short string) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.command(cmd, c) },
 	}
 	reasonFlag(cmd, &c)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
@@ -81,5 +65,5 @@ func (o *options) command(cmd *cobra.Command, c api.Command) error {
 	if err != nil {
 		return err
 	}
-	return o.print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
+	return o.Print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
 }

@@ -27,7 +27,7 @@ reboot does. A stop under way is not called off.`,
 	}
 	lengthFlag(cmd, &length)
 	reasonFlag(cmd, &c)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
@@ -43,6 +43,6 @@ func newUnprotect(o *options) *cobra.Command {
 		},
 	}
 	reasonFlag(cmd, &c)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/api"
@@ -56,7 +57,7 @@ criguard prunes directly. A prune by the service is in its history and journal.`
 				return err
 			}
 			out := api.PruneResult{APIVersion: api.APIVersion, DryRun: p.DryRun, Steps: append([]reclaim.Report{}, reports...), Freed: freed(reports)}
-			err = o.print(cmd, out, func(w io.Writer) {
+			err = o.Print(cmd, out, func(w io.Writer) {
 				printReports(w, reports, p.DryRun, verbose)
 				printNotes(cmd.ErrOrStderr(), reports)
 			})
@@ -64,13 +65,13 @@ criguard prunes directly. A prune by the service is in its history and journal.`
 			case err != nil:
 				return err
 			case slices.ContainsFunc(reports, func(r reclaim.Report) bool { return len(r.Errors) > 0 }):
-				return &codeError{code: exitFinding}
+				return cli.Finding()
 			case until == "" || p.DryRun || len(reports) == 0 || reports[len(reports)-1].Met:
 				return nil
-			case o.output == "json": // a step's "met" says it
-				return &codeError{code: exitFinding}
+			case o.JSON(): // a step's "met" says it
+				return cli.Finding()
 			default:
-				return &codeError{exitFinding, fmt.Errorf("--until %s is not reached, and nothing more may be removed", until), "--verbose lists what is kept, and why"}
+				return cli.NewError(cli.ExitFinding, fmt.Errorf("--until %s is not reached, and nothing more may be removed", until), "--verbose lists what is kept, and why")
 			}
 		},
 	}
@@ -83,7 +84,7 @@ criguard prunes directly. A prune by the service is in its history and journal.`
 	f.BoolVar(&p.IgnoreAge, "ignore-age", false, "also remove images that are younger than min_age or unused_grace, or of unknown age")
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask on a terminal")
 	f.StringVar(&until, "until", "", `end when this much is available, as "imagefs.available=20%"`)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
@@ -115,24 +116,24 @@ func printUnknown(w io.Writer, images []reclaim.Item) {
 		}
 	}
 	if unknown > 0 {
-		say(w, "ages unknown: %s first seen just now (hint: an age counts from when the service or a prune first sees an image; prune --ignore-age does not wait)\n", api.Count(unknown, "image"))
+		cli.Say(w, "ages unknown: %s first seen just now (hint: an age counts from when the service or a prune first sees an image; prune --ignore-age does not wait)\n", api.Count(unknown, "image"))
 	}
 }
 
 // printHeldBack lists the air-gap files and the containers that could not be read.
 func printHeldBack(w io.Writer, airGap, containers []string) {
 	for _, note := range airGap {
-		say(w, "air-gap file not read: %s\n", note)
+		cli.Say(w, "air-gap file not read: %s\n", note)
 	}
 	for _, note := range containers {
-		say(w, "images held back: %s\n", note)
+		cli.Say(w, "images held back: %s\n", note)
 	}
 }
 
 // prune prunes, with a progress bar if w is a terminal: each removal can take seconds, and there
 // may be many. Before it removes images, it asks a user on a terminal.
 func prune(ctx context.Context, l pruner, p api.PruneOptions, w io.Writer, yes bool) ([]reclaim.Report, error) {
-	screen, ok := terminal(w)
+	screen, ok := cli.Terminal(w)
 	ask := p.Images && !yes && !p.DryRun
 	if ask {
 		var err error
@@ -203,17 +204,17 @@ func freed(reports []reclaim.Report) (bytes int64) {
 }
 
 func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
-	t := newTable(w, "WHAT", "NAME", "SIZE", "AGE", "LAST USED", "RESULT", "WHY")
+	t := cli.NewTable(w, "WHAT", "NAME", "SIZE", "AGE", "LAST USED", "RESULT", "WHY")
 	removed, rows := 0, 0
 	row := func(it reclaim.Item, what string) {
 		rows++
 		used := "never seen"
 		if it.Used {
-			used = age(time.Duration(it.LastUsed)) + " ago"
+			used = cli.Age(time.Duration(it.LastUsed)) + " ago"
 		} else if it.Kind != reclaim.KindImage {
 			used = "-"
 		}
-		t.row(string(it.Kind), itemName(it), itemSize(it), itemAge(it), used, what, it.Why)
+		t.Row(string(it.Kind), itemName(it), itemSize(it), itemAge(it), used, what, it.Why)
 	}
 	done := "removed"
 	if dry {
@@ -226,7 +227,7 @@ func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
 		}
 		for _, f := range r.Errors {
 			rows++
-			t.row(string(f.Kind), cmp.Or(f.Name, f.ID), "-", "-", "-", "failed", f.Message)
+			t.Row(string(f.Kind), cmp.Or(f.Name, f.ID), "-", "-", "-", "failed", f.Message)
 		}
 		if verbose {
 			for _, it := range r.Kept {
@@ -235,7 +236,7 @@ func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
 		}
 	}
 	if rows > 0 {
-		t.flush()
+		t.Flush()
 	}
 	fmt.Fprintf(w, "%s %d", done, removed)
 	if !dry {
@@ -248,7 +249,7 @@ func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
 	for _, r := range reports {
 		digest := r.Digest()
 		if kept := words.Kept(&digest); kept != "" {
-			say(w, "%s\n", kept)
+			cli.Say(w, "%s\n", kept)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/reclaim"
@@ -55,7 +56,7 @@ func TestPruneAsksTheService(t *testing.T) {
 			t.Errorf("%v: %s, %v", args, out.String(), err)
 		}
 	}
-	if code := execute([]string{"prune", "--run-dir", dir, "--endpoint", dir + "/other.sock"}); code != exitUnreachable || pruned.Load() != 2 {
+	if code := execute([]string{"prune", "--run-dir", dir, "--endpoint", dir + "/other.sock"}); code != cli.ExitUnreachable || pruned.Load() != 2 {
 		t.Errorf("another runtime: exit code %d, the service pruned %d times", code, pruned.Load())
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/api"
@@ -40,14 +41,14 @@ is short, it inspects the node directly.`,
 			if err != nil {
 				return err
 			}
-			if r.Stale != "" && r.ListedAt != nil && o.output != "json" {
-				say(cmd.ErrOrStderr(), "note: the runtime does not answer, the pods are those of %s ago: %s\n", age(time.Duration(*r.ListedAt)), r.Stale)
+			if r.Stale != "" && r.ListedAt != nil && !o.JSON() {
+				cli.Say(cmd.ErrOrStderr(), "note: the runtime does not answer, the pods are those of %s ago: %s\n", cli.Age(time.Duration(*r.ListedAt)), r.Stale)
 			}
-			return o.print(cmd, r, func(w io.Writer) { printRanking(w, r) })
+			return o.Print(cmd, r, func(w io.Writer) { printRanking(w, r) })
 		},
 	}
 	signalFlag(cmd, &signal, "signal to rank for")
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
@@ -92,19 +93,19 @@ func printRanking(w io.Writer, r api.Ranking) {
 	if r.Capacity > 0 {
 		left = api.FormatAmount(r.Signal, r.Available) + " of " + api.FormatAmount(r.Signal, r.Capacity) + " available"
 	}
-	say(w, "%s: %s; ranked by %s, then size, younger, id\n\n", r.Signal, left, api.KeyNames(r.Signal, r.Keys))
+	cli.Say(w, "%s: %s; ranked by %s, then size, younger, id\n\n", r.Signal, left, api.KeyNames(r.Signal, r.Keys))
 	printRanked(w, r.Signal, r.Pods)
 	if r.Need != nil {
-		say(w, "\n%s.\n", words.Need(r.Need))
+		cli.Say(w, "\n%s.\n", words.Need(r.Need))
 	}
 	if r.Held != nil {
-		say(w, "Held back: %s.\n", r.Held.Why())
+		cli.Say(w, "Held back: %s.\n", r.Held.Why())
 	}
 }
 
 func printRanked(w io.Writer, s policy.Signal, pods []api.RankedView) {
 	byMemory := false
-	t := newTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER BY", "FREES", "NOTE")
+	t := cli.NewTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER BY", "FREES", "NOTE")
 	for _, p := range pods {
 		byMemory = byMemory || p.ByMemory
 		pos, usage, frees, over := "-", p.FormatUsage(s), "-", "-"
@@ -123,9 +124,9 @@ func printRanked(w io.Writer, s policy.Signal, pods []api.RankedView) {
 		if p.PrioritySource != "" {
 			priority += " (" + p.PrioritySource + ")"
 		}
-		t.row(pos, p.Pod, p.QoS, priority, usage, request, over, frees, note)
+		t.Row(pos, p.Pod, p.QoS, priority, usage, request, over, frees, note)
 	}
-	t.flush()
+	t.Flush()
 	if byMemory {
 		fmt.Fprintf(w, "Ranked %s.\n", api.ByMemory)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
 )
@@ -24,14 +25,14 @@ does not wait.`,
 			if err != nil {
 				return err
 			}
-			err = o.print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
+			err = o.Print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
 			if err == nil && len(answer.MetNow) > 0 {
-				err = &codeError{code: exitFinding}
+				err = cli.Finding()
 			}
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&c.Now, "now", false, "put hard thresholds in force even if they are met at once")
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }

@@ -6,17 +6,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
+	"github.com/criguard/criguard/cmd/criguard/internal/fleetcmd"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/rundir"
 )
 
 // options are the flags that every command has.
 type options struct {
+	cli.Output
+
 	config   string
 	dropIns  []string
 	endpoint string
 	runDir   string
-	output   string
 	noted    string // the last note about the history that was printed
 }
 
@@ -40,27 +43,12 @@ func newRoot() *cobra.Command {
 		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newExplain(&o), newReport(&o), newCheck(&o),
 		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newTop(&o), newReload(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
 		newStop(&o), newProtect(&o), newUnprotect(&o),
-		newFleet(&o), newMetrics(&o), newVersion(),
+		fleetcmd.New(fleetcmd.Options{Dir: o.dir, Prepare: prepare}), newMetrics(&o), newVersion(),
 	)
 	complete(root, &o)
 	explainUsage(root)
 	listExitCodes(root)
 	return root
-}
-
-// outputFlag adds -o to a command that prints.
-func (o *options) outputFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.output, "output", "o", "table", "table or json")
-	prev := cmd.PreRunE
-	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if o.output != "table" && o.output != "json" {
-			return fmt.Errorf("--output %q: want table or json", o.output)
-		}
-		if prev != nil {
-			return prev(cmd, args)
-		}
-		return nil
-	}
 }
 
 // load reads the configuration that the flags name.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/simulate"
-	"github.com/criguard/criguard/policy"
 )
 
 const traceHint = "`criguard record` writes a trace: one line of JSON per observation"
@@ -50,13 +50,13 @@ on the node.`,
 			in := io.NopCloser(cmd.InOrStdin())
 			if args[0] != "-" {
 				if in, err = os.Open(args[0]); err != nil {
-					return &codeError{exitUsage, fmt.Errorf("simulate: %w", err), traceHint}
+					return cli.NewError(cli.ExitUsage, fmt.Errorf("simulate: %w", err), traceHint)
 				}
 			}
 			out := bufio.NewWriter(cmd.OutOrStdout())
 			report, err := simulated(cmd.Context(), cfgs, in, out, opt)
 			if err = errors.Join(err, out.Flush(), in.Close()); err != nil {
-				return &codeError{exitUsage, fmt.Errorf("simulate %s: %w", args[0], err), traceHint}
+				return cli.NewError(cli.ExitUsage, fmt.Errorf("simulate %s: %w", args[0], err), traceHint)
 			}
 			if other != "" {
 				report(cmd.OutOrStdout())
@@ -83,27 +83,27 @@ func simulated(ctx context.Context, cfgs []config.Config, in io.Reader, out io.W
 }
 
 func printSummary(w io.Writer, s *simulate.Summary) {
-	say(w, "%s over %s%s: %s\n", api.Count(s.Lines, "line"), short(s.Length), since(s), stopCount(s))
+	cli.Say(w, "%s over %s%s: %s\n", api.Count(s.Lines, "line"), cli.Short(s.Length), since(s), stopCount(s))
 	if len(s.Stops) > 0 {
-		t := newTable(w, "AT", "STOPPED", "FOR", "WHY")
+		t := cli.NewTable(w, "AT", "STOPPED", "FOR", "WHY")
 		for _, stop := range s.Stops {
-			t.row(moment(s, stop.At), stop.Pod, stop.Signal+":"+stop.Kind, stop.Reason)
+			t.Row(moment(s, stop.At), stop.Pod, stop.Signal+":"+stop.Kind, stop.Reason)
 		}
-		t.flush()
+		t.Flush()
 	}
 	if len(s.Holds) > 0 {
-		t := newTable(w, "FROM", "TO", "HELD BACK", "BY")
+		t := cli.NewTable(w, "FROM", "TO", "HELD BACK", "BY")
 		for _, h := range s.Holds {
-			t.row(moment(s, h.First), moment(s, h.Last), h.Threshold, h.Reason)
+			t.Row(moment(s, h.First), moment(s, h.Last), h.Threshold, h.Reason)
 		}
-		t.flush()
+		t.Flush()
 	}
 }
 
 // printComparison prints the stops of both simulations in the order of time, and what held stops back.
 func printComparison(w io.Writer, nameA, nameB string, a, b *simulate.Summary) {
-	say(w, "%s over %s%s\n", api.Count(a.Lines, "line"), short(a.Length), since(a))
-	t := newTable(w, "AT", nameA, nameB)
+	cli.Say(w, "%s over %s%s\n", api.Count(a.Lines, "line"), cli.Short(a.Length), since(a))
+	t := cli.NewTable(w, "AT", nameA, nameB)
 	stop := func(s *simulate.TimedStop) string { return "stop " + s.Pod + " for " + s.Signal + ":" + s.Kind }
 	for i, j := 0, 0; i < len(a.Stops) || j < len(b.Stops); {
 		inA := j == len(b.Stops) || i < len(a.Stops) && a.Stops[i].At <= b.Stops[j].At
@@ -117,9 +117,9 @@ func printComparison(w io.Writer, nameA, nameB string, a, b *simulate.Summary) {
 			row[0], row[2] = moment(b, b.Stops[j].At), stop(&b.Stops[j])
 			j++
 		}
-		t.row(row...)
+		t.Row(row...)
 	}
-	t.row("", stopCount(a), stopCount(b))
+	t.Row("", stopCount(a), stopCount(b))
 	held := func(s *simulate.Summary, h *simulate.Hold) string {
 		if h = s.Hold(h.Reason, h.Threshold); h == nil {
 			return "-"
@@ -128,14 +128,14 @@ func printComparison(w io.Writer, nameA, nameB string, a, b *simulate.Summary) {
 	}
 	for i := range a.Holds {
 		h := &a.Holds[i]
-		t.row(h.Threshold+" held back by "+h.Reason, held(a, h), held(b, h))
+		t.Row(h.Threshold+" held back by "+h.Reason, held(a, h), held(b, h))
 	}
 	for i := range b.Holds {
 		if h := &b.Holds[i]; a.Hold(h.Reason, h.Threshold) == nil {
-			t.row(h.Threshold+" held back by "+h.Reason, "-", held(b, h))
+			t.Row(h.Threshold+" held back by "+h.Reason, "-", held(b, h))
 		}
 	}
-	t.flush()
+	t.Flush()
 }
 
 // since returns when a trace began, if it says so.
@@ -146,14 +146,12 @@ func since(s *simulate.Summary) string {
 	return " from " + s.Began.Local().Format(time.DateTime)
 }
 
-func short(d time.Duration) string { return policy.ShortDuration(d.Round(time.Millisecond)) }
-
 // moment returns a time in a trace, with the wall clock if the trace has it.
 func moment(s *simulate.Summary, at time.Duration) string {
 	if s.Began.IsZero() {
-		return short(at)
+		return cli.Short(at)
 	}
-	return short(at) + " (" + s.Began.Add(at).Local().Format(time.TimeOnly) + ")"
+	return cli.Short(at) + " (" + s.Began.Add(at).Local().Format(time.TimeOnly) + ")"
 }
 
 func stopCount(s *simulate.Summary) string {

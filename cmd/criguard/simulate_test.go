@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 )
 
@@ -56,8 +57,8 @@ func TestSimulateRefusesOutput(t *testing.T) {
 				continue
 			}
 			ce := refused(t, append(strings.Fields(command), filepath.Join(dir, name))...)
-			if !strings.Contains(ce.Error(), want) || !strings.Contains(ce.hint, "a trace") {
-				t.Errorf("%s %s: %v, hint %s", command, name, ce, ce.hint)
+			if !strings.Contains(ce.Error(), want) || !strings.Contains(ce.Hint, "a trace") {
+				t.Errorf("%s %s: %v, hint %s", command, name, ce, ce.Hint)
 			}
 		}
 	}
@@ -73,7 +74,7 @@ func TestSimulateSummary(t *testing.T) {
 	})
 	config := filepath.Join(dir, "config.toml")
 	code, out, errs := captured(t, "simulate", "--config", config, filepath.Join(dir, "leak.jsonl"))
-	if lines := strings.Split(out, "\n"); code != exitOK || len(lines) != 5 || !strings.HasPrefix(lines[0], `{"at":"0s"`) {
+	if lines := strings.Split(out, "\n"); code != cli.ExitOK || len(lines) != 5 || !strings.HasPrefix(lines[0], `{"at":"0s"`) {
 		t.Errorf("exit code %d, stdout %s", code, out)
 	}
 	for _, want := range []string{
@@ -110,10 +111,10 @@ func TestSimulateCompare(t *testing.T) {
 		     1 stop                                      1 stop
 		memory.available:hard held back by protected     1m to 1m   -
 		memory.available:hard held back by outside pods  -              20s to 1m`)
-	if code != exitOK || errs != "" || squeezed(out) != want {
+	if code != cli.ExitOK || errs != "" || squeezed(out) != want {
 		t.Errorf("exit code %d, stderr %q, got\n%s\nwant\n%s", code, errs, out, want)
 	}
-	if code, _, errs := captured(t, "simulate", "--config", path("a.toml"), "--compare", path("bad.toml"), path("leak.jsonl")); code != exitUsage || !strings.Contains(errs, "bad.toml") {
+	if code, _, errs := captured(t, "simulate", "--config", path("a.toml"), "--compare", path("bad.toml"), path("leak.jsonl")); code != cli.ExitUsage || !strings.Contains(errs, "bad.toml") {
 		t.Errorf("a bad configuration: exit code %d, %s", code, errs)
 	}
 }

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
-	"github.com/criguard/criguard/policy"
 )
 
 func newStatus(o *options) *cobra.Command {
@@ -43,14 +43,14 @@ status counts.`,
 				return err
 			}
 			if !quiet {
-				err = o.print(cmd, st, func(w io.Writer) { printStatus(w, &st) })
+				err = o.Print(cmd, st, func(w io.Writer) { printStatus(w, &st) })
 			}
 			return cmp.Or(err, verdict(&st))
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the status again every second")
 	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing, only set the exit code")
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func (o *options) watchStatus(cmd *cobra.Command) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	out := cmd.OutOrStdout()
-	screen, onScreen := terminal(out)
+	screen, onScreen := cli.Terminal(out)
 	var last error
 	for shown := false; ; shown = true {
 		st, err := o.status(cmd.Context())
@@ -72,17 +72,17 @@ func (o *options) watchStatus(cmd *cobra.Command) error {
 			return last
 		case err != nil && !shown:
 			return err
-		case onScreen && o.output != "json":
+		case onScreen && !o.JSON():
 			_, _ = screen.WriteString("\x1b[H\x1b[2J") // cursor home, clear the screen
-		case shown && o.output != "json":
+		case shown && !o.JSON():
 			fmt.Fprintln(out)
 		}
 		switch {
 		case err != nil:
-			say(cmd.ErrOrStderr(), "criguard: %s\n", err.Error())
-			err = &codeError{code: codeOf(err).code} // it is reported
-		case o.output == "json":
-			err = printLine(out, st)
+			cli.Say(cmd.ErrOrStderr(), "criguard: %s\n", err.Error())
+			err = &cli.Error{Code: codeOf(err).Code} // it is reported
+		case o.JSON():
+			err = cli.PrintLine(out, st)
 		default:
 			printStatus(out, &st)
 		}
@@ -99,9 +99,9 @@ func (o *options) watchStatus(cmd *cobra.Command) error {
 func verdict(st *api.Status) error {
 	switch {
 	case !st.Runtime.Up:
-		return &codeError{code: exitUnreachable}
+		return cli.Unreachable()
 	case underPressure(st):
-		return &codeError{code: exitFinding}
+		return cli.Finding()
 	}
 	return nil
 }
@@ -134,9 +134,9 @@ func printStatus(w io.Writer, st *api.Status) {
 		who = "no daemon answers here, but one guards this node: " + st.GuardedBy + "; inspected the node directly"
 	}
 	if st.Live {
-		who = fmt.Sprintf("%s mode, pid %d, up %s", st.Mode, st.PID, age(time.Duration(st.Uptime)))
+		who = fmt.Sprintf("%s mode, pid %d, up %s", st.Mode, st.PID, cli.Age(time.Duration(st.Uptime)))
 	}
-	say(w, "criguard %s: %s\n", st.Version, who)
+	cli.Say(w, "criguard %s: %s\n", st.Version, who)
 	rt := "no runtime answers"
 	if st.Runtime.Up {
 		rt = st.Runtime.Name + " " + st.Runtime.Version
@@ -145,60 +145,60 @@ func printStatus(w io.Writer, st *api.Status) {
 		rt += " at " + st.Runtime.Endpoint
 	}
 	if st.Runtime.ListedAt != nil {
-		rt += fmt.Sprintf(", %d pods (%d protected) listed %s ago", st.Pods, st.Protected, age(time.Duration(*st.Runtime.ListedAt)))
+		rt += fmt.Sprintf(", %d pods (%d protected) listed %s ago", st.Pods, st.Protected, cli.Age(time.Duration(*st.Runtime.ListedAt)))
 	}
-	say(w, "runtime     %s\n", rt)
+	cli.Say(w, "runtime     %s\n", rt)
 	if st.Runtime.Error != "" {
 		why := strings.TrimPrefix(st.Runtime.Error, cri.ErrNoRuntime.Error()+": ")
 		if _, cause, ok := strings.Cut(why, cri.ErrUnavailable.Error()+": "); ok {
 			why = cause // "no runtime answers" is said already
 		}
-		say(w, "            %s\n", why)
+		cli.Say(w, "            %s\n", why)
 	}
 	pods := st.Kernel.PodsCgroup
 	if pods == "" {
 		pods = "not found"
 	}
-	say(w, "node        cgroup %s, pods cgroup %s, filesystems %s\n", st.Kernel.Cgroup, pods, st.Kernel.Layout)
+	cli.Say(w, "node        cgroup %s, pods cgroup %s, filesystems %s\n", st.Kernel.Cgroup, pods, st.Kernel.Layout)
 	if len(st.Kernel.Wakes) > 0 {
-		say(w, "woken by    %s\n", strings.Join(st.Kernel.Wakes, ", "))
+		cli.Say(w, "woken by    %s\n", strings.Join(st.Kernel.Wakes, ", "))
 	}
-	say(w, "conditions  %s\n", cmp.Or(words.Conditions(st), "none"))
+	cli.Say(w, "conditions  %s\n", cmp.Or(words.Conditions(st), "none"))
 	if st.Held != "" {
 		first := api.Hold{Threshold: st.HeldBy, Reason: st.Held, Detail: st.HeldDetail}
-		say(w, "held back   %s: %s%s\n", first.Threshold, first.Why(), words.Next(st.Held, st.NextStopIn))
+		cli.Say(w, "held back   %s: %s%s\n", first.Threshold, first.Why(), words.Next(st.Held, st.NextStopIn))
 	}
 	for _, h := range st.AlsoHeld {
-		say(w, "held back   %s: %s\n", h.Threshold, h.Why())
+		cli.Say(w, "held back   %s: %s\n", h.Threshold, h.Why())
 	}
 	for _, f := range st.InFlight {
-		say(w, "stopping    %s\n", f)
+		cli.Say(w, "stopping    %s\n", f)
 	}
 	for _, a := range st.Alarms {
-		say(w, "ALARM       %s\n", a)
+		cli.Say(w, "ALARM       %s\n", a)
 	}
 	if p := st.Orders.Pause; p != nil {
-		say(w, "PAUSED      for another %s, by %s%s\n", age(time.Duration(st.PausedFor)), p.By, because(p.Reason))
+		cli.Say(w, "PAUSED      for another %s, by %s%s\n", cli.Age(time.Duration(st.PausedFor)), p.By, because(p.Reason))
 	}
 	if d := st.Orders.Drain; d != nil {
-		say(w, "DRAINED     until undrain, by %s%s\n", d.By, because(d.Reason))
+		cli.Say(w, "DRAINED     until undrain, by %s%s\n", d.By, because(d.Reason))
 	}
 	for _, p := range st.Orders.Protected {
-		say(w, "PROTECTED   %s for another %s, by %s%s\n", p.Pod, age(time.Duration(p.Left)), p.By, because(p.Reason))
+		cli.Say(w, "PROTECTED   %s for another %s, by %s%s\n", p.Pod, cli.Age(time.Duration(p.Left)), p.By, because(p.Reason))
 	}
 	if st.Live {
-		say(w, "budget      %s\n", budgetLine(st))
+		cli.Say(w, "budget      %s\n", budgetLine(st))
 	}
 	if st.ConfigNote != "" {
 		// A rejected configuration has one line per mistake.
 		label := "config"
 		for line := range strings.SplitSeq(st.ConfigNote, "\n") {
-			say(w, "%-11s %s\n", label, line)
+			cli.Say(w, "%-11s %s\n", label, line)
 			label = ""
 		}
 	}
 	for _, m := range st.Warnings {
-		say(w, "warning     %s\n", m)
+		cli.Say(w, "warning     %s\n", m)
 	}
 	fmt.Fprintln(w)
 	printSignals(w, st.Signals)
@@ -222,7 +222,7 @@ func budgetLine(st *api.Status) string {
 }
 
 func printSignals(w io.Writer, signals []api.SignalStatus) {
-	t := newTable(w, "SIGNAL", "AVAILABLE", "CAPACITY", "HARD", "SOFT", "STATE")
+	t := cli.NewTable(w, "SIGNAL", "AVAILABLE", "CAPACITY", "HARD", "SOFT", "STATE")
 	for _, s := range signals {
 		if s.Status == "absent" && len(s.Thresholds) == 0 {
 			continue
@@ -251,19 +251,7 @@ func printSignals(w io.Writer, signals []api.SignalStatus) {
 				state += ": " + s.Error
 			}
 		}
-		t.row(s.Signal.String(), available, capacity, hard, soft, state)
+		t.Row(s.Signal.String(), available, capacity, hard, soft, state)
 	}
-	t.flush()
-}
-
-// age formats a duration for display.
-func age(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Hour:
-		return policy.ShortDuration(d.Round(time.Second))
-	default:
-		return policy.ShortDuration(d.Round(time.Minute))
-	}
+	t.Flush()
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
@@ -28,7 +29,7 @@ func TestStatusSaysWhen(t *testing.T) {
 	for _, want := range []string{
 		"\nconditions  MemoryPressure (clears in 14s), DiskPressure\n", "\nheld back   nodefs.available:hard: budget, next stop allowed in 22s\nheld back   imagefs.available:hard: outside pods\n",
 	} {
-		if code != exitFinding || !strings.Contains(out, want) {
+		if code != cli.ExitFinding || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, no %q in\n%s%s", code, want, out, errs)
 		}
 	}
@@ -55,13 +56,13 @@ func TestStatusOfAHoldByTheFleet(t *testing.T) {
 func TestStatusQuiet(t *testing.T) {
 	st := pressed()
 	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(st) })
-	for _, want := range []int{exitFinding, exitOK} {
+	for _, want := range []int{cli.ExitFinding, cli.ExitOK} {
 		if code, out, errs := captured(t, "status", "-q", "--run-dir", dir); code != want || out != "" || errs != "" {
 			t.Errorf("exit code %d, want %d, stdout %q, stderr %q", code, want, out, errs)
 		}
 		st.Conditions = 0
 	}
-	if code, out, errs := captured(t, "status", "-q", "-w", "--run-dir", dir); code != exitUsage || out != "" || !strings.Contains(errs, "want one of them") {
+	if code, out, errs := captured(t, "status", "-q", "-w", "--run-dir", dir); code != cli.ExitUsage || out != "" || !strings.Contains(errs, "want one of them") {
 		t.Errorf("with --watch: exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
 }
@@ -83,7 +84,7 @@ func TestStatusWatch(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(st)
 		})
 		code, out, errs := captured(t, "status", "--watch", "-o", output, "--run-dir", dir)
-		if code != exitOK || strings.Count(out, count) != 2 || errs != "" {
+		if code != cli.ExitOK || strings.Count(out, count) != 2 || errs != "" {
 			t.Errorf("%s: exit code %d, %s\n%s", output, code, errs, out)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
@@ -33,7 +34,7 @@ With mode = "observe", nothing is stopped.`,
 				return err
 			}
 			if c.DryRun {
-				return o.print(cmd, answer, func(w io.Writer) { printPlan(w, answer) })
+				return o.Print(cmd, answer, func(w io.Writer) { printPlan(w, answer) })
 			}
 			if _, err := flags.consent(cmd, answer, "Stop "+args[0]+"?"); err != nil {
 				return err
@@ -44,7 +45,7 @@ With mode = "observe", nothing is stopped.`,
 			if answer, err = client.Command(cmd.Context(), c); err != nil {
 				return err
 			}
-			if o.output != "json" {
+			if !o.JSON() {
 				printMessage(cmd.OutOrStdout(), answer)
 			}
 			if answer.Stop, err = flags.stopped(cmd.Context(), client, answer.Pass); err != nil {
@@ -52,20 +53,20 @@ With mode = "observe", nothing is stopped.`,
 			}
 			what, how := words.Effect(answer.Stop)
 			if !answer.Stop.Result.Emptied {
-				return &codeError{exitFinding, fmt.Errorf("%s: %s", what, how), "`criguard history` shows what was tried"}
+				return cli.NewError(cli.ExitFinding, fmt.Errorf("%s: %s", what, how), "`criguard history` shows what was tried")
 			}
 			answer.Message = what + " (" + how + ")"
 			// JSON is a single value: the answer, or the error.
-			return o.print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
+			return o.Print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
 		},
 	}
 	flags.add(cmd, &c, "stop")
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
 // errStopLost is the error for a service that has ended without recording the result of the stop.
-var errStopLost = &codeError{exitFinding, errors.New("the service has restarted during the stop, and its result is not known"), "`criguard rank` shows whether the pod still runs"}
+var errStopLost = cli.NewError(cli.ExitFinding, errors.New("the service has restarted during the stop, and its result is not known"), "`criguard rank` shows whether the pod still runs")
 
 // stopped waits until the stop that a pass began is over, and returns it with its result.
 func (s *stopFlags) stopped(ctx context.Context, client *control.Client, pass uint64) (stop *api.StopView, err error) {
@@ -89,7 +90,7 @@ func (s *stopFlags) stopped(ctx context.Context, client *control.Client, pass ui
 		}
 		return false, nil
 	}, func() error {
-		return &codeError{exitFinding, errors.New("not stopped yet"), "the stop continues; `criguard status` and `criguard history` show its progress"}
+		return cli.NewError(cli.ExitFinding, errors.New("not stopped yet"), "the stop continues; `criguard status` and `criguard history` show its progress")
 	})
 	return stop, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/top"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/policy"
@@ -47,7 +48,7 @@ It asks the running service. Without one, it inspects the node directly.`,
 // top shows the node until the user quits.
 func (o *options) top(ctx context.Context, opt top.Options) (err error) {
 	if err := top.CheckTTY(os.Stdin, os.Stdout); err != nil {
-		return &codeError{exitUsage, err, "`criguard status` and `criguard rank` print once, to anything"}
+		return cli.NewError(cli.ExitUsage, err, "`criguard status` and `criguard rank` print once, to anything")
 	}
 	src := &topSource{options: o, client: control.NewClient(o.dir())}
 	defer src.close()

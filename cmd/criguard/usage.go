@@ -5,11 +5,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 )
 
 // explainUsage makes every command reject wrong arguments and point to its help.
 func explainUsage(root *cobra.Command) {
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Misused(cmd, err) })
 	root.Args = func(_ *cobra.Command, args []string) error { return knownCommand(root, args) }
 	root.SuggestionsMinimumDistance = 2
 	root.InitDefaultHelpCmd()
@@ -65,7 +67,7 @@ func takes(cmd *cobra.Command, want cobra.PositionalArgs) {
 		if len(args) == 0 {
 			given = "an argument is missing"
 		}
-		return misused(cmd, fmt.Errorf("%s: want `%s`", given, cmd.UseLine()))
+		return cli.Misused(cmd, fmt.Errorf("%s: want `%s`", given, cmd.UseLine()))
 	}
 }
 
@@ -81,9 +83,5 @@ func knownCommand(root *cobra.Command, args []string) error {
 	if like := root.SuggestionsFor(args[0]); len(like) > 0 {
 		err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(like, " or "))
 	}
-	return misused(root, err)
-}
-
-func misused(cmd *cobra.Command, err error) error {
-	return &codeError{exitUsage, err, "`" + cmd.CommandPath() + " --help` lists the options"}
+	return cli.Misused(root, err)
 }

@@ -8,20 +8,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
 
 // refused runs a command that must be rejected as wrong usage, and returns the error.
-func refused(t *testing.T, args ...string) *codeError {
+func refused(t *testing.T, args ...string) *cli.Error {
 	t.Helper()
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(io.Discard)
 	err := root.ExecuteContext(t.Context())
-	var ce *codeError
-	if !errors.As(err, &ce) || ce.code != exitUsage || strings.Contains(err.Error(), "\n") {
+	var ce *cli.Error
+	if !errors.As(err, &ce) || ce.Code != cli.ExitUsage || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("criguard %q: %v, want wrong usage in one line", args, err)
 	}
 	return ce
@@ -43,8 +44,8 @@ func TestMisused(t *testing.T) {
 		{"completion tcsh", "want `criguard completion SHELL", "`criguard completion --help`"},
 		{"completion powershell", "want `criguard completion SHELL", "`criguard completion --help`"},
 	} {
-		if ce := refused(t, strings.Fields(c.args)...); !strings.Contains(ce.Error(), c.says) || !strings.HasPrefix(ce.hint, c.hint) {
-			t.Errorf("criguard %s: %q, hint %q; want %q, %q", c.args, ce, ce.hint, c.says, c.hint)
+		if ce := refused(t, strings.Fields(c.args)...); !strings.Contains(ce.Error(), c.says) || !strings.HasPrefix(ce.Hint, c.hint) {
+			t.Errorf("criguard %s: %q, hint %q; want %q, %q", c.args, ce, ce.Hint, c.says, c.hint)
 		}
 	}
 	for _, c := range []struct{ args, says string }{
@@ -82,8 +83,8 @@ func TestSimulateRefuses(t *testing.T) {
 		write("bad", "{\"at\":\"0s\"}\n?\n"): "trace line 2: ",
 		write("long", strings.Repeat(" ", 17<<20)): "trace line 1: longer than 16 MiB",
 	} {
-		if ce := refused(t, "simulate", "--config", config, path); !strings.Contains(ce.Error(), path) || !strings.Contains(ce.Error(), says) || ce.hint != traceHint {
-			t.Errorf("%q, hint %q; want %q of %s", ce, ce.hint, says, path)
+		if ce := refused(t, "simulate", "--config", config, path); !strings.Contains(ce.Error(), path) || !strings.Contains(ce.Error(), says) || ce.Hint != traceHint {
+			t.Errorf("%q, hint %q; want %q of %s", ce, ce.Hint, says, path)
 		}
 	}
 }

@@ -19,9 +19,9 @@ func newVersion() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			platform := runtime.GOOS + "/" + runtime.GOARCH
 			v := api.Version{APIVersion: api.APIVersion, Version: version, Go: runtime.Version(), Platform: platform}
-			return o.print(cmd, v, func(w io.Writer) { fmt.Fprintf(w, "criguard %s (%s, %s)\n", version, runtime.Version(), platform) })
+			return o.Print(cmd, v, func(w io.Writer) { fmt.Fprintf(w, "criguard %s (%s, %s)\n", version, runtime.Version(), platform) })
 		},
 	}
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }

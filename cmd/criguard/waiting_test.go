@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 )
 
@@ -32,16 +33,16 @@ func script(t *testing.T, plan api.DrainPlan, answers map[string]func(n int32) a
 func TestDrainOutput(t *testing.T) {
 	plan := api.DrainPlan{Draining: true, Left: 1, Pods: []api.DrainPod{{Pod: "default/a"}, {Pod: "kube-system/etcd", Stays: "static pod"}}}
 	dir := script(t, plan, map[string]func(int32) any{"/v1/drain": func(int32) any { return api.DrainPlan{Draining: true, Pods: plan.Pods[1:]} }})
-	if code, out, errs := captured(t, "drain", "--run-dir", dir); code != exitOK || !strings.Contains(out, "stays: static pod") || !strings.HasSuffix(out, "drained\n") {
+	if code, out, errs := captured(t, "drain", "--run-dir", dir); code != cli.ExitOK || !strings.Contains(out, "stays: static pod") || !strings.HasSuffix(out, "drained\n") {
 		t.Errorf("exit code %d, %s\n%s", code, errs, out)
 	}
 	code, out, errs := captured(t, "drain", "-o", "json", "--run-dir", dir)
 	var a api.CommandAnswer
-	if err := json.Unmarshal([]byte(out), &a); err != nil || code != exitOK || a.Message != "drained" || a.Plan.Left != 0 || len(a.Plan.Pods) != 1 {
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != cli.ExitOK || a.Message != "drained" || a.Plan.Left != 0 || len(a.Plan.Pods) != 1 {
 		t.Errorf("exit code %d, %v, %s\n%s", code, err, errs, out)
 	}
 	dir = script(t, plan, map[string]func(int32) any{"/v1/drain": func(int32) any { return nil }})
-	if code, _, errs := captured(t, "drain", "--timeout", "0s", "--run-dir", dir); code != exitFinding || !strings.Contains(errs, "not drained yet: default/a") {
+	if code, _, errs := captured(t, "drain", "--timeout", "0s", "--run-dir", dir); code != cli.ExitFinding || !strings.Contains(errs, "not drained yet: default/a") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }
@@ -59,7 +60,7 @@ func TestStopOutput(t *testing.T) {
 	}})
 	code, out, errs := captured(t, "stop", "default/a", "-o", "json", "--run-dir", dir)
 	var a api.CommandAnswer
-	if err := json.Unmarshal([]byte(out), &a); err != nil || code != exitOK || a.Stop == nil || !a.Stop.Result.Emptied || !strings.Contains(a.Message, "stopped") {
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != cli.ExitOK || a.Stop == nil || !a.Stop.Result.Emptied || !strings.Contains(a.Message, "stopped") {
 		t.Errorf("exit code %d, %v, %s\n%s", code, err, errs, out)
 	}
 	dir = script(t, plan, map[string]func(int32) any{"/v1/history": func(n int32) any {
@@ -68,7 +69,7 @@ func TestStopOutput(t *testing.T) {
 		}
 		return api.HistoryList{}
 	}})
-	if code, _, errs := captured(t, "stop", "default/a", "--run-dir", dir); code != exitFinding || !strings.Contains(errs, "has restarted during the stop") {
+	if code, _, errs := captured(t, "stop", "default/a", "--run-dir", dir); code != cli.ExitFinding || !strings.Contains(errs, "has restarted during the stop") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }
@@ -80,10 +81,10 @@ func TestPruneUntilJSON(t *testing.T) {
 	})
 	code, out, errs := captured(t, "prune", "--until", "imagefs.available=99%", "-o", "json", "--run-dir", dir)
 	d := json.NewDecoder(strings.NewReader(out))
-	if err := d.Decode(new(api.PruneResult)); err != nil || d.More() || code != exitFinding || errs != "" {
+	if err := d.Decode(new(api.PruneResult)); err != nil || d.More() || code != cli.ExitFinding || errs != "" {
 		t.Errorf("exit code %d, %v, %q\n%s", code, err, errs, out)
 	}
-	if code, _, errs := captured(t, "prune", "--until", "imagefs.available=99%", "--run-dir", dir); code != exitFinding || !strings.Contains(errs, "is not reached") {
+	if code, _, errs := captured(t, "prune", "--until", "imagefs.available=99%", "--run-dir", dir); code != cli.ExitFinding || !strings.Contains(errs, "is not reached") {
 		t.Errorf("exit code %d, %q", code, errs)
 	}
 }
@@ -131,11 +132,11 @@ func TestCheckOfAnUnreadableNode(t *testing.T) {
 		out, errs bool
 	}{{nil, false, true}, {[]string{"-q"}, false, false}, {[]string{"-o", "json"}, true, false}} {
 		code, out, errs := captured(t, append([]string{"check", config}, c.args...)...)
-		if code != exitOK || strings.Contains(out, note) != c.out || strings.Contains(errs, note) != c.errs {
+		if code != cli.ExitOK || strings.Contains(out, note) != c.out || strings.Contains(errs, note) != c.errs {
 			t.Errorf("%q: exit code %d, %q\n%s", c.args, code, errs, out)
 		}
 	}
-	if code, _, errs := captured(t, "check", config, "--endpoint", "tcp://x"); code != exitUsage || !strings.Contains(errs, "want unix:///path") {
+	if code, _, errs := captured(t, "check", config, "--endpoint", "tcp://x"); code != cli.ExitUsage || !strings.Contains(errs, "want unix:///path") {
 		t.Errorf("exit code %d, %q", code, errs)
 	}
 }

@@ -1,37 +1,23 @@
-package main
+package cli
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"text/tabwriter"
-	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/safetext"
-	"github.com/criguard/criguard/reclaim"
 )
 
-// print writes a value as JSON or as a table, by the flag --output.
-func (o *options) print(cmd *cobra.Command, v any, table func(w io.Writer)) error {
-	if o.output == "json" {
-		return printJSON(cmd.OutOrStdout(), v)
-	}
-	table(cmd.OutOrStdout())
-	return nil
-}
+// PrintJSON writes a value as indented JSON.
+func PrintJSON(w io.Writer, v any) error { return encode(w, v, "  ") }
 
-// printJSON writes a value as indented JSON.
-func printJSON(w io.Writer, v any) error { return encode(w, v, "  ") }
-
-// printLine writes a value as JSON on one line.
-func printLine(w io.Writer, v any) error { return encode(w, v, "") }
+// PrintLine writes a value as JSON on one line.
+func PrintLine(w io.Writer, v any) error { return encode(w, v, "") }
 
 func encode(w io.Writer, v any, indent string) error {
 	enc := json.NewEncoder(w)
@@ -43,8 +29,8 @@ func encode(w io.Writer, v any, indent string) error {
 	return nil
 }
 
-// say prints a line or a part of one. It keeps every argument on that line.
-func say(w io.Writer, format string, args ...any) {
+// Say prints a line or a part of one. It keeps every argument on that line.
+func Say(w io.Writer, format string, args ...any) {
 	for i, a := range args {
 		switch v := a.(type) {
 		case string:
@@ -56,8 +42,8 @@ func say(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }
 
-// terminal returns the terminal behind a command's output, for code that draws on it.
-func terminal(w io.Writer) (*os.File, bool) {
+// Terminal returns the Terminal behind a command's output, for code that draws on it.
+func Terminal(w io.Writer) (*os.File, bool) {
 	if safe, ok := w.(*safetext.Writer); ok {
 		w = safe.Unwrap()
 	}
@@ -65,39 +51,23 @@ func terminal(w io.Writer) (*os.File, bool) {
 	return f, ok && term.IsTerminal(int(f.Fd()))
 }
 
-// itemName returns the name that users know a removed item by.
-func itemName(it reclaim.Item) string { return cmp.Or(it.Name, it.ID) }
+// Table writes aligned columns.
+type Table struct{ w *tabwriter.Writer }
 
-// itemAge returns an item's age, or "unknown".
-func itemAge(it reclaim.Item) string {
-	if it.AgeUnknown {
-		return "unknown"
-	}
-	return age(time.Duration(it.Age))
-}
-
-// itemSize returns an item's size, or "-" if unknown.
-func itemSize(it reclaim.Item) string {
-	if it.Size <= 0 {
-		return "-"
-	}
-	return api.FormatBytes(it.Size)
-}
-
-// table writes aligned columns.
-type table struct{ w *tabwriter.Writer }
-
-func newTable(w io.Writer, columns ...string) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	t.row(columns...)
+// NewTable returns a table with a header.
+func NewTable(w io.Writer, columns ...string) *Table {
+	t := &Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.Row(columns...)
 	return t
 }
 
-func (t *table) row(cells ...string) {
+// Row adds a line.
+func (t *Table) Row(cells ...string) {
 	for i, c := range cells {
 		cells[i] = safetext.Line(c)
 	}
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-func (t *table) flush() { _ = t.w.Flush() }
+// Flush writes the table.
+func (t *Table) Flush() { _ = t.w.Flush() }

@@ -1,4 +1,4 @@
-package main
+package fleetcmd
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/fleet"
 	"github.com/criguard/criguard/guard/fleet/agent"
 	"github.com/criguard/criguard/guard/fleet/config"
@@ -24,11 +25,11 @@ import (
 )
 
 const (
-	fleetConfigHint = "fleet.example.toml (/usr/share/doc/criguard) explains every key; --config of `criguard fleet` names fleet.toml, not config.toml"
-	noFleetHint     = "docs/fleet.md (/usr/share/doc/criguard) shows how to set up a fleet; --config names another file"
+	configHint  = "fleet.example.toml (/usr/share/doc/criguard) explains every key; --config of `criguard fleet` names fleet.toml, not config.toml"
+	noFleetHint = "docs/fleet.md (/usr/share/doc/criguard) shows how to set up a fleet; --config names another file"
 )
 
-func newFleetAgent(o *fleetOptions) *cobra.Command {
+func newAgent(o *options) *cobra.Command {
 	var socket string
 	cmd := &cobra.Command{
 		Use:   "agent",
@@ -39,15 +40,15 @@ soft stops. It needs no privileges. systemd passes the socket (criguard-fleet.so
 and key with each connection. A change of fleet.toml needs a restart.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, node, err := o.loadFleet()
+			cfg, node, err := o.load()
 			if err != nil {
 				return err
 			}
-			client, err := o.fleetClient(&cfg, node)
+			client, err := o.client(&cfg, node)
 			if err != nil {
 				return err
 			}
-			prepare(agentMemory)
+			o.Prepare(agentMemory)
 			l, err := agentListener(socket)
 			if err != nil {
 				return err
@@ -65,7 +66,7 @@ and key with each connection. A change of fleet.toml needs a restart.`,
 					Client: client, Disconnect: client.Close, Rates: cfg.Rates, Soft: defaultSoft(),
 					Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Now: cgroup.BootTime,
 				},
-				Listener: l, Dir: string(o.dir()), Log: log, Notifier: notifier,
+				Listener: l, Dir: string(o.Dir()), Log: log, Notifier: notifier,
 			})
 		},
 	}
@@ -84,7 +85,7 @@ func agentListener(path string) (net.Listener, error) {
 	if path == "" {
 		l, err := systemd.Listener()
 		if errors.Is(err, systemd.ErrNoSocket) {
-			return nil, &codeError{exitUsage, err, "`systemctl start criguard-fleet.socket` starts the agent; --socket opens a socket by hand"}
+			return nil, cli.NewError(cli.ExitUsage, err, "`systemctl start criguard-fleet.socket` starts the agent; --socket opens a socket by hand")
 		}
 		return l, err
 	}
@@ -105,17 +106,17 @@ func agentListener(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// loadFleet reads the configuration, with the certificate of the flags, and returns the node's name in the fleet.
-func (o *fleetOptions) loadFleet() (cfg fleet.Config, node string, err error) {
+// load reads the configuration, with the certificate of the flags, and returns the node's name in the fleet.
+func (o *options) load() (cfg fleet.Config, node string, err error) {
 	if (o.cert == "") != (o.key == "") {
 		return cfg, "", errors.New("--cert and --key belong together: want both or none")
 	}
 	cfg, err = config.Load(cmp.Or(o.path, fleet.DefaultPath))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && o.path == "":
-		return cfg, "", &codeError{exitUsage, fmt.Errorf("this node is in no fleet: no file %s", fleet.DefaultPath), noFleetHint}
+		return cfg, "", cli.NewError(cli.ExitUsage, fmt.Errorf("this node is in no fleet: no file %s", fleet.DefaultPath), noFleetHint)
 	case err != nil:
-		return cfg, "", &codeError{exitUsage, err, fleetConfigHint}
+		return cfg, "", cli.NewError(cli.ExitUsage, err, configHint)
 	}
 	if o.cert != "" && cfg.TLS.Insecure {
 		return cfg, "", errors.New("--cert and --key have no effect: fleet.toml sets tls.insecure, so that etcd sees no certificate")
@@ -127,8 +128,8 @@ func (o *fleetOptions) loadFleet() (cfg fleet.Config, node string, err error) {
 	return cfg, node, err
 }
 
-// fleetClient returns a client of etcd.
-func (o *fleetOptions) fleetClient(cfg *fleet.Config, node string) (*etcd.Client, error) {
+// client returns a client of etcd.
+func (o *options) client(cfg *fleet.Config, node string) (*etcd.Client, error) {
 	return etcd.New(etcd.Options{
 		Fleet: cfg.Fleet, Zone: cfg.Zone, Node: node, Endpoints: cfg.Endpoints, TLS: cfg.TLS, Now: cgroup.BootTime,
 	})

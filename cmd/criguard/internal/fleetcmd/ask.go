@@ -1,4 +1,4 @@
-package main
+package fleetcmd
 
 import (
 	"context"
@@ -23,9 +23,9 @@ const (
 	maxAgentAnswer = 1 << 20
 )
 
-// askAgent returns the state of this node's agent.
-func askAgent(ctx context.Context, d rundir.Dir) (s agent.Status, err error) {
-	text, err := fetchAgent(ctx, d, "/v1/status")
+// ask returns the state of this node's agent.
+func ask(ctx context.Context, d rundir.Dir) (s agent.Status, err error) {
+	text, err := Fetch(ctx, d, "/v1/status")
 	if err != nil {
 		return s, err
 	}
@@ -35,8 +35,8 @@ func askAgent(ctx context.Context, d rundir.Dir) (s agent.Status, err error) {
 	return s, nil
 }
 
-// fetchAgent returns an answer of this node's agent.
-func fetchAgent(ctx context.Context, d rundir.Dir, path string) ([]byte, error) {
+// Fetch returns an answer of this node's agent.
+func Fetch(ctx context.Context, d rundir.Dir, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	var dialer net.Dialer

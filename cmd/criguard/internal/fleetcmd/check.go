@@ -1,4 +1,4 @@
-package main
+package fleetcmd
 
 import (
 	"cmp"
@@ -10,18 +10,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
 	"github.com/criguard/criguard/guard/fleet/etcd"
 )
 
-// fleetCheck is the JSON of `fleet check`.
-type fleetCheck struct {
+// Check is the JSON of `fleet check`.
+type Check struct {
 	APIVersion string          `json:"apiVersion"`
 	Fleet      string          `json:"fleet"`     // its name
 	Node       string          `json:"node"`      // name of this node in the fleet
 	Role       string          `json:"role"`      // node or operator: whose permissions are checked
-	Endpoints  []fleetEndpoint `json:"endpoints"` // as in fleet.toml
+	Endpoints  []endpointCheck `json:"endpoints"` // as in fleet.toml
 	Errors     []string        `json:"errors"`    // why the fleet does not work
 	Warnings   []string        `json:"warnings"`  // why it may not work for long
 }
@@ -32,8 +33,8 @@ const (
 	roleOperator = "operator"
 )
 
-// fleetEndpoint is a member of etcd.
-type fleetEndpoint struct {
+// endpointCheck is a member of etcd.
+type endpointCheck struct {
 	URL       string       `json:"url"`                                // as in fleet.toml
 	Version   string       `json:"version,omitempty"`                  // of etcd
 	Size      int64        `json:"size_bytes,omitempty" unit:"bytes"`  // of the database
@@ -42,7 +43,7 @@ type fleetEndpoint struct {
 	Error     string       `json:"error,omitempty"`                    // short name of the failure; absent = it suits
 }
 
-func newFleetCheck(o *fleetOptions) *cobra.Command {
+func newCheck(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check fleet.toml, each member of etcd and the permissions in it",
@@ -52,27 +53,27 @@ and compacted from time to time. Then check that the certificate may write what 
 writes, or what an operator writes with --cert and --key. It changes nothing in etcd.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			check, err := o.checkFleet(cmd.Context())
+			check, err := o.check(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if err := o.print(cmd, check, func(w io.Writer) { printFleetCheck(w, &check) }); err != nil {
+			if err := o.Print(cmd, check, func(w io.Writer) { printCheck(w, &check) }); err != nil {
 				return err
 			}
 			return check.verdict()
 		},
 	}
 	o.certFlags(cmd)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
-func (o *fleetOptions) checkFleet(ctx context.Context) (fleetCheck, error) {
-	cfg, node, err := o.loadFleet()
+func (o *options) check(ctx context.Context) (Check, error) {
+	cfg, node, err := o.load()
 	if err != nil {
-		return fleetCheck{}, err
+		return Check{}, err
 	}
-	check := fleetCheck{APIVersion: api.APIVersion, Fleet: cfg.Fleet, Node: node, Role: roleNode, Endpoints: []fleetEndpoint{}, Errors: []string{}, Warnings: []string{}}
+	check := Check{APIVersion: api.APIVersion, Fleet: cfg.Fleet, Node: node, Role: roleNode, Endpoints: []endpointCheck{}, Errors: []string{}, Warnings: []string{}}
 	if o.cert != "" {
 		check.Role = roleOperator
 	}
@@ -86,7 +87,7 @@ func (o *fleetOptions) checkFleet(ctx context.Context) (fleetCheck, error) {
 	if !check.answers() {
 		return check, nil
 	}
-	client, err := o.fleetClient(&cfg, node)
+	client, err := o.client(&cfg, node)
 	if err != nil {
 		return check, err
 	}
@@ -102,13 +103,13 @@ func (o *fleetOptions) checkFleet(ctx context.Context) (fleetCheck, error) {
 }
 
 // endpoint checks one member of etcd.
-func (c *fleetCheck) endpoint(ctx context.Context, o *fleetOptions, cfg *fleet.Config, node string) error {
-	client, err := o.fleetClient(cfg, node)
+func (c *Check) endpoint(ctx context.Context, o *options, cfg *fleet.Config, node string) error {
+	client, err := o.client(cfg, node)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	e := fleetEndpoint{URL: cfg.Endpoints[0]}
+	e := endpointCheck{URL: cfg.Endpoints[0]}
 	s, err := client.Inspect(ctx)
 	if ctx.Err() != nil {
 		return fmt.Errorf("check %s: %w", e.URL, context.Cause(ctx))
@@ -135,7 +136,7 @@ const (
 )
 
 // warn adds the warnings about a member.
-func (c *fleetCheck) warn(url string, s *etcd.Server) {
+func (c *Check) warn(url string, s *etcd.Server) {
 	add := func(format string, args ...any) {
 		c.Warnings = append(c.Warnings, url+": "+fmt.Sprintf(format, args...))
 	}
@@ -146,7 +147,7 @@ func (c *fleetCheck) warn(url string, s *etcd.Server) {
 		add("the database has %s of %s: a full one refuses all permits (hint: compact and defragment it)", api.FormatBytes(s.Size), api.FormatBytes(quota))
 	}
 	if s.RoundTrip > slowTrip {
-		add("a read took %s", age(s.RoundTrip))
+		add("a read took %s", cli.Age(s.RoundTrip))
 	}
 	for _, text := range s.Errors {
 		add("etcd reports: %s", text)
@@ -154,7 +155,7 @@ func (c *fleetCheck) warn(url string, s *etcd.Server) {
 }
 
 // answers reports whether at least one member suits.
-func (c *fleetCheck) answers() bool {
+func (c *Check) answers() bool {
 	for _, e := range c.Endpoints {
 		if e.Error == "" {
 			return true
@@ -163,41 +164,41 @@ func (c *fleetCheck) answers() bool {
 	return false
 }
 
-func (c *fleetCheck) verdict() error {
+func (c *Check) verdict() error {
 	switch {
 	case !c.answers():
-		return &codeError{code: exitUnreachable}
+		return cli.Unreachable()
 	case len(c.Errors)+len(c.Warnings) > 0:
-		return &codeError{code: exitFinding}
+		return cli.Finding()
 	}
 	return nil
 }
 
-func printFleetCheck(w io.Writer, c *fleetCheck) {
-	say(w, "fleet  %s\nnode   %s\n\n", c.Fleet, c.Node)
-	t := newTable(w, "ENDPOINT", "VERSION", "SIZE", "QUOTA", "ROUND TRIP", "RESULT")
+func printCheck(w io.Writer, c *Check) {
+	cli.Say(w, "fleet  %s\nnode   %s\n\n", c.Fleet, c.Node)
+	t := cli.NewTable(w, "ENDPOINT", "VERSION", "SIZE", "QUOTA", "ROUND TRIP", "RESULT")
 	for _, e := range c.Endpoints {
 		if e.Error != "" {
-			t.row(e.URL, "-", "-", "-", "-", e.Error)
+			t.Row(e.URL, "-", "-", "-", "-", e.Error)
 			continue
 		}
 		quota := "-"
 		if e.Quota > 0 {
 			quota = api.FormatBytes(e.Quota)
 		}
-		t.row(e.URL, e.Version, api.FormatBytes(e.Size), quota, age(time.Duration(e.RoundTrip)), "ok")
+		t.Row(e.URL, e.Version, api.FormatBytes(e.Size), quota, cli.Age(time.Duration(e.RoundTrip)), "ok")
 	}
-	t.flush()
+	t.Flush()
 	if len(c.Errors)+len(c.Warnings) == 0 {
 		who := map[string]string{roleNode: "a node", roleOperator: "an operator"}[c.Role]
-		say(w, "\nok: each endpoint suits a fleet, and this certificate may write what %s writes\n", who)
+		cli.Say(w, "\nok: each endpoint suits a fleet, and this certificate may write what %s writes\n", who)
 		return
 	}
-	say(w, "\n")
+	cli.Say(w, "\n")
 	for _, text := range c.Errors {
-		say(w, "ERROR    %s\n", text)
+		cli.Say(w, "ERROR    %s\n", text)
 	}
 	for _, text := range c.Warnings {
-		say(w, "warning  %s\n", text)
+		cli.Say(w, "warning  %s\n", text)
 	}
 }

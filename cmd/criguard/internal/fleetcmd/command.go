@@ -1,4 +1,4 @@
-package main
+package fleetcmd
 
 import (
 	"bufio"
@@ -9,26 +9,37 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
 	"github.com/criguard/criguard/guard/fleet/config"
 	"github.com/criguard/criguard/guard/fleet/simulate"
+	"github.com/criguard/criguard/guard/rundir"
 )
 
 const (
-	fleetHint      = "a simulation uses only [rates] of fleet.toml, or their defaults without a file"
-	fleetTraceHint = `a trace has one JSON value per line, such as {"at":"10s","members":{"z1":12},"wanting":{"z1":7}}; see ` + "`criguard fleet simulate --help`"
+	ratesHint = "a simulation uses only [rates] of fleet.toml, or their defaults without a file"
+	traceHint = `a trace has one JSON value per line, such as {"at":"10s","members":{"z1":12},"wanting":{"z1":7}}; see ` + "`criguard fleet simulate --help`"
 )
 
-// fleetOptions are the flags of the commands below fleet.
-type fleetOptions struct {
-	*options
+// Options connect the commands to the rest of the binary.
+type Options struct {
+	Dir     func() rundir.Dir  // the run directory that the flags name
+	Prepare func(memory int64) // makes a daemon fit to run beside the pods, with a soft limit in bytes
+}
+
+// options are the flags of the commands below fleet.
+type options struct {
+	Options
+	cli.Output
+
 	path      string // of fleet.toml; "" = the default
 	cert, key string // an operator's
 }
 
-func newFleet(o *options) *cobra.Command {
-	f := &fleetOptions{options: o}
+// New returns the command fleet.
+func New(o Options) *cobra.Command {
+	f := &options{Options: o}
 	cmd := &cobra.Command{
 		Use:   "fleet",
 		Short: "Permits for soft stops in a fleet of nodes",
@@ -43,8 +54,8 @@ not stop the same workload everywhere at once. Hard thresholds never wait for a 
 		cmd.PersistentFlags().Lookup(name).Hidden = true
 	}
 	cmd.AddCommand(
-		newFleetAgent(f), newFleetStatus(f), newFleetCheck(f), newFleetPause(f), newFleetResume(f), newFleetForget(f),
-		newFleetSimulate(&f.path),
+		newAgent(f), newStatus(f), newCheck(f), newPause(f), newResume(f), newForget(f),
+		newSimulate(&f.path),
 	)
 	return cmd
 }
@@ -61,7 +72,7 @@ func (otherFlag) String() string { return "" }
 // Type names the type of the value in the help.
 func (otherFlag) Type() string { return "string" }
 
-func newFleetSimulate(path *string) *cobra.Command {
+func newSimulate(path *string) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "simulate TRACE",
@@ -88,12 +99,12 @@ Requests are served in their order, while the nodes of a real fleet ask at rando
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rates, err := config.LoadRates(*path)
 			if err != nil {
-				return &codeError{exitUsage, err, fleetHint}
+				return cli.NewError(cli.ExitUsage, err, ratesHint)
 			}
 			in := io.NopCloser(cmd.InOrStdin())
 			if args[0] != "-" {
 				if in, err = os.Open(args[0]); err != nil {
-					return &codeError{exitUsage, fmt.Errorf("fleet simulate: %w", err), fleetTraceHint}
+					return cli.NewError(cli.ExitUsage, fmt.Errorf("fleet simulate: %w", err), traceHint)
 				}
 			}
 			lines := cmd.OutOrStdout()
@@ -103,13 +114,13 @@ Requests are served in their order, while the nodes of a real fleet ask at rando
 			out := bufio.NewWriter(lines)
 			sum, err := simulate.Run(cmd.Context(), rates, in, out)
 			if err = errors.Join(err, out.Flush(), in.Close()); err != nil {
-				return &codeError{exitUsage, fmt.Errorf("fleet simulate %s: %w", args[0], err), fleetTraceHint}
+				return cli.NewError(cli.ExitUsage, fmt.Errorf("fleet simulate %s: %w", args[0], err), traceHint)
 			}
 			switch output {
 			case "table":
-				printFleetSummary(cmd.OutOrStdout(), &sum)
+				printSummary(cmd.OutOrStdout(), &sum)
 			case "":
-				printFleetSummary(cmd.ErrOrStderr(), &sum)
+				printSummary(cmd.ErrOrStderr(), &sum)
 			}
 			return nil
 		},
@@ -118,15 +129,15 @@ Requests are served in their order, while the nodes of a real fleet ask at rando
 	return cmd
 }
 
-func printFleetSummary(w io.Writer, s *simulate.Summary) {
+func printSummary(w io.Writer, s *simulate.Summary) {
 	granted := s.Granted()
-	say(w, "%s over %s: %d granted, %d out of patience, %d still waiting\n", api.Count(s.Lines, "line"), short(s.Length), granted, len(s.Ended)-granted, s.Waiting)
+	cli.Say(w, "%s over %s: %d granted, %d out of patience, %d still waiting\n", api.Count(s.Lines, "line"), cli.Short(s.Length), granted, len(s.Ended)-granted, s.Waiting)
 	if len(s.Ended) == 0 {
 		return
 	}
-	t := newTable(w, "AT", "NODE", "ZONE", "WORKLOAD", "RESULT", "AFTER")
+	t := cli.NewTable(w, "AT", "NODE", "ZONE", "WORKLOAD", "RESULT", "AFTER")
 	for _, e := range s.Ended {
-		t.row(short(e.At), e.Node, e.Zone, e.Workload, e.Result, short(e.Waited))
+		t.Row(cli.Short(e.At), e.Node, e.Zone, e.Workload, e.Result, cli.Short(e.Waited))
 	}
-	t.flush()
+	t.Flush()
 }

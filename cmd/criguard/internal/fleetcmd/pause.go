@@ -1,4 +1,4 @@
-package main
+package fleetcmd
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
 	"github.com/criguard/criguard/guard/fleet/etcd"
@@ -16,7 +17,7 @@ import (
 // longestPause limits a pause of a fleet, which nothing else ends if it is forgotten.
 const longestPause = 7 * 24 * time.Hour
 
-func newFleetPause(o *fleetOptions) *cobra.Command {
+func newPause(o *options) *cobra.Command {
 	var length time.Duration
 	cmd := &cobra.Command{
 		Use:   "pause",
@@ -28,26 +29,26 @@ minutes if it wants a soft stop. It needs the certificate of an operator (--cert
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch given := cmd.Flags().Lookup("for"); {
 			case !given.Changed:
-				return misused(cmd, fmt.Errorf("--for is missing: want %s to %s", fleet.MinSlot, age(longestPause)))
+				return cli.Misused(cmd, fmt.Errorf("--for is missing: want %s to %s", fleet.MinSlot, cli.Age(longestPause)))
 			case length < fleet.MinSlot || length > longestPause:
-				return misused(cmd, fmt.Errorf("--for %s: want %s to %s", age(length), fleet.MinSlot, age(longestPause)))
+				return cli.Misused(cmd, fmt.Errorf("--for %s: want %s to %s", cli.Age(length), fleet.MinSlot, cli.Age(longestPause)))
 			}
 			return o.operate(cmd, func(c *etcd.Client) (api.CommandAnswer, error) {
 				err := c.Pause(cmd.Context(), length)
 				return api.CommandAnswer{
-					Message: "soft stops of the fleet are paused for " + age(length), Until: time.Now().Add(length).UTC().Truncate(time.Second),
+					Message: "soft stops of the fleet are paused for " + cli.Age(length), Until: time.Now().Add(length).UTC().Truncate(time.Second),
 				}, err
 			})
 		},
 	}
-	cmd.Flags().Var((*duration)(&length), "for", "how long, 2s to 168h or 7d; mandatory")
+	cmd.Flags().Var((*cli.Duration)(&length), "for", "how long, 2s to 168h or 7d; mandatory")
 	cmd.Flags().Lookup("for").DefValue = "" // there is no default to show
 	o.certFlags(cmd)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
-func newFleetResume(o *fleetOptions) *cobra.Command {
+func newResume(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "End a pause of the fleet",
@@ -61,11 +62,11 @@ does nothing if there is no pause.`,
 		},
 	}
 	o.certFlags(cmd)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
-func newFleetForget(o *fleetOptions) *cobra.Command {
+func newForget(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget NODE",
 		Short: "Remove a node that is gone from the fleet",
@@ -77,30 +78,30 @@ report. It needs the certificate of an operator (--cert and --key).`,
 			return o.operate(cmd, func(c *etcd.Client) (api.CommandAnswer, error) {
 				removed, err := c.Forget(cmd.Context(), args[0])
 				if err == nil && removed == 0 {
-					err = &codeError{exitUsage, fmt.Errorf("forget %s: no such node in the fleet", args[0]), "`criguard fleet status` lists the nodes"}
+					err = cli.NewError(cli.ExitUsage, fmt.Errorf("forget %s: no such node in the fleet", args[0]), "`criguard fleet status` lists the nodes")
 				}
 				return api.CommandAnswer{Message: args[0] + " is removed from the fleet"}, err
 			})
 		},
 	}
 	o.certFlags(cmd)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
 // certFlags adds the flags for another certificate than the node's.
-func (o *fleetOptions) certFlags(cmd *cobra.Command) {
+func (o *options) certFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.cert, "cert", "", "certificate to use instead of the one in fleet.toml, as of an operator")
 	cmd.Flags().StringVar(&o.key, "key", "", "key of --cert")
 }
 
 // operate runs an operator's command and prints the answer.
-func (o *fleetOptions) operate(cmd *cobra.Command, do func(c *etcd.Client) (api.CommandAnswer, error)) error {
-	cfg, node, err := o.loadFleet()
+func (o *options) operate(cmd *cobra.Command, do func(c *etcd.Client) (api.CommandAnswer, error)) error {
+	cfg, node, err := o.load()
 	if err != nil {
 		return err
 	}
-	client, err := o.fleetClient(&cfg, node)
+	client, err := o.client(&cfg, node)
 	if err != nil {
 		return err
 	}
@@ -108,10 +109,10 @@ func (o *fleetOptions) operate(cmd *cobra.Command, do func(c *etcd.Client) (api.
 	answer, err := do(client)
 	if err != nil {
 		if errors.Is(err, etcd.ErrPermission) && o.cert == "" {
-			return &codeError{exitUsage, err, "the node's certificate may not do this; name an operator's with --cert and --key"}
+			return cli.NewError(cli.ExitUsage, err, "the node's certificate may not do this; name an operator's with --cert and --key")
 		}
-		return fleetError(err)
+		return errorOf(err)
 	}
 	answer.APIVersion = api.APIVersion
-	return o.print(cmd, answer, func(w io.Writer) { say(w, "%s\n", answer.Message) })
+	return o.Print(cmd, answer, func(w io.Writer) { cli.Say(w, "%s\n", answer.Message) })
 }

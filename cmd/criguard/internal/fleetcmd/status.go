@@ -1,4 +1,4 @@
-package main
+package fleetcmd
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/words"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
@@ -20,23 +21,23 @@ import (
 	"github.com/criguard/criguard/guard/fleet/etcd"
 )
 
-// fleetStatus is the JSON of `fleet status`.
-type fleetStatus struct {
-	APIVersion  string           `json:"apiVersion"`
-	Fleet       string           `json:"fleet"`                  // its name
-	Error       string           `json:"error,omitempty"`        // why etcd does not answer: only the node is known
-	Full        bool             `json:"full"`                   // every zone of some size is full: a bad rollout looks like this
-	Settling    bool             `json:"settling"`               // the fleet had no members a short time ago
-	SettlingFor api.Duration     `json:"settling_for,omitempty"` // until it counts as settled
-	PausedFor   api.Duration     `json:"paused_for,omitempty"`   // by an operator
-	Zones       []fleetZone      `json:"zones"`                  // by name
-	Members     []fleetMember    `json:"members"`                // by zone and name
-	Pressured   []fleetPressured `json:"pressured"`              // configurations of members that want a soft stop, most frequent first
-	Node        fleetNode        `json:"node"`                   // this node
+// Status is the JSON of `fleet status`.
+type Status struct {
+	APIVersion  string             `json:"apiVersion"`
+	Fleet       string             `json:"fleet"`                  // its name
+	Error       string             `json:"error,omitempty"`        // why etcd does not answer: only the node is known
+	Full        bool               `json:"full"`                   // every zone of some size is full: a bad rollout looks like this
+	Settling    bool               `json:"settling"`               // the fleet had no members a short time ago
+	SettlingFor api.Duration       `json:"settling_for,omitempty"` // until it counts as settled
+	PausedFor   api.Duration       `json:"paused_for,omitempty"`   // by an operator
+	Zones       []zoneStatus       `json:"zones"`                  // by name
+	Members     []memberStatus     `json:"members"`                // by zone and name
+	Pressured   []pressuredMembers `json:"pressured"`              // configurations of members that want a soft stop, most frequent first
+	Node        nodeStatus         `json:"node"`                   // this node
 }
 
-// fleetZone is a zone of the fleet.
-type fleetZone struct {
+// zoneStatus is a zone of the fleet.
+type zoneStatus struct {
 	Zone    string           `json:"zone"`              // "" = the only one
 	Members int              `json:"members"`           // nodes in the zone
 	Wanting int              `json:"wanting"`           // members that want a soft stop
@@ -47,8 +48,8 @@ type fleetZone struct {
 	HeldBy  string           `json:"held_by,omitempty"` // node that has the slot
 }
 
-// fleetMember is a node of the fleet.
-type fleetMember struct {
+// memberStatus is a node of the fleet.
+type memberStatus struct {
 	Zone    string   `json:"zone"`            // "" = the only one
 	Node    string   `json:"node"`            // name in the fleet
 	Digest  string   `json:"digest"`          // of its configuration
@@ -56,22 +57,22 @@ type fleetMember struct {
 	Wants   []string `json:"wants,omitempty"` // pools that want a soft stop
 }
 
-// fleetPressured is a configuration that members share which want a soft stop.
-type fleetPressured struct {
+// pressuredMembers is a configuration that members share which want a soft stop.
+type pressuredMembers struct {
 	Digest  string `json:"digest"`  // of the configuration
 	Version string `json:"version"` // of criguard
 	Members int    `json:"members"` // that have it
 	Wanting int    `json:"wanting"` // members that want a soft stop
 }
 
-// fleetNode is this node, by its agent.
-type fleetNode struct {
+// nodeStatus is this node, by its agent.
+type nodeStatus struct {
 	Node  string        `json:"node"`            // its name in the fleet
 	Agent *agent.Status `json:"agent,omitempty"` // absent if it does not answer
 	Error string        `json:"error,omitempty"` // why the agent does not answer
 }
 
-func newFleetStatus(o *fleetOptions) *cobra.Command {
+func newStatus(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the zones of the fleet, its members and this node",
@@ -82,40 +83,40 @@ It reads the fleet from etcd with the certificate in fleet.toml, or with that of
 --cert and --key.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := o.fleetStatus(cmd.Context())
+			st, err := o.status(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if err := o.print(cmd, st, func(w io.Writer) { printFleetStatus(w, &st) }); err != nil {
+			if err := o.Print(cmd, st, func(w io.Writer) { printStatus(w, &st) }); err != nil {
 				return err
 			}
 			return st.verdict()
 		},
 	}
 	o.certFlags(cmd)
-	o.outputFlag(cmd)
+	o.OutputFlag(cmd)
 	return cmd
 }
 
-func (o *fleetOptions) fleetStatus(ctx context.Context) (fleetStatus, error) {
-	cfg, node, err := o.loadFleet()
+func (o *options) status(ctx context.Context) (Status, error) {
+	cfg, node, err := o.load()
 	if err != nil {
-		return fleetStatus{}, err
+		return Status{}, err
 	}
-	client, err := o.fleetClient(&cfg, node)
+	client, err := o.client(&cfg, node)
 	if err != nil {
-		return fleetStatus{}, err
+		return Status{}, err
 	}
 	defer client.Close()
 	st, err := readFleet(ctx, client, &cfg)
-	if ce := fleetError(err); err != nil && ce.code != exitUnreachable {
+	if ce := errorOf(err); err != nil && ce.Code != cli.ExitUnreachable {
 		return st, ce
 	} else if err != nil {
-		st = fleetStatusOf(cfg.Fleet, cfg.Rates, &etcd.Fleet{})
+		st = statusOf(cfg.Fleet, cfg.Rates, &etcd.Fleet{})
 		st.Error = err.Error()
 	}
-	st.Node = fleetNode{Node: node}
-	if own, err := askAgent(ctx, o.dir()); err != nil {
+	st.Node = nodeStatus{Node: node}
+	if own, err := ask(ctx, o.Dir()); err != nil {
 		st.Node.Error = err.Error()
 	} else {
 		st.Node.Agent = &own
@@ -124,16 +125,16 @@ func (o *fleetOptions) fleetStatus(ctx context.Context) (fleetStatus, error) {
 }
 
 // readFleet reads the fleet from etcd.
-func readFleet(ctx context.Context, client *etcd.Client, cfg *fleet.Config) (fleetStatus, error) {
+func readFleet(ctx context.Context, client *etcd.Client, cfg *fleet.Config) (Status, error) {
 	list, err := client.List(ctx)
 	if err != nil {
-		return fleetStatus{}, err
+		return Status{}, err
 	}
 	rates, err := list.Policy.Apply(cfg.Rates)
 	if err != nil {
-		return fleetStatus{}, err
+		return Status{}, err
 	}
-	st := fleetStatusOf(cfg.Fleet, rates, &list)
+	st := statusOf(cfg.Fleet, rates, &list)
 	if list.Policy.Paused {
 		seen, err := client.Survey(ctx, cfg.Rates)
 		if err != nil {
@@ -144,20 +145,20 @@ func readFleet(ctx context.Context, client *etcd.Client, cfg *fleet.Config) (fle
 	return st, nil
 }
 
-// fleetStatusOf describes a fleet under the rates in force.
-func fleetStatusOf(name string, rates fleet.Rates, list *etcd.Fleet) fleetStatus {
+// statusOf describes a fleet under the rates in force.
+func statusOf(name string, rates fleet.Rates, list *etcd.Fleet) Status {
 	var begin time.Duration
 	if list.Settling {
 		begin = etcd.PermitsBegin(rates, list.SettlingFor)
 	}
 	view := fleet.View{Zones: list.Zones, Settling: list.Settling, Paused: list.Policy.Paused}
-	st := fleetStatus{
+	st := Status{
 		APIVersion: api.APIVersion, Fleet: name, Full: rates.FleetFull(list.Zones), Settling: list.Settling,
-		SettlingFor: api.Duration(list.SettlingFor), Zones: []fleetZone{}, Members: []fleetMember{}, Pressured: []fleetPressured{},
+		SettlingFor: api.Duration(list.SettlingFor), Zones: []zoneStatus{}, Members: []memberStatus{}, Pressured: []pressuredMembers{},
 	}
 	for _, zone := range slices.Sorted(maps.Keys(list.Zones)) {
 		n := list.Zones[zone]
-		z := fleetZone{
+		z := zoneStatus{
 			Zone: zone, Members: n.Size(), Wanting: n.Wanting, State: rates.State(n),
 			Rate: rates.Of(view, zone), Why: rates.Explain(view, zone), Next: api.Duration(begin),
 		}
@@ -166,12 +167,12 @@ func fleetStatusOf(name string, rates fleet.Rates, list *etcd.Fleet) fleetStatus
 		}
 		st.Zones = append(st.Zones, z)
 	}
-	shared := map[[2]string]*fleetPressured{}
+	shared := map[[2]string]*pressuredMembers{}
 	for _, m := range list.Members {
-		st.Members = append(st.Members, fleetMember{m.Zone, m.Name, m.Digest, m.Version, m.Pools})
+		st.Members = append(st.Members, memberStatus{m.Zone, m.Name, m.Digest, m.Version, m.Pools})
 		p := shared[[2]string{m.Digest, m.Version}]
 		if p == nil {
-			p = &fleetPressured{Digest: m.Digest, Version: m.Version}
+			p = &pressuredMembers{Digest: m.Digest, Version: m.Version}
 			shared[[2]string{m.Digest, m.Version}] = p
 		}
 		p.Members++
@@ -184,79 +185,79 @@ func fleetStatusOf(name string, rates fleet.Rates, list *etcd.Fleet) fleetStatus
 			st.Pressured = append(st.Pressured, *p)
 		}
 	}
-	slices.SortFunc(st.Pressured, func(a, b fleetPressured) int {
+	slices.SortFunc(st.Pressured, func(a, b pressuredMembers) int {
 		return cmp.Or(cmp.Compare(b.Wanting, a.Wanting), strings.Compare(a.Digest, b.Digest), strings.Compare(a.Version, b.Version))
 	})
 	return st
 }
 
 // verdict returns exit code 1 if something keeps soft stops from being permitted.
-func (st *fleetStatus) verdict() error {
+func (st *Status) verdict() error {
 	if st.Error != "" {
-		return &codeError{code: exitUnreachable}
+		return cli.Unreachable()
 	}
-	found := st.Full || st.PausedFor > 0 || slices.ContainsFunc(st.Zones, func(z fleetZone) bool { return z.State != fleet.Normal })
+	found := st.Full || st.PausedFor > 0 || slices.ContainsFunc(st.Zones, func(z zoneStatus) bool { return z.State != fleet.Normal })
 	if own := st.Node.Agent; own != nil {
 		found = found || own.AloneFor > 0 || own.PauseLost
 	}
 	if found {
-		return &codeError{code: exitFinding}
+		return cli.Finding()
 	}
 	return nil
 }
 
-func printFleetStatus(w io.Writer, st *fleetStatus) {
-	say(w, "fleet       %s\n", st.Fleet)
+func printStatus(w io.Writer, st *Status) {
+	cli.Say(w, "fleet       %s\n", st.Fleet)
 	if st.Full {
-		say(w, "ALARM       the fleet is full: no soft stops anywhere. A bad rollout looks like this\n")
+		cli.Say(w, "ALARM       the fleet is full: no soft stops anywhere. A bad rollout looks like this\n")
 	}
 	if st.PausedFor > 0 {
-		say(w, "PAUSED      for another %s\n", age(time.Duration(st.PausedFor)))
+		cli.Say(w, "PAUSED      for another %s\n", cli.Age(time.Duration(st.PausedFor)))
 	}
 	if st.Settling {
-		say(w, "settling    for another %s, because the fleet had no members a short time ago: every zone has its secondary rate\n", age(time.Duration(st.SettlingFor)))
+		cli.Say(w, "settling    for another %s, because the fleet had no members a short time ago: every zone has its secondary rate\n", cli.Age(time.Duration(st.SettlingFor)))
 	}
 	if st.Error != "" {
-		say(w, "etcd        %s\n", st.Error)
+		cli.Say(w, "etcd        %s\n", st.Error)
 	}
-	printFleetNode(w, &st.Node)
+	printNode(w, &st.Node)
 	if st.Error != "" {
 		return
 	}
-	say(w, "\n")
+	cli.Say(w, "\n")
 	if len(st.Zones)+len(st.Members) == 0 {
-		say(w, "The fleet has no members: a node is one while its guard runs with [fleet] enabled = true and its agent runs.\n")
+		cli.Say(w, "The fleet has no members: a node is one while its guard runs with [fleet] enabled = true and its agent runs.\n")
 		return
 	}
-	t := newTable(w, "ZONE", "STATE", "NEXT PERMIT", "WHY")
+	t := cli.NewTable(w, "ZONE", "STATE", "NEXT PERMIT", "WHY")
 	for _, z := range st.Zones {
 		next := "now"
 		switch {
 		case z.Rate == 0:
 			next = "none"
 		case z.Next > 0:
-			next = "in " + age(time.Duration(z.Next))
+			next = "in " + cli.Age(time.Duration(z.Next))
 			if z.HeldBy != "" {
 				next += ", after " + z.HeldBy
 			}
 		}
-		t.row(cmp.Or(z.Zone, "-"), z.State.String(), next, z.Why)
+		t.Row(cmp.Or(z.Zone, "-"), z.State.String(), next, z.Why)
 	}
-	t.flush()
+	t.Flush()
 	if len(st.Pressured) > 0 {
-		say(w, "\n")
-		t = newTable(w, "CONFIGURATION", "VERSION", "WANT A SOFT STOP")
+		cli.Say(w, "\n")
+		t = cli.NewTable(w, "CONFIGURATION", "VERSION", "WANT A SOFT STOP")
 		for _, p := range st.Pressured {
-			t.row(shortDigest(p.Digest), cmp.Or(p.Version, "-"), fmt.Sprintf("%d of %s", p.Wanting, api.Count(p.Members, "node")))
+			t.Row(shortDigest(p.Digest), cmp.Or(p.Version, "-"), fmt.Sprintf("%d of %s", p.Wanting, api.Count(p.Members, "node")))
 		}
-		t.flush()
+		t.Flush()
 	}
-	say(w, "\n")
-	t = newTable(w, "NODE", "ZONE", "CONFIGURATION", "VERSION", "WANTS")
+	cli.Say(w, "\n")
+	t = cli.NewTable(w, "NODE", "ZONE", "CONFIGURATION", "VERSION", "WANTS")
 	for _, m := range st.Members {
-		t.row(m.Node, cmp.Or(m.Zone, "-"), shortDigest(m.Digest), cmp.Or(m.Version, "-"), cmp.Or(strings.Join(m.Wants, ", "), "-"))
+		t.Row(m.Node, cmp.Or(m.Zone, "-"), shortDigest(m.Digest), cmp.Or(m.Version, "-"), cmp.Or(strings.Join(m.Wants, ", "), "-"))
 	}
-	t.flush()
+	t.Flush()
 }
 
 // shortDigest returns the beginning of a digest, which is enough to compare a few.
@@ -265,25 +266,25 @@ func shortDigest(digest string) string {
 	return cmp.Or(digest[:min(len(digest), enough)], "-")
 }
 
-func printFleetNode(w io.Writer, n *fleetNode) {
-	say(w, "this node   %s\n", n.Node)
+func printNode(w io.Writer, n *nodeStatus) {
+	cli.Say(w, "this node   %s\n", n.Node)
 	a := n.Agent
 	if a == nil {
-		say(w, "agent       %s\n", n.Error)
+		cli.Say(w, "agent       %s\n", n.Error)
 		return
 	}
 	switch {
 	case a.AloneFor > 0:
-		say(w, "ALONE       for %s: %s\n", age(time.Duration(a.AloneFor)), a.Error)
+		cli.Say(w, "ALONE       for %s: %s\n", cli.Age(time.Duration(a.AloneFor)), a.Error)
 	case a.Error != "":
-		say(w, "agent       %s\n", a.Error)
+		cli.Say(w, "agent       %s\n", a.Error)
 	case a.Zone == nil:
-		say(w, "agent       has not reported to the fleet yet: it does within 30s while criguard runs with [fleet] enabled = true\n")
+		cli.Say(w, "agent       has not reported to the fleet yet: it does within 30s while criguard runs with [fleet] enabled = true\n")
 	default:
-		say(w, "agent       connected\n")
+		cli.Say(w, "agent       connected\n")
 	}
 	if a.PauseLost {
-		say(w, "ALARM       a pause is gone before its time, and no operator resumed\n")
+		cli.Say(w, "ALARM       a pause is gone before its time, and no operator resumed\n")
 	}
 	for _, r := range a.Requests {
 		state := r.Answer.State
@@ -293,20 +294,20 @@ func printFleetNode(w io.Writer, n *fleetNode) {
 		if r.Answer.RetryAfter > 0 {
 			state += ", asked again in " + words.Left(r.Answer.RetryAfter)
 		}
-		say(w, "request     %s for %s: %s\n", r.Pool, r.Workload, state)
+		cli.Say(w, "request     %s for %s: %s\n", r.Pool, r.Workload, state)
 	}
-	say(w, "soft stops  %d by permit, %d by trickle, %d by the local budget\n", a.Counts.Permits, a.Counts.Trickle, a.Counts.Local)
+	cli.Say(w, "soft stops  %d by permit, %d by trickle, %d by the local budget\n", a.Counts.Permits, a.Counts.Trickle, a.Counts.Local)
 }
 
-// fleetError gives an error of etcd its exit code.
-func fleetError(err error) *codeError {
-	if ce, ok := errors.AsType[*codeError](err); ok {
+// errorOf gives an error of etcd its exit code.
+func errorOf(err error) *cli.Error {
+	if ce, ok := errors.AsType[*cli.Error](err); ok {
 		return ce
 	}
 	for _, unreachable := range []error{etcd.ErrUnreachable, etcd.ErrTimeout, etcd.ErrNoLeader} {
 		if errors.Is(err, unreachable) {
-			return &codeError{exitUnreachable, err, "`criguard fleet check` tries each endpoint in fleet.toml"}
+			return cli.NewError(cli.ExitUnreachable, err, "`criguard fleet check` tries each endpoint in fleet.toml")
 		}
 	}
-	return &codeError{exitUsage, err, "docs/fleet.md lists the roles in etcd and the ways to fail"}
+	return cli.NewError(cli.ExitUsage, err, "docs/fleet.md lists the roles in etcd and the ways to fail")
 }
