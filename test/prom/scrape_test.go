@@ -61,7 +61,7 @@ func TestScrapeIsClean(t *testing.T) {
 // scrape fetches the metrics like Prometheus, over the control socket.
 func scrape(t *testing.T, socket string) string {
 	t.Helper()
-	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},

@@ -100,7 +100,7 @@ func (n *node) round(round int, specs []lab.ImageSpec, prunable []string) {
 			n.Fatal(err)
 		}
 	}
-	order := n.age(n.present(), prunable)
+	order := n.age(round, n.present(), prunable)
 	filler := n.fill(0.10)
 	n.relieve()
 	n.judge(round, specs, prunable, order)
@@ -109,9 +109,9 @@ func (n *node) round(round int, specs []lab.ImageSpec, prunable []string) {
 	}
 }
 
-// age writes a ledger in which the prunable images were used in a random order, which it returns,
+// age writes a ledger in which the prunable images were used in a random order for the round, which it returns,
 // and the others never.
-func (n *node) age(have map[string]cri.Image, prunable []string) []string {
+func (n *node) age(round int, have map[string]cri.Image, prunable []string) []string {
 	n.Helper()
 	path := filepath.Join(n.Dir, "images.json")
 	for _, suffix := range []string{"", ".prev"} {
@@ -124,7 +124,7 @@ func (n *node) age(have map[string]cri.Image, prunable []string) []string {
 		n.Fatal(err)
 	}
 	order := slices.Clone(prunable)
-	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	rand.New(rand.NewPCG(1, uint64(round))).Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	now := cgroup.BootTime()
 	records := map[string]any{}
 	for _, img := range have {

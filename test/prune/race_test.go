@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +15,12 @@ import (
 	"github.com/criguard/criguard/test/lab"
 )
 
-// starts is the number of pods that start from prunable images while pruning runs in a loop.
-const starts = 100
+// TestPodsStartWhilePruning goes on until so many pods have started from prunable images and so many images have been
+// removed: on a busy machine, more images are removed before a pod can start from them. raceLimit is for hangs.
+const (
+	wantStarts, wantPruned = 40, 20
+	raceLimit              = 10 * time.Minute
+)
 
 // A pod that starts while pruning runs never fails because its image was removed after its
 // container had been created.
@@ -26,9 +31,11 @@ func TestPodsStartWhilePruning(t *testing.T) {
 	spec := func(i int) lab.ImageSpec {
 		return lab.ImageSpec{Name: fmt.Sprintf("registry.local/race-%d:1", i), ExtraBytes: 4096 + int64(i), RepoDigest: true}
 	}
-	end, pruned := make(chan struct{}), 0
+	var pruned atomic.Int64
+	end := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		random := rand.New(rand.NewPCG(1, 2))
 		for {
 			select {
 			case <-end:
@@ -40,14 +47,19 @@ func TestPodsStartWhilePruning(t *testing.T) {
 				t.Errorf("criguard prune: %v: %s", err, out)
 				return
 			}
-			pruned += strings.Count(string(out), "registry.local/race-")
+			pruned.Add(int64(strings.Count(string(out), "registry.local/race-")))
 			// Prune at random moments of a start but not continuously: an image that never exists
 			// long enough to be listed cannot race.
-			time.Sleep(rand.N(500 * time.Millisecond))
+			time.Sleep(time.Duration(random.Int64N(int64(500 * time.Millisecond))))
 		}
 	})
-	before := 0
-	for i := range starts {
+	started, before := 0, 0
+	deadline := time.Now().Add(raceLimit)
+	for i := 0; started < wantStarts || pruned.Load() < wantPruned; i++ {
+		if t.Failed() || time.Now().After(deadline) {
+			t.Error("the race was not run: too little was pruned, or too few pods started")
+			break
+		}
 		s := spec(i % 5)
 		if err := n.imported(s); err != nil {
 			before++ // removed between its import and its listing
@@ -56,6 +68,7 @@ func TestPodsStartWhilePruning(t *testing.T) {
 		pod, err := n.lab.RunPod(ctx, lab.PodSpec{Name: fmt.Sprintf("race-%d", i), Containers: []lab.ContainerSpec{{Name: "main", Image: s.Name}}})
 		switch {
 		case err == nil:
+			started++
 			if err := n.lab.RemovePod(ctx, pod); err != nil {
 				t.Error(err)
 			}
@@ -67,10 +80,7 @@ func TestPodsStartWhilePruning(t *testing.T) {
 	}
 	close(end)
 	wg.Wait()
-	t.Logf("%d starts; %d found their image removed before they had a container; %d images were pruned meanwhile", starts, before, pruned)
-	if pruned == 0 || before > starts/2 {
-		t.Error("the race was not run: too little was pruned, or too few pods started")
-	}
+	t.Logf("%d pods started; %d found their image removed before they had a container; %d images were pruned meanwhile", started, before, pruned.Load())
 }
 
 // imported imports an image and waits for a while until it is listed. It may be removed before
