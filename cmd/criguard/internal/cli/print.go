@@ -42,7 +42,7 @@ func Say(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }
 
-// Terminal returns the Terminal behind a command's output, for code that draws on it.
+// Terminal returns the terminal behind a command's output, for code that draws on it.
 func Terminal(w io.Writer) (*os.File, bool) {
 	if safe, ok := w.(*safetext.Writer); ok {
 		w = safe.Unwrap()

@@ -40,11 +40,7 @@ soft stops. It needs no privileges. systemd passes the socket (criguard-fleet.so
 and key with each connection. A change of fleet.toml needs a restart.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, node, err := o.load()
-			if err != nil {
-				return err
-			}
-			client, err := o.client(&cfg, node)
+			cfg, node, client, err := o.open()
 			if err != nil {
 				return err
 			}
@@ -133,4 +129,12 @@ func (o *options) client(cfg *fleet.Config, node string) (*etcd.Client, error) {
 	return etcd.New(etcd.Options{
 		Fleet: cfg.Fleet, Zone: cfg.Zone, Node: node, Endpoints: cfg.Endpoints, TLS: cfg.TLS, Now: cgroup.BootTime,
 	})
+}
+
+// open reads the configuration and returns a client of its etcd.
+func (o *options) open() (cfg fleet.Config, node string, client *etcd.Client, err error) {
+	if cfg, node, err = o.load(); err == nil {
+		client, err = o.client(&cfg, node)
+	}
+	return cfg, node, client, err
 }

@@ -97,11 +97,7 @@ func (o *options) certFlags(cmd *cobra.Command) {
 
 // operate runs an operator's command and prints the answer.
 func (o *options) operate(cmd *cobra.Command, do func(c *etcd.Client) (api.CommandAnswer, error)) error {
-	cfg, node, err := o.load()
-	if err != nil {
-		return err
-	}
-	client, err := o.client(&cfg, node)
+	_, _, client, err := o.open()
 	if err != nil {
 		return err
 	}

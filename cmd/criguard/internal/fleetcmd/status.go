@@ -99,11 +99,7 @@ It reads the fleet from etcd with the certificate in fleet.toml, or with that of
 }
 
 func (o *options) status(ctx context.Context) (Status, error) {
-	cfg, node, err := o.load()
-	if err != nil {
-		return Status{}, err
-	}
-	client, err := o.client(&cfg, node)
+	cfg, node, client, err := o.open()
 	if err != nil {
 		return Status{}, err
 	}
