@@ -59,21 +59,24 @@ man: ## generate criguard.toml(5) from docs/configuration.md
 json: ## generate docs/json.md from the types
 	go test ./cmd/criguard -run TestJSONDoc -update
 
+# leftovers runs a command, and fails if it leaves anything on the machine.
+leftovers := go run ./test/leftovers
+
 .PHONY: demo
 demo: build ## show it prune and stop on this machine, with a private containerd (root)
-	go run ./test/leftovers go run ./test/demo
+	$(leftovers) go run ./test/demo
 
 .PHONY: bench
 bench: build ## measure it on this machine against earlyoom, half an hour (root); BENCH="-only latency" for less
 	go run ./test/bench $(BENCH)
 
 # gotest runs go test, and lists failed and skipped tests (test/gotest). With AGAIN=yes, a test that failed runs once more, alone.
-gotest = go run ./test/gotest $(if $(AGAIN),-again)
+gotest = $(leftovers) go run ./test/gotest $(if $(AGAIN),-again)
 
 # Builds Kubernetes and etcd on first use.
 .PHONY: cluster
 cluster: ## test it beside a real kubelet and API server on this machine (root)
-	go run ./test/leftovers $(gotest) -flags '-count=1 -timeout 25m' ./test/cluster
+	$(gotest) -flags '-count=1 -timeout 25m' ./test/cluster
 
 # Boots virtual nodes with their own kernel and systemd; installs qemu on first use.
 .PHONY: e2e
@@ -107,20 +110,20 @@ vet: ## vet, also for 32-bit ARM
 
 .PHONY: unit
 unit: ## test what needs no container runtime, with the race detector and the seeds of all fuzz targets; and check the documents
-	go run ./test/gotest -flags '-race -count=1 -p 4 -timeout 10m' \
+	$(leftovers) go run ./test/gotest -flags '-race -count=1 -p 4 -timeout 10m' \
 		$$(go list ./... | grep -vxE '$(subst $() ,|,$(patsubst ./%,github.com/criguard/criguard/%,$(REAL) ./test/cluster))')
-	go run ./test/gotest -flags '-race -count=1 -timeout 10m' -skip '$(RUNS_DOCS)' ./test/docs
+	$(leftovers) go run ./test/gotest -flags '-race -count=1 -timeout 10m' -skip '$(RUNS_DOCS)' ./test/docs
 
 .PHONY: smoke
 smoke: ## stop real pods on a real containerd
-	go run ./test/lab/install -only containerd-1.6
-	go run ./test/gotest -again -flags '-race -count=1 -timeout 10m' -run '^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$' ./test/live
+	$(leftovers) go run ./test/lab/install -only containerd-1.6
+	$(leftovers) go run ./test/gotest -again -flags '-race -count=1 -timeout 10m' -run '^$(subst $() ,$$|^,$(subst /,$$/^,$(strip $(SMOKE))))$$' ./test/live
 
 # One package at a time (-p 1): some tests measure time, and some share the node's cgroups. test/cluster is part of e2e.
 .PHONY: test-real
 test-real: ## run all tests on real runtimes, in a Debian root and in a browser, on an otherwise idle machine
-	go run ./test/lab/install
-	go run ./test/leftovers $(gotest) -flags '-race -count=1 -p 1 -timeout 30m' $(REAL)
+	$(leftovers) go run ./test/lab/install
+	$(gotest) -flags '-race -count=1 -p 1 -timeout 30m' $(REAL)
 
 .PHONY: verify
 verify: ## run everything but the benchmarks, an hour

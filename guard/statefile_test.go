@@ -81,6 +81,11 @@ func TestStateFilesAreClosedToOthers(t *testing.T) {
 			if open := openToOthers(t, dir); len(open) != 1 || open[0] != conditions.File+" -rw-r--r--" {
 				t.Errorf("open to others: %s; want the conditions file alone", strings.Join(open, ", "))
 			}
+			for _, file := range []string{tornHistory, tornWindow} {
+				if _, err := os.Lstat(filepath.Join(dir, file)); !os.IsNotExist(err) {
+					t.Errorf("%s, left by a crash, is there after a start: %v", file, err)
+				}
+			}
 			if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o755 {
 				t.Errorf("run directory: %v, %v; want 0755, for the conditions file", st.Mode(), err)
 			}
@@ -101,7 +106,13 @@ func TestStateFilesAreClosedToOthers(t *testing.T) {
 	}
 }
 
-// leaveOpenFiles creates the files of a service that left them open to everyone.
+// Temporary files of a service that crashed while it wrote them.
+const (
+	tornHistory = "." + history.FileName + "-1"
+	tornWindow  = history.WindowDir + "/.stop-1.json-1"
+)
+
+// leaveOpenFiles creates the files of a service that left them open to everyone, and crashed.
 func leaveOpenFiles(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, history.WindowDir), 0o755); err != nil {
@@ -109,6 +120,7 @@ func leaveOpenFiles(t *testing.T, dir string) {
 	}
 	for file, text := range map[string]string{
 		"lock": "", budgetFile: "{}", ordersFile: "{}", history.FileName: `{"id":1}` + "\n", filepath.Join(history.WindowDir, "stop-1.json"): `{"pass":1}`,
+		tornHistory: "{", tornWindow: "{",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o666); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // A sweep removes criguard's temporary files that a crash left behind. It keeps a file that is being written,
 // and every other file.
 func TestSweepTemporary(t *testing.T) {
-	left := []string{".history.jsonl-123", ".stop-7.json-1", ".budget.json-99", ".fleet.json-7", ".orders.json-0", ".conditions.json-5"}
+	left := []string{".history.jsonl-123", ".stop-7.json-1", ".budget.json-99", ".fleet.json-7", ".orders.json-0", ".conditions.json-5", ".thresholds.json-3"}
 	others := []string{"history.jsonl", "orders.json", ".history.jsonl-", ".history.jsonl-12x", ".other.json-1", "history.jsonl-1", ".budget.json-9.bak", ".stop-x.json-1"}
 	for name, c := range map[string]struct {
 		age, older time.Duration

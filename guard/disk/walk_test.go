@@ -2,11 +2,13 @@ package disk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,6 +220,64 @@ func TestMeterFollowsDockersLogs(t *testing.T) {
 	}
 	if _, got := linkedLog(filepath.Join(m.logs, "ns_q_uid"), &containers[0]); got != exactly(0, 0) {
 		t.Errorf("another pod's log counts: %+v", got)
+	}
+}
+
+// Docker's own log on another device than the pods' logs is on the device of the layers, and counts there.
+func TestMeterCountsDockersLogsWithTheLayers(t *testing.T) {
+	need.Root(t)
+	m := newTestMeter(t, noInodes{})
+	data := t.TempDir()
+	need.Mount(t, "criguard-test", data, "tmpfs", 0, "size=1m")
+	target := filepath.Join(data, "c", "c-json.log")
+	writeKiB(t, target, 512)
+	podDir := filepath.Join(m.logs, "ns_p_uid")
+	link := filepath.Join(podDir, "c", "0.log")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	m.Measure(t.Context(), []inventory.Pod{{
+		Candidate:  policy.Candidate{ID: "p", Namespace: "ns", Name: "p", UID: "uid"},
+		Containers: []inventory.Container{{ID: "c", LogPath: link}},
+	}})
+	u, _ := m.Usage("p")
+	logs, err := dirtree.Measure(t.Context(), podDir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Bytes.Rootfs != policy.Exactly(7+512<<10) || u.Bytes.Logs != policy.Exactly(logs.Bytes) || u.Inodes.Logs != policy.Exactly(logs.Inodes) {
+		t.Errorf("layers %+v, logs %+v in %+v inodes; want the target in the layers alone", u.Bytes.Rootfs, u.Bytes.Logs, u.Inodes.Logs)
+	}
+}
+
+// A tree that was read to its end is known exactly; one that was not gives a lower bound, and so does one
+// that cannot be opened.
+func TestMeterQualityOfATree(t *testing.T) {
+	m := newTestMeter(t, noInodes{})
+	dir := t.TempDir()
+	writeKiB(t, filepath.Join(dir, "a/file"), 64)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	tooLong := filepath.Join(dir, strings.Repeat("d", 256))
+	for _, c := range []struct {
+		name string
+		ctx  context.Context
+		dir  string
+		want policy.Quality
+	}{
+		{"read", t.Context(), dir, policy.QualityExact},
+		{"absent", t.Context(), filepath.Join(dir, "none"), policy.QualityExact},
+		{"cut short", ended, dir, policy.QualityAtLeast},
+		{"cannot be opened", t.Context(), tooLong, policy.QualityAtLeast}, // the rest of the pod is known
+	} {
+		j := newPodMeasure(&inventory.Pod{}, 0)
+		sum := m.tree(c.ctx, j, volumesOf, exactly(1, 1), c.dir)
+		if sum.bytes.Quality != c.want || sum.inodes.Quality != c.want || j.bytes.Volumes != sum.bytes || j.inodes.Volumes != sum.inodes {
+			t.Errorf("%s: %+v, recorded %+v, want quality %d", c.name, sum, j.bytes.Volumes, c.want)
+		}
+		if read := c.want == policy.QualityExact && c.dir == dir; read != (sum.bytes.Value > 64<<10) {
+			t.Errorf("%s: %+v", c.name, sum)
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ func TestFindSelf(t *testing.T) {
 		}
 		return
 	}
-	top := fmt.Sprintf("/criguard-test-self-%d", os.Getpid())
+	top := fmt.Sprintf("/criguard-test-%d-self", os.Getpid())
 	dirs := []string{top, top + "/c1", top + "/c2", top + "/c1/container"} // crun nests
 	for _, rel := range dirs {
 		if err := os.Mkdir(layout.Dir("memory", rel), 0o755); err != nil {

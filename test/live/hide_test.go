@@ -18,14 +18,14 @@ import (
 // A pod that hides a file in its volume from a careless directory walk is stopped for it, no later
 // than a pod that hides nothing.
 func TestHidesDiskUsage(t *testing.T) {
-	const size, names = 640 * mib, 600_000
+	const size, names = 900 * mib, 600_000
 	n := onLab(t, harness.StartLab(t, lab.Options{NodeFSBytes: size, NodeFSInodes: names, Workload: built.workload}))
 	volume := func(args ...string) []lab.ContainerSpec {
 		return []lab.ContainerSpec{{Name: "main", Args: args, EmptyDirs: map[string]string{"data": "/data"}}}
 	}
 	innocent := n.pod(lab.PodSpec{Name: "innocent", Containers: volume("fill", "-mib", "24")})
 	mounted := n.pod(lab.PodSpec{Name: "mounted", Containers: volume("pause")})
-	n.mountForeign(mounted, 100)
+	foreign := n.mountForeign(mounted, 300)
 	free := n.nodeRoom()
 	n.configure(config{
 		hard: thresholds{policy.NodeFSAvailable: bytes(free - 150*mib)},
@@ -41,7 +41,7 @@ func TestHidesDiskUsage(t *testing.T) {
 		{"deep", []string{"hide", "-how", "deep", "-mib", "220"}},
 		{"links", []string{"hide", "-how", "links", "-mib", "220"}},
 		{"entries", []string{"hide", "-how", "entries", "-mib", "220"}},
-		{"swap", []string{"hide", "-how", "swap", "-mib", "220"}},
+		{"swap", []string{"hide", "-how", "swap", "-mib", "220", "-target", foreign}},
 	} {
 		p := n.pod(lab.PodSpec{Name: c.name, Containers: volume(c.args...)})
 		n.until(c.name+" to fill the disk", func() bool { return n.nodeRoom() < free-220*mib })
@@ -81,26 +81,32 @@ func (n *node) nodeRoom() int64 {
 	return int64(fs.Bavail) * int64(fs.Bsize) //nolint:gosec,unconvert // a small filesystem; 32 bits on arm
 }
 
-// mountForeign binds a directory of the same filesystem into a pod's volume, as storage that
-// outlives the pod: stopping the pod frees none of it.
-func (n *node) mountForeign(p *lab.RunningPod, size int64) {
+// mountForeign binds a directory of the same filesystem into a pod's volume and into its logs, as
+// storage that outlives the pod: stopping the pod frees none of it. It returns the directory, which
+// holds a file of size MiB.
+func (n *node) mountForeign(p *lab.RunningPod, size int64) string {
 	n.Helper()
-	source := filepath.Join(n.lab.KubeletRoot(), "persistent")
-	target := filepath.Join(n.lab.KubeletRoot(), "pods", p.UID, "volumes/kubernetes.io~empty-dir/data/mount")
-	for _, dir := range []string{source, target} {
+	mkdir := func(dir string) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			n.Fatal(err)
 		}
 	}
+	source := filepath.Join(n.lab.KubeletRoot(), "persistent")
+	mkdir(source)
 	if err := os.WriteFile(filepath.Join(source, "large"), make([]byte, size*mib), 0o600); err != nil {
 		n.Fatal(err)
 	}
-	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
-		n.Fatal(err)
-	}
-	n.Cleanup(func() {
-		if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
-			n.Error(err)
+	for _, dir := range []string{filepath.Join(n.lab.KubeletRoot(), "pods", p.UID, "volumes/kubernetes.io~empty-dir/data"), p.LogDirectory} {
+		target := filepath.Join(dir, "mount")
+		mkdir(target)
+		if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+			n.Fatal(err)
 		}
-	})
+		n.Cleanup(func() {
+			if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
+				n.Error(err)
+			}
+		})
+	}
+	return source
 }

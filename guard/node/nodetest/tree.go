@@ -32,7 +32,7 @@ func NewTree(tb testing.TB) *Tree {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	top := fmt.Sprintf("/criguard-test-index-%d-%s", os.Getpid(), strings.ReplaceAll(tb.Name(), "/", "-"))
+	top := fmt.Sprintf("/criguard-test-%d-index-%s", os.Getpid(), strings.ReplaceAll(tb.Name(), "/", "-"))
 	t := &Tree{Layout: layout, Root: top + "/kubepods", tb: tb}
 	tb.Cleanup(func() { t.RemoveAll(top) })
 	t.Mkdir(t.Root, t.Root+"/besteffort")

@@ -11,15 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hide writes a file that a careless directory walk does not find.
+// hide writes files that a careless directory walk does not find. Where many names hide them, half of the bytes are in
+// the first file and half in the last: filesystems list names in different orders.
 func hide(flags *flag.FlagSet, args []string) (func() error, error) {
 	dir := flags.String("dir", "/data", "where to write")
 	size := flags.Int64("mib", 64, "MiB to write")
 	how := flags.String("how", "deep", "deep: below a path longer than PATH_MAX; links: behind 200,000 hard links; entries: behind 230,000 empty files; "+
 		"swap: in a directory that is exchanged with a symbolic link all the time")
+	target := flags.String("target", "/", "of the symbolic link, on the host")
 	return func() error {
 		say("hide: begins")
-		ways := map[string]func(string, int64) error{"deep": hideDeep, "links": hideBehindLinks, "entries": hideBehindEntries, "swap": hideBySwaps}
+		ways := map[string]func(string, int64) error{
+			"deep": hideDeep, "links": hideBehindLinks, "entries": hideBehindEntries,
+			"swap": func(dir string, size int64) error { return hideBySwaps(dir, *target, size) },
+		}
 		way, ok := ways[*how]
 		if !ok {
 			return fmt.Errorf("unknown way %q", *how)
@@ -45,6 +50,9 @@ func hideDeep(dir string, size int64) error {
 }
 
 func hideBehindLinks(dir string, size int64) error {
+	if err := writeMiB(filepath.Join(dir, "A"), size/2, 0); err != nil {
+		return err
+	}
 	for i := range 4 {
 		first := filepath.Join(dir, fmt.Sprintf("a%d", i))
 		if err := os.WriteFile(first, nil, 0o600); err != nil {
@@ -56,10 +64,13 @@ func hideBehindLinks(dir string, size int64) error {
 			}
 		}
 	}
-	return writeMiB(filepath.Join(dir, "z"), size, 0)
+	return writeMiB(filepath.Join(dir, "z"), size-size/2, 0)
 }
 
 func hideBehindEntries(dir string, size int64) error {
+	if err := writeMiB(filepath.Join(dir, "A"), size/2, 0); err != nil {
+		return err
+	}
 	for i := range 23 {
 		sub := filepath.Join(dir, fmt.Sprintf("a%d", i))
 		if err := os.Mkdir(sub, 0o755); err != nil {
@@ -71,16 +82,16 @@ func hideBehindEntries(dir string, size int64) error {
 			}
 		}
 	}
-	return writeMiB(filepath.Join(dir, "z"), size, 0)
+	return writeMiB(filepath.Join(dir, "z"), size-size/2, 0)
 }
 
 // hideBySwaps never returns.
-func hideBySwaps(dir string, size int64) error {
+func hideBySwaps(dir, target string, size int64) error {
 	data, link := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	if err := os.Mkdir(data, 0o755); err != nil {
 		return err
 	}
-	if err := os.Symlink("/", link); err != nil {
+	if err := os.Symlink(target, link); err != nil {
 		return err
 	}
 	if err := writeMiB(filepath.Join(data, "fill"), size, 0); err != nil {
