@@ -38,7 +38,7 @@ func execute(args []string) int {
 	cmd := newRoot()
 	cmd.SetArgs(args)
 	// Escape control sequences in all output: pods, runtimes and files supply untrusted text.
-	out, errs := safetext.NewWriter(os.Stdout), safetext.NewWriter(os.Stderr)
+	out, errs := safetext.NewWriter(os.Stdout), safetext.NewWriter(os.Stderr) //nolint:forbidigo // the one way out
 	defer func() { _ = errors.Join(out.Flush(), errs.Flush()) }()
 	cmd.SetOut(out)
 	cmd.SetErr(errs)

@@ -47,7 +47,8 @@ It asks the running service. Without one, it inspects the node directly.`,
 
 // top shows the node until the user quits.
 func (o *options) top(ctx context.Context, opt top.Options) (err error) {
-	if err := top.CheckTTY(os.Stdin, os.Stdout); err != nil {
+	screen := os.Stdout //nolint:forbidigo // package top makes what it draws safe
+	if err := top.CheckTTY(os.Stdin, screen); err != nil {
 		return cli.NewError(cli.ExitUsage, err, "`criguard status` and `criguard rank` print once, to anything")
 	}
 	src := &topSource{options: o, client: control.NewClient(o.dir())}
@@ -58,7 +59,7 @@ func (o *options) top(ctx context.Context, opt top.Options) (err error) {
 	}
 	m := top.NewModel(opt, st, time.Now(), src.before(ctx)...)
 	m.Happen(passes)
-	tty, err := top.OpenTTY(os.Stdin, os.Stdout)
+	tty, err := top.OpenTTY(os.Stdin, screen)
 	if err != nil {
 		return err
 	}

@@ -323,7 +323,7 @@ func TestSwapReclaimsNoMemory(t *testing.T) {
 	}
 	m := New(optionsOf(t, cfg, nil))
 	m.opt.Node = swapped{}
-	pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda"}}
+	pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda"}, {Candidate: policy.Candidate{ID: "of an unknown cgroup"}}}
 	met := policy.Met{Threshold: policy.Threshold{Signal: policy.MemoryStall}, Deficit: math.MaxInt64}
 	if got := m.memoryTargets(cfg, met, pods); len(got) != 1 || got[0].Bytes != 10<<20 {
 		t.Errorf("targets %+v", got)
