@@ -1,6 +1,10 @@
 package cgroup
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
 
 // Memory is the memory of one cgroup and all its descendants, in bytes.
 //
@@ -38,21 +42,21 @@ func parseLimit(b []byte) int64 {
 
 // memoryNames holds the file names and keys of a layout's memory controller.
 type memoryNames struct {
-	usage, limit           string
-	inactive, active, swap string // keys in memory.stat; "" = no such key
-	swapFile               string // "" = no such file
+	usage, limit                   string
+	inactive, active, shared, swap string // keys in memory.stat; "" = no such key
+	swapFile                       string // "" = no such file
 }
 
 func (l Layout) memoryNames() memoryNames {
 	if l.Version == V2 {
 		return memoryNames{
 			usage: "memory.current", limit: "memory.max",
-			inactive: "inactive_file", active: "active_file", swapFile: "memory.swap.current",
+			inactive: "inactive_file", active: "active_file", shared: "shmem", swapFile: "memory.swap.current",
 		}
 	}
 	return memoryNames{
 		usage: "memory.usage_in_bytes", limit: "memory.limit_in_bytes",
-		inactive: "total_inactive_file", active: "total_active_file", swap: "total_swap",
+		inactive: "total_inactive_file", active: "total_active_file", shared: "total_shmem", swap: "total_swap",
 	}
 }
 
@@ -74,4 +78,20 @@ func readMemory(usage, stat *file, names *memoryNames, buf *[]byte) (Memory, []b
 	}
 	m.ActiveFile = max(parseKey(b, names.active), 0)
 	return m, b, nil
+}
+
+// SharedMemory returns how much memory of a cgroup and those below it belongs to files in memory, such as those in a
+// pod's /dev/shm, in bytes. It outlives the processes that wrote the files. It returns ErrGone if the cgroup was
+// removed.
+func (l Layout) SharedMemory(rel string) (int64, error) {
+	b, err := os.ReadFile(filepath.Join(l.Dir("memory", rel), "memory.stat"))
+	if err != nil {
+		return 0, fmt.Errorf("read shared memory of cgroup %s: %w", rel, gone(err))
+	}
+	names := l.memoryNames()
+	n := parseKey(b, names.shared)
+	if n < 0 {
+		return 0, fmt.Errorf("read shared memory of cgroup %s: memory.stat has no %s", rel, names.shared)
+	}
+	return n, nil
 }

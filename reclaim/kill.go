@@ -165,6 +165,9 @@ func (s *Stop) watch(ctx context.Context) {
 // kill sends SIGKILL to every container cgroup that is not known to be empty, and then to the sandbox's own container:
 // otherwise a kubelet may find a container dead and the sandbox alive, and restart the container in it; the runtime
 // then stops both, and the log of the container that was killed is lost. It runs in the calling goroutine.
+//
+// The sandbox's container is left to the runtime if the pod has memory in files, such as those in /dev/shm: containerd 2
+// unmounts that of a sandbox that it stops, but that of one that was found dead only when it is removed.
 func (s *Stop) kill(by Method) {
 	sandbox := ""
 	for _, l := range s.leaves {
@@ -191,12 +194,21 @@ func (s *Stop) kill(by Method) {
 			sandbox = sandboxCgroup(l, s.req.SandboxID)
 		}
 	}
-	if sandbox == "" {
+	if sandbox == "" || s.keepsSharedMemory(sandbox) {
 		return
 	}
 	if _, err := s.cgroups.Kill(sandbox); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.note(fmt.Errorf("kill cgroup %s: %w", sandbox, err))
 	}
+}
+
+// sharedAtMost is how much memory in files may remain after a stop until the sandbox is removed, in bytes.
+const sharedAtMost = 1 << 20
+
+// keepsSharedMemory reports whether the pod has, or may have, memory in files.
+func (s *Stop) keepsSharedMemory(sandbox string) bool {
+	n, err := s.cgroups.SharedMemory(path.Dir(sandbox))
+	return n > sharedAtMost || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // sandboxCgroup returns the cgroup of the sandbox's own container, which is named like a container's, or "". Its

@@ -128,6 +128,35 @@ func TestStopKillsContainersOfThePod(t *testing.T) {
 	}
 }
 
+// The sandbox's own process is left to the runtime if the pod has memory in files, or may have, so that the runtime
+// unmounts them.
+func TestStopLeavesSharedMemoryToTheRuntime(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		shared int64
+		err    error
+		kills  bool
+	}{
+		"none":        {0, nil, true},
+		"a page more": {sharedAtMost + 4096, nil, false},
+		"little":      {sharedAtMost, nil, true},
+		"unknown":     {0, errors.New("memory.stat has no shmem"), false},
+		"cgroup gone": {0, fs.ErrNotExist, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode()
+			n.procs["/kubepods/podx/a"], n.procs["/kubepods/podx/sb"] = 1, 1
+			n.shared = map[string]int64{"/kubepods/podx": c.shared}
+			n.readErr["/kubepods/podx"] = c.err
+			s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a"), Direct: true})
+			<-s.Finished()
+			if calls := n.seen(); slices.Contains(calls, "0s kill /kubepods/podx/sb") != c.kills || !slices.Contains(calls, "0s kill /kubepods/podx/a") {
+				t.Errorf("%s: calls: %q", name, calls)
+			}
+		})
+	}
+}
+
 // The sandbox's own process may be a virtual machine's: if no container had a process, the runtime alone stops it.
 func TestStopLeavesTheSandboxToTheRuntime(t *testing.T) {
 	t.Parallel()

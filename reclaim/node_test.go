@@ -22,6 +22,7 @@ type node struct {
 	stubborn map[string]int // processes that survive a kill
 	killErr  map[string]error
 	readErr  map[string]error
+	shared   map[string]int64 // memory in files, by cgroup
 
 	obeys    map[string]time.Duration // containers that exit by themselves, after this long
 	stopErr  map[string]error         // by container or sandbox
@@ -64,6 +65,12 @@ func (n *node) Kill(rel string) (int, error) {
 	}
 	n.procs[rel] = min(n.stubborn[rel], had)
 	return had, nil
+}
+
+func (n *node) SharedMemory(rel string) (int64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.shared[rel], n.readErr[rel]
 }
 
 func (n *node) Populated(rel string) (bool, error) {

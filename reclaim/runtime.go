@@ -60,4 +60,6 @@ type Cgroups interface {
 	Kill(rel string) (int, error)
 	// Populated reports whether a process is in the cgroup or below it.
 	Populated(rel string) (bool, error)
+	// SharedMemory returns the bytes that belong to files in memory, which outlive the processes.
+	SharedMemory(rel string) (int64, error)
 }

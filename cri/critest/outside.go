@@ -121,6 +121,16 @@ func (g Cgroups) Populated(rel string) (bool, error) {
 	return false, nil
 }
 
+// SharedMemory returns 0 for every cgroup: the fake pods write no files in memory.
+func (g Cgroups) SharedMemory(rel string) (int64, error) {
+	g.s.mu.Lock()
+	defer g.s.mu.Unlock()
+	if _, _, found := g.s.below(rel); !found {
+		return 0, fmt.Errorf("read cgroup %s: %w", rel, fs.ErrNotExist)
+	}
+	return 0, nil
+}
+
 // below finds the pods and containers whose cgroups are rel or lie below it.
 func (s *Server) below(rel string) (pods []*pod, containers []*container, found bool) {
 	rel = "/" + strings.Trim(rel, "/")

@@ -87,6 +87,42 @@ func TestHardMemory(t *testing.T) {
 	}
 }
 
+// What a stopped pod wrote to /dev/shm is freed with the stop, on every runtime.
+func TestHardMemoryFreesSharedMemory(t *testing.T) {
+	onEach(t, func(n *node) {
+		shared := lab.ContainerSpec{Name: "shared", Args: []string{"fill", "-path", "/dev/shm/fill", "-mib", "48"}}
+		large := n.pod(lab.PodSpec{Name: "large", Containers: append(hog(128*mib), shared)})
+		small := n.pod(lab.PodSpec{Name: "small", Containers: hog(16 * mib)})
+		n.hogs(large)
+		n.hogs(small)
+		gauge := n.gauge(policy.AllocatableMemoryAvailable)
+		n.until("the files in /dev/shm", func() bool { return n.sharedMemory(large) >= 48*mib })
+		before := gauge()
+		n.configure(config{hard: thresholds{policy.AllocatableMemoryAvailable: bytes(before + 100*mib)}})
+		s := n.startWith(2)
+		if stop := s.stopped("default/large"); stop.Result.Method != "direct" {
+			n.Errorf("stopped by %s, want direct", stop.Result.Method)
+		}
+		n.ended(large)
+		n.until("the memory of both containers to be free", func() bool { return gauge() >= before+170*mib })
+		n.alive(small)
+	})
+}
+
+// sharedMemory returns a pod's memory in files, in bytes.
+func (n *node) sharedMemory(p *lab.RunningPod) int64 {
+	n.Helper()
+	layout, err := cgroup.Detect("/sys/fs/cgroup", "/proc")
+	if err != nil {
+		n.Fatal(err)
+	}
+	shared, err := layout.SharedMemory(p.CgroupParent)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return shared
+}
+
 // arm sets the hard threshold of the pods' memory relative to what is available now.
 func (s *service) arm(c config) (limit int64) {
 	s.Helper()
