@@ -47,10 +47,6 @@ func runHelper(name string) int {
 		fmt.Println("done")
 		_ = cmd.Run()
 	case "leaderless":
-		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(0)
-		}()
 		endLeader()
 	default:
 		return 2
@@ -59,14 +55,20 @@ func runHelper(name string) int {
 	return 0
 }
 
-// endLeader ends the first thread of this process. The process continues in its other threads.
+// endLeader ends the first thread of this process. The process continues in its other threads until its input ends. No
+// goroutine may wait for the input in the first thread, or this one would never run there.
 func endLeader() {
+	await := func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
+		go await() // in another thread: this one is locked
 		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 	}
-	go endLeader() // in another thread: this one is locked
-	select {}
+	go endLeader()
+	await()
 }
 
 // testTree returns the layout of a captured tree.
