@@ -60,6 +60,8 @@ type Decision struct {
 	Attainable bool   // stopping pods brings relief for at least 10 s
 	Tiers      []int64
 	Culprit    *Ranked // in Ranked: the victim if it fills the pool, or else the pod that fills it fastest; nil = none
+
+	over *Ranked // in Ranked: the pod above its request that fills it fastest; nil = none
 }
 
 // How long the pods that rank before a culprit have to carry the pool for the culprit to wait its turn,
@@ -186,6 +188,9 @@ func (d *Decision) chooseCulprit(candidates []Ranked) {
 			continue
 		}
 		others, seconds := sum(candidates[:i]), int64(carryCulprit)
+		if c.Over && (d.over == nil || c.Growth.Value > d.over.Growth.Value) {
+			d.over = c
+		}
 		if !c.Over {
 			others, seconds = 0, carryCovered
 			for j := range candidates {
@@ -208,13 +213,15 @@ func (d *Decision) Fills(growth int64) bool {
 	return times(max(growth, 0), culpritOfNeed*d.Pool.Horizon()) >= d.Need
 }
 
-// TakeCulprit makes a culprit above its request the victim, because the pods that rank before it cannot
-// carry the pool: they must not be stopped now. It reports whether there is such a culprit.
+// TakeCulprit makes the fastest culprit above its request the victim, because the pods that rank before it
+// cannot carry the pool: they must not be stopped now. It reports whether there is such a culprit. One within
+// its request does not count: its request is a promise that the pods above theirs are stopped before it as
+// long as they could bring relief, and a used-up budget does not break it.
 func (d *Decision) TakeCulprit() bool {
-	if d.Culprit == nil || d.Why == ByCulprit || !d.Culprit.Over {
+	if d.over == nil || d.Why == ByCulprit {
 		return false
 	}
-	d.Victim, d.Why = d.Culprit, ByCulprit
+	d.Victim, d.Why = d.over, ByCulprit
 	d.front()
 	return true
 }

@@ -300,6 +300,36 @@ func TestCulprit(t *testing.T) {
 	}
 }
 
+// If the pods that rank before a culprit must not be stopped now, the culprit is the victim: the fastest one above
+// its request. One within its request is not, while those above theirs could carry the pool for 10 s.
+func TestTakeCulprit(t *testing.T) {
+	before, leak := pod{id: "before", use: 10_000}, pod{id: "leak", use: 900, grew: 110, priority: 9}
+	covered, shrinks := pod{id: "covered", use: 900, grew: 120, req: ample}, pod{id: "shrinks", use: 5, grew: -130}
+	slower := pod{id: "slower", use: 900, grew: 105, priority: 8}
+	for _, v := range []struct {
+		name string
+		pods []pod
+		want string // "" = none is taken
+	}{
+		{"a culprit above its request", []pod{before, leak}, "leak"},
+		{"one within its request", []pod{before, covered}, ""},
+		{"one within its request grows faster", []pod{before, leak, covered, shrinks}, "leak"},
+		{"the fastest of those above theirs", []pod{before, slower, leak}, "leak"},
+		{"no culprit", []pod{before}, ""},
+		{"the culprit is the victim already", []pod{leak}, ""},
+		{"a protected one", []pod{before, {id: "leak", use: 900, grew: 110, protected: true}}, ""},
+	} {
+		s := scene{fell: 110, pods: v.pods}
+		d := s.decide()
+		victim := id(d.Victim)
+		if taken := d.TakeCulprit(); taken != (v.want != "") || !taken && id(d.Victim) != victim {
+			t.Errorf("%s: taken: %t, the victim is %s", v.name, taken, id(d.Victim))
+		} else if taken && (victim == v.want || d.Victim.ID != v.want || d.Why != ByCulprit || d.Victim != &d.Ranked[0] || d.Culprit != d.Victim || d.Victim.Position != 1) {
+			t.Errorf("%s: %s by %d instead of %s: %+v", v.name, id(d.Victim), d.Why, victim, d)
+		}
+	}
+}
+
 // Rule 2, about signals that recover by themselves.
 func TestRecovers(t *testing.T) {
 	idle := []pod{{id: "idle", use: 500}}
