@@ -380,8 +380,11 @@ func (s *loopSums) check(t *testing.T) {
 	}
 }
 
-// loopRuns returns how many worlds a case runs in.
+// loopRuns returns how many worlds a case runs in: CRIGUARD_LOOPS, if it is set.
 func loopRuns(c loopCase) int {
+	if asked, isAsked := askedFor("CRIGUARD_LOOPS"); isAsked {
+		return int(asked)
+	}
 	runs := 200
 	if c.isSlow() {
 		runs = 5

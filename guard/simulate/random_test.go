@@ -3,7 +3,9 @@ package simulate
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,12 +16,30 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// randomTraces returns how many random traces a property is tested on.
+// randomTraces returns how many random traces a property is tested on: CRIGUARD_TRACES, if it is set.
 func randomTraces() uint64 {
-	if testing.Short() || raceEnabled {
+	asked, isAsked := askedFor("CRIGUARD_TRACES")
+	switch {
+	case isAsked:
+		return asked
+	case testing.Short() || raceEnabled:
 		return 500
+	default:
+		return 10_000
 	}
-	return 10_000
+}
+
+// askedFor returns the number of runs that a variable of the environment asks for.
+func askedFor(variable string) (runs uint64, ok bool) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return 0, false
+	}
+	runs, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || runs == 0 {
+		panic(fmt.Sprintf("%s=%s: not a number of runs", variable, text))
+	}
+	return runs, true
 }
 
 // randomConfigs are the configurations of random traces.
