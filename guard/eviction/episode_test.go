@@ -132,30 +132,52 @@ func TestOnePassStopsOnePod(t *testing.T) {
 }
 
 // Pods are sampled with every listing, every second while a threshold of memory, swap or PIDs is nearer than
-// a fifth of the capacity, and otherwise every few seconds.
+// a fifth of the capacity, and otherwise every few seconds. Memory and swap are sampled more often while the fastest
+// fill could reach a threshold within a second. No other signal counts.
 func TestPodsAreSampled(t *testing.T) {
+	const (
+		conf = memoryHard + "\"swap.available\" = \"1Gi\"\n\"pid.available\" = \"1000\"\n\"nodefs.available\" = \"1Gi\"\n\"memory.stall\" = \"10%\"\n"
+		near = testGiB + 16*testGiB/5 // of 16 GiB
+	)
 	for _, c := range []struct {
 		name      string
-		available int64 // of 16 GiB, with a threshold of 1 GiB
+		signal    policy.Signal
+		available int64
 		listings  bool
 		want      int // measurements within 10 s of a pass every 100 ms
 	}{
-		{"far away", 8 * testGiB, false, 2},
-		{"at a fifth", testGiB + 16*testGiB/5, false, 2},
-		{"near", testGiB + 16*testGiB/5 - 1, false, 10},
-		{"listed all the time", 8 * testGiB, true, 100},
+		{"far away", policy.MemoryAvailable, 8 * testGiB, false, 2},
+		{"at a fifth", policy.MemoryAvailable, near, false, 2},
+		{"near", policy.MemoryAvailable, near - 1, false, 10},
+		{"at a second of the fastest fill", policy.MemoryAvailable, 2 * testGiB, false, 10},
+		{"close", policy.MemoryAvailable, 2*testGiB - 1, false, 34},
+		{"swap at a fifth", policy.SwapAvailable, near, false, 2},
+		{"swap near", policy.SwapAvailable, near - 1, false, 10},
+		{"swap close", policy.SwapAvailable, 2*testGiB - 1, false, 34},
+		{"PIDs at a fifth", policy.PIDAvailable, 1000 + 32768/5, false, 2},
+		{"PIDs near", policy.PIDAvailable, 1000 + 32768/5 - 1, false, 10},
+		{"PIDs are never close", policy.PIDAvailable, 1000, false, 10},
+		{"a disk", policy.NodeFSAvailable, testGiB, false, 2},
+		{"a stall", policy.MemoryStall, 32768 / 10, false, 2},
+		{"listed all the time", policy.MemoryAvailable, 8 * testGiB, true, 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, n := newManager(t, memoryHard)
-			n.set(policy.MemoryAvailable, c.available)
+			g, n := newManager(t, conf)
+			for _, s := range []policy.Signal{policy.SwapAvailable, policy.NodeFSAvailable} {
+				n.set(s, 16*testGiB)
+			}
+			for _, s := range []policy.Signal{policy.PIDAvailable, policy.MemoryStall} {
+				n.obs[s] = policy.Observation{Available: 32768, Capacity: 32768, Status: policy.OK}
+			}
+			n.obs[c.signal].Available = c.available
 			for i := range 100 {
 				if c.listings {
 					n.listedAt = time.Hour + time.Duration(i)
 				}
 				n.at(g, time.Duration(i)*100*time.Millisecond)
 			}
-			if n.measured != c.want {
-				t.Errorf("%d measurements, want %d", n.measured, c.want)
+			if n.measured != c.want || g.pressure.Met != nil {
+				t.Errorf("%d measurements, want %d; met %+v", n.measured, c.want, g.pressure.Met)
 			}
 		})
 	}

@@ -81,6 +81,21 @@ func TestPassSoftDoesNotDelayHard(t *testing.T) {
 	}
 }
 
+// If a hard and a soft threshold of a pool are due, only the hard one counts: its deficit, its need and its grace
+// period.
+func TestOnlyTheKindActedOnCounts(t *testing.T) {
+	g, n := newManager(t, softAndHard)
+	n.set(policy.MemoryAvailable, testGiB-testMiB)
+	n.protect("test")
+	wantHeld(t, n.at(g, 0), api.HeldProtected)
+	n.protect("")
+	p := n.at(g, 10*time.Second)
+	due := slices.DeleteFunc(slices.Clone(g.pressure.Met), func(m policy.Met) bool { return !m.Due })
+	if wantStop(t, p, "d/big"); len(due) != 2 || p.Need.Deficit != testMiB || p.Need.Need != testMiB || p.Stop.Kind != "hard" || p.Stop.Grace != 0 {
+		t.Errorf("need %+v, stop %+v, due %+v", p.Need, p.Stop, due)
+	}
+}
+
 // A stop that killed nothing costs no budget, and the next pod is stopped.
 func TestPassNothingKilled(t *testing.T) {
 	g, n := newManager(t, softAndHard)

@@ -4,8 +4,30 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 )
+
+// A pod helps if its stop gives back a twentieth of the need. The record of a stop and the ranking on request say so in
+// the same words.
+func TestStandingAtATwentiethOfTheNeed(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	const need = 400 * testMiB
+	n.pods = []inventory.Pod{testPod("large", 2*need), testPod("at", need/20), testPod("below", need/20-1)}
+	n.set(policy.MemoryAvailable, testGiB-need)
+	p := n.at(g, 0)
+	wantStop(t, p, "d/large")
+	for name, ranked := range map[string][]api.RankedView{"record": p.Ranked, "on request": g.RankNow(t.Context(), policy.MemoryAvailable).Pods} {
+		got := map[string]string{}
+		for _, r := range ranked {
+			got[r.Pod] = r.Standing
+		}
+		if got["d/large"] != "helps" || got["d/at"] != "helps" || got["d/below"] != "too small to help" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
 
 // The pods that are not candidates follow the candidates, by the reason, then by larger usage, then by name. The keys and
 // the order of the input change nothing.

@@ -25,6 +25,34 @@ func TestRestartWaitsOnlyForThePoolOfTheStop(t *testing.T) {
 	}
 }
 
+// A stop in flight for memory holds neither the reclaim of a disk after a restart, nor the stop that follows from it.
+func TestRestartReclaimsAnotherPoolAtOnce(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+		n.pods[1].Disk = diskBytes(8 * testGiB)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.now += time.Second
+		g = restarted(t, g, n)
+		wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+		reclaims := len(n.reclaimed)
+		n.slow = slow
+		n.set(policy.NodeFSAvailable, testGiB/2)
+		p := n.at(g, 2*time.Second)
+		if len(n.reclaimed) != reclaims+1 || n.reclaimed[reclaims].Signal != policy.NodeFSAvailable {
+			t.Fatalf("reclaims: %+v", n.reclaimed[reclaims:])
+		}
+		if slow {
+			wantHeld(t, p, api.HeldInFlight)
+			close(n.reliefs[reclaims].done)
+			p = n.at(g, 3*time.Second)
+		}
+		if wantStop(t, p, "d/small"); p.Stop.Signal != "nodefs.available" || g.restraint.Unfinished(policy.PoolMemory) == nil {
+			t.Errorf("stopped %+v", p.Stop)
+		}
+	}
+}
+
 // After a restart, a pool waits only for the sandbox of the stop in flight: until it is not listed, holds
 // nothing any more, or 10 s are over.
 func TestRestartWaitsOnlyForThatSandbox(t *testing.T) {
