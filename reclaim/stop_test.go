@@ -178,7 +178,7 @@ func TestStopDirect(t *testing.T) {
 			n.stubborn["/kubepods/podx/a"] = 1
 			s := NewStops(n, n).Stop(t.Context(), direct)
 			r := settled(t, s)
-			if r.Emptied || r.Nothing || r.Killed < 6 || !about(time.Since(n.started), DefaultStopTimeout+settleFor) {
+			if r.Emptied || r.Nothing || r.Killed < 6 || !about(time.Since(n.started), DefaultStopTimeout+10*time.Second) {
 				t.Errorf("after %v: %+v", time.Since(n.started), r)
 			}
 			if last := r.Errors[len(r.Errors)-1].Error(); last != "stop default/x: 1 of 2 containers have not ended" {
@@ -225,7 +225,7 @@ func TestStopFallback(t *testing.T) {
 			n.hang(true)
 			s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a")})
 			r := settled(t, s)
-			if r.Emptied || !r.Nothing || !about(time.Since(n.started), DefaultStopTimeout+settleFor) {
+			if r.Emptied || !r.Nothing || !about(time.Since(n.started), DefaultStopTimeout+10*time.Second) {
 				t.Errorf("after %v: %+v", time.Since(n.started), r)
 			}
 			for _, call := range n.seen() {
