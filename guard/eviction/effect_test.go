@@ -164,8 +164,8 @@ func TestDeadInIsFromTheCrossingToTheLastProcess(t *testing.T) {
 	}
 }
 
-// A stop for a disk is over when the runtime has deleted its files, at once.
-func TestDiskStopIsOverAtTheRuntimesWord(t *testing.T) {
+// A stop for a disk is over as soon as its files are known to be deleted.
+func TestDiskStopIsOverWhenItsFilesAreDeleted(t *testing.T) {
 	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
 	n.set(policy.NodeFSAvailable, 0)
 	wantStop(t, n.at(g, 0), "d/big")
@@ -177,7 +177,7 @@ func TestDiskStopIsOverAtTheRuntimesWord(t *testing.T) {
 	wantStop(t, p, "d/small")
 }
 
-// Without the runtime's word and while nothing comes back, the wait for the deletion ends after 30 s.
+// While nothing comes back, the wait for the deletion ends after 30 s.
 func TestDiskStopIsGivenUpAfter30s(t *testing.T) {
 	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
 	n.set(policy.NodeFSAvailable, 0)
@@ -190,6 +190,21 @@ func TestDiskStopIsGivenUpAfter30s(t *testing.T) {
 	if p.Settled[0].Helped() {
 		t.Errorf("settled %+v", p.Settled[0].Result)
 	}
+}
+
+// All that was expected may be back before the last file is deleted. A stop is over once the filesystem has not risen for
+// 5 s, however much is back.
+func TestDiskStopIsOverWhenTheDiskRisesNoLonger(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"6Gi\"\n")
+	n.set(policy.NodeFSAvailable, testGiB)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	n.set(policy.NodeFSAvailable, 5*testGiB)
+	for _, at := range []time.Duration{2 * time.Second, 2*time.Second + diskStill - 1} {
+		wantHeld(t, n.at(g, at), api.HeldInFlight)
+	}
+	wantSettled(t, n.at(g, 2*time.Second+diskStill), 1)
 }
 
 // A pod that filled a disk had used more than was measured. While its files are being deleted, no other pod

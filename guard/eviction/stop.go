@@ -35,9 +35,12 @@ type StopJob interface {
 
 // StopOutcome is the result of a stop job.
 type StopOutcome struct {
-	Result   api.StopResult
-	Nothing  bool // the stop killed nothing: the sandbox was gone or could not be reached
-	Returned bool // the resources of the sandbox are known to be free again
+	Result  api.StopResult
+	Nothing bool // the stop killed nothing: the sandbox was gone or could not be reached
+	// Returned means that the files of the sandbox are known to be deleted, as in a simulation, and ends the
+	// wait for a disk at once. A runtime does not say that: containerd reports a container as removed before
+	// it begins to delete its files. So the stops of a node leave it false, and the filesystem shows the end.
+	Returned bool
 }
 
 // flight is a stop in flight: its effect is not known yet.
