@@ -97,9 +97,10 @@ func TestCaseStall(t *testing.T) {
 	if got := stopsOf(p); len(got) != 3 || strings.Contains(fmt.Sprint(got), "tiny") || strings.Contains(fmt.Sprint(got), "db") {
 		t.Errorf("stopped %v, held by %q", got, lastHeld(p))
 	}
-	// With only the tiny pod to stop first, it is stopped once; when it came back, it holds nothing back.
-	small := simulate(t, conf, Options{}, line("0s", "5", tiny+`,{"name":"d/hog","priority":5,"memory_usage":"3Gi"}`), line("15s", "5", tiny+`,{"name":"d/hog","priority":5,"memory_usage":"3Gi"}`))
-	if got := stopsOf(small); fmt.Sprint(got) != "[d/hog d/hog]" {
+	// While 20 MiB lack, the tiny pod helps, and is stopped. When it has come back and 824 MiB lack, it holds nothing back.
+	little := strings.Replace(line("0s", "5", tiny+","+fmt.Sprintf(hog, 0)), "200Mi", "1004Mi", 1)
+	small := simulate(t, conf, Options{}, little, line("5s", "5", tiny+","+strings.Replace(fmt.Sprintf(hog, 0), "3Gi", "4Gi", 1)))
+	if got := stopsOf(small); fmt.Sprint(got) != "[d/tiny d/hog]" {
 		t.Errorf("stopped %v, held by %q", got, lastHeld(small))
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // TestSimulateI1 replays the kubelet's own scenario of soft and hard memory pressure. Hard stops have a
-// grace period of 0, where the kubelet has 1 s.
+// grace period of 0, where the kubelet has 1 s. The kubelet has no budget, and criguard's holds none of these stops back.
 func TestSimulateI1(t *testing.T) {
 	dir := filepath.Join("testdata", "traces")
 	cfg, err := config.Load(filepath.Join(dir, "i1.toml"))
@@ -33,13 +33,13 @@ func TestSimulateI1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the same trace gives the same output, byte for byte
+	for _, opt := range []Options{{}, {NoBudget: true}, {}} { // the same trace gives the same output, byte for byte
 		var got bytes.Buffer
-		if _, err := Run(context.Background(), cfg, bytes.NewReader(trace), &got, Options{}); err != nil {
+		if _, err := Run(context.Background(), cfg, bytes.NewReader(trace), &got, opt); err != nil {
 			t.Fatal(err)
 		}
 		if got.String() != string(want) {
-			t.Errorf("got\n%s\nwant\n%s", got.String(), want)
+			t.Errorf("%+v: got\n%s\nwant\n%s", opt, got.String(), want)
 		}
 	}
 }
