@@ -68,9 +68,27 @@ func randomTrial(r *rand.Rand) *trial {
 		tr.q.Observed[s] = read(available, 1<<60)
 		tr.before[s] = read(max(available+(r.Int64N(fall*large)-large)*unit, 0), 1<<60)
 	}
+	if r.IntN(3) == 0 { // there was a pass before, with some of the signals
+		tr.q.Before = &Observations{}
+		for _, m := range tr.q.Due {
+			if o := tr.q.Observed[m.Signal]; r.IntN(5) > 0 {
+				tr.q.Before[m.Signal] = read(max(o.Available+(r.Int64N(5)-3)*unit, 0), o.Capacity)
+			}
+		}
+	}
 	tr.q.Pods = tr.cgroup[1]
 	tr.sample()
 	return tr
+}
+
+// recovers reports whether a threshold's signal still rises, and what comes back from outside makes up for its deficit
+// within a second.
+func (tr *trial) recovers(m Met) bool {
+	if tr.q.Before == nil || tr.q.Before[m.Signal].Status != OK {
+		return false
+	}
+	_, outside, _ := tr.rates(m)
+	return int64(outside) <= -m.Deficit && tr.q.Before[m.Signal].Available < tr.q.Observed[m.Signal].Available
 }
 
 // signals returns s, and sometimes other signals of the pool.
@@ -123,7 +141,8 @@ func (tr *trial) growth(c *Candidate) (float64, bool) {
 // sums are what the contract derives for the thresholds that a filter lets through.
 type sums struct{ deficit, fill, need float64 }
 
-// rates returns the fill and the outside fill of a threshold, and what was taken outside the pods within ten seconds.
+// rates returns the fill of a threshold, the change outside the pods (negative if it comes back), and what was taken outside
+// them within ten seconds.
 func (tr *trial) rates(m Met) (fill, outside, taken float64) {
 	most := 10 * second
 	if tr.pool.IsDisk() {
@@ -139,7 +158,7 @@ func (tr *trial) rates(m Met) (fill, outside, taken float64) {
 	}
 	if tr.age >= second && tr.age <= most {
 		if fill = max(fall/tr.age.Seconds(), 0); known {
-			outside = max((fall-grown)/tr.age.Seconds(), 0)
+			outside = (fall - grown) / tr.age.Seconds()
 		}
 	}
 	return fill, outside, taken
@@ -169,8 +188,8 @@ func (tr *trial) grown() (sum float64, known bool) {
 	return sum, !tr.pool.IsDisk() && (tr.pool != PoolMemory || tr.cgroup[0].Known == tr.cgroup[1].Known)
 }
 
-// lacks returns the largest deficit, fill and need of all thresholds, and of those that are attainable. Rounding
-// of the rates is allowed for by slack.
+// lacks returns the largest deficit, fill and need of all thresholds, and of those that are attainable and do not recover
+// by themselves.
 func (tr *trial) lacks(ranked []Ranked) (all, attainable sums, found bool) {
 	yields := 0.0
 	for i := range ranked {
@@ -180,10 +199,10 @@ func (tr *trial) lacks(ranked []Ranked) (all, attainable sums, found bool) {
 	}
 	for _, m := range tr.q.Due {
 		fill, outside, taken := tr.rates(m)
-		fill, outside = float64(int64(fill)), float64(int64(outside))
+		fill, outside = float64(int64(fill)), max(float64(int64(outside)), 0)
 		one := sums{float64(m.Deficit), fill, float64(m.Lack) + fill*float64(tr.pool.Horizon())}
 		all = sums{max(all.deficit, one.deficit), max(all.fill, one.fill), max(all.need, one.need)}
-		if yields >= one.deficit+max(10*outside, taken) {
+		if !tr.recovers(m) && yields >= one.deficit+max(10*outside, taken) {
 			found = true
 			attainable = sums{max(attainable.deficit, one.deficit), max(attainable.fill, one.fill), max(attainable.need, one.need)}
 		}
@@ -231,10 +250,13 @@ func tries(t *testing.T, seed uint64, enough int, property func(r *rand.Rand, tr
 	}
 }
 
-// TestP1: nobody but a culprit is stopped when relief is not attainable.
+// TestP1: nobody but a culprit is stopped when relief is not attainable, or what lacks comes back by itself.
 func TestP1(t *testing.T) {
-	culprits := 0
+	culprits, recovers := 0, 0
 	tries(t, 21, 2000, func(_ *rand.Rand, tr *trial, d Decision) bool {
+		if slices.ContainsFunc(tr.q.Due, tr.recovers) {
+			recovers++
+		}
 		all, _, found := tr.lacks(d.Ranked)
 		if found != d.Attainable {
 			t.Errorf("attainable %t: %+v", found, d)
@@ -249,8 +271,8 @@ func TestP1(t *testing.T) {
 		}
 		return !found
 	})
-	if culprits < 40 {
-		t.Errorf("only %d culprits", culprits)
+	if culprits < 40 || recovers < 40 {
+		t.Errorf("only %d culprits, %d signals that recover", culprits, recovers)
 	}
 }
 
@@ -346,7 +368,9 @@ func TestDecideProperties(t *testing.T) {
 			t.Errorf("the victim is no candidate: %+v", d)
 		case d.Held == HeldProtected && !slices.ContainsFunc(tr.pods, isProtected):
 			t.Errorf("held by a protection that no pod has: %+v", d)
-		case d.Held != "" && (d.Held == HeldUnknown) != slices.ContainsFunc(d.Ranked, isUnknown):
+		case d.Held == HeldRecovers && !slices.ContainsFunc(tr.q.Due, tr.recovers):
+			t.Errorf("held because it recovers: %+v", d)
+		case d.Held != "" && d.Held != HeldRecovers && (d.Held == HeldUnknown) != slices.ContainsFunc(d.Ranked, isUnknown):
 			t.Errorf("unknown usage: %+v", d)
 		case d.Why == ByCameBack && !d.Victim.CameBack, d.Why == ByCulprit && d.Victim.Position != 1:
 			t.Errorf("chosen by the wrong rule: %+v", d)
@@ -374,7 +398,7 @@ func TestProtectedNeverChosen(t *testing.T) {
 		if d.Victim != nil && (free == len(tr.pods) || d.Victim.ID != tr.pods[free].ID) {
 			t.Errorf("chose the protected %s", d.Victim.ID)
 		}
-		if d.Victim == nil && d.Held != HeldProtected && d.Held != HeldOutside && d.Held != HeldUnknown {
+		if d.Victim == nil && d.Held != HeldProtected && d.Held != HeldOutside && d.Held != HeldUnknown && d.Held != HeldRecovers {
 			t.Errorf("held by %q", d.Held)
 		}
 		return len(tr.pods) > 0
