@@ -50,13 +50,18 @@ func randomConfigs(t *testing.T) (cfgs []config.Config) {
 		hard, soft, soft + "[budget]\nhard = {burst = 1, every = \"30s\"}\n",
 		soft + "[budget]\nbreaker = 0\nper_hour = 0\nhard = {burst = 100, every = \"1s\"}\nsoft = {burst = 100, every = \"1s\"}\n",
 	} {
-		cfg, err := config.Parse("random", strings.NewReader(conf))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfgs = append(cfgs, cfg)
+		cfgs = append(cfgs, parsed(t, conf))
 	}
 	return cfgs
+}
+
+func parsed(t *testing.T, conf string) config.Config {
+	t.Helper()
+	cfg, err := config.Parse("random", strings.NewReader(conf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
 }
 
 // randomNode is a random node that answers to stops: it makes one line of a trace after another. Its pods
