@@ -203,85 +203,6 @@ func TestBackoffAppliesToLimitsAndAdmission(t *testing.T) {
 	}
 }
 
-// spend uses up the only token of a kind, or opens memory's breaker by a fruitless stop. It needs a budget with a burst
-// of 1 and a breaker of 1.
-func spend(g *Manager, n *fakeNode, kind policy.Kind, held string) {
-	s := policy.Stop{Sandbox: "x", Kind: kind, Pool: policy.PoolPIDs, Over: true, Judged: true}
-	if held == api.HeldBreaker {
-		s = policy.Stop{Sandbox: "x", Kind: kind, Expected: 1, Over: true}
-	}
-	g.restraint.Begin(s, n.now)
-	g.restraint.Judge(policy.PoolMemory, func(policy.Signal) policy.Amount { return policy.Amount{} }, policy.Amount{}, n.now)
-}
-
-const oneStop = "[budget]\nbreaker = 1\nhard = {burst = 1, every = \"1h\"}\nsoft = {burst = 1, every = \"1h\"}\n"
-
-// At a hard threshold, neither budget nor breaker holds a culprit. At a soft one, both do.
-func TestCulpritAtAHardThresholdIsNeverHeld(t *testing.T) {
-	for _, c := range []struct{ kind, held, want string }{
-		{"hard", "budget", ""}, {"hard", "breaker", ""}, {"soft", "budget", api.HeldBudget}, {"soft", "breaker", api.HeldBreaker},
-	} {
-		t.Run(c.kind+" "+c.held, func(t *testing.T) {
-			conf := memoryHard
-			if c.kind == "soft" {
-				conf = strings.Replace(softMemory, "1m", "0s", 1)
-			}
-			g, n := newManager(t, conf+oneStop)
-			n.at(g, 0)
-			spend(g, n, map[string]policy.Kind{"hard": policy.Hard, "soft": policy.Soft}[c.kind], c.held)
-			n.leak("small", testGiB/2) // 7.5 GiB within a second: faster than any other pod could make up for
-			if p := n.at(g, time.Second); c.want == "" {
-				wantStop(t, p, "d/small")
-				if !strings.Contains(p.Stop.Reason, "fills it: grew by 7.5Gi/s") || p.Need.Culprit != "d/small" {
-					t.Errorf("reason %q, need %+v", p.Stop.Reason, p.Need)
-				}
-			} else {
-				wantHeld(t, p, c.want)
-			}
-		})
-	}
-}
-
-// A culprit waits its turn while the pods that rank before it can carry the pool for 60 s. If budget or breaker holds
-// them at a hard threshold, the culprit is stopped in their place. At a soft threshold, or within its request, it is
-// not.
-func TestCulpritIsStoppedInPlaceOfPodsThatAreHeld(t *testing.T) {
-	for _, c := range []struct {
-		name, conf, held string
-		kind             policy.Kind
-		request          int64 // of the culprit
-		want             string
-	}{
-		{"no restraint", memoryHard, "", policy.Hard, 0, "d/big"},
-		{"budget", memoryHard, api.HeldBudget, policy.Hard, 0, "d/small"},
-		{"breaker", memoryHard, api.HeldBreaker, policy.Hard, 0, "d/small"},
-		{"budget, within its request", memoryHard, api.HeldBudget, policy.Hard, 8 * testGiB, ""},
-		{"breaker, within its request", memoryHard, api.HeldBreaker, policy.Hard, 8 * testGiB, ""},
-		{"budget, soft", strings.Replace(softMemory, "1m", "0s", 1), api.HeldBudget, policy.Soft, 0, ""},
-		{"breaker, soft", strings.Replace(softMemory, "1m", "0s", 1), api.HeldBreaker, policy.Soft, 0, ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			g, n := newManager(t, c.conf+oneStop)
-			n.pods[0].Priority, n.pods[1].MemoryRequest = -1, c.request
-			n.set(policy.MemoryAvailable, testGiB+40*testMiB)
-			n.at(g, 0)
-			if c.held != "" {
-				spend(g, n, c.kind, c.held)
-			}
-			n.leak("small", testGiB-10*testMiB) // 50 MiB/s, of which 4 GiB carry 60 s
-			p := n.at(g, time.Second)
-			if c.want == "" {
-				wantHeld(t, p, c.held)
-			} else {
-				wantStop(t, p, c.want)
-			}
-			if p.Need.Culprit != "d/small" || c.want == "d/small" && !strings.Contains(p.Stop.Reason, "fills it: grew by 50Mi/s") {
-				t.Errorf("need %+v, stopped %+v", p.Need, p.Stop)
-			}
-		})
-	}
-}
-
 // per_hour counts hard stops and all others separately.
 func TestPerHourCountsKindsSeparately(t *testing.T) {
 	g, n := newManager(t, softAndHard+"[budget]\nper_hour = 1\n")
@@ -427,47 +348,6 @@ func TestStopIsJudgedWithTheNextVictim(t *testing.T) {
 	n.protect("")
 	if wantHeld(t, n.at(g, 61*time.Second), api.HeldBreaker); len(g.restraint.Status(n.now).Breakers) != 1 {
 		t.Errorf("budget %+v", g.restraint.Status(n.now))
-	}
-}
-
-// What is used outside the unprotected pods is what the node uses, less the pods cgroup, plus the protected pods. It may
-// be negative. The memory behind a stall is that of meminfo.available.
-func TestOutside(t *testing.T) {
-	unknown := policy.Amount{}
-	gib := func(n int64) policy.Amount { return policy.Known(n * testGiB) }
-	for _, c := range []struct {
-		name   string
-		signal policy.Signal
-		change func(*fakeNode)
-		want   policy.Amount
-	}{
-		{"memory", policy.MemoryAvailable, func(*fakeNode) {}, gib(8 - 5)},
-		{"a protected pod", policy.MemoryAvailable, func(n *fakeNode) { n.pods[1].Protection = "test" }, gib(8 - 5 + 1)},
-		{"all pods are protected", policy.MemoryAvailable, func(n *fakeNode) { n.protect("test") }, gib(8 - 5 + 5)},
-		{"pods that are not listed", policy.MemoryAvailable, func(n *fakeNode) { n.podsMemory = gib(7) }, gib(8 - 7)},
-		{"the pods use more than the node", policy.MemoryAvailable, func(n *fakeNode) { n.podsMemory = gib(9) }, gib(8 - 9)},
-		{"no pods cgroup", policy.MemoryAvailable, func(n *fakeNode) { n.podsMemory = unknown }, gib(8 - 5)},
-		{"no pods cgroup, and a protected pod", policy.MemoryAvailable, func(n *fakeNode) { n.podsMemory, n.pods[1].Protection = unknown, "test" }, gib(8 - 4)},
-		{"no pods cgroup, and a pod is unknown", policy.MemoryAvailable, func(n *fakeNode) { n.podsMemory, n.pods[1].Memory = unknown, unknown }, unknown},
-		{"a protected pod is unknown", policy.MemoryAvailable, func(n *fakeNode) { n.pods[1].Protection, n.pods[1].Memory = "test", unknown }, unknown},
-		{"a stall", policy.MemoryStall, func(*fakeNode) {}, gib(10 - 5)},
-		{"a stall, without meminfo", policy.MemoryStall, func(n *fakeNode) { n.obs[policy.MeminfoAvailable].Status = policy.Failed }, unknown},
-		{"PIDs", policy.PIDAvailable, func(*fakeNode) {}, policy.Known(1000 - 900 - 2*10)},
-		{"a disk", policy.NodeFSAvailable, func(n *fakeNode) { n.pods[1].Protection = "test" }, gib(16 - 9 - 4)},
-	} {
-		g, n := newManager(t, "")
-		n.podsMemory = gib(5)
-		n.set(policy.MeminfoAvailable, 6*testGiB)
-		n.set(policy.NodeFSAvailable, 9*testGiB)
-		n.obs[policy.MemoryStall] = policy.Observation{Available: 500_000, Capacity: 1_000_000, Status: policy.OK}
-		n.obs[policy.PIDAvailable] = policy.Observation{Available: 900, Capacity: 1000, Status: policy.OK}
-		c.change(n)
-		g.Observe()
-		due := []policy.Met{{Threshold: policy.Threshold{Signal: c.signal}}}
-		choice := g.choose(n.Inventory(t.Context(), false), n.now, n.layout.Pool(c.signal), due)
-		if got := g.outside(c.signal, choice.unprotected); got.Known != c.want.Known || got.Known && got != c.want {
-			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
-		}
 	}
 }
 

@@ -1,0 +1,89 @@
+package eviction
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+)
+
+// spend uses up the only token of a kind, or opens memory's breaker by a fruitless stop. It needs a budget with a burst
+// of 1 and a breaker of 1.
+func spend(g *Manager, n *fakeNode, kind policy.Kind, held string) {
+	s := policy.Stop{Sandbox: "x", Kind: kind, Pool: policy.PoolPIDs, Over: true, Judged: true}
+	if held == api.HeldBreaker {
+		s = policy.Stop{Sandbox: "x", Kind: kind, Expected: 1, Over: true}
+	}
+	g.restraint.Begin(s, n.now)
+	g.restraint.Judge(policy.PoolMemory, func(policy.Signal) policy.Amount { return policy.Amount{} }, policy.Amount{}, n.now)
+}
+
+const oneStop = "[budget]\nbreaker = 1\nhard = {burst = 1, every = \"1h\"}\nsoft = {burst = 1, every = \"1h\"}\n"
+
+// At a hard threshold, neither budget nor breaker holds a culprit. At a soft one, both do.
+func TestCulpritAtAHardThresholdIsNeverHeld(t *testing.T) {
+	for _, c := range []struct{ kind, held, want string }{
+		{"hard", "budget", ""}, {"hard", "breaker", ""}, {"soft", "budget", api.HeldBudget}, {"soft", "breaker", api.HeldBreaker},
+	} {
+		t.Run(c.kind+" "+c.held, func(t *testing.T) {
+			conf := memoryHard
+			if c.kind == "soft" {
+				conf = strings.Replace(softMemory, "1m", "0s", 1)
+			}
+			g, n := newManager(t, conf+oneStop)
+			n.at(g, 0)
+			spend(g, n, map[string]policy.Kind{"hard": policy.Hard, "soft": policy.Soft}[c.kind], c.held)
+			n.leak("small", testGiB/2) // 7.5 GiB within a second: faster than any other pod could make up for
+			if p := n.at(g, time.Second); c.want == "" {
+				wantStop(t, p, "d/small")
+				if !strings.Contains(p.Stop.Reason, "fills it: grew by 7.5Gi/s") || p.Need.Culprit != "d/small" {
+					t.Errorf("reason %q, need %+v", p.Stop.Reason, p.Need)
+				}
+			} else {
+				wantHeld(t, p, c.want)
+			}
+		})
+	}
+}
+
+// A culprit waits its turn while the pods that rank before it can carry the pool for 60 s. If budget or breaker holds
+// them at a hard threshold, the culprit is stopped in their place. At a soft threshold, or within its request, it is
+// not.
+func TestCulpritIsStoppedInPlaceOfPodsThatAreHeld(t *testing.T) {
+	for _, c := range []struct {
+		name, conf, held string
+		kind             policy.Kind
+		request          int64 // of the culprit
+		want             string
+	}{
+		{"no restraint", memoryHard, "", policy.Hard, 0, "d/big"},
+		{"budget", memoryHard, api.HeldBudget, policy.Hard, 0, "d/small"},
+		{"breaker", memoryHard, api.HeldBreaker, policy.Hard, 0, "d/small"},
+		{"budget, within its request", memoryHard, api.HeldBudget, policy.Hard, 8 * testGiB, ""},
+		{"breaker, within its request", memoryHard, api.HeldBreaker, policy.Hard, 8 * testGiB, ""},
+		{"budget, soft", strings.Replace(softMemory, "1m", "0s", 1), api.HeldBudget, policy.Soft, 0, ""},
+		{"breaker, soft", strings.Replace(softMemory, "1m", "0s", 1), api.HeldBreaker, policy.Soft, 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newManager(t, c.conf+oneStop)
+			n.pods[0].Priority, n.pods[1].MemoryRequest = -1, c.request
+			n.set(policy.MemoryAvailable, testGiB+40*testMiB)
+			n.at(g, 0)
+			if c.held != "" {
+				spend(g, n, c.kind, c.held)
+			}
+			n.leak("small", testGiB-10*testMiB) // 50 MiB/s, of which 4 GiB carry 60 s
+			p := n.at(g, time.Second)
+			if c.want == "" {
+				wantHeld(t, p, c.held)
+			} else {
+				wantStop(t, p, c.want)
+			}
+			if p.Need.Culprit != "d/small" || c.want == "d/small" && !strings.Contains(p.Stop.Reason, "fills it: grew by 50Mi/s") {
+				t.Errorf("need %+v, stopped %+v", p.Need, p.Stop)
+			}
+		})
+	}
+}
