@@ -38,7 +38,7 @@ func memoryAvailable(n *cgroup.Node) (int64, error) {
 	return info.Total - m.WorkingSet(), nil
 }
 
-// meminfoAvailable is earlyoom's measure: MemAvailable.
+// meminfoAvailable is earlyoom's measure and criguard's meminfo.available: MemAvailable.
 func meminfoAvailable(n *cgroup.Node) (int64, error) {
 	info, err := n.MemInfo()
 	return info.Available, err

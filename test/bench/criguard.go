@@ -23,8 +23,9 @@ import (
 // criguard is this project's guard, run as its unit runs it: with a nice value of −10.
 type criguard struct {
 	bench    *bench
-	direct   string // eviction.direct_kill
-	endpoint string // the runtime's endpoint
+	direct   string        // eviction.direct_kill
+	endpoint string        // the runtime's endpoint
+	signal   policy.Signal // of the threshold that is armed
 	dir      string
 	cmd      *exec.Cmd
 	ended    chan error
@@ -50,12 +51,19 @@ const (
 // it has listed the pods. A secluded guard does not see other programs' mounts, each of which would
 // trigger a pod listing.
 func (b *bench) startCriguard(ctx context.Context, direct, endpoint string, secluded bool) (*criguard, error) {
-	return b.start(ctx, &criguard{bench: b, direct: direct, endpoint: endpoint}, secluded)
+	return b.start(ctx, &criguard{bench: b, direct: direct, endpoint: endpoint, signal: policy.MemoryAvailable}, secluded)
+}
+
+// startWithoutEvent starts a guard that is armed on a signal for which the kernel has no event.
+func (b *bench) startWithoutEvent(ctx context.Context) (*criguard, error) {
+	return b.start(ctx, &criguard{bench: b, direct: killDirect, endpoint: b.lab.Endpoint(), signal: policy.MeminfoAvailable}, false)
 }
 
 // startConfigured starts a guard with additional configuration.
 func (b *bench) startConfigured(ctx context.Context, more string) (*criguard, error) {
-	return b.start(ctx, &criguard{bench: b, direct: killDirect, endpoint: b.lab.Endpoint(), more: more}, false)
+	return b.start(ctx, &criguard{
+		bench: b, direct: killDirect, endpoint: b.lab.Endpoint(), signal: policy.MemoryAvailable, more: more,
+	}, false)
 }
 
 func (b *bench) start(ctx context.Context, g *criguard, secluded bool) (_ *criguard, err error) {
@@ -115,9 +123,9 @@ func (g *criguard) pid() int { return g.cmd.Process.Pid }
 // configure writes the configuration. It allows one stop per breach, so that each breach is
 // measured separately.
 func (g *criguard) configure(level int64) error {
-	memory := "0%" // off
+	levels := map[policy.Signal]string{policy.MemoryAvailable: "0%", policy.MeminfoAvailable: "0%"} // off
 	if level > 0 {
-		memory = fmt.Sprint(level)
+		levels[g.signal] = fmt.Sprint(level)
 	}
 	l := g.bench.lab
 	text := fmt.Sprintf(`[runtime]
@@ -133,6 +141,7 @@ direct_kill = %q
 
 [eviction.hard]
 "memory.available" = %q
+"meminfo.available" = %q
 "nodefs.available" = "0%%"
 "nodefs.inodesFree" = "0%%"
 "imagefs.available" = "0%%"
@@ -151,7 +160,7 @@ prune = "never"
 
 [history]
 dir = %q
-%s`, g.endpoint, l.KubeletRoot(), l.PodLogDir(), l.PodsCgroup(), g.direct, memory, g.dir, g.more)
+%s`, g.endpoint, l.KubeletRoot(), l.PodLogDir(), l.PodsCgroup(), g.direct, levels[policy.MemoryAvailable], levels[policy.MeminfoAvailable], g.dir, g.more)
 	return os.WriteFile(g.config(), []byte(text), 0o600)
 }
 
@@ -174,14 +183,22 @@ func (g *criguard) until(ctx context.Context, what string, done func(*api.Status
 }
 
 func (g *criguard) name() string {
-	if g.direct == throughCRI {
+	switch {
+	case g.direct == throughCRI:
 		return ours + ", CRI only"
+	case g.signal == policy.MeminfoAvailable:
+		return withoutEvent
+	default:
+		return ours
 	}
-	return ours
 }
 
-// ours is criguard's name in the report.
-const ours = "criguard"
+// Names in the report: criguard armed on memory.available, for which cgroup v1 has an event, and on meminfo.available,
+// for which no kernel has one.
+const (
+	ours         = "criguard"
+	withoutEvent = "criguard, no event"
+)
 
 // prepare waits until the guard has listed the hog and forgotten all removed pods.
 func (g *criguard) prepare(ctx context.Context, h *hog) error {
@@ -196,7 +213,12 @@ func (g *criguard) prepare(ctx context.Context, h *hog) error {
 	return nil
 }
 
-func (g *criguard) available() (int64, error) { return memoryAvailable(g.bench.node) }
+func (g *criguard) available() (int64, error) {
+	if g.signal == policy.MeminfoAvailable {
+		return meminfoAvailable(g.bench.node)
+	}
+	return memoryAvailable(g.bench.node)
+}
 
 func (g *criguard) arm(ctx context.Context, level int64) error {
 	st, err := g.client.Status(ctx)
@@ -220,7 +242,7 @@ func (g *criguard) set(ctx context.Context, level int64) error {
 	}
 	return g.until(ctx, "criguard to reload", func(st *api.Status) bool {
 		for _, s := range st.Signals {
-			if s.Signal == policy.MemoryAvailable {
+			if s.Signal == g.signal {
 				return level == 0 && len(s.Thresholds) == 0 || len(s.Thresholds) == 1 && s.Thresholds[0].Amount == level
 			}
 		}

@@ -18,7 +18,8 @@ var rates = []float64{200, 800, 3000}
 const deepHeadroom = 1024
 
 // measureLatency lets hogs cross a threshold and measures how long they survive: under criguard,
-// under criguard killing only through the runtime, and under earlyoom.
+// under criguard killing only through the runtime, under criguard without an event of the kernel, and
+// under earlyoom.
 func measureLatency(ctx context.Context, b *bench) (err error) {
 	if err := b.stage(ctx); err != nil {
 		return err
@@ -28,8 +29,8 @@ func measureLatency(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	for _, rate := range rates {
-		for _, direct := range []string{killDirect, throughCRI} {
-			if err := b.race(ctx, direct, rate, b.headroom, b.tries); err != nil {
+		for _, start := range []func(context.Context) (*criguard, error){b.starter(killDirect), b.starter(throughCRI), b.startWithoutEvent} {
+			if err := b.race(ctx, start, rate, b.headroom, b.tries); err != nil {
 				return err
 			}
 		}
@@ -37,15 +38,22 @@ func measureLatency(ctx context.Context, b *bench) (err error) {
 			return err
 		}
 	}
-	if err := b.race(ctx, killDirect, 800, deepHeadroom, b.tries/2); err != nil {
+	if err := b.race(ctx, b.starter(killDirect), 800, deepHeadroom, b.tries/2); err != nil {
 		return err
 	}
 	return b.row(ctx, peer, 800, deepHeadroom, b.tries/2)
 }
 
+// starter returns a function that starts a guard with the given way to kill.
+func (b *bench) starter(direct string) func(context.Context) (*criguard, error) {
+	return func(ctx context.Context) (*criguard, error) {
+		return b.startCriguard(ctx, direct, b.lab.Endpoint(), false)
+	}
+}
+
 // race runs the tries with a criguard of their own.
-func (b *bench) race(ctx context.Context, direct string, rate float64, headroom int64, tries int) (err error) {
-	g, err := b.startCriguard(ctx, direct, b.lab.Endpoint(), false)
+func (b *bench) race(ctx context.Context, start func(context.Context) (*criguard, error), rate float64, headroom int64, tries int) (err error) {
+	g, err := start(ctx)
 	if err != nil {
 		return err
 	}

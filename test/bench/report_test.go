@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,48 +45,91 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// Each bad figure misses exactly its own goal.
-func TestJudge(t *testing.T) {
-	good := func() *report {
-		return &report{
-			Latency: []latency{
-				{Guard: ours, Rate: goalRate, Dead: spread{Median: 10, P99: 30, N: 10}},
-				{Guard: "earlyoom", Rate: goalRate, Dead: spread{Median: 50, P99: 90, N: 10}, Wrong: 1},
-			},
-			Runtimes: []latency{{Guard: ours, Case: "stopped", Dead: spread{Max: 90}}},
-			Idle:     &idleCost{CPUPercent: 0.05, ResidentMiB: 18},
-			Passes:   []passCost{{Kind: "pressed", Sandboxes: 110, Each: 10}, {Kind: "pressed", Sandboxes: 1000, Each: 15}},
-			Breaches: &endurance{Breaches: 50},
+// goodReport returns a report that meets every goal.
+func goodReport() *report {
+	fast, slow := spread{Median: 10, P99: 30, Max: 30, N: 10}, spread{Median: 50, P99: 90, Max: 90, N: 10}
+	r := &report{
+		Cgroup:   "v1",
+		Runtimes: []latency{{Guard: ours, Case: "stopped", Dead: spread{Max: 90}}},
+		Idle:     &idleCost{CPUPercent: 0.05, Wakeups: 4, ResidentMiB: 18},
+		Passes:   []passCost{{Kind: "pressed", Sandboxes: 110, Each: 10}, {Kind: "pressed", Sandboxes: 1000, Each: 15}},
+		Breaches: &endurance{Breaches: 50},
+	}
+	for _, rate := range rates {
+		r.Latency = append(r.Latency, latency{Guard: ours, Rate: rate, Dead: fast}, latency{Guard: withoutEvent, Rate: rate, Dead: fast},
+			latency{Guard: "earlyoom", Rate: rate, Dead: slow, Wrong: 1})
+	}
+	return r
+}
+
+// missed returns the goals that a report misses.
+func missed(r *report) (names []string) {
+	r.finish()
+	for _, g := range r.Goals {
+		if !g.Met {
+			names = append(names, g.Name)
 		}
 	}
-	for what, spoil := range map[string]func(*report){
-		"":                func(*report) {},
-		"hog dead":        func(r *report) { r.Latency[0].Dead.Median = 16 },
-		"(p99)":           func(r *report) { r.Latency[0].Dead.P99 = 41 },
-		"right victim":    func(r *report) { r.Latency[0].Wrong = 1 },
-		"times as fast":   func(r *report) { r.Latency[1].Dead.Median = 29 },
-		"within 100 ms":   func(r *report) { r.Runtimes[0].Dead.Max = 101 },
-		"% of a core":     func(r *report) { r.Idle.CPUPercent = 0.11 },
-		"nothing written": func(r *report) { r.Idle.Written = 4096 },
-		"MiB resident":    func(r *report) { r.Idle.ResidentMiB = 20.1 },
-		"per sandbox":     func(r *report) { r.Passes[1].Each = 21 },
-		"in a row":        func(r *report) { r.Breaches.Leaks = []string{"threads"} },
+	return names
+}
+
+// row returns a guard's row at a rate.
+func row(r *report, guard string, rate float64) *latency {
+	i := slices.IndexFunc(r.Latency, func(l latency) bool { return l.Guard == guard && l.Rate == rate })
+	return &r.Latency[i]
+}
+
+// Each bad figure misses exactly its own goal.
+func TestJudge(t *testing.T) {
+	if got := missed(goodReport()); len(got) > 0 {
+		t.Errorf("missed %q, want none", got)
+	}
+	for _, tt := range []struct {
+		goal  string // part of its name
+		spoil func(*report)
+	}{
+		{"hog dead", func(r *report) { row(r, ours, goalRate).Dead.Median = 16 }},
+		{"(p99)", func(r *report) { row(r, ours, goalRate).Dead.P99 = 41 }},
+		{ours + ", 800 MiB/s, 0 MiB of headroom: the right victim", func(r *report) { row(r, ours, goalRate).Wrong = 1 }},
+		{"3 times as fast", func(r *report) { row(r, ours, 200).Dead.Median = 17 }},
+		{withoutEvent + ", 200 MiB/s, 0 MiB of headroom: hog dead", func(r *report) {
+			row(r, withoutEvent, 200).Dead.Median, row(r, "earlyoom", 200).Dead.Median = 16, 90
+		}},
+		{withoutEvent + ", 3000 MiB/s, 0 MiB of headroom: hog dead within 15 ms (median), 40 ms (worst)", func(r *report) {
+			row(r, withoutEvent, 3000).Dead.Max = 41
+		}},
+		{"5 times as fast", func(r *report) { row(r, withoutEvent, 3000).Dead.Median = 11 }},
+		{withoutEvent + ", 3000 MiB/s, 0 MiB of headroom: the right victim", func(r *report) { row(r, withoutEvent, 3000).Wrong = 1 }},
+		{"within 100 ms", func(r *report) { r.Runtimes[0].Dead.Max = 101 }},
+		{"% of a core", func(r *report) { r.Idle.CPUPercent = 0.051 }},
+		{"wake-ups", func(r *report) { r.Idle.Wakeups = 4.1 }},
+		{"nothing written", func(r *report) { r.Idle.Written = 4096 }},
+		{"MiB resident", func(r *report) { r.Idle.ResidentMiB = 18.1 }},
+		{"per sandbox", func(r *report) { r.Passes[1].Each = 21 }},
+		{"in a row", func(r *report) { r.Breaches.Leaks = []string{"threads"} }},
 	} {
-		r := good()
-		spoil(r)
-		r.finish()
-		var missed []string
-		for _, g := range r.Goals {
-			if !g.Met {
-				missed = append(missed, g.Name)
-			}
+		r := goodReport()
+		tt.spoil(r)
+		if got := missed(r); len(got) != 1 || !strings.Contains(got[0], tt.goal) {
+			t.Errorf("missed %q, want the one with %q", got, tt.goal)
 		}
-		if what == "" && len(missed) == 0 {
-			continue
-		}
-		if len(missed) != 1 || !strings.Contains(missed[0], what) || what == "" {
-			t.Errorf("missed %q, want the one with %q", missed, what)
-		}
+	}
+}
+
+// On cgroup v2, the kernel has no event for memory.available, so that its row has the goals of one without an event. A
+// large hog's row has none but the right victim.
+func TestJudgeWithoutEvent(t *testing.T) {
+	r := goodReport()
+	r.Cgroup = "v2"
+	row(r, ours, 200).Dead.Max = 41
+	if got := missed(r); len(got) != 1 || !strings.Contains(got[0], "(worst)") {
+		t.Errorf("missed %q, want the worst try at 200 MiB/s", got)
+	}
+	r = goodReport()
+	r.Latency = append(r.Latency, latency{Guard: ours, Rate: goalRate, HeadroomMiB: deepHeadroom, Dead: spread{Median: 80, P99: 90, N: 5}},
+		latency{Guard: "earlyoom", Rate: goalRate, HeadroomMiB: deepHeadroom, Dead: spread{Median: 90, P99: 99, N: 5}})
+	if got := missed(r); len(got) > 0 {
+		t.Errorf("missed %q with a large hog, want none", got)
 	}
 }
 
