@@ -2,77 +2,31 @@ package client
 
 import (
 	"fmt"
-	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/guard/fleet/client/agenttest"
 	"github.com/criguard/criguard/policy"
 )
 
-// raw is an agent that reads a request and writes bytes, again and again if they are endless.
-func raw(head, endless string, pause time.Duration) func(net.Conn) {
-	return func(c net.Conn) {
-		b := make([]byte, 4096)
-		if _, err := c.Read(b); err != nil {
-			return
-		}
-		_, err := io.WriteString(c, head)
-		for err == nil && endless != "" {
-			time.Sleep(pause)
-			_, err = io.WriteString(c, endless)
-		}
+// bad returns agents that give no valid answer. nil is none at all.
+func bad() map[string]func(net.Conn) {
+	agents := map[string]func(net.Conn){"missing": nil}
+	for _, some := range []map[string]func(net.Conn){agenttest.Hangs(), agenttest.Floods(), agenttest.Failures()} {
+		maps.Copy(agents, some)
 	}
-}
-
-const ok = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-
-// bad are agents that give no valid answer.
-func bad(f *agentFake) map[string]func(net.Conn) {
-	status := func(code int) func(net.Conn) {
-		return f.handles(func(w http.ResponseWriter, _ call) {
-			w.Header().Set("Location", "http://192.0.2.1/v1/permits/memory/u1")
-			w.WriteHeader(code)
-			_, _ = io.WriteString(w, f.isGranted(time.Minute))
-		})
-	}
-	return map[string]func(net.Conn){
-		"missing":          nil,
-		"closes":           func(net.Conn) {},
-		"hangs":            func(c net.Conn) { _, _ = io.Copy(io.Discard, c) },
-		"does not read":    func(c net.Conn) { time.Sleep(time.Hour) },
-		"no HTTP":          raw("hello\r\n\r\n", "", 0),
-		"endless header":   raw(ok, "X-A: "+strings.Repeat("a", 1000)+"\r\n", 0),
-		"long header line": raw(ok+"X-A: ", strings.Repeat("a", 1000), 0),
-		"early hints":      raw("", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 0),
-		"endless body":     raw(ok+"\r\n", strings.Repeat(" ", 1000), 0),
-		"slow body":        raw(ok+"\r\n{", " ", 100*time.Millisecond),
-		"megabytes": f.answers(func(call) string {
-			return `{"state":"granted","deadline":"9000h","reason":"` + strings.Repeat("a", 1<<20) + `"}`
-		}),
-		"compressed": f.handles(func(w http.ResponseWriter, _ call) {
-			w.Header().Set("Content-Encoding", "gzip")
-			_, _ = io.WriteString(w, "\x1f\x8b\x08\x00")
-		}),
-		"cut":                raw(ok+"Content-Length: 100\r\n\r\n{}", "", 0),
-		"redirect":           status(http.StatusTemporaryRedirect),
-		"permanent redirect": status(http.StatusMovedPermanently),
-		"bad request":        status(http.StatusBadRequest),
-		"created":            status(http.StatusCreated),
-		"unavailable":        status(http.StatusServiceUnavailable),
-		"no JSON":            f.honest("yes"),
-		"empty":              f.answers(func(call) string { return "" }),
-		"empty object":       f.answers(func(call) string { return "not JSON" }),
-	}
+	return agents
 }
 
 // An agent that gives no valid answer leaves the node alone: gentle stops are held for 2 minutes, then made at a tenth of
 // the local budget, which starts empty, and after 15 minutes at the local budget. No pass waits.
 func TestAgentThatDoesNotAnswer(t *testing.T) {
-	for name := range bad(new(agentFake)) {
-		t.Run(name, func(t *testing.T) { run(t, func(g *guard) { g.agent.set(bad(g.agent)[name]); g.wantAlone() }) })
+	for name, serve := range bad() {
+		t.Run(name, func(t *testing.T) { run(t, func(g *guard) { g.agent.set(serve); g.wantAlone() }) })
 	}
 }
 
@@ -166,24 +120,26 @@ func TestAgentRestarts(t *testing.T) {
 
 // The agent cannot make the guard keep a permit, ask too often or too rarely, or print what it likes.
 func TestAgentThatLies(t *testing.T) {
-	const most = "2562047h47m16s" // of a time.Duration
+	answers := agenttest.Grants()
+	maps.Copy(answers, agenttest.Denials())
 	for name, tt := range map[string]struct {
-		answer  string
 		stopped bool
 		asks    [2]int // least and most requests in a minute
 	}{
-		"permit for ever":           {`{"state":"granted","deadline":"` + most + `"}`, true, [2]int{1, 1}},
-		"permit in the past":        {`{"state":"granted","deadline":"1s"}`, false, [2]int{50, 70}},
-		"permit before the boot":    {`{"state":"granted","deadline":"-` + most + `"}`, false, [2]int{50, 70}},
-		"permit without a deadline": {`{"state":"granted"}`, false, [2]int{50, 70}},
-		"denied for ever":           {`{"state":"denied","retry_after":"` + most + `"}`, false, [2]int{2, 3}},
-		"denied, asked again now":   {`{"state":"denied","retry_after":"-` + most + `"}`, false, [2]int{50, 70}},
-		"escapes":                   {`{"state":"denied","reason":"\u001b[2J\u202e` + strings.Repeat("ä", 9000) + `","retry_after":"30s"}`, false, [2]int{2, 3}},
-		"unknown fields":            {`{"state":"denied","retry_after":"30s","kill":"all"}`, false, [2]int{2, 3}},
+		"permit for ever":           {true, [2]int{1, 1}},
+		"permit in the past":        {false, [2]int{50, 70}},
+		"permit before the boot":    {false, [2]int{50, 70}},
+		"permit without a deadline": {false, [2]int{50, 70}},
+		"denied for ever":           {false, [2]int{2, 3}},
+		"denied, asked again now":   {false, [2]int{50, 70}},
+		"escapes":                   {false, [2]int{2, 3}},
+		"unknown fields":            {false, [2]int{2, 3}},
 	} {
+		answer := answers[name]
+		delete(answers, name)
 		t.Run(name, func(t *testing.T) {
 			run(t, func(g *guard) {
-				g.agent.set(g.agent.honest(tt.answer))
+				g.agent.set(g.agent.honest(answer))
 				g.want[memory] = "u1"
 				s, held := g.after(time.Minute)
 				if asks := len(g.agent.got(http.MethodPut, "/v1/permits")); asks < tt.asks[0] || asks > tt.asks[1] {
@@ -195,8 +151,11 @@ func TestAgentThatLies(t *testing.T) {
 			})
 		})
 	}
+	if len(answers) > 0 {
+		t.Errorf("not tested: %v", answers)
+	}
 	run(t, func(g *guard) { // a permit for ever lasts as long as it takes to use it
-		g.agent.set(g.agent.honest(`{"state":"granted","deadline":"` + most + `"}`))
+		g.agent.set(g.agent.honest(agenttest.Grants()["permit for ever"]))
 		g.want[memory] = "u1"
 		g.pass()
 		g.noPass(time.Second)

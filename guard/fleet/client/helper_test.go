@@ -19,6 +19,7 @@ import (
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/fleet/client/agenttest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 )
@@ -68,42 +69,15 @@ func (f *agentFake) answers(answer func(c call) string) func(net.Conn) {
 }
 
 func (f *agentFake) handles(handle func(w http.ResponseWriter, c call)) func(net.Conn) {
-	return func(conn net.Conn) {
-		l := &oneConn{conn: conn, closed: make(chan struct{})}
-		s := &http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c := call{f.now(), r.Method, r.URL.Path, nil}
-			_ = json.NewDecoder(r.Body).Decode(&c.body)
-			f.mu.Lock()
-			f.calls = append(f.calls, c)
-			f.mu.Unlock()
-			handle(w, c)
-		}), ConnState: func(_ net.Conn, st http.ConnState) {
-			if st == http.StateClosed || st == http.StateHijacked {
-				l.close()
-			}
-		}}
-		_ = s.Serve(l)
-	}
+	return agenttest.Handle(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := call{f.now(), r.Method, r.URL.Path, nil}
+		_ = json.NewDecoder(r.Body).Decode(&c.body)
+		f.mu.Lock()
+		f.calls = append(f.calls, c)
+		f.mu.Unlock()
+		handle(w, c)
+	}))
 }
-
-// oneConn is a listener with one connection.
-type oneConn struct {
-	conn   net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (l *oneConn) Accept() (c net.Conn, err error) {
-	if c, l.conn = l.conn, nil; c != nil {
-		return c, nil
-	}
-	<-l.closed
-	return nil, net.ErrClosed
-}
-
-func (l *oneConn) close()         { l.once.Do(func() { close(l.closed) }) }
-func (l *oneConn) Close() error   { l.close(); return nil }
-func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{Name: "agent", Net: "unix"} }
 
 // got returns the calls whose method and path begin with these, and forgets all.
 func (f *agentFake) got(method, path string) []call {
@@ -116,17 +90,17 @@ func (f *agentFake) got(method, path string) []call {
 
 // Answers of an honest agent.
 const (
-	isPending = `{"state":"pending"}`
-	isDenied  = `{"state":"denied","reason":"zone z1 is partial: 0/s","retry_after":"34s"}`
+	isPending = agenttest.Pending
+	isDenied  = agenttest.Denied
 )
 
 // honest is an agent that gives this answer to requests.
 func (f *agentFake) honest(answer string) func(net.Conn) {
 	return f.answers(func(c call) string {
-		if c.method == http.MethodPut && strings.HasPrefix(c.path, "/v1/permits/") {
+		if agenttest.AsksPermit(c.method, c.path) {
 			return answer
 		}
-		return `{"wants":[],"requests":[]}`
+		return agenttest.State
 	})
 }
 
