@@ -67,7 +67,7 @@ demo: build ## show it prune and stop on this machine, with a private containerd
 	$(leftovers) go run ./test/demo
 
 .PHONY: bench
-bench: build ## measure it on this machine against earlyoom, half an hour (root); BENCH="-only latency" for less
+bench: build ## measure it on this machine against earlyoom, three quarters of an hour (root); BENCH="-only latency" for less
 	go run ./test/bench $(BENCH)
 
 # gotest runs go test, and lists failed and skipped tests (test/gotest). With AGAIN=yes, a test that failed runs once more, alone.

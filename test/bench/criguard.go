@@ -243,7 +243,8 @@ func (g *criguard) set(ctx context.Context, level int64) error {
 	return g.until(ctx, "criguard to reload", func(st *api.Status) bool {
 		for _, s := range st.Signals {
 			if s.Signal == g.signal {
-				return level == 0 && len(s.Thresholds) == 0 || len(s.Thresholds) == 1 && s.Thresholds[0].Amount == level
+				return level == 0 && len(s.Thresholds) == 0 ||
+					slices.ContainsFunc(s.Thresholds, func(t api.ThresholdStatus) bool { return t.Kind == policy.Hard.String() && t.Amount == level })
 			}
 		}
 		return false

@@ -26,6 +26,10 @@ const (
 	goalWakeups   = 4.0  // per second
 	goalResident  = 18.0 // MiB
 	goalPassRatio = 2.0
+	goalFleet     = 1.25 // times the median without a fleet, and goalFleetMs
+	goalFleetMs   = 1.0
+	goalAgent     = 20.0 // MiB resident
+	goalBinary    = 25.0 // MiB
 )
 
 // judge compares the figures with their goals.
@@ -50,6 +54,7 @@ func (r *report) judge() []goal {
 		add(c.Written == 0, "idle: nothing written", "%d bytes", c.Written)
 		add(c.ResidentMiB <= goalResident, fmt.Sprintf("idle: %.0f MiB resident", goalResident), "%.1f MiB", c.ResidentMiB)
 	}
+	r.judgeFleet(add)
 	if ratio := r.passRatio(); ratio > 0 {
 		add(ratio <= goalPassRatio, fmt.Sprintf("a pass costs no more than %.0f times per sandbox at 1,000 as at 110", goalPassRatio), "%.2f times", ratio)
 	}
@@ -80,6 +85,24 @@ func (r *report) judgeLatency(l *latency, add func(met bool, name, got string, a
 	if peer := r.peer(l); peer != nil {
 		ratio := peer.Dead.Median / l.Dead.Median
 		add(ratio >= times, fmt.Sprintf("%s: %.0f times as fast as %s", at, times, peer.Guard), "%.1f times", ratio)
+	}
+}
+
+// judgeFleet compares hard stops in a fleet with those without, and the memory of the guard.
+func (r *report) judgeFleet(add func(met bool, name, got string, args ...any)) {
+	for i := range r.Fleet {
+		l, off := &r.Fleet[i], &r.Fleet[0]
+		add(l.Wrong == 0, l.Case+": the right victim every time", "%d wrong of %d", l.Wrong, l.Dead.N)
+		if i > 0 {
+			add(l.Dead.N > 0 && off.Dead.N > 0 && l.Dead.Median <= goalFleet*off.Dead.Median+goalFleetMs,
+				l.Case+": the fleet does not delay a hard stop", "dead after %.1f ms (median), %.1f with the fleet off", l.Dead.Median, off.Dead.Median)
+		}
+	}
+	if f := r.Footprint; f != nil {
+		add(f.Agent.ResidentMiB <= goalAgent, fmt.Sprintf("the fleet's agent: %.0f MiB resident", goalAgent), "%.1f MiB", f.Agent.ResidentMiB)
+		add(f.On.ResidentMiB <= f.Off.ResidentMiB+slack, "the guard needs no more memory in a fleet",
+			"%.1f MiB resident, %.1f with the fleet off", f.On.ResidentMiB, f.Off.ResidentMiB)
+		add(f.BinaryMiB <= goalBinary, fmt.Sprintf("the binary: %.0f MiB", goalBinary), "%.1f MiB", f.BinaryMiB)
 	}
 }
 

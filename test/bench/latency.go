@@ -81,28 +81,35 @@ const attempts = 8
 // tryAll runs the tries of a row.
 func (b *bench) tryAll(ctx context.Context, c contender, row *latency, tries int, in trouble) error {
 	for range tries {
-		for attempt := 0; ; attempt++ {
-			t, err := b.try(ctx, c, hogSpec(b.hogs), row.Rate, row.HeadroomMiB, in)
-			if err == nil && !t.spoiled {
-				row.add(t)
-				break
-			}
-			if err != nil && !errors.Is(err, errNoBreach) {
-				return fmt.Errorf("%s at %.0f MiB/s: %w", c.name(), row.Rate, err)
-			}
-			row.Spoiled++
-			if err := b.mend(ctx); err != nil {
-				return err
-			}
-			if attempt == attempts {
-				b.say("  too much else goes on: a try is left out after %d attempts", attempts)
-				break
-			}
+		if err := b.tryRepeatedly(ctx, c, row, in); err != nil {
+			return err
 		}
 	}
 	row.finish()
 	b.say("  %s", row.line())
 	return nil
+}
+
+// tryRepeatedly adds a try to a row, and repeats it until it is not spoiled.
+func (b *bench) tryRepeatedly(ctx context.Context, c contender, row *latency, in trouble) error {
+	for attempt := 0; ; attempt++ {
+		t, err := b.try(ctx, c, hogSpec(b.hogs), row.Rate, row.HeadroomMiB, in)
+		if err == nil && !t.spoiled {
+			row.add(t)
+			return nil
+		}
+		if err != nil && !errors.Is(err, errNoBreach) {
+			return fmt.Errorf("%s at %.0f MiB/s: %w", c.name(), row.Rate, err)
+		}
+		row.Spoiled++
+		if err := b.mend(ctx); err != nil {
+			return err
+		}
+		if attempt == attempts {
+			b.say("  too much else goes on: a try is left out after %d attempts", attempts)
+			return nil
+		}
+	}
 }
 
 func hogSpec(n int) lab.PodSpec { return lab.PodSpec{Name: fmt.Sprintf("hog-%d", n)} }

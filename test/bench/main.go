@@ -71,6 +71,7 @@ func sections() []section {
 		{"idle", measureIdle},
 		{"latency", measureLatency},
 		{"runtime", measureRuntimes},
+		{"fleet", measureFleet},
 		{"breaches", measureBreaches},
 		{"empty", measureEmpty},
 		{"churn", measureChurn},

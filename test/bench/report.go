@@ -27,14 +27,16 @@ type report struct {
 	Containerd string    `json:"containerd,omitempty"`
 	Earlyoom   string    `json:"earlyoom,omitempty"`
 
-	Passes   []passCost `json:"passes,omitempty"`
-	Idle     *idleCost  `json:"idle,omitempty"`
-	Latency  []latency  `json:"latency,omitempty"`
-	Runtimes []latency  `json:"runtimes,omitempty"` // with a hanging or slow runtime
-	Breaches *endurance `json:"breaches,omitempty"`
-	Empty    []litter   `json:"empty_pod_cgroups,omitempty"`
-	Churn    []churn    `json:"churn,omitempty"`
-	Goals    []goal     `json:"goals"`
+	Passes    []passCost `json:"passes,omitempty"`
+	Idle      *idleCost  `json:"idle,omitempty"`
+	Latency   []latency  `json:"latency,omitempty"`
+	Runtimes  []latency  `json:"runtimes,omitempty"` // with a hanging or slow runtime
+	Fleet     []latency  `json:"fleet,omitempty"`    // the first one is without a fleet
+	Footprint *footprint `json:"footprint,omitempty"`
+	Breaches  *endurance `json:"breaches,omitempty"`
+	Empty     []litter   `json:"empty_pod_cgroups,omitempty"`
+	Churn     []churn    `json:"churn,omitempty"`
+	Goals     []goal     `json:"goals"`
 }
 
 // latency is one guard at one rate. Times are in milliseconds after the crossing.
@@ -128,6 +130,7 @@ func (r *report) show(w io.Writer) {
 		r.Kernel, r.Cgroup, r.CPUs, r.MemoryMiB, r.Containerd, r.Earlyoom, r.LoadBegin, r.LoadEnd)
 	printLatency(w, "A hog crosses the threshold (milliseconds after that, median / p99)", r.Latency)
 	printLatency(w, "With a runtime in trouble", r.Runtimes)
+	r.printFleet(w)
 	r.printIdle(w)
 	r.printPasses(w)
 	r.printBreaches(w)

@@ -49,11 +49,19 @@ func TestBetween(t *testing.T) {
 func goodReport() *report {
 	fast, slow := spread{Median: 10, P99: 30, Max: 30, N: 10}, spread{Median: 50, P99: 90, Max: 90, N: 10}
 	r := &report{
-		Cgroup:   "v1",
-		Runtimes: []latency{{Guard: ours, Case: "stopped", Dead: spread{Max: 90}}},
-		Idle:     &idleCost{CPUPercent: 0.05, Wakeups: 4, ResidentMiB: 18},
-		Passes:   []passCost{{Kind: "pressed", Sandboxes: 110, Each: 10}, {Kind: "pressed", Sandboxes: 1000, Each: 15}},
-		Breaches: &endurance{Breaches: 50},
+		Cgroup:    "v1",
+		Runtimes:  []latency{{Guard: ours, Case: "stopped", Dead: spread{Max: 90}}},
+		Idle:      &idleCost{CPUPercent: 0.05, Wakeups: 4, ResidentMiB: 18},
+		Passes:    []passCost{{Kind: "pressed", Sandboxes: 110, Each: 10}, {Kind: "pressed", Sandboxes: 1000, Each: 15}},
+		Breaches:  &endurance{Breaches: 50},
+		Footprint: &footprint{Off: memory{ResidentMiB: 18}, On: memory{ResidentMiB: 20}, Agent: memory{ResidentMiB: 20}, BinaryMiB: 25},
+	}
+	for i, c := range fleetCases() {
+		l := latency{Guard: ours, Case: c.name, Dead: spread{Median: 13.5, N: 10}}
+		if i == 0 {
+			l.Dead.Median = 10
+		}
+		r.Fleet = append(r.Fleet, l)
 	}
 	for _, rate := range rates {
 		r.Latency = append(r.Latency, latency{Guard: ours, Rate: rate, Dead: fast}, latency{Guard: withoutEvent, Rate: rate, Dead: fast},
@@ -106,6 +114,13 @@ func TestJudge(t *testing.T) {
 		{"nothing written", func(r *report) { r.Idle.Written = 4096 }},
 		{"MiB resident", func(r *report) { r.Idle.ResidentMiB = 18.1 }},
 		{"per sandbox", func(r *report) { r.Passes[1].Each = 21 }},
+		{"agent hangs: the fleet does not delay", func(r *report) { r.Fleet[3].Dead.Median = 13.6 }},
+		{"agent lies: the fleet does not delay", func(r *report) { r.Fleet[5].Dead = spread{} }},
+		{"agent floods: the right victim", func(r *report) { r.Fleet[4].Wrong = 1 }},
+		{fleetOff + ": the right victim", func(r *report) { r.Fleet[0].Wrong = 1 }},
+		{"agent: 20 MiB", func(r *report) { r.Footprint.Agent.ResidentMiB = 20.1 }},
+		{"in a fleet", func(r *report) { r.Footprint.On.ResidentMiB = 20.1 }},
+		{"binary", func(r *report) { r.Footprint.BinaryMiB = 25.1 }},
 		{"in a row", func(r *report) { r.Breaches.Leaks = []string{"threads"} }},
 	} {
 		r := goodReport()

@@ -113,7 +113,7 @@ func (b *bench) mend(ctx context.Context) error {
 		}
 		if b.pods[i], err = b.lab.RunPod(ctx, lab.PodSpec{
 			Namespace: pod.Namespace, Name: pod.Name, MemoryRequest: pod.MemoryRequest, MemoryLimit: pod.MemoryLimit,
-			Annotations: withoutKubelet(), Containers: []lab.ContainerSpec{{Name: "main"}},
+			Annotations: withoutKubelet(), Containers: pod.PodSpec.Containers,
 		}); err != nil {
 			return err
 		}
