@@ -111,21 +111,43 @@ func (r *report) judgeFleet(add func(met bool, name, got string, args ...any)) {
 func (r *report) judgeLitter(add func(met bool, name, got string, args ...any)) {
 	if n := len(r.Empty); n > 0 {
 		none, many := &r.Empty[0], &r.Empty[n-1]
-		add(many.Wrong == 0 && many.Dead.Median <= 1.5*none.Dead.Median+1 && many.Pass.Median <= 1.5*none.Pass.Median+1,
+		add(none.Wrong+many.Wrong == 0 && many.Dead.Median <= 1.5*none.Dead.Median+1 && many.Pass.Median <= 1.5*none.Pass.Median+1,
 			fmt.Sprintf("%d empty pod cgroups cost a leak's life and the killing pass nothing", many.Empty),
-			"dead after %.1f instead of %.1f ms, pass %.2f instead of %.2f ms", many.Dead.Median, none.Dead.Median, many.Pass.Median, none.Pass.Median)
+			"dead after %.1f instead of %.1f ms, pass %.2f instead of %.2f ms, %d wrong",
+			many.Dead.Median, none.Dead.Median, many.Pass.Median, none.Pass.Median, none.Wrong+many.Wrong)
 	}
-	if n := len(r.Churn); n > 2 {
-		cgroups, last, pass, anon := 0, &r.Churn[n-1], 0.0, 0.0
-		for i := range r.Churn[:n/2+1] {
-			c := &r.Churn[i]
-			cgroups, pass, anon = max(cgroups, c.Cgroups), max(pass, c.PassMs), max(anon, c.AnonMiB)
+	n := len(r.Churn)
+	if n <= 2 {
+		return
+	}
+	last, most, wrong := &r.Churn[n-1], r.Churn[0], 0 // most is the largest of each in the first half
+	for i := range r.Churn {
+		c := &r.Churn[i]
+		if c.Wrong {
+			wrong++
 		}
-		add(float64(last.Cgroups) <= 1.5*float64(cgroups)+10 && last.PassMs <= 2*pass+1 && last.AnonMiB <= anon+slack,
-			fmt.Sprintf("%d pods that come and go leave nothing that grows", last.Pods),
-			"%d pod cgroups, pass %.2f ms, %.1f MiB anonymous at the end", last.Cgroups, last.PassMs, last.AnonMiB)
+		if i > n/2 {
+			continue
+		}
+		most.Cgroups, most.PassMs = max(most.Cgroups, c.Cgroups), max(most.PassMs, c.PassMs)
+		most.AnonMiB, most.ResidentMiB = max(most.AnonMiB, c.AnonMiB), max(most.ResidentMiB, c.ResidentMiB)
+		most.SlabMiB, most.UnreclMiB = max(most.SlabMiB, c.SlabMiB), max(most.UnreclMiB, c.UnreclMiB)
 	}
+	after := fmt.Sprintf("%d pods that come and go: ", last.Pods)
+	add(float64(last.Cgroups) <= 1.5*float64(most.Cgroups)+10, after+"no more pod cgroups in the end", "%d, and %d in the first half", last.Cgroups, most.Cgroups)
+	add(last.PassMs <= 2*most.PassMs+1, after+"the killing pass takes no longer", "%.2f ms, and %.2f in the first half", last.PassMs, most.PassMs)
+	add(last.AnonMiB <= most.AnonMiB+slack && last.ResidentMiB <= most.ResidentMiB+slack, after+"the guard's memory is flat",
+		"%.1f MiB resident, %.1f of them anonymous, and %.1f and %.1f in the first half", last.ResidentMiB, last.AnonMiB, most.ResidentMiB, most.AnonMiB)
+	add(last.SlabMiB <= slabGrowth*most.SlabMiB+slabSlack && last.UnreclMiB <= slabGrowth*most.UnreclMiB+slabSlack, after+"the kernel's slab is flat",
+		"%.0f MiB, %.0f of them unreclaimable, and %.0f and %.0f in the first half", last.SlabMiB, last.UnreclMiB, most.SlabMiB, most.UnreclMiB)
+	add(wrong == 0, after+"the right victim every time", "%d wrong of %d", wrong, n)
 }
+
+// How much the slab may grow in the second half of a churn, by the rest of the machine: a factor, and MiB.
+const (
+	slabGrowth = 1.1
+	slabSlack  = 16
+)
 
 // peer returns earlyoom's row for the same rate and headroom.
 func (r *report) peer(l *latency) *latency {

@@ -56,6 +56,18 @@ func goodReport() *report {
 		Breaches:  &endurance{Breaches: 50},
 		Footprint: &footprint{Off: memory{ResidentMiB: 18}, On: memory{ResidentMiB: 20}, Agent: memory{ResidentMiB: 20}, BinaryMiB: 25},
 	}
+	r.Empty = []litter{
+		{Dead: spread{Median: 10}, Pass: spread{Median: 2}},
+		{Empty: 2000, Dead: spread{Median: 16}, Pass: spread{Median: 4}},
+	}
+	// The largest figures of the first half are in its middle, and the last ones are just within their margins.
+	r.Churn = []churn{
+		{Cgroups: 10, PassMs: 1, ResidentMiB: 12, AnonMiB: 6, SlabMiB: 900, UnreclMiB: 90},
+		{Pods: 250, Cgroups: 200, PassMs: 2, ResidentMiB: 14, AnonMiB: 7, SlabMiB: 1000, UnreclMiB: 100},
+		{Pods: 500, Cgroups: 150, PassMs: 1.5, ResidentMiB: 13, AnonMiB: 6.5, SlabMiB: 950, UnreclMiB: 95},
+		{Pods: 750, Cgroups: 900, PassMs: 9, ResidentMiB: 30, AnonMiB: 20, SlabMiB: 3000, UnreclMiB: 900},
+		{Pods: 1000, Cgroups: 310, PassMs: 5, ResidentMiB: 16, AnonMiB: 9, SlabMiB: 1115, UnreclMiB: 125},
+	}
 	for i, c := range fleetCases() {
 		l := latency{Guard: ours, Case: c.name, Dead: spread{Median: 13.5, N: 10}}
 		if i == 0 {
@@ -121,6 +133,17 @@ func TestJudge(t *testing.T) {
 		{"agent: 20 MiB", func(r *report) { r.Footprint.Agent.ResidentMiB = 20.1 }},
 		{"in a fleet", func(r *report) { r.Footprint.On.ResidentMiB = 20.1 }},
 		{"binary", func(r *report) { r.Footprint.BinaryMiB = 25.1 }},
+		{"empty pod cgroups", func(r *report) { r.Empty[1].Dead.Median = 16.1 }},
+		{"empty pod cgroups", func(r *report) { r.Empty[1].Pass.Median = 4.1 }},
+		{"empty pod cgroups", func(r *report) { r.Empty[1].Wrong = 1 }},
+		{"empty pod cgroups", func(r *report) { r.Empty[0].Wrong = 1 }},
+		{"no more pod cgroups", func(r *report) { r.Churn[4].Cgroups = 311 }},
+		{"killing pass takes no longer", func(r *report) { r.Churn[4].PassMs = 5.1 }},
+		{"memory is flat", func(r *report) { r.Churn[4].ResidentMiB = 16.1 }},
+		{"memory is flat", func(r *report) { r.Churn[4].AnonMiB = 9.1 }},
+		{"slab is flat", func(r *report) { r.Churn[4].SlabMiB = 1117 }},
+		{"slab is flat", func(r *report) { r.Churn[4].UnreclMiB = 127 }},
+		{"come and go: the right victim", func(r *report) { r.Churn[3].Wrong = true }},
 		{"in a row", func(r *report) { r.Breaches.Leaks = []string{"threads"} }},
 	} {
 		r := goodReport()
