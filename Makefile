@@ -84,8 +84,8 @@ e2e: $(if $(SCENARIO),,cluster) ## test it on whole virtual nodes and beside a k
 	go run ./test/node -run '$(SCENARIO)' $(if $(TRIES),-tries $(TRIES)) $(if $(FAULTS),-faults $(FAULTS)) $(if $(SEED),-seed $(SEED)) $(if $(AGAIN),-again)
 
 .PHONY: sidebyside
-sidebyside: ## measure it against earlyoom, systemd-oomd, the kubelet and no guard on virtual nodes (root)
-	go run ./test/node -compare docs/comparison-node.md -summary README.md
+sidebyside: ## measure it against earlyoom, systemd-oomd, the kubelet and no guard on virtual nodes, hours (root); TRIES=5 for less
+	go run ./test/node -compare docs/comparison-node.md -summary README.md $(if $(TRIES),-tries $(TRIES))
 
 # The race detector waits a second at the end of each program, for late reports, unless told otherwise.
 export GORACE := atexit_sleep_ms=0

@@ -28,39 +28,68 @@ func writeMeasured(path, table string) error {
 	return os.WriteFile(path, []byte(before+begins+table+ends+after), 0o644)
 }
 
-// comparison returns a Markdown table with one row per guard.
+// comparison returns a Markdown table with one row per guard and rate.
 func comparison(trials []*trial) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, "| guard | version | tries | kernel OOM kills | wrong victims | time to relief, median / worst | heartbeat's longest gap, median / worst |")
-	fmt.Fprintln(&b, "|---|---|---|---|---|---|---|")
+	fmt.Fprintln(&b, "| guard | version | MiB/s | reached | tries | kernel OOM kills | wrong victims | time to relief, median / worst |"+
+		" overshoot MiB, median / worst | heartbeat's longest gap, median / worst |")
+	fmt.Fprintln(&b, "|---|---|---|---|---|---|---|---|---|---|")
 	for _, t := range trials {
 		version := ""
 		if len(t.said) > 0 {
 			version = t.said[0]
 		}
-		kills, wrong := victims(t.tries)
-		fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s | %s |\n", t.scenario.Name, version, len(t.tries), kills, wrong,
-			spread(t.tries, relief), spread(t.tries, func(try scenario.Try) time.Duration { return try.Gap }))
+		for _, tries := range byRate(t.tries) {
+			kills, wrong := victims(tries)
+			rate, reached := "", ""
+			if tries[0].Rate > 0 {
+				middle, _ := medianWorst(tries, func(try scenario.Try) int { return try.Reached })
+				rate, reached = fmt.Sprint(tries[0].Rate), fmt.Sprint(middle)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %d | %d | %s | %s | %s |\n", t.scenario.Name, version, rate, reached, len(tries), kills, wrong,
+				spread(tries, relief), overshoot(tries), spread(tries, func(try scenario.Try) time.Duration { return try.Gap }))
+		}
 	}
 	return b.String()
 }
 
-// summary returns a Markdown table with one row per program that guards a node, and one without a guard.
+// summary returns a Markdown table with one row per program that guards a node, and one without a guard, over all
+// rates.
 func summary(trials []*trial) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, "| guard | memory is back after, median / worst | wrong victims | kernel OOM kills |")
-	fmt.Fprintln(&b, "|---|---|---|---|")
+	fmt.Fprintln(&b, "| guard | memory is back after, median / worst | overshoot MiB, median / worst | wrong victims | kernel OOM kills |")
+	fmt.Fprintln(&b, "|---|---|---|---|---|")
 	for _, t := range trials {
 		if t.scenario.Detail {
 			continue
 		}
 		kills, wrong := victims(t.tries)
-		fmt.Fprintf(&b, "| %s | %s | %d | %d |\n", t.scenario.Name, spread(t.tries, relief), wrong, kills)
+		fmt.Fprintf(&b, "| %s | %s | %s | %d | %d |\n", t.scenario.Name, spread(t.tries, relief), overshoot(t.tries), wrong, kills)
 	}
 	return b.String()
 }
 
+// byRate groups tries by the rate of their hogs, in their order.
+func byRate(tries []scenario.Try) (groups [][]scenario.Try) {
+	for i, try := range tries {
+		if i == 0 || try.Rate != tries[i-1].Rate {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], try)
+	}
+	return groups
+}
+
 func relief(try scenario.Try) time.Duration { return try.Relief }
+
+// overshoot formats how far memory fell, "" if it never did.
+func overshoot(tries []scenario.Try) string {
+	median, worst := medianWorst(tries, func(try scenario.Try) int64 { return try.Overshoot >> 20 })
+	if none := !slices.ContainsFunc(tries, func(try scenario.Try) bool { return try.Relief > 0 }); none {
+		return ""
+	}
+	return fmt.Sprintf("%d / %d", median, worst)
+}
 
 // victims returns how many processes the kernel killed, and how many of the pods and daemons that ended were
 // not the hog.
@@ -74,13 +103,22 @@ func victims(tries []scenario.Try) (kills, wrong int) {
 
 // spread formats the median and the maximum of a measure.
 func spread(tries []scenario.Try, of func(scenario.Try) time.Duration) string {
-	if len(tries) == 0 {
-		return ""
-	}
-	sorted := slices.SortedFunc(slices.Values(tries), func(a, b scenario.Try) int { return cmp.Compare(of(a), of(b)) })
-	if of(sorted[len(sorted)-1]) == 0 {
+	median, worst := medianWorst(tries, of)
+	if worst == 0 {
 		return "" // for example, the relief without a hog
 	}
-	round := func(t scenario.Try) time.Duration { return of(t).Round(10 * time.Millisecond) }
-	return fmt.Sprintf("%s / %s", round(sorted[len(sorted)/2]), round(sorted[len(sorted)-1]))
+	return fmt.Sprintf("%s / %s", median.Round(10*time.Millisecond), worst.Round(10*time.Millisecond))
+}
+
+// medianWorst returns the median and the maximum of a measure.
+func medianWorst[T cmp.Ordered](tries []scenario.Try, of func(scenario.Try) T) (median, worst T) {
+	if len(tries) == 0 {
+		return median, worst
+	}
+	all := make([]T, len(tries))
+	for i, try := range tries {
+		all[i] = of(try)
+	}
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)-1]
 }

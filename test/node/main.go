@@ -34,7 +34,7 @@ func node(ctx context.Context) error {
 	list := flag.Bool("list", false, "say what there is, and run nothing")
 	compare := flag.String("compare", "", "compare criguard with other guards instead, and write the table to this file")
 	brief := flag.String("summary", "", "with -compare, write a shorter table to this file")
-	tries := flag.Int("tries", 20, "how often a scenario repeats what must work every time; with -compare, how often each guard is tried")
+	tries := flag.Int("tries", 20, "how often a scenario repeats what must work every time; with -compare, how often each guard is tried at each rate")
 	length := flag.Duration("faults", time.Minute, "how long the scenario of random faults goes on")
 	seed := flag.Uint64("seed", 1, "of the random faults, which are the same with the same seed; 0 = a new one")
 	flag.Parse()

@@ -1,9 +1,11 @@
 package scenario
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,15 +16,18 @@ import (
 
 // Try is the effect of one hog on the node under one guard.
 type Try struct {
+	Rate        int           // of the hog, MiB per second; 0 = no hog
+	Reached     int           // the hog's actual rate until its end: the CPUs are emulated
 	Relief      time.Duration // time from MemAvailable below 1/10 of MemTotal to above 1/3
+	Overshoot   int64         // bytes: how far below 1/10 of MemTotal MemAvailable fell
 	Gap         time.Duration // longest pause of the heartbeat, due every 100 ms, until the hog's pod is removed
 	KernelKills int           // processes that the kernel killed
 	Wrong       []string      // pods and daemons, other than the hog, that were killed
 }
 
 func (t Try) String() string {
-	return fmt.Sprintf("relief %s, gap %s, %d killed by the kernel, %d wrong %v", t.Relief.Round(time.Millisecond), t.Gap.Round(time.Millisecond),
-		t.KernelKills, len(t.Wrong), t.Wrong)
+	return fmt.Sprintf("%d MiB/s (reached %d), relief %s, overshoot %d MiB, gap %s, %d killed by the kernel, %d wrong %v", t.Rate, t.Reached,
+		t.Relief.Round(time.Millisecond), t.Overshoot>>20, t.Gap.Round(time.Millisecond), t.KernelKills, len(t.Wrong), t.Wrong)
 }
 
 const (
@@ -50,41 +55,48 @@ var rivals = []struct{ name, start, version string }{
 	{calm, "true", "uname -r"},
 }
 
-// eager makes the kubelet evict at the level of the other guards. By default, it rejects BestEffort pods for
-// five minutes after an eviction.
-var eager = map[string]any{"evictionHard": map[string]string{"memory.available": "10%"}, "evictionPressureTransitionPeriod": "1s"}
+// hogRates are the rates of the hogs, in MiB per second.
+var hogRates = []int{200, 800, 3000}
 
-// Rivals returns a scenario for each guard, on the same node with the same hog. They are
+// evictsAt returns the configuration of a kubelet that evicts for memory at a level, and for nothing else; "0%" is
+// never. By default, it rejects BestEffort pods for five minutes after an eviction.
+func evictsAt(level string) map[string]any {
+	return map[string]any{"evictionHard": map[string]string{
+		"memory.available": level, "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%",
+	}, "evictionPressureTransitionPeriod": "1s"}
+}
+
+// Rivals returns a scenario for each guard, on the same node, beside a kubelet, with the same hogs. They are
 // measurements, and fail only if they cannot measure.
 func Rivals() []Scenario {
 	var all []Scenario
 	for _, r := range rivals {
-		profile := V2New
-		if r.name == kubelet {
-			profile = V2Kube
-		}
 		all = append(all, Scenario{
-			Name: r.name, What: "a hog under " + r.name, Profiles: []Profile{profile}, Limit: 20 * time.Minute,
+			Name: r.name, What: "hogs under " + r.name, Profiles: []Profile{V2Kube}, Limit: time.Hour,
 			Detail: r.name == asInstalled || r.name == calm,
 			Run: func(n *Node) {
 				n.unchecked = true
+				level := "0%"
 				switch r.name {
 				case "criguard":
 					n.Configure(unbudgeted + "[eviction.hard]\n\"meminfo.available\" = \"10%\"\n")
 				case asInstalled:
 					n.Configure(unbudgeted)
+				case kubelet:
+					level = "10%"
+					fallthrough
 				default:
 					n.Shell("systemctl stop criguard")
 				}
-				if r.name == kubelet {
-					n.configureKubelet(eager)
-				}
+				n.configureKubelet(evictsAt(level))
 				n.Shell(r.start)
 				n.Sayf("%s", n.Shell(r.version))
-				n.Sayf("untimed: %s", n.try(0, r.name))
-				for i := range n.order.Tries {
-					try := n.try(i+1, r.name)
-					n.tell(Event{Kind: Said, Text: fmt.Sprintf("try %d: %s", i+1, try), Try: &try})
+				n.Sayf("untimed: %s", n.try("untimed", r.name, hogRates[0]))
+				for _, rate := range ratesOf(r.name) {
+					for i := range n.order.Tries {
+						try := n.try(fmt.Sprintf("%d-%d", rate, i+1), r.name, rate)
+						n.tell(Event{Kind: Said, Text: fmt.Sprintf("try %d: %s", i+1, try), Try: &try})
+					}
 				}
 			},
 		})
@@ -92,18 +104,26 @@ func Rivals() []Scenario {
 	return all
 }
 
+// ratesOf returns the rates of the hogs under a guard.
+func ratesOf(guard string) []int {
+	if guard == calm {
+		return []int{0}
+	}
+	return hogRates
+}
+
 // try starts a hog and watches the node until it has recovered.
-func (n *Node) try(i int, guard string) Try {
+func (n *Node) try(id, guard string, rate int) Try {
 	kills, daemons, mib := kernelKills(), n.daemons(), "4096"
 	if guard == calm {
 		mib = "8"
 	}
-	name := fmt.Sprintf("hog-%d", i)
+	name := "hog-" + id
 	n.disarm(name)
-	hog := n.RunPod(primed(name, "hog", "-mib", mib))
+	hog := n.RunPod(primed(name, "hog", "-mib", mib, "-rate", fmt.Sprint(rate), "-progress", "/trigger/"+name+".progress"))
 	hog.stopped = true
 	var (
-		try  Try
+		try  = Try{Rate: rate}
 		stop = make(chan struct{})
 		beat sync.WaitGroup
 	)
@@ -113,8 +133,9 @@ func (n *Node) try(i int, guard string) Try {
 	if guard == calm {
 		time.Sleep(calmFor)
 	} else {
-		try.Relief = n.relief(hog)
+		try.Relief, try.Overshoot = n.relief(hog)
 	}
+	try.Reached = n.reached(name)
 	time.Sleep(aftermath)
 	try.KernelKills = kernelKills() - kills
 	now := n.daemons()
@@ -135,32 +156,75 @@ func (n *Node) try(i int, guard string) Try {
 	return try
 }
 
-// relief waits until memory is short and then until it is not, and returns the time in between. It
+// relief waits until memory is short and then until it is not. It returns the time in between, and how far memory fell. It
 // returns 0 if the hog ends before memory is short.
-func (n *Node) relief(hog *Pod) time.Duration {
+func (n *Node) relief(hog *Pod) (took time.Duration, overshoot int64) {
 	layout, err := cgroup.Detect("/sys/fs/cgroup", "/proc")
 	if err != nil {
 		n.Fatalf("%v", err)
 	}
 	const every = 5 * time.Millisecond
-	var short, looked time.Time
+	var d dip
+	var looked time.Time
 	for begin := time.Now(); time.Since(begin) < 3*time.Minute; time.Sleep(every) {
 		m, err := cgroup.ReadMemInfo(layout)
-		switch {
-		case err != nil:
+		if err != nil {
 			n.Fatalf("%v", err)
-		case short.IsZero() && m.Available < m.Total/10:
-			short = time.Now()
-		case !short.IsZero() && m.Available > m.Total/3:
-			return time.Since(short)
-		case short.IsZero() && time.Since(looked) > 20*every:
+		}
+		if d.see(time.Now(), m.Available, m.Total) {
+			return d.took, d.overshoot
+		}
+		if d.short.IsZero() && time.Since(looked) > 20*every {
 			if looked = time.Now(); len(n.processes(hog.Containers[0].Cgroup)) == 0 {
-				return 0
+				return 0, 0
 			}
 		}
 	}
 	n.Fatalf("the hog was not ended within 3 minutes")
-	return 0
+	return 0, 0
+}
+
+// dip is how memory falls below a tenth and comes back.
+type dip struct {
+	short     time.Time // when it fell below a tenth; zero = not yet
+	took      time.Duration
+	overshoot int64
+}
+
+// see notes a reading, and reports whether memory is back.
+func (d *dip) see(now time.Time, available, total int64) (back bool) {
+	if d.short.IsZero() {
+		if available >= total/10 {
+			return false
+		}
+		d.short = now
+	}
+	d.overshoot = max(d.overshoot, total/10-available)
+	d.took = now.Sub(d.short)
+	return available > total/3
+}
+
+// reached returns a hog's actual rate in MiB per second, 0 if it has not begun.
+func (n *Node) reached(name string) int {
+	text, err := os.ReadFile(filepath.Join(triggers, name+".progress"))
+	if err != nil {
+		n.Fatalf("%v", err)
+	}
+	n.Shell("rm " + filepath.Join(triggers, name+".progress"))
+	return rateOf(text)
+}
+
+// rateOf returns the rate in a hog's progress: the bytes, when it took the last of them, and when it began.
+func rateOf(progress []byte) int {
+	if len(progress) < 24 {
+		return 0
+	}
+	word := func(i int) int64 { return int64(binary.NativeEndian.Uint64(progress[8*i:])) }
+	took := time.Duration(word(1) - word(2))
+	if took <= 0 {
+		return 0
+	}
+	return int(float64(word(0)>>20) / took.Seconds())
 }
 
 // revive replaces the standing pods that were killed.

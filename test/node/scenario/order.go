@@ -15,7 +15,7 @@ type Order struct {
 	Scenario string        // empty: set up
 	Seed     uint64        // of random faults
 	Length   time.Duration // of random faults
-	Tries    int           // how often a scenario repeats what must work every time; number of tries per guard in a comparison
+	Tries    int           // how often a scenario repeats what must work every time; number of tries per guard and rate in a comparison
 	Rebooted bool          // the scenario continues after a reboot
 }
 
