@@ -39,6 +39,11 @@ func memory() []Scenario {
 			Run: priority,
 		},
 		{
+			Name: "leak-rates", What: "pods leak at each of three rates where the kernel has no event: seen from the outside, each is dead in time",
+			Profiles: []Profile{V2}, Limit: 12 * time.Minute,
+			Run: rates,
+		},
+		{
 			Name: "leak-again", What: "a pod leaks each time that it comes back: it is stopped every time and costs one stop of the budget",
 			Profiles: []Profile{V2}, Limit: 8 * time.Minute,
 			Run: again,
