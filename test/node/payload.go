@@ -18,16 +18,24 @@ import (
 type payload struct{ disk, version string }
 
 // extras are parts of the payload that only some scenarios need, because they are large or take a while.
-type extras struct{ debs, image, kubernetes bool }
+type extras struct{ debs, image, etcd, kubernetes bool }
 
 // extrasOf returns what the trials need.
 func extrasOf(trials []*trial) (e extras) {
 	for _, t := range trials {
 		e.debs = e.debs || t.scenario.Debs
 		e.image = e.image || t.scenario.Image
+		e.etcd = e.etcd || t.scenario.Etcd
 		e.kubernetes = e.kubernetes || t.profile.Kubernetes
 	}
 	return e
+}
+
+// installed are the files that an administrator installs by hand, and their names on the disk.
+var installed = map[string]string{
+	"config.example.toml": "config.toml", "systemd/criguard.service": "criguard.service",
+	"systemd/criguard.sysusers": "criguard.sysusers", "systemd/criguard.tmpfiles": "criguard.tmpfiles",
+	"systemd/criguard-fleet.service": "criguard-fleet.service", "systemd/criguard-fleet.socket": "criguard-fleet.socket",
 }
 
 // buildPayload builds the disk and its content in dir.
@@ -53,10 +61,7 @@ func buildPayload(ctx context.Context, dir string, extra extras) (payload, error
 			return payload{}, fmt.Errorf("build payload: %w (hint: run inside the criguard tree)", err)
 		}
 	}
-	for from, to := range map[string]string{
-		"config.example.toml": "config.toml", "systemd/criguard.service": "criguard.service",
-		"systemd/criguard.sysusers": "criguard.sysusers", "systemd/criguard.tmpfiles": "criguard.tmpfiles",
-	} {
+	for from, to := range installed {
 		if err := copyFile(from, filepath.Join(tree, "criguard", to), 0o644); err != nil {
 			return payload{}, fmt.Errorf("build payload: %w (hint: run at the root of the criguard tree)", err)
 		}
@@ -69,6 +74,15 @@ func buildPayload(ctx context.Context, dir string, extra extras) (payload, error
 	}
 	if extra.image {
 		if err := makeImage(ctx, dir, tree); err != nil {
+			return payload{}, err
+		}
+	}
+	if extra.etcd {
+		etcd, err := lab.InstallEtcd(ctx, lab.Etcd36, say)
+		if err != nil {
+			return payload{}, err
+		}
+		if err := copyFile(etcd, filepath.Join(tree, scenario.EtcdProgram), 0o755); err != nil {
 			return payload{}, err
 		}
 	}

@@ -15,6 +15,7 @@ type Scenario struct {
 	Limit    time.Duration // timeout of the whole scenario; 0 is six minutes
 	Debs     bool          // needs criguard's packages on the payload disk
 	Image    bool          // needs criguard's image on the payload disk
+	Etcd     bool          // needs etcd on the payload disk
 	Detail   bool          // of a comparison: left out of the summary
 	Run      func(*Node)
 }
@@ -29,7 +30,7 @@ func (s Scenario) Bound() time.Duration {
 
 // All returns every scenario. A new kind needs a file of its own, and its table here.
 func All() []Scenario {
-	return slices.Concat(install(), packages(), memory(), soft(), disk(), tasks(), stalls(), runtimes(), service(), nodes(), operators(), kube(), faults())
+	return slices.Concat(install(), packages(), memory(), soft(), disk(), tasks(), stalls(), runtimes(), service(), nodes(), operators(), inFleet(), kube(), faults())
 }
 
 // Find returns the scenario with that name.
