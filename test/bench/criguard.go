@@ -120,23 +120,22 @@ func (g *criguard) config() string { return filepath.Join(g.dir, "config.toml") 
 
 func (g *criguard) pid() int { return g.cmd.Process.Pid }
 
-// configure writes the configuration. It allows one stop per breach, so that each breach is
-// measured separately.
+// configure writes the configuration.
 func (g *criguard) configure(level int64) error {
+	l := g.bench.lab
+	node := fmt.Sprintf("[runtime]\nendpoint = %q\n[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n",
+		g.endpoint, l.KubeletRoot(), l.PodLogDir(), l.PodsCgroup())
+	return os.WriteFile(g.config(), []byte(node+g.rules(level)), 0o600)
+}
+
+// rules returns the configuration but for the node. It allows one stop per breach, so that each breach is measured
+// separately.
+func (g *criguard) rules(level int64) string {
 	levels := map[policy.Signal]string{policy.MemoryAvailable: "0%", policy.MeminfoAvailable: "0%"} // off
 	if level > 0 {
 		levels[g.signal] = fmt.Sprint(level)
 	}
-	l := g.bench.lab
-	text := fmt.Sprintf(`[runtime]
-endpoint = %q
-
-[node]
-root_dir = %q
-pod_log_dir = %q
-pods_cgroup = %q
-
-[eviction]
+	return fmt.Sprintf(`[eviction]
 direct_kill = %q
 
 [eviction.hard]
@@ -160,8 +159,7 @@ prune = "never"
 
 [history]
 dir = %q
-%s`, g.endpoint, l.KubeletRoot(), l.PodLogDir(), l.PodsCgroup(), g.direct, levels[policy.MemoryAvailable], levels[policy.MeminfoAvailable], g.dir, g.more)
-	return os.WriteFile(g.config(), []byte(text), 0o600)
+%s`, g.direct, levels[policy.MemoryAvailable], levels[policy.MeminfoAvailable], g.dir, g.more)
 }
 
 // listed waits until the guard knows the given number of pods.

@@ -59,6 +59,16 @@ func fleetCases() []fleetCase {
 	}
 }
 
+// rules returns the configuration of the fleet and of a soft threshold of so many bytes.
+func (c *fleetCase) rules(soft int64) string {
+	grace := "1s"
+	if c.name == fleetOff {
+		grace = "1h"
+	}
+	return fmt.Sprintf("[fleet]\nenabled = %t\n[eviction.soft]\n\"memory.available\" = \"%d\"\n[eviction.soft_grace_period]\n\"memory.available\" = %q\n",
+		c.name != fleetOff, soft, grace)
+}
+
 // measureFleetLatency lets hogs leak in each case in turn, in another order each time.
 func (b *bench) measureFleetLatency(ctx context.Context) (err error) {
 	remove, err := b.ballast(ctx)
@@ -146,13 +156,7 @@ type fleetGuard struct {
 
 // arm also puts the soft threshold in force, and waits until its stop is held as the case says.
 func (g *fleetGuard) arm(ctx context.Context, level int64) error {
-	grace := "1s"
-	if g.of.name == fleetOff {
-		grace = "1h"
-	}
-	soft := level + (g.bench.headroom+softAbove)*mib
-	g.more = fmt.Sprintf("[fleet]\nenabled = %t\n[eviction.soft]\n\"memory.available\" = \"%d\"\n[eviction.soft_grace_period]\n\"memory.available\" = %q\n",
-		g.of.name != fleetOff, soft, grace)
+	g.more = g.of.rules(level + (g.bench.headroom+softAbove)*mib)
 	if err := g.agent.set(g.of.serve); err != nil {
 		return err
 	}

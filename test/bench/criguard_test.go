@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/policy"
+)
+
+// thresholds lists those that are on, with the grace period of soft ones.
+func thresholds(t *testing.T, text string) (found []string, fleet bool) {
+	t.Helper()
+	cfg := configtest.Parse(t, text)
+	for _, th := range cfg.Eviction.Thresholds {
+		if th.Signal == policy.PIDAvailable {
+			continue // its default, which no hog meets
+		}
+		text := fmt.Sprintf("%s:%s %d", th.Signal, th.Kind, th.Value.Of(1<<40))
+		if th.Kind == policy.Soft {
+			text += " " + th.Grace.Round(time.Second).String()
+		}
+		found = append(found, text)
+	}
+	slices.Sort(found)
+	return found, cfg.Fleet.Enabled
+}
+
+// A guard is armed on its own signal alone, and on none before it is armed. In a fleet it also has a soft threshold.
+func TestRules(t *testing.T) {
+	const level = 123 << 20
+	for _, tt := range []struct {
+		signal policy.Signal
+		level  int64
+		more   string
+		want   []string
+		fleet  bool
+	}{
+		{policy.MemoryAvailable, 0, "", nil, false},
+		{policy.MemoryAvailable, level, "", []string{"memory.available:hard 128974848"}, false},
+		{policy.MeminfoAvailable, 0, "", nil, false},
+		{policy.MeminfoAvailable, level, "", []string{"meminfo.available:hard 128974848"}, false},
+		{policy.MemoryAvailable, level, fleetCases()[0].rules(2 * level), []string{"memory.available:hard 128974848", "memory.available:soft 257949696 1h0m0s"}, false},
+		{policy.MemoryAvailable, level, fleetCases()[3].rules(2 * level), []string{"memory.available:hard 128974848", "memory.available:soft 257949696 1s"}, true},
+		{policy.MemoryAvailable, 0, "[containers]\ngc = false\n", nil, false},
+	} {
+		g := &criguard{direct: killDirect, signal: tt.signal, dir: "/run/bench", more: tt.more}
+		if got, fleet := thresholds(t, g.rules(tt.level)); !slices.Equal(got, tt.want) || fleet != tt.fleet {
+			t.Errorf("%s at %d, %q: %q, in a fleet: %v, want %q, %v", tt.signal, tt.level, tt.more, got, fleet, tt.want, tt.fleet)
+		}
+	}
+}
