@@ -46,7 +46,8 @@ func (b *bench) measureFootprint(ctx context.Context) (err error) {
 		return err
 	}
 	f := footprint{BinaryMiB: float64(info.Size()) / mib}
-	idle := func(more string, with func(g *criguard) error) (m memory, err error) {
+	// idle calls before, measures a guard, and calls with while it still runs.
+	idle := func(more string, before, with func(g *criguard) error) (m memory, err error) {
 		g, err := b.startConfigured(ctx, more)
 		if err != nil {
 			return m, err
@@ -55,15 +56,17 @@ func (b *bench) measureFootprint(ctx context.Context) (err error) {
 		if err := g.set(ctx, idleLevel); err != nil {
 			return m, err
 		}
-		if with != nil {
-			if err := with(g); err != nil {
-				return m, err
-			}
+		if err := before(g); err != nil {
+			return m, err
 		}
-		return b.settledMemory(ctx, g.pid())
+		if m, err = b.settledMemory(ctx, g.pid()); err != nil {
+			return m, err
+		}
+		return m, with(g)
 	}
+	nothing := func(*criguard) error { return nil }
 	b.say("the memory of a guard with the fleet off")
-	if f.Off, err = idle("", nil); err != nil {
+	if f.Off, err = idle("", nothing, nothing); err != nil {
 		return err
 	}
 	etcd, endpoint, tls, err := b.startEtcd(ctx)
@@ -78,14 +81,14 @@ func (b *bench) measureFootprint(ctx context.Context) (err error) {
 		}
 	}()
 	b.say("the memory of a guard with the fleet on, and of its agent")
-	f.On, err = idle("[fleet]\nenabled = true\n", func(g *criguard) error {
+	f.On, err = idle("[fleet]\nenabled = true\n", func(g *criguard) (err error) {
 		a, err = b.startAgent(ctx, rundir.Dir(g.dir).FleetSocket(), endpoint, tls)
+		return err
+	}, func(*criguard) (err error) {
+		f.Agent, err = b.settledMemory(ctx, a.pid())
 		return err
 	})
 	if err != nil {
-		return err
-	}
-	if f.Agent, err = b.settledMemory(ctx, a.pid()); err != nil {
 		return err
 	}
 	b.report.Footprint = &f
@@ -241,16 +244,19 @@ func (p *process) logged() string {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// end ends the program. An error says how it ended if nobody ended it.
+// end ends the program. It is an error if the program has ended by itself.
 func (p *process) end() error {
 	select {
 	case err := <-p.ended:
-		return fmt.Errorf("%s ended by itself: %w\n%s", p.cmd.Path, err, p.logged())
+		return errors.Join(fmt.Errorf("%s ended by itself (%s)\n%s", p.cmd.Path, p.cmd.ProcessState, p.logged()), err)
 	default:
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	kill := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
-	<-p.ended
+	err := <-p.ended
 	kill.Stop()
-	return nil
+	if _, signaled := errors.AsType[*exec.ExitError](err); signaled {
+		return nil
+	}
+	return err
 }
