@@ -12,6 +12,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet/client/agenttest"
+	"github.com/criguard/criguard/policy"
 )
 
 // askPermit sends a request for a permit over a socket.
@@ -95,23 +96,51 @@ func TestLying(t *testing.T) {
 	}
 }
 
-// A case is in force once its soft stop is held for its own reason.
+// A case is in force once its soft stop is held for its own reason. Without a fleet, the stop is not due.
 func TestFleetCases(t *testing.T) {
-	for i, held := range []api.Status{
-		{Held: api.HeldGrace},
-		{Held: api.HeldFleet, HeldDetail: "zone z1 is partial: 0/s"},
-		{Held: api.HeldFleet, HeldDetail: "alone for 16s"},
-		{Held: api.HeldAsking, HeldDetail: "the agent does not answer"},
-		{Held: api.HeldAsking},
-		{Held: api.HeldFleet, HeldDetail: "denied"},
+	for i, held := range []api.Hold{
+		{},
+		{Reason: api.HeldFleet, Detail: "zone z1 is partial: 0/s"},
+		{Reason: api.HeldFleet, Detail: "alone"},
+		{Reason: api.HeldAsking, Detail: "the agent does not answer"},
+		{Reason: api.HeldAsking},
+		{Reason: api.HeldFleet, Detail: "denied"},
 	} {
 		c := fleetCases()[i]
-		others := []api.Status{{}, {Held: api.HeldOutside}}
-		if i < 3 {
-			others = append(others, api.Status{Held: api.HeldAsking}, api.Status{Held: api.HeldFleet, HeldDetail: "waiting for the agent"})
+		if i == 0 {
+			if c.name != fleetOff || c.held != nil {
+				t.Errorf("the first case is %s, and its stop is due: %v", c.name, c.held != nil)
+			}
+			continue
 		}
-		if !c.held(&held) || slices.ContainsFunc(others, func(st api.Status) bool { return c.held(&st) }) {
-			t.Errorf("%s: held %+v: %v, or one of %+v", c.name, held, c.held(&held), others)
+		others := []api.Hold{{}, {Reason: api.HeldOutside}}
+		if i < 3 {
+			others = append(others, api.Hold{Reason: api.HeldAsking}, api.Hold{Reason: api.HeldFleet, Detail: "waiting for the agent"})
+		}
+		if !c.held(held) || slices.ContainsFunc(others, c.held) {
+			t.Errorf("%s: held %+v: %v, or one of %+v", c.name, held, c.held(held), others)
+		}
+	}
+}
+
+// The soft threshold counts, not a hard one that is met.
+func TestSoftIsMet(t *testing.T) {
+	status := func(ts ...api.ThresholdStatus) *api.Status {
+		memory, other := api.SignalStatus{Thresholds: ts}, api.SignalStatus{}
+		memory.Signal, other.Signal = policy.MemoryAvailable, policy.PIDAvailable
+		return &api.Status{Signals: []api.SignalStatus{other, memory}}
+	}
+	for _, tt := range []struct {
+		st   *api.Status
+		want bool
+	}{
+		{status(api.ThresholdStatus{Kind: "hard", Met: true}, api.ThresholdStatus{Kind: "soft", Met: true}), true},
+		{status(api.ThresholdStatus{Kind: "hard", Met: true}, api.ThresholdStatus{Kind: "soft"}), false},
+		{status(api.ThresholdStatus{Kind: "hard", Met: true}), false},
+		{status(), false},
+	} {
+		if got := softIsMet(tt.st); got != tt.want {
+			t.Errorf("%+v: %v", tt.st.Signals, got)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -32,25 +33,18 @@ const fleetOff = "fleet off"
 // with the fleet off by its grace period, otherwise by the fleet.
 type fleetCase struct {
 	name  string
-	serve func(net.Conn) // nil = there is no agent
-	held  func(st *api.Status) bool
-	busy  bool // a hog begins when the guard has just sent a request, which takes up to a second
+	serve func(net.Conn)        // nil = there is no agent
+	held  func(h api.Hold) bool // nil = the stop is not due
+	busy  bool                  // a hog begins when the guard has just sent a request, which takes up to a second
 }
 
 // fleetCases returns the cases, first the one without a fleet.
 func fleetCases() []fleetCase {
-	by := func(detail string, reasons ...string) func(*api.Status) bool {
-		return func(st *api.Status) bool {
-			for _, r := range reasons {
-				if st.Held == r && strings.Contains(st.HeldDetail, detail) {
-					return true
-				}
-			}
-			return false
-		}
+	by := func(detail string, reasons ...string) func(api.Hold) bool {
+		return func(h api.Hold) bool { return slices.Contains(reasons, h.Reason) && strings.Contains(h.Detail, detail) }
 	}
 	return []fleetCase{
-		{fleetOff, nil, by("", api.HeldGrace), false},
+		{fleetOff, nil, nil, false},
 		{"honest agent", agenttest.Answer(func() string { return agenttest.Denied }), by("partial", api.HeldFleet), false},
 		{"alone, no agent", nil, by("alone", api.HeldFleet), false},
 		{"agent hangs", agenttest.Hangs()["reads"], by("", api.HeldAsking, api.HeldFleet), true},
@@ -163,14 +157,32 @@ func (g *fleetGuard) arm(ctx context.Context, level int64) error {
 	if err := g.criguard.arm(ctx, level); err != nil {
 		return err
 	}
-	if err := g.until(ctx, "the soft stop to be held", g.of.held); err != nil {
+	if err := g.until(ctx, "the soft threshold to be met", softIsMet); err != nil || g.of.held == nil {
 		return err
+	}
+	// The status keeps showing what held an earlier stop of the threshold; the ranking does not.
+	err := until(ctx, "the soft stop to be held", func() (bool, error) {
+		r, err := g.client.Rank(ctx, policy.MemoryAvailable)
+		return r.Held != nil && g.of.held(*r.Held), err
+	})
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, g.logged())
 	}
 	if !g.of.busy {
 		return nil
 	}
 	calls := g.agent.calls.Load()
 	return until(ctx, "a request of the guard", func() (bool, error) { return g.agent.calls.Load() > calls, nil })
+}
+
+// softIsMet reports whether a soft threshold for memory is met.
+func softIsMet(st *api.Status) bool {
+	for _, s := range st.Signals {
+		if s.Signal == policy.MemoryAvailable {
+			return slices.ContainsFunc(s.Thresholds, func(t api.ThresholdStatus) bool { return t.Kind == policy.Soft.String() && t.Met })
+		}
+	}
+	return false
 }
 
 // disarm also leaves the fleet, so that the next case begins without a history.
