@@ -35,7 +35,7 @@ var others = map[string]elsewhere{
 	"make test32":               {".ci/verify", " make test32\n"},
 	"make fuzz":                 {".ci/verify", " make fuzz FUZZTIME="},
 	"go run ./test/lab/install": {"Makefile", "\n\t$(leftovers) go run ./test/lab/install\n"}, // it needs the room that this test uses
-	"make packages":             {"test/package/main_test.go", `"packages", `},   // for all architectures
+	"make packages":             {"test/package/main_test.go", `"packages", `},                // for all architectures
 	"make cluster":              {"Makefile", "e2e: $(if $(SCENARIO),,cluster) "},
 	"make e2e":                  {".ci/verify", " make e2e TRIES=5 AGAIN=yes"},
 	"make e2e TRIES=5":          {".ci/verify", " make e2e TRIES=5 AGAIN=yes"},
