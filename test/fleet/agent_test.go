@@ -32,7 +32,7 @@ type job struct {
 	Rates      fleet.Rates
 	Workloads  []string
 	// DieAt is the reading of the clock at which the process kills itself; 0 = none. A request reads it before its
-	// first lease and after its transaction.
+	// first lease (1), before its transaction (2) and after it (3).
 	DieAt int
 	// Guard makes it an agent with a guard, which rests for about a time after each stop.
 	Guard bool

@@ -32,7 +32,7 @@ func TestAgentDies(t *testing.T) {
 	settled(t, c)
 	ledger := newLedger()
 	dies := jobOf(c, "z1", "n2")
-	dies.DieAt = 2
+	dies.DieAt = 3
 	startProcess(t, dies, ledger.record).wait(t)
 	died := cgroup.BootTime()
 	if read(t, c, "s/z1") == nil || ledger.count() != 0 {
@@ -54,19 +54,30 @@ func TestAgentDies(t *testing.T) {
 		}
 		return nil
 	})
-	leases := pb.NewLeaseClient(c.Conn())
-	for range 2 { // as an agent leaves them that dies between its grants and its transaction
-		_, err := leases.LeaseGrant(t.Context(), &pb.LeaseGrantRequest{TTL: 2})
+	leases := func() int {
+		resp, err := pb.NewLeaseClient(c.Conn()).LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
 		must(t, err)
+		return len(resp.Leases)
+	}
+	const members = 4 // leases of m and u of two nodes
+	etcdtest.Wait(t, func() error {
+		if got := leases(); got > members {
+			return fmt.Errorf("%d leases", got)
+		}
+		return nil
+	})
+	dies.DieAt = 2
+	startProcess(t, dies, ledger.record).wait(t)
+	if got := leases(); got != members+2 || read(t, c, "s/z1") != nil {
+		t.Fatalf("the agent did not die between its leases and its transaction: %d leases", got)
 	}
 	_, err = n.Acquire(t.Context(), dies.Rates, "third", rand.Text())
 	must(t, err)
 	etcdtest.Wait(t, func() error {
-		resp, err := leases.LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
-		if err == nil && len(resp.Leases) > 4 { // m and u of two nodes
-			err = fmt.Errorf("%d leases", len(resp.Leases))
+		if got := leases(); got > members {
+			return fmt.Errorf("%d leases", got)
 		}
-		return err
+		return nil
 	})
 }
 

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -61,7 +62,8 @@ func testPermit(t *testing.T, c *etcdtest.Cluster) {
 	}
 }
 
-// An agent that restarts asks with the same ID, and gets the same permit, with a deadline that is never later.
+// An agent that restarts asks with the same ID, and gets the same permit, with a deadline that is never later. After that
+// deadline, the rest of the workload's slot does not keep it from another one.
 func TestPermitAgain(t *testing.T) {
 	t.Parallel()
 	each(t, testPermitAgain)
@@ -72,11 +74,12 @@ func testPermitAgain(t *testing.T, c *etcdtest.Cluster) {
 	settled(t, c)
 	rates := fast()
 	rates.Rate = 200_000 // a slot of 5 s
+	rates.WorkloadInterval = time.Minute
 	id := rand.Text()
 	p, err := n.Acquire(t.Context(), rates, "shop/web", id)
 	must(t, err)
+	restarted, other := client(t, options(c, "z1", "n1")), member(t, options(c, "z2", "n2"))
 	writes := revision(t, c)
-	restarted := client(t, options(c, "z1", "n1"))
 	again, err := restarted.Acquire(t.Context(), rates, "shop/web", id)
 	must(t, err)
 	if again.ID != id || again.Deadline > p.Deadline || again.Deadline < p.Deadline-2*time.Second || revision(t, c) != writes {
@@ -86,6 +89,19 @@ func testPermitAgain(t *testing.T, c *etcdtest.Cluster) {
 	if read(t, c, "s/z1") != nil {
 		t.Error("the slot is taken")
 	}
+
+	_, err = n.Acquire(t.Context(), rates, "shop/web", id)
+	must(t, err)
+	etcdtest.Wait(t, func() error {
+		if e := read(t, c, "s/z1"); e != nil {
+			return errors.New("the zone's slot is taken")
+		}
+		return nil
+	})
+	_, err = other.Acquire(t.Context(), rates, "shop/web", rand.Text())
+	denied(t, err, etcd.WorkloadTaken)
+	_, err = restarted.Acquire(t.Context(), rates, "shop/web", id)
+	must(t, err)
 }
 
 // Denials by rate read the other zones only if the own zone does not decide.

@@ -25,6 +25,8 @@ type fake struct {
 	txn   func(*pb.TxnRequest) (*pb.TxnResponse, error)
 	grant func(*pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error)
 
+	now func() time.Duration // nil = it stands still
+
 	revoked []int64
 }
 
@@ -52,9 +54,12 @@ func serve(t *testing.T, f *fake) *Client {
 	pb.RegisterLeaseServer(s, f)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
+	if f.now == nil {
+		f.now = func() time.Duration { return time.Hour }
+	}
 	c, err := New(Options{
 		Fleet: "f", Zone: "z", Node: "n", Endpoints: []string{"http://" + l.Addr().String()}, TLS: fleet.TLS{Insecure: true},
-		Now: func() time.Duration { return time.Hour },
+		Now: f.now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -152,16 +157,19 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// If the answer to a transaction is lost, the own permit in both slots means that it was performed.
+// If the answer to a transaction is lost, the own permit in both slots means that it was performed. Slots with the leases of
+// an earlier request with the same ID end earlier than the permit would.
 func TestUnknownResult(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
 		performed, reads bool // the transaction was performed; the slots can be read after it
+		earlier          bool // the slots have an earlier request's leases
 		err              error
 	}{
-		{"performed", true, true, nil},
-		{"not performed", false, true, ErrUnreachable},
-		{"performed, and the connection stays broken", true, false, ErrUnreachable},
+		{"performed", true, true, false, nil},
+		{"not performed", false, true, false, ErrUnreachable},
+		{"performed, and the connection stays broken", true, false, false, ErrUnreachable},
+		{"performed for an earlier request", true, true, true, ErrUnreachable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			taken, lost := map[string]*mvccpb.KeyValue{}, false
@@ -171,6 +179,9 @@ func TestUnknownResult(t *testing.T) {
 					for _, op := range r.Success {
 						if put := op.GetRequestPut(); tt.performed {
 							taken[string(put.Key)] = &mvccpb.KeyValue{Value: put.Value, Lease: put.Lease}
+							if tt.earlier {
+								taken[string(put.Key)].Lease -= 100
+							}
 						}
 					}
 					lost = true
@@ -179,24 +190,9 @@ func TestUnknownResult(t *testing.T) {
 				if lost && !tt.reads {
 					return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
 				}
-				resp, err := empty(r)
-				for i, op := range r.Success {
-					key := string(op.GetRequestRange().Key)
-					kv := taken[key]
-					if key == keysOf("f").want("z", "n") {
-						kv = &mvccpb.KeyValue{Value: []byte("{}"), Lease: 7}
-					}
-					if kv != nil {
-						resp.Responses[i].GetResponseRange().Kvs = []*mvccpb.KeyValue{kv}
-					}
-				}
-				return resp, err
+				return holding(r, taken)
 			}
-			leases := int64(1000)
-			f.grant = func(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-				leases++
-				return &pb.LeaseGrantResponse{ID: leases, TTL: r.TTL}, nil
-			}
+			f.grant = numbered()
 			p, err := serve(t, f).Acquire(t.Context(), fleet.DefaultRates(), "shop/web", "id")
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("got %v, want %v", err, tt.err)
@@ -208,5 +204,50 @@ func TestUnknownResult(t *testing.T) {
 				t.Errorf("revoked %v", f.revoked)
 			}
 		})
+	}
+}
+
+// numbered grants leases from 1001 on.
+func numbered() func(*pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	leases := int64(1000)
+	return func(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+		leases++
+		return &pb.LeaseGrantResponse{ID: leases, TTL: r.TTL}, nil
+	}
+}
+
+// holding answers a read with some keys and the node's wish for a stop.
+func holding(r *pb.TxnRequest, keys map[string]*mvccpb.KeyValue) (*pb.TxnResponse, error) {
+	resp, err := empty(r)
+	for i, op := range r.Success {
+		key := string(op.GetRequestRange().Key)
+		kv := keys[key]
+		if key == keysOf("f").want("z", "n") {
+			kv = &mvccpb.KeyValue{Value: []byte("{}"), Lease: 7}
+		}
+		if kv != nil {
+			resp.Responses[i].GetResponseRange().Kvs = []*mvccpb.KeyValue{kv}
+		}
+	}
+	return resp, err
+}
+
+// A slot is not taken for a permit that has ended before.
+func TestLateGrant(t *testing.T) {
+	now := time.Hour
+	f := &fake{now: func() time.Duration { now += 5 * time.Second; return now }}
+	f.grant = numbered()
+	f.txn = func(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+		if len(r.Compare) > 0 {
+			t.Error("the slots are taken")
+		}
+		return holding(r, nil)
+	}
+	rates := fleet.DefaultRates()
+	rates.Rate = 250_000 // a slot of 4 s
+	_, err := serve(t, f).Acquire(t.Context(), rates, "shop/web", "id")
+	denied, ok := errors.AsType[*DeniedError](err)
+	if !ok || denied.Code != TooLate || !slices.Equal(f.revoked, []int64{1001, 1002}) {
+		t.Errorf("got %v, revoked %v", err, f.revoked)
 	}
 }

@@ -48,10 +48,10 @@ type DeniedError struct {
 // Error returns the reason.
 func (e *DeniedError) Error() string { return "permit denied: " + e.Reason }
 
-// Acquire requests a permit with an ID that no other request has used, such as rand.Text returns. It may be repeated with
-// the same ID, even by another process, and then returns the permit that it was granted before. A denial is a
-// *DeniedError. If the rate is 0 or a slot is taken, it only reads. After any other error the permit is not granted; its
-// slots may stay taken until they expire.
+// Acquire requests a permit with an ID that no other request has used, such as rand.Text returns. Until that permit was used,
+// it may be repeated with the same ID, even by another process, and then returns the permit that it was granted before. A
+// denial is a *DeniedError. If the rate is 0 or a slot is taken, it only reads. After any other error etcd may have granted
+// the permit: its slots stay taken until they expire, or the call is repeated.
 func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id string) (Permit, error) {
 	look, err := c.Look(ctx, workload)
 	if err != nil {
@@ -62,6 +62,9 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 	}
 	if look.Slot.has(id) && look.Workload.has(id) {
 		return c.resume(ctx, look, id)
+	}
+	if err := c.dropRest(ctx, &look, id); err != nil {
+		return Permit{}, err
 	}
 	if look.Policy.Paused {
 		left, _, err := c.remaining(ctx, look.pause)
@@ -143,6 +146,19 @@ func (c *Client) resume(ctx context.Context, look Look, id string) (Permit, erro
 	return p, nil
 }
 
+// dropRest revokes the longer lease of a permit that was not used and whose shorter one has ended.
+func (c *Client) dropRest(ctx context.Context, look *Look, id string) error {
+	for _, at := range []**Holder{&look.Slot, &look.Workload} {
+		if h := *at; h.has(id) {
+			if err := c.revoke(ctx, h.lease); err != nil {
+				return err
+			}
+			*at = nil
+		}
+	}
+	return nil
+}
+
 // settles denies a permit as long as slots may be in force that were in an etcd which has lost its data.
 func (c *Client) settles(ctx context.Context, rates fleet.Rates, look Look) error {
 	if !look.Settling {
@@ -198,6 +214,9 @@ func (c *Client) take(ctx context.Context, p Permit, workload string) (Permit, e
 	if err != nil {
 		return Permit{}, err
 	}
+	if c.opt.Now() >= p.Deadline {
+		return Permit{}, errors.Join(tooLate(p), c.abandon(ctx, p.leases...))
+	}
 	zone, own := c.keys.zoneSlot(c.opt.Zone), c.keys.workloadSlot(workload)
 	holders := []*requestOp{get(zone), get(own)}
 	resp, err := c.transactOnce(ctx, "take slots", &txnRequest{
@@ -212,18 +231,23 @@ func (c *Client) take(ctx context.Context, p Permit, workload string) (Permit, e
 		if readErr != nil {
 			return Permit{}, errors.Join(err, readErr, c.abandon(ctx, p.leases...))
 		}
-		granted = ctx.Err() == nil && holder(first(r[0])).has(p.ID) && holder(first(r[1])).has(p.ID)
+		// An earlier request with the same ID had other leases, which end earlier.
+		granted = ctx.Err() == nil && leaseOf(first(r[0])) == p.leases[1] && leaseOf(first(r[1])) == p.leases[0]
 	}
 	switch {
 	case granted && c.opt.Now() < p.Deadline:
 		return p, nil
 	case granted || isGone(err):
-		err = deny(TooLate, fmt.Sprintf("etcd took longer than the slot of %s", p.Slot), 0, p.Slot)
+		err = tooLate(p)
 	case err == nil:
 		err = deny(SlotTaken, "another stop was permitted at the same time", p.Slot, p.Slot)
 	}
 	// A transaction that is still on its way fails without its leases.
 	return Permit{}, errors.Join(err, c.abandon(ctx, p.leases...))
+}
+
+func tooLate(p Permit) error {
+	return deny(TooLate, fmt.Sprintf("etcd took longer than the slot of %s", p.Slot), 0, p.Slot)
 }
 
 func (h *Holder) has(permit string) bool { return h != nil && h.Permit == permit }
