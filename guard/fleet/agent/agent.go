@@ -34,7 +34,8 @@ type Options struct {
 	Disconnect func() // closes the client's connection until its next call
 	Rates      fleet.Rates
 	Soft       policy.Bucket // the node's budget of soft stops, until the guard sends another
-	Saved      fleet.Saved   // of an agent before a restart; zero = none
+	Saved      Saved         // of an agent before a restart; zero = none
+	Save       func(Saved)   // keeps the state for the next agent; nil = none. Calls do not overlap
 	Rand       *rand.Rand
 	Now        func() time.Duration // the time since boot (CLOCK_BOOTTIME)
 }
@@ -86,6 +87,7 @@ type request struct {
 	uid string
 	Request
 	asked  time.Duration // when the guard last asked
+	id     string        // of the permit; "" = etcd does not know one, or the guard was given it
 	permit etcd.Permit   // of the fleet
 	given  Answer        // to the guard; zero = nothing granted
 	lost   bool          // etcd had lost the node's state at the last request
@@ -94,16 +96,35 @@ type request struct {
 // New returns an agent, which continues where another one stopped.
 func New(opt Options) *Agent {
 	a := &Agent{opt: opt, wake: make(chan struct{}, 1), paused: opt.Saved.Paused, waiter: fleet.NewWaiter(opt.Rates.Patience, opt.Soft, opt.Rand)}
-	a.waiter.Restore(opt.Saved, opt.Now())
+	now := opt.Now()
+	a.waiter.Restore(opt.Saved.Saved, now)
+	for p, r := range opt.Saved.Requests {
+		// It is asked again when the guard repeats it.
+		a.requests[p] = &request{uid: r.UID, Request: r.Request, id: r.ID, asked: now - requestTimeout - 1}
+	}
 	a.metrics = newMetrics()
 	return a
 }
 
-// Save returns the state for the agent after a restart.
-func (a *Agent) Save() fleet.Saved {
+// Save saves the state for the agent after a restart.
+func (a *Agent) Save() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.waiter.Save()
+	a.save()
+}
+
+// save saves the state. It holds the lock, so that an older state never replaces a newer one.
+func (a *Agent) save() {
+	if a.opt.Save == nil {
+		return
+	}
+	s := Saved{Saved: a.waiter.Save(), Requests: map[policy.Pool]SavedRequest{}}
+	for p, r := range a.requests {
+		if r != nil && r.id != "" {
+			s.Requests[policy.Pool(p)] = SavedRequest{r.uid, r.Request, r.id}
+		}
+	}
+	a.opt.Save(s)
 }
 
 // SetState begins and ends episodes of pools. A permit that the guard was not given is released when its episode ends.
@@ -204,6 +225,7 @@ func (a *Agent) answer(p policy.Pool, now time.Duration) Answer {
 	}
 	switch a.waiter.Stop(p, now) {
 	case fleet.Permit:
+		r.id = ""
 		r.given = Answer{State: Granted, Source: Fleet, ID: r.permit.ID, Deadline: api.Duration(r.permit.Deadline)}
 	case fleet.Trickle:
 		a.metrics.given(Trickle)
@@ -212,6 +234,7 @@ func (a *Agent) answer(p policy.Pool, now time.Duration) Answer {
 		a.metrics.given(Local)
 		r.given = Answer{State: Granted, Source: Local, Deadline: api.Duration(now + tokenValid)}
 	}
+	a.save() // before the guard has the answer: an agent that is killed after it gives nothing twice
 	return r.given
 }
 

@@ -20,11 +20,12 @@ type etcdFake struct {
 
 	mu       sync.Mutex
 	err      error         // of every call
-	denial   error         // of Acquire
+	denial   error         // of Acquire, after it took effect
 	paused   time.Duration // until then
 	survey   etcd.Survey
 	states   []etcd.State // reported
 	acquired []string     // workloads
+	ids      []string     // of the permits that were requested
 	released []string     // permits
 	closed   int
 }
@@ -54,6 +55,7 @@ func (f *etcdFake) Survey(context.Context, fleet.Rates) (s etcd.Survey, err erro
 
 func (f *etcdFake) Acquire(_ context.Context, _ fleet.Rates, workload, id string) (p etcd.Permit, err error) {
 	since := f.now()
+	f.set(func(f *etcdFake) { f.ids = append(f.ids, id) })
 	err = f.call(func() {
 		p = etcd.Permit{ID: id, Since: since, Slot: 10 * time.Second, Deadline: since + 10*time.Second}
 		f.acquired = append(f.acquired, workload)
@@ -88,26 +90,44 @@ type node struct {
 	etcd *etcdFake
 	now  func() time.Duration
 	stop func()
+
+	mu    sync.Mutex
+	saved []Saved // every state that the agent saved
+}
+
+// last returns the state that the agent saved last, and how many it has saved.
+func (n *node) last() (Saved, int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.saved) == 0 {
+		return Saved{}, 0
+	}
+	return n.saved[len(n.saved)-1], len(n.saved)
 }
 
 // run runs a test with an agent.
-func run(t *testing.T, saved fleet.Saved, test func(n *node)) {
+func run(t *testing.T, saved Saved, test func(n *node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		now := func() time.Duration { return time.Hour + time.Since(start) }
 		f := &etcdFake{now: now}
-		rates := fleet.DefaultRates()
+		n := &node{T: t, etcd: f, now: now}
 		a := New(Options{
-			Client: f, Disconnect: func() { f.set(func(f *etcdFake) { f.closed++ }) }, Rates: rates, Saved: saved,
+			Client: f, Disconnect: func() { f.set(func(f *etcdFake) { f.closed++ }) }, Rates: fleet.DefaultRates(), Saved: saved,
+			Save: func(s Saved) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.saved = append(n.saved, s)
+			},
 			Soft: policy.Bucket{Burst: 2, Every: time.Minute}, Rand: rand.New(rand.NewPCG(1, 2)), Now: now,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() { a.Run(ctx) })
-		stop := sync.OnceFunc(func() { cancel(); group.Wait() })
-		defer stop()
-		test(&node{t, a, f, now, stop})
+		n.Agent, n.stop = a, sync.OnceFunc(func() { cancel(); group.Wait() })
+		defer n.stop()
+		test(n)
 	})
 }
 
@@ -121,9 +141,9 @@ func (n *node) after(d time.Duration) {
 	for ; d > 0; d -= min(d, time.Minute) {
 		time.Sleep(min(d, time.Minute))
 		synctest.Wait()
-		n.mu.Lock()
+		n.Agent.mu.Lock()
 		s := n.state
-		n.mu.Unlock()
+		n.Agent.mu.Unlock()
 		n.SetState(s)
 	}
 	synctest.Wait()
@@ -149,7 +169,7 @@ const memory = policy.PoolMemory
 
 // The first contact comes within 30 s, reports first, and then asks.
 func TestPermitOfTheFleet(t *testing.T) {
-	run(t, fleet.Saved{}, func(n *node) {
+	run(t, Saved{}, func(n *node) {
 		n.wants(memory)
 		if a := n.Request(memory, "u1", Request{Kind: "soft", Workload: "shop/web"}); a.State != Denied || a.RetryAfter <= 0 || a.Reason == "" {
 			t.Errorf("the first answer is %+v", a)
@@ -198,7 +218,7 @@ func TestUnusedPermits(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, fleet.Saved{}, func(n *node) {
+			run(t, Saved{}, func(n *node) {
 				n.wants(memory)
 				n.Request(memory, "u1", Request{Kind: "soft", Workload: "shop/web"})
 				unused(n)
@@ -214,7 +234,7 @@ func TestUnusedPermits(t *testing.T) {
 }
 
 func TestDenial(t *testing.T) {
-	run(t, fleet.Saved{}, func(n *node) {
+	run(t, Saved{}, func(n *node) {
 		n.etcd.denial = &etcd.DeniedError{Code: etcd.SlotTaken, Denial: fleet.Denial{Reason: "next permit in 7s", Left: 7 * time.Second, Slot: 10 * time.Second}}
 		n.wants(memory)
 		n.ask(memory, "u1", Denied, 0)
@@ -233,7 +253,7 @@ func TestDenial(t *testing.T) {
 
 // An etcd that lost the node's state gets it again before the next request.
 func TestLostState(t *testing.T) {
-	run(t, fleet.Saved{}, func(n *node) {
+	run(t, Saved{}, func(n *node) {
 		n.etcd.denial = &etcd.DeniedError{Code: etcd.NotReported, Denial: fleet.Denial{Reason: "lost"}}
 		n.wants(memory)
 		n.ask(memory, "u1", Denied, 0)
@@ -252,7 +272,7 @@ func TestLostState(t *testing.T) {
 
 // A node that is alone gets a trickle, then its local budget, and permits again two minutes after the fleet returns.
 func TestAlone(t *testing.T) {
-	run(t, fleet.Saved{}, func(n *node) {
+	run(t, Saved{}, func(n *node) {
 		n.etcd.err = etcd.ErrNoLeader
 		n.wants(memory)
 		n.ask(memory, "u1", Denied, 0)
@@ -280,7 +300,7 @@ func TestAlone(t *testing.T) {
 }
 
 func TestPause(t *testing.T) {
-	run(t, fleet.Saved{}, func(n *node) {
+	run(t, Saved{}, func(n *node) {
 		n.etcd.paused = n.now() + 10*time.Minute
 		n.wants(memory)
 		n.ask(memory, "u1", Denied, 0)
@@ -304,7 +324,7 @@ func TestPause(t *testing.T) {
 
 // An idle node reports every hour ± 10 min, one that wants a stop every 3 minutes, and neither holds a connection.
 func TestReports(t *testing.T) {
-	run(t, fleet.Saved{}, func(n *node) {
+	run(t, Saved{}, func(n *node) {
 		n.wants()
 		n.after(24 * time.Hour)
 		if got := read(n.etcd, func(f *etcdFake) int { return len(f.states) }); got < 21 || got > 30 {
@@ -324,7 +344,7 @@ func TestReports(t *testing.T) {
 
 // The agent does not speak for a guard that has ended.
 func TestSilentGuard(t *testing.T) {
-	run(t, fleet.Saved{}, func(n *node) {
+	run(t, Saved{}, func(n *node) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if got := read(n.etcd, func(f *etcdFake) int { return len(f.states) }); got != 0 {
@@ -349,7 +369,7 @@ func TestSilentGuard(t *testing.T) {
 
 // A restart does not shorten the patience of an episode, or the time alone.
 func TestRestart(t *testing.T) {
-	saved := fleet.Saved{Held: map[policy.Pool]time.Duration{memory: 14 * time.Minute}}
+	saved := Saved{Saved: fleet.Saved{Held: map[policy.Pool]time.Duration{memory: 14 * time.Minute}}}
 	run(t, saved, func(n *node) {
 		n.etcd.denial = &etcd.DeniedError{Code: etcd.RateZero, Denial: fleet.Denial{Reason: "fleet is full: 0/s"}}
 		n.wants(memory)
@@ -359,8 +379,107 @@ func TestRestart(t *testing.T) {
 			t.Errorf("after patience: %+v", a)
 		}
 		n.stop()
-		if s := n.Save(); s.Held[memory] < 15*time.Minute {
+		n.Save()
+		if s, _ := n.last(); s.Held[memory] < 15*time.Minute {
 			t.Errorf("saved %+v", s)
+		}
+	})
+}
+
+// An agent that is killed while etcd grants its permit asks again with the same ID, and gets that permit. Once the guard was
+// given it, no restart asks with that ID again.
+func TestIDOutlivesRestart(t *testing.T) {
+	q := Request{Kind: "soft", Workload: "shop/web"}
+	var saved Saved
+	run(t, Saved{}, func(n *node) {
+		n.etcd.denial = etcd.ErrTimeout // it grants the permit, and its answer is lost
+		n.wants(memory)
+		n.Request(memory, "u1", q)
+		n.after(31 * time.Second)
+		saved, _ = n.last() // SIGKILL
+		if ids := read(n.etcd, func(f *etcdFake) []string { return f.ids }); len(ids) == 0 || saved.Requests[memory] != (SavedRequest{"u1", q, ids[0]}) {
+			t.Fatalf("asked with %v, saved %+v", ids, saved)
+		}
+	})
+	for _, tt := range []struct {
+		uid  string
+		q    Request
+		same bool
+	}{{"u1", q, true}, {"u2", q, false}, {"u1", Request{Kind: "soft", Workload: "shop/api"}, false}} {
+		run(t, saved, func(n *node) {
+			n.wants(memory)
+			n.Request(memory, tt.uid, tt.q)
+			n.after(31 * time.Second)
+			ids := read(n.etcd, func(f *etcdFake) []string { return f.ids })
+			if len(ids) == 0 || (ids[0] == saved.Requests[memory].ID) != tt.same {
+				t.Fatalf("%+v: asked with %v, saved %+v", tt, ids, saved)
+			}
+			if a := n.Request(memory, tt.uid, tt.q); a.State != Granted {
+				t.Fatalf("%+v: %+v", tt, a)
+			}
+			if s, _ := n.last(); len(s.Requests) > 0 {
+				t.Errorf("%+v: the guard has the permit, and the agent saved %+v", tt, s)
+			}
+		})
+	}
+	run(t, saved, func(n *node) {
+		n.wants() // the episode has ended meanwhile
+		n.Save()
+		if s, _ := n.last(); len(s.Requests) > 0 {
+			t.Errorf("after the episode: %+v", s)
+		}
+	})
+}
+
+// A request keeps its ID over denials and failures. Each permit that the guard is given has its own.
+func TestIDOfRequest(t *testing.T) {
+	run(t, Saved{}, func(n *node) {
+		q := Request{Kind: "soft", Workload: "shop/web"}
+		n.wants(memory)
+		n.etcd.denial = &etcd.DeniedError{Code: etcd.SlotTaken, Denial: fleet.Denial{Reason: "taken", Left: time.Second, Slot: time.Second}}
+		n.ask(memory, "u1", Denied, 0)
+		for range 60 {
+			n.Request(memory, "u1", q)
+			n.after(time.Second)
+		}
+		n.etcd.set(func(f *etcdFake) { f.denial = nil })
+		a := n.ask(memory, "u1", Granted, 10*time.Second)
+		ids := read(n.etcd, func(f *etcdFake) []string { return f.ids })
+		if len(ids) < 5 || len(slices.Compact(ids)) != 1 || a.ID != ids[0] {
+			t.Errorf("asked with %v, granted %s", ids, a.ID)
+		}
+		// One write for the ID, and one for the permit.
+		if _, count := n.last(); count != 2 {
+			t.Errorf("%d states were saved", count)
+		}
+	})
+}
+
+// An agent that is killed right after it gave a token does not give that one again: the state is saved before the answer.
+// Nothing else is written while the node is held.
+func TestTokenOutlivesKill(t *testing.T) {
+	run(t, Saved{}, func(n *node) {
+		n.etcd.err = etcd.ErrUnreachable
+		n.wants(memory)
+		tokens := 0
+		for range 3 * 3600 {
+			a := n.Request(memory, "u1", Request{Kind: "soft", Workload: "shop/web"})
+			if a.State == Granted && time.Duration(a.Deadline) == n.now()+tokenValid {
+				tokens++
+				again := New(Options{Rates: fleet.DefaultRates(), Soft: n.opt.Soft, Rand: rand.New(rand.NewPCG(1, 2)), Now: n.now})
+				saved, count := n.last()
+				if again.waiter.Restore(saved.Saved, n.now()); count != tokens {
+					t.Fatalf("%d tokens, %d states saved", tokens, count)
+				}
+				want, got := n.waiter.Save(), again.waiter.Save()
+				if got.Trickle != want.Trickle || got.Local != want.Local {
+					t.Fatalf("after token %d: saved %+v, the agent has %+v", tokens, got, want)
+				}
+			}
+			n.after(time.Second)
+		}
+		if tokens < 100 {
+			t.Errorf("%d tokens in 3 h", tokens)
 		}
 	})
 }

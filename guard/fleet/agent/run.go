@@ -156,7 +156,7 @@ func (a *Agent) contacted(ctx context.Context, began, now time.Duration, err err
 // ask requests the permit of a request.
 func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
 	began := a.opt.Now()
-	permit, err := a.opt.Client.Acquire(ctx, a.opt.Rates, r.Workload, rand.Text())
+	permit, err := a.opt.Client.Acquire(ctx, a.opt.Rates, r.Workload, a.idOf(r))
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,6 +188,18 @@ func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
 	default:
 		a.contacted(ctx, began, now, err)
 	}
+}
+
+// idOf returns the ID of a request's permit. The request keeps it until the guard is given the permit, also over a restart:
+// etcd may have granted it in an answer that was lost.
+func (a *Agent) idOf(r *request) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.id == "" {
+		r.id = rand.Text()
+		a.save()
+	}
+	return r.id
 }
 
 // release gives permits back that were not used. It tries once: they expire by themselves.

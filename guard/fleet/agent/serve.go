@@ -13,7 +13,7 @@ import (
 
 // ServeOptions configures Serve.
 type ServeOptions struct {
-	Agent    Options // Saved is read from Dir
+	Agent    Options // Saved and Save use Dir
 	Listener net.Listener
 	Dir      string // of the state that outlives a restart of the agent; "" = none
 	Log      *slog.Logger
@@ -44,7 +44,7 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 		if err != nil {
 			opt.Log.Warn("starting without the last state", "reason", err.Error())
 		}
-		opt.Agent.Saved = saved
+		opt.Agent.Saved, opt.Agent.Save = saved, s.save
 	}
 	s.agent = New(opt.Agent)
 	server := NewServer(s.agent)
@@ -69,7 +69,7 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 		s.observe()
 		if now := opt.Agent.Now(); now >= next {
 			next = now + saveInterval
-			s.save()
+			s.agent.Save()
 		}
 	}
 	s.warn(opt.Notifier.Stopping("ending"))
@@ -78,7 +78,7 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 	_ = server.Shutdown(end) // a guard that is slow asks again
 	_ = server.Close()
 	group.Wait()
-	s.save()
+	s.agent.Save()
 	opt.Log.Info("fleet agent stopped")
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -90,7 +90,7 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 type service struct {
 	ServeOptions
 	agent   *Agent
-	written []byte // state in the file
+	written []byte // state in the file; for save
 	cause   string // of the last failure that was logged; "" = connected
 	alone   bool
 	lost    bool
@@ -136,11 +136,8 @@ func (s *service) line() string {
 	}
 }
 
-func (s *service) save() {
-	if s.Dir == "" {
-		return
-	}
-	written, err := saveState(s.Dir, s.agent.Save(), s.written)
+func (s *service) save(state Saved) {
+	written, err := saveState(s.Dir, state, s.written)
 	s.written = written
 	s.warn(err)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -265,22 +266,24 @@ func TestServeSavesState(t *testing.T) {
 }
 
 func TestParseState(t *testing.T) {
-	s := fleet.Saved{
+	s := Saved{Saved: fleet.Saved{
 		Held: map[policy.Pool]time.Duration{policy.PoolMemory: time.Minute, policy.PoolNodeBytes: time.Second}, AloneSince: time.Hour,
 		Paused: 2 * time.Hour, Trickle: fleet.SavedTokens{On: true, First: 3 * time.Hour}, Local: fleet.SavedTokens{First: 4 * time.Hour},
-	}
+	}, Requests: map[policy.Pool]SavedRequest{policy.PoolMemory: {"u1", Request{"soft", "shop/web"}, "ID"}}}
 	text, err := formatState(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := parseState(text, time.Hour)
 	if err != nil || got.Held[policy.PoolMemory] != time.Minute || got.Held[policy.PoolNodeBytes] != time.Second || got.AloneSince != s.AloneSince ||
-		got.Paused != s.Paused || got.Trickle != s.Trickle || got.Local != s.Local {
+		got.Paused != s.Paused || !maps.Equal(got.Requests, s.Requests) || got.Trickle != s.Trickle || got.Local != s.Local {
 		t.Errorf("%s: %+v, %v", text, got, err)
 	}
 	for _, text := range []string{
 		"", "[]", `{"held":{"heat":"1s"}}`, `{"held":{"memory":"-1s"}}`, `{"held":{"memory":"2h"}}`, `{"alone_since":"2h"}`,
-		`{"alone_since":"-1s"}`, `{"paused_until":"-1s"}`, `{"trickle":{"first":"2000000h"}}`, strings.Repeat(" ", maxStateFile) + "{}",
+		`{"alone_since":"-1s"}`, `{"paused_until":"-1s"}`, `{"trickle":{"first":"2000000h"}}`,
+		`{"requests":{"heat":{}}}`, `{"requests":{"memory":{"uid":"u1","kind":"soft","workload":"w"}}}`, `{"requests":{"memory":{"uid":"u1","kind":"hard","workload":"w","id":"i"}}}`,
+		`{"requests":{"memory":{"uid":"u1","kind":"soft","workload":"w","id":"` + strings.Repeat("i", 99) + `"}}}`, strings.Repeat(" ", maxStateFile) + "{}",
 	} {
 		if got, err := parseState([]byte(text), time.Hour); err == nil {
 			t.Errorf("%.50q: %+v", text, got)
@@ -290,7 +293,7 @@ func TestParseState(t *testing.T) {
 
 // A state that can be parsed is one that an agent can start with.
 func FuzzParseState(f *testing.F) {
-	f.Add([]byte(`{"held":{"memory":"1m0s"},"alone_since":"1h0m0s","trickle":{"on":true,"first":"1s"}}`))
+	f.Add([]byte(`{"held":{"memory":"1m0s"},"alone_since":"1h0m0s","trickle":{"on":true,"first":"1s"},"requests":{"memory":{"uid":"u1","kind":"soft","workload":"w","id":"i"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := parseState(text, time.Hour)
 		if err != nil {
@@ -313,7 +316,7 @@ func TestPauseLost(t *testing.T) {
 		"lost": {5 * time.Minute, false, true}, "resumed": {5 * time.Minute, true, false}, "expired": {10 * time.Minute, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run(t, fleet.Saved{}, func(n *node) {
+			run(t, Saved{}, func(n *node) {
 				n.etcd.set(func(f *etcdFake) { f.paused = n.now() + 10*time.Minute })
 				n.wants(policy.PoolMemory)
 				n.after(tt.after)
@@ -335,7 +338,7 @@ func TestPauseLost(t *testing.T) {
 // The guard's own budget decides how often a node that is alone makes a soft stop.
 func TestSoftBudgetOfTheGuard(t *testing.T) {
 	count := func(soft Soft) (stops int) {
-		run(t, fleet.Saved{}, func(n *node) {
+		run(t, Saved{}, func(n *node) {
 			n.etcd.set(func(f *etcdFake) { f.err = etcd.ErrUnreachable })
 			n.SetState(State{Wants: []policy.Pool{policy.PoolMemory}, Soft: soft})
 			for range 60 {

@@ -20,16 +20,33 @@ import (
 const stateFile = "fleet.json"
 
 // maxStateFile exceeds every state.
-const maxStateFile = 16 << 10
+const maxStateFile = 64 << 10
 
-// savedState is the JSON of [fleet.Saved].
+// Saved is the state that outlives a restart of the agent, but not of the node.
+type Saved struct {
+	fleet.Saved
+	Requests map[policy.Pool]SavedRequest // that etcd may know
+}
+
+// SavedRequest is a request whose permit the guard was not given.
+type SavedRequest struct {
+	UID string `json:"uid"` // of the pod
+	Request
+	ID string `json:"id"` // of the permit
+}
+
+// savedState is the JSON of [Saved].
 type savedState struct {
 	Held       map[policy.Pool]api.Duration `json:"held,omitempty"`
 	AloneSince api.Duration                 `json:"alone_since,omitempty"`
 	Paused     api.Duration                 `json:"paused_until,omitempty"`
 	Trickle    savedTokens                  `json:"trickle,omitzero"`
 	Local      savedTokens                  `json:"local,omitzero"`
+	Requests   map[policy.Pool]SavedRequest `json:"requests,omitempty"`
 }
+
+// maxID exceeds the IDs of permits that this package draws.
+const maxID = 64
 
 type savedTokens struct {
 	On    bool         `json:"on"`
@@ -37,18 +54,18 @@ type savedTokens struct {
 }
 
 // loadState reads the state that another agent saved in a directory. Without a file, it is empty.
-func loadState(dir string, now time.Duration) (fleet.Saved, error) {
+func loadState(dir string, now time.Duration) (Saved, error) {
 	path := filepath.Join(dir, stateFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fleet.Saved{}, nil
+		return Saved{}, nil
 	}
 	if err != nil {
-		return fleet.Saved{}, fmt.Errorf("read state: %w", err)
+		return Saved{}, fmt.Errorf("read state: %w", err)
 	}
 	s, err := parseState(text, now)
 	if err != nil {
-		return fleet.Saved{}, fmt.Errorf("read state: %s: %w", path, err)
+		return Saved{}, fmt.Errorf("read state: %s: %w", path, err)
 	}
 	return s, nil
 }
@@ -56,39 +73,45 @@ func loadState(dir string, now time.Duration) (fleet.Saved, error) {
 var errOtherBoot = errors.New("it is of another boot or damaged")
 
 // parseState parses a state and checks that its times fit the time since boot.
-func parseState(text []byte, now time.Duration) (fleet.Saved, error) {
+func parseState(text []byte, now time.Duration) (Saved, error) {
 	if len(text) > maxStateFile {
-		return fleet.Saved{}, errOtherBoot
+		return Saved{}, errOtherBoot
 	}
 	var f savedState
 	if err := json.Unmarshal(text, &f); err != nil {
-		return fleet.Saved{}, fmt.Errorf("parse: %w", err)
+		return Saved{}, fmt.Errorf("parse: %w", err)
 	}
 	const most = api.Duration(20 * 365 * 24 * time.Hour)
 	if f.AloneSince < 0 || time.Duration(f.AloneSince) > now {
-		return fleet.Saved{}, errOtherBoot
+		return Saved{}, errOtherBoot
 	}
 	for _, d := range []api.Duration{f.Paused, f.Trickle.First, f.Local.First} {
 		if d < 0 || d > most {
-			return fleet.Saved{}, errOtherBoot
+			return Saved{}, errOtherBoot
 		}
 	}
-	s := fleet.Saved{
+	s := Saved{Requests: f.Requests, Saved: fleet.Saved{
 		Held: map[policy.Pool]time.Duration{}, AloneSince: time.Duration(f.AloneSince), Paused: time.Duration(f.Paused),
 		Trickle: fleet.SavedTokens{On: f.Trickle.On, First: time.Duration(f.Trickle.First)},
 		Local:   fleet.SavedTokens{On: f.Local.On, First: time.Duration(f.Local.First)},
+	}}
+	for _, r := range f.Requests {
+		if r.check(r.UID) != nil || r.ID == "" || len(r.ID) > maxID {
+			return Saved{}, errOtherBoot
+		}
 	}
 	for p, held := range f.Held {
 		if held < 0 || time.Duration(held) > now {
-			return fleet.Saved{}, errOtherBoot
+			return Saved{}, errOtherBoot
 		}
 		s.Held[p] = time.Duration(held)
 	}
 	return s, nil
 }
 
-func formatState(s fleet.Saved) ([]byte, error) {
+func formatState(s Saved) ([]byte, error) {
 	f := savedState{
+		Requests:   s.Requests,
 		AloneSince: api.Duration(s.AloneSince), Paused: api.Duration(s.Paused),
 		Trickle: savedTokens{s.Trickle.On, api.Duration(s.Trickle.First)},
 		Local:   savedTokens{s.Local.On, api.Duration(s.Local.First)},
@@ -103,7 +126,7 @@ func formatState(s fleet.Saved) ([]byte, error) {
 }
 
 // saveState writes the state, unless the file has it already, as written says.
-func saveState(dir string, s fleet.Saved, written []byte) ([]byte, error) {
+func saveState(dir string, s Saved, written []byte) ([]byte, error) {
 	text, err := formatState(s)
 	if err != nil {
 		return written, fmt.Errorf("save state: %w", err)

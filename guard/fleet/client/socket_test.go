@@ -40,7 +40,7 @@ func TestRealAgent(t *testing.T) {
 	now := func() time.Duration { return time.Hour + cgroup.BootTime() }
 	a := agent.New(agent.Options{
 		Rates: fleet.DefaultRates(), Soft: policy.Bucket{Burst: 1, Every: 4 * time.Second}, Rand: rand.New(rand.NewPCG(1, 2)), Now: now,
-		Saved: fleet.Saved{AloneSince: 1},
+		Saved: agent.Saved{Saved: fleet.Saved{AloneSince: 1}},
 	})
 	l, err := net.Listen("unix", run.FleetSocket())
 	if err != nil {
