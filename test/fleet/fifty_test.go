@@ -13,6 +13,7 @@ import (
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/test/etcdtest"
+	"github.com/criguard/criguard/test/lab"
 )
 
 // fifty is a fleet of fifty agents in two zones. In the first, the rate is normal whatever happens; the second has the
@@ -20,6 +21,7 @@ import (
 type fifty struct {
 	*testing.T
 	c       *etcdtest.Cluster
+	short   bool                         // a shorter run
 	proxies map[string][]*etcdtest.Proxy // by zone
 	jobs    []job
 	ledger  *ledger
@@ -30,9 +32,9 @@ type fifty struct {
 // processes is how many of the agents are processes, which are killed at any point.
 const processes = 6
 
-func newFifty(t *testing.T) *fifty {
+func newFifty(t *testing.T, c *etcdtest.Cluster, short bool) *fifty {
 	t.Helper()
-	f := &fifty{T: t, c: start(t, 3), proxies: map[string][]*etcdtest.Proxy{}, ledger: newLedger(), tally: &tally{answers: map[string]int{}}}
+	f := &fifty{T: t, c: c, short: short, proxies: map[string][]*etcdtest.Proxy{}, ledger: newLedger(), tally: &tally{answers: map[string]int{}}}
 	users := map[string]etcdtest.Grants{}
 	for _, zone := range []string{"z1", "z2"} {
 		users[zone] = etcdtest.Grants{Read: []string{prefix}, Write: []string{
@@ -49,7 +51,7 @@ func newFifty(t *testing.T) *fifty {
 			Zone: zone, Node: fmt.Sprintf("%s-n%d", zone, i), TLS: f.c.Issue(t, zone), Timeout: time.Second, Rates: fast(), Rest: 2 * time.Second,
 			Workloads: []string{"a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "c/1", "c/2"},
 		}
-		j.Rates.Patience = 30 * time.Second
+		j.Rates.Patience = f.long(30*time.Second, 15*time.Second)
 		if zone == "z1" {
 			j.Rates.MinZone = 1000
 		} else {
@@ -61,6 +63,14 @@ func newFifty(t *testing.T) *fifty {
 		f.jobs = append(f.jobs, j)
 	}
 	return f
+}
+
+// long returns how long something lasts in this run.
+func (f *fifty) long(d, short time.Duration) time.Duration {
+	if f.short {
+		return short
+	}
+	return d
 }
 
 // enable enables roles, also in an etcd that has lost them.
@@ -130,87 +140,117 @@ func (f *fifty) alarm(action pb.AlarmRequest_AlarmAction) {
 	must(f.T, err)
 }
 
-// Fifty agents with their guards, in two zones with roles, ask an etcd of three members for permits all the time, while
-// one fault follows the other. The invariants are counted over the whole run.
-func TestFiftyAgents(t *testing.T) {
-	t.Parallel()
-	f := newFifty(t)
-	recorder, stopRecorder := startRecorder(t, f.c)
-	f.run()
-	for _, fault := range []struct {
-		name string
-		do   func()
-	}{
-		{"none", func() { f.during(20 * time.Second) }},
-		{"the leader is killed", func() {
-			i := f.c.Leader(t)
+// faults returns what happens to the fleet, in this order. Only a cluster has a leader that can be lost.
+func (f *fifty) faults(r *recorder) []fault {
+	all := []fault{{"none", func() { f.during(f.long(20*time.Second, 12*time.Second)) }}}
+	if len(f.c.Members) > 1 {
+		all = append(all, fault{"the leader is killed", func() {
+			i := f.c.Leader(f.T)
 			f.c.Members[i].Kill()
 			f.during(4 * time.Second)
-			f.c.Members[i].Start(t)
-			f.c.Ready(t)
-		}},
-		{"the leader is stopped", func() {
-			i := f.c.Leader(t)
-			f.c.Members[i].Stop(t)
+			f.c.Members[i].Start(f.T)
+			f.c.Ready(f.T)
+		}}, fault{"the leader is stopped", func() {
+			i := f.c.Leader(f.T)
+			f.c.Members[i].Stop(f.T)
 			f.during(4 * time.Second)
-			f.c.Members[i].Continue(t)
-			f.c.Ready(t)
-		}},
-		{"a zone is cut off", func() {
-			for _, p := range f.proxies["z1"] {
-				p.Cut()
-			}
-			f.during(18 * time.Second) // its nodes are alone
+			f.c.Members[i].Continue(f.T)
+			f.c.Ready(f.T)
+		}})
+	}
+	return append(all, fault{"a zone is cut off", func() {
+		for _, p := range f.proxies["z1"] {
+			p.Cut()
+		}
+		f.during(f.long(18*time.Second, 3*time.Second)) // in the long run, its nodes are alone
+		f.all((*etcdtest.Proxy).Heal)
+	}}, fault{"everything takes 200 ms", func() {
+		f.all(func(p *etcdtest.Proxy) { p.Delay(100 * time.Millisecond) })
+		f.during(f.long(15*time.Second, 5*time.Second))
+		f.all((*etcdtest.Proxy).Heal)
+	}}, fault{"answers get lost", func() {
+		for range 5 {
+			f.all((*etcdtest.Proxy).Hang)
+			f.during(300 * time.Millisecond)
+			f.all((*etcdtest.Proxy).Cut)
 			f.all((*etcdtest.Proxy).Heal)
-		}},
-		{"everything takes 200 ms", func() {
-			f.all(func(p *etcdtest.Proxy) { p.Delay(100 * time.Millisecond) })
-			f.during(15 * time.Second)
-			f.all((*etcdtest.Proxy).Heal)
-		}},
-		{"answers get lost", func() {
-			for range 5 {
-				f.all((*etcdtest.Proxy).Hang)
-				f.during(300 * time.Millisecond)
-				f.all((*etcdtest.Proxy).Cut)
-				f.all((*etcdtest.Proxy).Heal)
-				f.during(700 * time.Millisecond)
-			}
-		}},
-		{"compaction", func() {
-			_, err := pb.NewKVClient(f.c.Members[f.c.Leader(t)].Conn()).Compact(t.Context(), &pb.CompactionRequest{Revision: recorder.reached(), Physical: true})
-			must(t, err)
-			f.during(3 * time.Second)
-		}},
-		{"out of space", func() {
-			f.alarm(pb.AlarmRequest_ACTIVATE)
-			f.during(3 * time.Second)
-			before := f.ledger.count()
-			f.during(3 * time.Second)
-			if got := f.ledger.count() - before; got > 0 {
-				t.Errorf("%d permits without space", got)
-			}
-			f.alarm(pb.AlarmRequest_DEACTIVATE)
-		}},
-	} {
+			f.during(700 * time.Millisecond)
+		}
+	}}, fault{"compaction", func() {
+		_, err := pb.NewKVClient(f.c.Members[f.c.Leader(f.T)].Conn()).Compact(f.Context(), &pb.CompactionRequest{Revision: r.reached(), Physical: true})
+		must(f.T, err)
+		f.during(3 * time.Second)
+	}}, fault{"out of space", func() {
+		f.alarm(pb.AlarmRequest_ACTIVATE)
+		f.during(3 * time.Second)
+		before := f.ledger.count()
+		f.during(3 * time.Second)
+		if got := f.ledger.count() - before; got > 0 {
+			f.Errorf("%d permits without space", got)
+		}
+		f.alarm(pb.AlarmRequest_DEACTIVATE)
+	}})
+}
+
+type fault struct {
+	name string
+	do   func()
+}
+
+// Fifty agents with their guards, in two zones with roles, ask an etcd for permits all the time, while one fault follows the
+// other. The invariants are counted over the whole run.
+func TestFiftyAgents(t *testing.T) {
+	t.Parallel()
+	for _, version := range lab.Etcds() {
+		for _, members := range []int{1, 3} {
+			// One after the other: each needs a processor.
+			t.Run(fmt.Sprintf("%s, members: %d", version, members), func(t *testing.T) {
+				c := etcdtest.Start(t, etcdtest.Options{Program: built[version], Members: members})
+				newFifty(t, c, version != lab.Etcd36 || members == 1).test()
+			})
+		}
+	}
+}
+
+func (f *fifty) test() {
+	recorder, stopRecorder := startRecorder(f.T, f.c)
+	f.run()
+	var calm span // without faults
+	pauses := watchPauses()
+	for _, fault := range f.faults(recorder) {
 		before, begin := f.ledger.count(), cgroup.BootTime()
 		fault.do()
+		if fault.name == "none" {
+			calm = span{begin, cgroup.BootTime()}
+		}
 		f.progress()
-		t.Logf("%s: %d permits in %s", fault.name, f.ledger.count()-before, (cgroup.BootTime() - begin).Round(100*time.Millisecond))
+		f.Logf("%s: %d permits in %s", fault.name, f.ledger.count()-before, (cgroup.BootTime() - begin).Round(100*time.Millisecond))
 	}
+	pause := pauses()
 	f.end()
 	recorder.awaitFree(f.T, f.c)
 	stopRecorder()
-	longest := map[byte]time.Duration{}
-	for key, spans := range recorder.check(t, f.ledger) {
+	var longest, calmest struct{ zone, workload time.Duration }
+	for key, spans := range recorder.check(f.T, f.ledger) {
 		for _, s := range spans {
-			longest[key[0]] = max(longest[key[0]], s.to-s.from)
+			all, calmly := &longest.zone, &calmest.zone
+			if key[0] == 'w' {
+				all, calmly = &longest.workload, &calmest.workload
+			}
+			if *all = max(*all, s.to-s.from); s.from >= calm.from && s.to <= calm.to {
+				*calmly = max(*calmly, s.to-s.from)
+			}
 		}
 	}
-	t.Logf("longest slot of a zone %s, of a workload %s", longest['s'], longest['w'])
+	f.Logf("longest slot of a zone %s, of a workload %s; without faults %s and %s; the test stood still for %s", longest.zone, longest.workload, calmest.zone, calmest.workload, pause)
 	const outages = 15 * time.Second // changes of the leader extend all leases
-	if longest['s'] > slotOf+outages || longest['w'] > fast().WorkloadInterval+outages {
-		t.Error("a permit was lost for longer than the faults explain")
+	if longest.zone > slotOf+outages || longest.workload > fast().WorkloadInterval+outages {
+		f.Error("a permit was lost for longer than the faults explain")
+	}
+	// etcd looks for leases that have expired twice a second.
+	late := 2*time.Second + pause
+	if calmest.zone == 0 || calmest.zone > slotOf+late || calmest.workload == 0 || calmest.workload > fast().WorkloadInterval+late {
+		f.Errorf("without faults, slots of zones lasted %s and of workloads %s, want at most %s more than their time", calmest.zone, calmest.workload, late)
 	}
 
 	f.run()
@@ -219,6 +259,24 @@ func TestFiftyAgents(t *testing.T) {
 	f.progress()
 	f.end()
 	f.check()
+}
+
+// watchPauses measures the longest time for which a busy machine does not run the test.
+func watchPauses() (stop func() time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	longest := time.Duration(0)
+	group.Go(func() {
+		const every = 50 * time.Millisecond
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for last := cgroup.BootTime(); ctx.Err() == nil; {
+			<-tick.C
+			now := cgroup.BootTime()
+			longest, last = max(longest, now-last-every), now
+		}
+	})
+	return func() time.Duration { cancel(); group.Wait(); return longest }
 }
 
 // restartEmpty restarts etcd without its data, and so without its roles.
