@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,9 +119,10 @@ func TestRates(t *testing.T) {
 		{"full", map[string][2]int{"z1": {5, 5}, "z2": {20, 0}}, etcd.RateZero},
 		{"large and full, and another zone is well", map[string][2]int{"z1": {51, 51}, "z2": {51, 0}}, ""},
 		{"large and full, and another zone is partial", map[string][2]int{"z1": {51, 51}, "z2": {10, 9}}, ""},
-		{"full fleet", map[string][2]int{"z1": {51, 51}, "z2": {10, 10}}, etcd.RateZero},
-		{"full fleet but for a small zone", map[string][2]int{"z1": {51, 51}, "z2": {3, 0}}, etcd.RateZero},
-		{"small zone in a full fleet", map[string][2]int{"z1": {3, 3}, "z2": {10, 10}}, etcd.RateZero},
+		{"full fleet", map[string][2]int{"z1": {51, 51}, "z2": {10, 10}}, etcd.FleetFull},
+		{"full fleet but for a small zone", map[string][2]int{"z1": {51, 51}, "z2": {3, 0}}, etcd.FleetFull},
+		{"large full fleet", map[string][2]int{"z1": {120, 120}}, etcd.FleetFull},
+		{"small zone in a full fleet", map[string][2]int{"z1": {3, 3}, "z2": {10, 10}}, etcd.FleetFull},
 		{"small zone beside a partial one", map[string][2]int{"z1": {3, 3}, "z2": {10, 9}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,7 +135,7 @@ func TestRates(t *testing.T) {
 				for i := range count[0] {
 					for j, kind := range []string{"m", "u"} {
 						if i < count[j] {
-							_, err := kv.Put(t.Context(), &pb.PutRequest{Key: fmt.Appendf(nil, "%s%s/%s/n%d", prefix, kind, zone, i), Value: []byte("{}")})
+							_, err := kv.Put(t.Context(), &pb.PutRequest{Key: fmt.Appendf(nil, "%s%s/%s/n%d", prefix, kind, zone, i), Value: []byte(`{"digest":"d1","version":"v1"}`)})
 							must(t, err)
 						}
 					}
@@ -145,6 +147,11 @@ func TestRates(t *testing.T) {
 				return
 			}
 			denied(t, err, tt.want)
+			shared, err := n.Shared(t.Context())
+			must(t, err)
+			if want := []etcd.Shared{{Digest: "d1", Version: "v1", Wanting: min(tt.members["z1"][1], 100)}}; !slices.Equal(shared, want) {
+				t.Errorf("the zone's configurations are %+v, want %+v", shared, want)
+			}
 		})
 	}
 }

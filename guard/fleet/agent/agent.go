@@ -21,6 +21,8 @@ type Client interface {
 	Survey(ctx context.Context, r fleet.Rates) (etcd.Survey, error)
 	// Acquire requests a permit. A denial is an *etcd.DeniedError.
 	Acquire(ctx context.Context, r fleet.Rates, workload, id string) (etcd.Permit, error)
+	// Shared reads the configurations of the zone's nodes that want a soft stop.
+	Shared(ctx context.Context) ([]etcd.Shared, error)
 	// Release gives a permit back.
 	Release(ctx context.Context, p etcd.Permit) error
 }
@@ -57,6 +59,8 @@ const (
 	keepConnected = 10 * time.Second
 	// requestTimeout is how long the agent asks for a permit that the guard does not fetch: each takes a slot.
 	requestTimeout = 30 * time.Second
+	// sharedInterval limits how often the agent reads the configurations of other nodes while the fleet is full.
+	sharedInterval = 10 * time.Minute
 	// guardTimeout is how long the agent speaks for a guard that does not repeat its state.
 	guardTimeout = 3 * time.Minute
 )
@@ -79,6 +83,9 @@ type Agent struct {
 	reached  bool          // there was one
 	paused   time.Duration // until then
 	lost     bool          // a pause ended before its time, and no operator resumed
+	full     bool          // the fleet is full, by the last answer that shows it
+	shared   []etcd.Shared // configurations of the nodes that want a soft stop; nil = not read
+	sharedAt time.Duration // when they were read
 	metrics  *metrics
 }
 
@@ -149,6 +156,9 @@ func (a *Agent) SetState(s State) {
 	}
 	if changed {
 		a.changed(now)
+	}
+	if len(s.Wants) == 0 {
+		a.full = false // as this node wants no stop
 	}
 	a.notify()
 }
@@ -249,11 +259,14 @@ func (a *Agent) Status() Status {
 	defer a.mu.Unlock()
 	now := a.opt.Now()
 	s := Status{
-		Fleet: a.opt.Fleet, Node: a.opt.Node, PauseLost: a.lost,
+		Fleet: a.opt.Fleet, Node: a.opt.Node, PauseLost: a.lost, Full: a.full,
 		Wants: append([]policy.Pool{}, a.state.Wants...), Requests: []Waiting{}, Counts: a.waiter.Counts(),
 	}
 	if a.reached {
 		s.Zone = &Zone{Name: a.opt.Zone, Zone: a.seen.Zone, State: a.seen.State}
+	}
+	if a.full {
+		s.Pressured = slices.Clone(a.shared)
 	}
 	if d, alone := a.waiter.Alone(now); alone {
 		s.AloneFor = api.Duration(d)

@@ -28,6 +28,7 @@ type etcdFake struct {
 	ids      []string     // of the permits that were requested
 	released []string     // permits
 	closed   int
+	shares   int // calls of Shared
 }
 
 // call makes a call. It holds no lock while it takes time, which would keep virtual time from passing.
@@ -64,6 +65,14 @@ func (f *etcdFake) Acquire(_ context.Context, _ fleet.Rates, workload, id string
 		err = read(f, func(f *etcdFake) error { return f.denial })
 	}
 	return p, err
+}
+
+func (f *etcdFake) Shared(context.Context) (all []etcd.Shared, err error) {
+	err = f.call(func() {
+		f.shares++
+		all = []etcd.Shared{{Digest: "d1", Version: "v1", Wanting: 9}, {Digest: "d2", Version: "v1", Wanting: 1}}
+	})
+	return all, err
 }
 
 func (f *etcdFake) Release(_ context.Context, p etcd.Permit) error {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/etcd"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -60,6 +61,8 @@ type Status struct {
 	Node      string        `json:"node"`                 // its name in the fleet
 	Zone      *Zone         `json:"zone,omitempty"`       // at the last report; absent before the first
 	PauseLost bool          `json:"pause_lost,omitempty"` // a pause ended before its time, and no operator resumed
+	Full      bool          `json:"full,omitempty"`       // the fleet permits no soft stop, because every zone is full
+	Pressured []etcd.Shared `json:"pressured,omitempty"`  // configurations of the zone's nodes that want a soft stop, if the fleet is full
 	Wants     []policy.Pool `json:"wants"`                // pools that want a soft stop
 	Requests  []Waiting     `json:"requests"`             // of the guard
 	AloneFor  api.Duration  `json:"alone_for,omitempty"`  // without a successful contact; absent = not alone

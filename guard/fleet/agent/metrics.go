@@ -19,6 +19,7 @@ type metrics struct {
 
 	info, state, held         *prometheus.GaugeVec
 	connected, alone, paused  prometheus.Gauge
+	full                      prometheus.Gauge
 	members, wanting, aborted prometheus.Gauge
 	permits                   *prometheus.CounterVec
 	extended                  prometheus.Counter
@@ -41,6 +42,7 @@ func newMetrics() *metrics {
 	m.alone = gauge("alone", "1 while no contact with the fleet succeeds.")
 	m.paused = gauge("paused", "1 while an operator has suspended the fleet's soft stops.")
 	m.aborted = gauge("pause_lost", "1 if a pause is gone before its time, and no operator resumed.")
+	m.full = gauge("full", "1 while the fleet permits no soft stop, because every zone is full.")
 	m.members = gauge("zone_members", "Members of the node's zone, at the last report.")
 	m.wanting = gauge("zone_wanting", "Members of the node's zone that want a soft stop, at the last report.")
 	m.state = gauges("zone_state", "1 for the state of the node's zone, at the last report.", "state")
@@ -119,6 +121,7 @@ func (a *Agent) collect() {
 	m.alone.Set(bool01(alone))
 	m.paused.Set(bool01(now < a.paused))
 	m.aborted.Set(bool01(a.lost))
+	m.full.Set(bool01(a.full))
 	m.members.Set(float64(a.seen.Zone.Members))
 	m.wanting.Set(float64(a.seen.Zone.Wanting))
 	for _, s := range []fleet.State{fleet.Normal, fleet.Partial, fleet.Full} {

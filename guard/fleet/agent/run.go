@@ -157,11 +157,17 @@ func (a *Agent) contacted(ctx context.Context, began, now time.Duration, err err
 func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
 	began := a.opt.Now()
 	permit, err := a.opt.Client.Acquire(ctx, a.opt.Rates, r.Workload, a.idOf(r))
+	denied, isDenied := errors.AsType[*etcd.DeniedError](err)
+	if isDenied && denied.Code == etcd.FleetFull {
+		a.share(ctx)
+	}
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.opt.Now()
-	denied, isDenied := errors.AsType[*etcd.DeniedError](err)
+	if err == nil || isDenied && !denied.Unsure {
+		a.full = isDenied && denied.Code == etcd.FleetFull
+	}
 	a.metrics.asked(denied, err)
 	switch {
 	case err == nil:
@@ -188,6 +194,24 @@ func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
 	default:
 		a.contacted(ctx, began, now, err)
 	}
+}
+
+// share reads the configurations that the nodes of a full fleet share. They are for people, so a failure changes nothing.
+func (a *Agent) share(ctx context.Context) {
+	a.mu.Lock()
+	now := a.opt.Now()
+	due := a.shared == nil || now >= a.sharedAt+sharedInterval
+	a.mu.Unlock()
+	if !due {
+		return
+	}
+	shared, err := a.opt.Client.Shared(ctx)
+	if err != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shared, a.sharedAt = shared, now
 }
 
 // idOf returns the ID of a request's permit. The request keeps it until the guard is given the permit, also over a restart:

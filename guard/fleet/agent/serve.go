@@ -1,14 +1,19 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/fleet/etcd"
 )
 
 // ServeOptions configures Serve.
@@ -32,6 +37,8 @@ const (
 	observeInterval = 5 * time.Second
 	// saveInterval limits how much of an episode's time a crash of the agent loses.
 	saveInterval = 30 * time.Second
+	// fullInterval is how long a fleet was not full before it is logged again: the last node's wish may come and go.
+	fullInterval = 10 * time.Minute
 	// shutdownTimeout limits the wait for answers under way.
 	shutdownTimeout = time.Second
 )
@@ -94,6 +101,8 @@ type service struct {
 	cause   string // of the last failure that was logged; "" = connected
 	alone   bool
 	lost    bool
+	// fullAgain is from when on a fleet that is full is logged again.
+	fullAgain time.Duration
 }
 
 // observe logs changes, and reports the state to the service manager.
@@ -116,8 +125,30 @@ func (s *service) observe() {
 	if st.PauseLost && !s.lost {
 		s.Log.Error("the fleet's pause is gone before its time, and no operator resumed")
 	}
+	if now := s.Agent.Now(); st.Full {
+		if now >= s.fullAgain {
+			s.Log.Warn("fleet is full, no soft stops: a bad rollout looks like this", "configurations", configurations(st.Pressured))
+		}
+		s.fullAgain = now + fullInterval
+	}
 	s.cause, s.lost = st.Cause, st.PauseLost
 	s.warn(s.Notifier.Status(s.line()))
+}
+
+// configurations describes the configurations that nodes share.
+func configurations(shared []etcd.Shared) string {
+	if len(shared) == 0 {
+		return "unknown"
+	}
+	const most = 5 // a full fleet after a rollout has one or two
+	var all []string
+	for _, s := range shared[:min(len(shared), most)] {
+		all = append(all, fmt.Sprintf("%s of version %s on %s", cmp.Or(s.Digest, "-"), cmp.Or(s.Version, "-"), api.Count(s.Wanting, "node")))
+	}
+	if len(shared) > most {
+		all = append(all, fmt.Sprintf("%d more", len(shared)-most))
+	}
+	return strings.Join(all, ", ")
 }
 
 // line describes the state for `systemctl status`.
@@ -131,6 +162,8 @@ func (s *service) line() string {
 		return text + st.Cause
 	case st.Zone == nil:
 		return text + "not connected yet"
+	case st.Full:
+		return text + "the fleet is full, no soft stops"
 	default:
 		return text + fmt.Sprintf("%d of %d in the zone want a soft stop, %s", st.Zone.Wanting, st.Zone.Members, st.Zone.State)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -216,6 +217,52 @@ func TestServeAlone(t *testing.T) {
 			if n := strings.Count(s.log.String(), line); n != 1 {
 				t.Errorf("%q is logged %d times:\n%s", line, n, s.log)
 			}
+		}
+	})
+}
+
+// A full fleet is an alarm in the log, the status and the metrics, with the configurations of the nodes that want a stop. It
+// is read and logged once, even if it is full again after a short time, and ends with an answer that shows it.
+func TestServeFullFleet(t *testing.T) {
+	serve(t, "", time.Hour, func(s *served) {
+		const alarm = `msg="fleet is full, no soft stops: a bad rollout looks like this" configurations="d1 of version v1 on 9 nodes, d2 of version v1 on 1 node"`
+		answer := func(d *etcd.DeniedError, full bool) {
+			s.Helper()
+			s.etcd.set(func(f *etcdFake) { f.denial = d })
+			for range 100 {
+				s.do(http.MethodPut, "/v1/permits/memory/u1", `{"kind":"soft","workload":"shop/web"}`)
+				s.wants(`"memory"`, time.Second)
+			}
+			value := "0"
+			if full {
+				value = "1"
+			}
+			s.wantMetrics(map[string]string{"full": value})
+			if got := s.do(http.MethodGet, "/v1/status", ""); strings.Contains(got, `"full":true,"pressured":[{"digest":"d1","version":"v1","wanting":9},`) != full {
+				s.Errorf("%s: %s", d.Code, got)
+			}
+		}
+		full := &etcd.DeniedError{Code: etcd.FleetFull, Denial: fleet.Denial{Reason: "fleet is full: 0/s"}}
+		answer(&etcd.DeniedError{Code: etcd.RateZero, Denial: fleet.Denial{Reason: "zone z1 is partial: 0/s"}}, false)
+		answer(full, true)
+		answer(&etcd.DeniedError{Code: etcd.SlotTaken, Denial: fleet.Denial{Reason: "zone z1: next permit", Left: time.Second, Slot: time.Second}, Unsure: true}, true)
+		answer(&etcd.DeniedError{Code: etcd.RateZero, Denial: fleet.Denial{Reason: "zone z1 is partial: 0/s"}}, false)
+		answer(full, true)
+		if got, shares := s.log.String(), read(s.etcd, func(f *etcdFake) int { return f.shares }); strings.Count(got, alarm) != 1 || shares != 1 {
+			s.Errorf("the configurations were read %d times; log: %s", shares, got)
+		}
+		s.wants("", time.Second)
+		s.wantMetrics(map[string]string{"full": "0"})
+		if !slices.Contains(s.manager.lines, "fleet f, node n1: the fleet is full, no soft stops") {
+			s.Errorf("the service manager got %v", s.manager.lines)
+		}
+		if got := s.metrics()[`permits_total{reason="fleet_full",result="denied"}`]; got == "0" || got == "" {
+			s.Errorf("%q denials by a full fleet", got)
+		}
+		s.wants("", 10*time.Minute)
+		answer(full, true)
+		if got := strings.Count(s.log.String(), alarm); got != 2 {
+			s.Errorf("after a while: logged %d times", got)
 		}
 	})
 }

@@ -108,7 +108,7 @@ func (c *Client) view(ctx context.Context, rates fleet.Rates, look Look) (fleet.
 	if view.Settling || !mayBeFull(rates, look.Zone) {
 		return view, nil
 	}
-	if look.Slot == nil && look.Workload == nil {
+	if decides(rates, look) {
 		total, err := c.totals(ctx)
 		if err != nil {
 			return view, err
@@ -125,6 +125,11 @@ func (c *Client) view(ctx context.Context, rates fleet.Rates, look Look) (fleet.
 	// A zone without wishes stands for the rest of the fleet, which is not full or does not matter.
 	view.Zones["/"] = fleet.Zone{Members: rates.MinZone}
 	return view, nil
+}
+
+// decides reports whether view finds out if the fleet is full.
+func decides(rates fleet.Rates, look Look) bool {
+	return look.Slot == nil && look.Workload == nil || !mayBeFull(rates, look.Zone)
 }
 
 // mayBeFull reports whether a zone does not rule out that the fleet is full.

@@ -25,7 +25,8 @@ type Permit struct {
 // Codes of denials, for JSON and metrics.
 const (
 	Paused        = "paused"         // by an operator
-	RateZero      = "rate_zero"      // the zone or the fleet is not normal
+	FleetFull     = "fleet_full"     // every zone is full: a bad rollout looks like this
+	RateZero      = "rate_zero"      // the zone is not normal
 	SlotTaken     = "slot_taken"     // by another stop in the zone
 	WorkloadTaken = "workload_taken" // by another stop of the workload within its interval
 	Settling      = "settling"       // the fleet had no members a moment ago: etcd may have lost slots
@@ -35,7 +36,7 @@ const (
 
 // Denials returns all codes of denials.
 func Denials() []string {
-	return []string{Paused, RateZero, SlotTaken, WorkloadTaken, Settling, NotReported, TooLate}
+	return []string{Paused, FleetFull, RateZero, SlotTaken, WorkloadTaken, Settling, NotReported, TooLate}
 }
 
 // DeniedError is a denial by the fleet's rules, not a failure.
@@ -43,6 +44,7 @@ type DeniedError struct {
 	Code string // one of the constants
 	fleet.Denial
 	Extended bool // a change of etcd's leader has made the slot longer than its time
+	Unsure   bool // only the node's zone was read, so the fleet may be full nevertheless
 }
 
 // Error returns the reason.
@@ -86,7 +88,8 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 	}
 	rate := rates.Of(view, c.opt.Zone)
 	if permitted, d := rates.Decide(view, c.opt.Zone, workload, slots); !permitted {
-		return Permit{}, &DeniedError{code(rate, slots), d, extended}
+		full := !view.Settling && rates.FleetFull(view.Zones)
+		return Permit{}, &DeniedError{code(rate, full, slots), d, extended, !decides(rates, look)}
 	}
 	if err := c.settles(ctx, rates, look); err != nil {
 		return Permit{}, err
@@ -103,8 +106,10 @@ func deny(code, reason string, left, slot time.Duration) error {
 }
 
 // code returns the code of a denial by [fleet.Rates.Decide].
-func code(rate fleet.Millionths, slots fleet.Slots) string {
+func code(rate fleet.Millionths, full bool, slots fleet.Slots) string {
 	switch {
+	case rate <= 0 && full:
+		return FleetFull
 	case rate <= 0:
 		return RateZero
 	case slots.Workload > slots.Zone:

@@ -94,3 +94,40 @@ func (c *Client) List(ctx context.Context) (Fleet, error) {
 	}
 	return f, err
 }
+
+// Shared is a configuration that nodes share which want a soft stop.
+type Shared struct {
+	Digest  string `json:"digest"`  // of the configuration
+	Version string `json:"version"` // of criguard
+	Wanting int    `json:"wanting"` // nodes that have it and want a soft stop
+}
+
+// sharedNodes limits how many nodes Shared reads: in a full fleet, every node may ask.
+const sharedNodes = 100
+
+// Shared returns the configurations of nodes in the own zone that want a soft stop, most frequent first. In a large zone,
+// it reads a part of them.
+func (c *Client) Shared(ctx context.Context) ([]Shared, error) {
+	prefix := c.keys.zoneWants(c.opt.Zone)
+	op := list(prefix, false)
+	op.read.limit = sharedNodes
+	r, err := c.read(ctx, "list configurations", op)
+	if err != nil {
+		return nil, err
+	}
+	var all []Shared
+	for _, kv := range r[0].kvs {
+		var v wantValue
+		_ = json.Unmarshal([]byte(kv.value), &v)
+		s := Shared{clean(v.Digest), clean(v.Version), 1}
+		if i := slices.IndexFunc(all, func(o Shared) bool { return o.Digest == s.Digest && o.Version == s.Version }); i >= 0 {
+			all[i].Wanting++
+		} else {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b Shared) int {
+		return cmp.Or(cmp.Compare(b.Wanting, a.Wanting), strings.Compare(a.Digest, b.Digest), strings.Compare(a.Version, b.Version))
+	})
+	return all, nil
+}
