@@ -108,6 +108,12 @@ func TestOnlyGentleStopsAsk(t *testing.T) {
 				g.restraint.Begin(policy.Stop{Workload: n.pods[i].Workload, Sandbox: "x", Pool: policy.PoolPIDs, Over: true, Judged: true}, n.now)
 			}
 		}, held: api.HeldBackoff},
+		{name: "soft, open breaker", conf: "budget.breaker = 1\n", set: func(g *Manager, n *fakeNode) {
+			none := func(policy.Signal) policy.Amount { return policy.Amount{} }
+			n.set(policy.MemoryAvailable, 2*testGiB-1)
+			g.restraint.Begin(policy.Stop{Sandbox: "x", Kind: policy.Soft, Expected: 1, Over: true}, n.now)
+			g.restraint.Judge(policy.PoolMemory, none, policy.Amount{}, n.now)
+		}, held: api.HeldBreaker},
 		{name: "limit, budget", set: func(g *Manager, n *fakeNode) {
 			limit(n)
 			for range 2 {
@@ -127,6 +133,38 @@ func TestOnlyGentleStopsAsk(t *testing.T) {
 				t.Errorf("stopped %q, held by %q, asked %v; want %q, %q", stopped(&p), p.Held, f.asked, tt.held, tt.asked)
 			}
 		})
+	}
+}
+
+// The fleet is not asked for a stop that cannot bring relief: such a node would count as one that wants a stop. It is asked
+// once a pod uses the disk.
+func TestUselessStopAsksNoFleet(t *testing.T) {
+	g, n := newManager(t, disksAlone+"[eviction.soft]\n\"nodefs.available\" = \"4Gi\"\n[eviction.soft_grace_period]\n\"nodefs.available\" = \"0s\"\n")
+	f := inFleet(g)
+	use := func(bytes int64) {
+		for i := range n.pods {
+			n.pods[i].Disk = diskBytes(bytes)
+		}
+	}
+	use(0)
+	n.set(policy.NodeFSAvailable, 2*testGiB) // above the default hard threshold, 10 %
+	held := ""
+	for i := range 5 {
+		p := n.at(g, time.Duration(i)*time.Second)
+		held = p.Held
+		if p.Stop != nil || len(f.asked) > 0 {
+			t.Fatalf("stopped %q, held by %q, asked %v", stopped(&p), p.Held, f.asked)
+		}
+	}
+	if held != api.HeldOutside {
+		t.Errorf("held by %q", held)
+	}
+	use(8 * testGiB)
+	for i := range 20 {
+		n.at(g, time.Duration(5+i)*time.Second)
+	}
+	if len(f.asked) == 0 {
+		t.Error("asked for no stop that brings relief")
 	}
 }
 
