@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/criguard/criguard/guard/fleet/etcd"
 	"github.com/criguard/criguard/test/etcdtest"
+	"github.com/criguard/criguard/test/lab"
 )
 
 // refused fails the test unless err is of a kind, and its text names the cause and a remedy.
@@ -118,6 +120,13 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// A server that offers no more than TLS 1.2 is refused, even if all certificates are right.
+func TestOldTLS(t *testing.T) {
+	t.Parallel()
+	c := etcdtest.Start(t, etcdtest.Options{Program: built[lab.Etcd36], Args: []string{"--tls-min-version=TLS1.2", "--tls-max-version=TLS1.2"}})
+	refused(t, client(t, options(c, "z1", "n1")).Report(t.Context(), wants()), etcd.ErrCertificate, "protocol version")
+}
+
 // A renewed certificate is used after Close, without a new client.
 func TestRenewedCertificate(t *testing.T) {
 	t.Parallel()
@@ -187,6 +196,45 @@ func TestNoLeader(t *testing.T) {
 	c.Members[1].Start(t)
 	etcdtest.Wait(t, func() error { return n.Report(t.Context(), wants()) })
 	must(t, n.Report(t.Context(), wants()))
+}
+
+// A change of the leader extends the leases in force. The denial by such a slot says so.
+func TestExtendedSlot(t *testing.T) {
+	t.Parallel()
+	c := start(t, 3)
+	n1, n2 := member(t, options(c, "z1", "n1")), member(t, options(c, "z1", "n2"))
+	settled(t, c)
+	rates := fast()
+	rates.Rate = 50_000 // a slot of 20 s
+	_, err := n1.Acquire(t.Context(), rates, "shop/web", rand.Text())
+	must(t, err)
+	ask := func() (d *etcd.DeniedError) {
+		etcdtest.Wait(t, func() error {
+			_, err := n2.Acquire(t.Context(), rates, "shop/api", rand.Text())
+			if d, _ = errors.AsType[*etcd.DeniedError](err); d == nil {
+				return fmt.Errorf("not denied: %w", err)
+			}
+			return nil
+		})
+		if d.Code != etcd.SlotTaken {
+			t.Fatalf("denied: %+v", d)
+		}
+		return d
+	}
+	etcdtest.Wait(t, func() error {
+		d := ask()
+		if d.Extended {
+			t.Fatalf("extended without a change of the leader: %+v", d)
+		}
+		if d.Left > 16*time.Second {
+			return errors.New("little of the slot has passed")
+		}
+		return nil
+	})
+	c.Members[c.Leader(t)].Kill()
+	if d := ask(); !d.Extended || d.Left < 18*time.Second {
+		t.Errorf("after a change of the leader: %+v", d)
+	}
 }
 
 // A member that does not answer costs one timeout; one that is away costs nothing.

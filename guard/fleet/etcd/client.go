@@ -35,7 +35,8 @@ type Client struct {
 
 	mu      sync.Mutex
 	conn    *grpc.ClientConn
-	current int // the endpoint of conn, or of the next connection
+	current int                     // the endpoint of conn, or of the next connection
+	ends    map[int64]time.Duration // when leases end at the latest, as they were seen first
 }
 
 // New returns a client. It checks the options, and reads and connects to nothing yet.
@@ -46,7 +47,7 @@ func New(opt Options) (*Client, error) {
 	if opt.Timeout <= 0 {
 		opt.Timeout = DefaultTimeout
 	}
-	c := &Client{opt: opt, keys: keysOf(opt.Fleet)}
+	c := &Client{opt: opt, keys: keysOf(opt.Fleet), ends: map[int64]time.Duration{}}
 	for _, text := range opt.Endpoints {
 		e, err := parseEndpoint(text, opt.TLS.Insecure)
 		if err != nil {

@@ -43,7 +43,7 @@ func Denials() []string {
 type DeniedError struct {
 	Code string // one of the constants
 	fleet.Denial
-	Extended bool // a change of etcd's leader has made the slot longer than its time
+	Extended bool // a change of etcd's leader has made the slot longer than this client saw it before
 	Unsure   bool // only the node's zone was read, so the fleet may be full nevertheless
 }
 
@@ -69,7 +69,7 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 		return Permit{}, err
 	}
 	if look.Policy.Paused {
-		left, _, err := c.remaining(ctx, look.pause)
+		left, err := c.remaining(ctx, look.pause)
 		if err != nil {
 			return Permit{}, err
 		}
@@ -126,13 +126,36 @@ func (c *Client) slots(ctx context.Context, zone, workload *Holder) (s fleet.Slo
 		if h == nil {
 			continue
 		}
-		left, longer, err := c.remaining(ctx, h.lease)
+		begun := c.opt.Now()
+		left, err := c.remaining(ctx, h.lease)
 		if err != nil {
 			return s, false, err
 		}
-		*at, extended = left, extended || longer
+		*at, extended = left, c.extends(h.lease, begun, left) || extended
 	}
 	return s, extended, nil
+}
+
+// maxEnds limits the leases that extends remembers: two for each of the node's requests.
+const maxEnds = 32
+
+// uncertain is how exactly the end of a lease is known: remaining rounds up, and etcd looks for expired leases twice a second.
+const uncertain = 2 * time.Second
+
+// extends reports whether a lease lives longer than this client has seen it to before, as of a time at which it began to
+// read for how long. A change of the leader gives a lease its whole time again, and more. etcd's answer does not show it: it is
+// rounded down, and the time that is added is as short as an election.
+func (c *Client) extends(lease int64, begun, left time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if end, seen := c.ends[lease]; seen {
+		return left > 0 && begun+left >= end+uncertain
+	}
+	if len(c.ends) >= maxEnds {
+		clear(c.ends)
+	}
+	c.ends[lease] = c.opt.Now() + left
+	return false
 }
 
 // resume returns a permit that was granted before. Without the time of its first request, its deadline is the one that
@@ -169,7 +192,7 @@ func (c *Client) settles(ctx context.Context, rates fleet.Rates, look Look) erro
 	if !look.Settling {
 		return nil
 	}
-	left, _, err := c.remaining(ctx, look.settling)
+	left, err := c.remaining(ctx, look.settling)
 	if err != nil {
 		return err
 	}

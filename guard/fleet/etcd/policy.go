@@ -126,7 +126,7 @@ func (c *Client) Survey(ctx context.Context, rates fleet.Rates) (Survey, error) 
 	}
 	s := Survey{Zone: look.Zone, State: rates.State(look.Zone), Resumed: look.Policy.Resumed}
 	if look.Policy.Paused {
-		s.Paused, _, err = c.remaining(ctx, look.pause)
+		s.Paused, err = c.remaining(ctx, look.pause)
 	}
 	return s, err
 }

@@ -173,16 +173,15 @@ func (c *Client) revoke(ctx context.Context, ids ...int64) error {
 	return last
 }
 
-// remaining returns for how long a lease lives on at most; 0 if it is gone. etcd rounds down to whole seconds. It also
-// reports whether the lease lives longer than it was granted for: a change of the leader extends all leases.
-func (c *Client) remaining(ctx context.Context, id int64) (left time.Duration, extended bool, err error) {
+// remaining returns for how long a lease lives on at most; 0 if it is gone. etcd rounds down to whole seconds.
+func (c *Client) remaining(ctx context.Context, id int64) (time.Duration, error) {
 	var resp timeToLiveResponse
-	err = c.do(ctx, "read lease", func(ctx context.Context, conn *grpc.ClientConn) error {
+	err := c.do(ctx, "read lease", func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp = timeToLiveResponse{}
 		return conn.Invoke(ctx, timeToLiveCall, &leaseRequest{id}, &resp)
 	})
 	if isGone(err) || err == nil && resp.ttl < 0 {
-		return 0, false, nil
+		return 0, nil
 	}
-	return time.Duration(min(resp.ttl, maxTTL)+1) * time.Second, resp.ttl > resp.granted, err
+	return time.Duration(min(resp.ttl, maxTTL)+1) * time.Second, err
 }

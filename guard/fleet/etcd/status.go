@@ -82,7 +82,7 @@ func (c *Client) List(ctx context.Context) (Fleet, error) {
 		return cmp.Or(strings.Compare(a.Zone, b.Zone), strings.Compare(a.Name, b.Name))
 	})
 	for _, kv := range r[2].kvs {
-		free, _, err := c.remaining(ctx, kv.lease)
+		free, err := c.remaining(ctx, kv.lease)
 		if err != nil {
 			return Fleet{}, err
 		}
@@ -90,7 +90,7 @@ func (c *Client) List(ctx context.Context) (Fleet, error) {
 		f.Slots = append(f.Slots, Slot{Zone: clean(zone), Holder: *holder(kv), FreeIn: free})
 	}
 	if settling := first(r[5]); settling != nil {
-		f.SettlingFor, _, err = c.remaining(ctx, settling.lease)
+		f.SettlingFor, err = c.remaining(ctx, settling.lease)
 	}
 	return f, err
 }
