@@ -82,8 +82,13 @@ func (p Policy) Apply(r fleet.Rates) (fleet.Rates, error) {
 	if p.Rates.WorkloadInterval != nil {
 		r.WorkloadInterval = time.Duration(*p.Rates.WorkloadInterval)
 	}
-	const most = 1_000_000 // a million in millionths is 1
+	const (
+		most    = 1_000_000 // a million in millionths is 1
+		highest = fleet.Millionths(most * time.Second / fleet.MinSlot)
+	)
 	switch {
+	case r.Rate > highest:
+		return r, fmt.Errorf("rate: want at most %s, because a slot lasts at least %s, the shortest lease in etcd", highest, fleet.MinSlot)
 	case r.Rate < 0 || r.Secondary < 0 || r.Secondary > r.Rate:
 		return r, errors.New("rate and secondary_rate: want 0 ≤ secondary_rate ≤ rate")
 	case r.Unhealthy <= 0 || r.Unhealthy > most:
@@ -92,6 +97,8 @@ func (p Policy) Apply(r fleet.Rates) (fleet.Rates, error) {
 		return r, errors.New("large_zone and min_zone: want at least 0 and at least 1")
 	case r.WorkloadInterval < fleet.MinSlot || r.WorkloadInterval > 24*time.Hour:
 		return r, fmt.Errorf("workload_interval: want %s to 24h", fleet.MinSlot)
+	case r.WorkloadInterval%time.Second != 0:
+		return r, fmt.Errorf("workload_interval: %s: want whole seconds, the unit of leases in etcd", r.WorkloadInterval)
 	}
 	return r, nil
 }

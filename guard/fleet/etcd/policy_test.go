@@ -61,18 +61,20 @@ func TestOverrides(t *testing.T) {
 		}
 	}
 	for value, cause := range map[string]string{
-		`broken`:                      "parse rates",
-		`{"rate":"0.1"}`:              "parse",
-		`{"rate":-1}`:                 "at least 0",
-		`{"rate":0.001}`:              "secondary_rate",
-		`{"secondary_rate":1}`:        "secondary_rate",
-		`{"unhealthy":0}`:             "unhealthy",
-		`{"unhealthy":1.1}`:           "unhealthy",
-		`{"large_zone":-1}`:           "large_zone",
-		`{"min_zone":0}`:              "min_zone",
-		`{"workload_interval":300}`:   "parse",
-		`{"workload_interval":"1s"}`:  "workload_interval",
-		`{"workload_interval":"25h"}`: "workload_interval",
+		`broken`:                       "parse rates",
+		`{"rate":"0.1"}`:               "parse",
+		`{"rate":-1}`:                  "at least 0",
+		`{"rate":0.001}`:               "secondary_rate",
+		`{"secondary_rate":1}`:         "secondary_rate",
+		`{"rate":0.500001}`:            "rate: want at most 0.5, because a slot lasts at least 2s",
+		`{"workload_interval":"2.5s"}`: "workload_interval: 2.5s: want whole seconds",
+		`{"unhealthy":0}`:              "unhealthy",
+		`{"unhealthy":1.1}`:            "unhealthy",
+		`{"large_zone":-1}`:            "large_zone",
+		`{"min_zone":0}`:               "min_zone",
+		`{"workload_interval":300}`:    "parse",
+		`{"workload_interval":"1s"}`:   "workload_interval",
+		`{"workload_interval":"25h"}`:  "workload_interval",
 	} {
 		if p, err := parse("", value); err == nil || !strings.Contains(err.Error(), cause) {
 			t.Errorf("%s: %+v, %v, want %s", value, p, err, cause)
