@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -144,6 +145,86 @@ func TestOrder(t *testing.T) {
 		if got := queues(t, tt.lines...); !slices.Equal(got, tt.want) {
 			t.Errorf("%s:\n%s\nwant\n%s", tt.name, strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 		}
+	}
+}
+
+// Cases of the tests in pkg/controller/nodelifecycle of Kubernetes, as traces. Where a fleet differs on purpose, the name says
+// so: guard/fleet/doc.go lists the differences. Each zone has one request, so it is granted if the zone has a rate.
+func TestUpstream(t *testing.T) {
+	type counts = map[string][2]int // members and those that want a stop, by zone
+	upstream := fleet.DefaultRates()
+	upstream.MinZone = 1
+	for _, tt := range []struct {
+		name    string
+		rates   fleet.Rates
+		zones   counts
+		want    string // state and rate of each zone
+		fleet   string
+		granted string // zones
+	}{
+		{"Z1: an empty zone", upstream, counts{"a": {0, 0}}, "normal 0.1", "normal", "a"},
+		{"Z2: one that is well", upstream, counts{"a": {1, 0}}, "normal 0.1", "normal", "a"},
+		{"Z3: one of one", upstream, counts{"a": {1, 1}}, "full 0", "full", ""},
+		{"Z3, but min_zone is 4: a single node says nothing", fleet.DefaultRates(), counts{"a": {1, 1}}, "normal 0.1", "normal", "a"},
+		{"Z4: two of three are too few", upstream, counts{"a": {3, 2}}, "normal 0.1", "normal", "a"},
+		{"Z5: three of three", upstream, counts{"a": {3, 3}}, "full 0", "full", ""},
+		{"Z6: three of four", upstream, counts{"a": {4, 3}}, "partial 0", "normal", ""},
+		{"Z7: two of five", upstream, counts{"a": {5, 2}}, "normal 0.1", "normal", "a"},
+		{"Z7: three of five", upstream, counts{"a": {5, 3}}, "partial 0", "normal", ""},
+		{"Z8: three of six", upstream, counts{"a": {6, 3}}, "normal 0.1", "normal", "a"},
+		{"55 of 100, which float64 misses", upstream, counts{"a": {100, 55}}, "partial 0.01", "normal", "a"},
+		{"54 of 100", upstream, counts{"a": {100, 54}}, "normal 0.1", "normal", "a"},
+		{"rate: normal, any size", upstream, counts{"a": {1000, 549}}, "normal 0.1", "normal", "a"},
+		{"rate: partial, size 50", upstream, counts{"a": {50, 49}}, "partial 0", "normal", ""},
+		{"rate: partial, size 51", upstream, counts{"a": {51, 50}}, "partial 0.01", "normal", "a"},
+		{"cluster: one zone and all down: nothing", upstream, counts{"a": {60, 60}}, "full 0", "full", ""},
+		{"cluster: two zones, both down: nothing", upstream, counts{"a": {60, 60}, "b": {80, 80}}, "full 0, full 0", "full", ""},
+		{"cluster: zone 1 down, zone 2 fine: zone 1 goes on, but at the secondary rate", upstream, counts{"a": {60, 60}, "b": {80, 0}}, "full 0.01, normal 0.1", "normal", "a b"},
+		{"cluster: zone 1 down and small, zone 2 fine: nothing in zone 1, where upstream goes on", upstream, counts{"a": {50, 50}, "b": {80, 0}}, "full 0, normal 0.1", "normal", "b"},
+		{"cluster: zone 1 down, zone 2 partial", upstream, counts{"a": {60, 60}, "b": {60, 59}}, "full 0.01, partial 0.01", "normal", "a b"},
+	} {
+		line := map[string]any{"at": "0s"}
+		members, wanting, requests := map[string]int{}, map[string]int{}, []Request{}
+		for zone, n := range tt.zones {
+			members[zone], wanting[zone] = n[0], n[1]
+			requests = append(requests, Request{Node: "n-" + zone, Zone: zone, Workload: "w/" + zone})
+		}
+		line["members"], line["wanting"], line["requests"] = members, wanting, requests
+		text, err := json.Marshal(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if _, err := Run(t.Context(), tt.rates, bytes.NewReader(text), &out); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		var d Decision
+		if err := json.Unmarshal(out.Bytes(), &d); err != nil {
+			t.Fatal(err)
+		}
+		var states []string
+		for _, zone := range slices.Sorted(maps.Keys(d.Zones)) {
+			states = append(states, fmt.Sprintf("%s %s", d.Zones[zone].State, d.Zones[zone].Rate))
+		}
+		granted := strings.ReplaceAll(strings.Join(d.Granted, " "), "n-", "")
+		if got := strings.Join(states, ", "); got != tt.want || d.Fleet != tt.fleet || granted != tt.granted {
+			t.Errorf("%s: %s, the fleet is %s, granted %q; want %s, %s, %q", tt.name, got, d.Fleet, granted, tt.want, tt.fleet, tt.granted)
+		}
+	}
+}
+
+// The rate follows from the counts each time: a partial zone that grows from 50 to 51 has the secondary rate at once, whereas
+// upstream keeps rate 0 until the state changes. A fleet that is no longer full goes on at once, too.
+func TestUpstreamTransitions(t *testing.T) {
+	got := queues(t,
+		`{"at":"0s","members":{"a":50},"wanting":{"a":49},"requests":[`+request("n1", "a", "w/1")+`]}`,
+		`{"at":"1s","members":{"a":51}}`,
+		`{"at":"2m","wanting":{"a":51},"requests":[`+request("n2", "a", "w/2")+`]}`,
+		`{"at":"2m1s","members":{"b":10}}`,
+	)
+	if want := []string{"||n1 (zone a is partial: 0/s)", "n1||", "||n2 (fleet is full: 0/s)", "n2||"}; !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
