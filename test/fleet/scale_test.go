@@ -155,6 +155,15 @@ func watchUsage(pid int) (stop func() (resident int64, files int)) {
 	return func() (int64, int) { close(done); <-ended; return most.Load(), int(conns.Load()) }
 }
 
+// Most writes of a phase.
+const (
+	maxWrites = 1000 // a second, always
+	noLimit   = -1   // but for that
+	// heldWrites are those of permits at the secondary rate, at most one for each zone: two puts in one transaction, and
+	// two leases that end. Denied nodes only read.
+	heldWrites = 3 * stormZones
+)
+
 // BenchmarkTenThousand connects 10,000 agents in 20 zones, with TLS, to one etcd: they join, renew, and then all nodes of
 // four zones want a soft stop at once. Run it with -benchtime=1x. docs/fleet.md has its figures.
 func BenchmarkTenThousand(b *testing.B) {
@@ -178,7 +187,7 @@ func BenchmarkTenThousand(b *testing.B) {
 		})
 		group.Go(func() { agents[i].Run(ctx) })
 	}
-	phase := func(name string, do func()) {
+	phase := func(name string, most int64, do func()) {
 		before, begin := measure(b, m), time.Now()
 		stop := watchUsage(m.PID())
 		do()
@@ -189,6 +198,10 @@ func BenchmarkTenThousand(b *testing.B) {
 			name, took.Round(time.Second), n, p99.Round(100*time.Microsecond), after.raft-before.raft, float64(after.raft-before.raft)/took.Seconds(),
 			after.revision-before.revision, float64(after.revision-before.revision)/took.Seconds(), (after.cpu - before.cpu).Seconds(),
 			100*(after.cpu-before.cpu).Seconds()/took.Seconds(), resident>>20, files, after.database>>20, failed)
+		writes := after.revision - before.revision
+		if most >= 0 && writes > most || float64(writes) > maxWrites*took.Seconds() {
+			b.Errorf("%s: %d writes in %s, want at most %d, and %d/s", name, writes, took.Round(time.Second), most, maxWrites)
+		}
 		b.ReportMetric(float64(p99.Microseconds())/1000, name+"-p99-ms")
 	}
 	pause := func(d time.Duration) {
@@ -206,7 +219,7 @@ func BenchmarkTenThousand(b *testing.B) {
 		}
 	}
 	b.ResetTimer()
-	phase("join", func() {
+	phase("join", noLimit, func() {
 		for _, a := range agents {
 			a.SetState(agent.State{Digest: "d1", Version: "v1"})
 			pause(stagger / scaleNodes)
@@ -214,7 +227,7 @@ func BenchmarkTenThousand(b *testing.B) {
 		pause(spread + 5*time.Second)
 	})
 	revokeSettling(b, c)
-	phase("renew", func() {
+	phase("renew", 0, func() {
 		var renewals sync.WaitGroup
 		for _, client := range clients {
 			renewals.Go(func() {
@@ -225,8 +238,8 @@ func BenchmarkTenThousand(b *testing.B) {
 		}
 		renewals.Wait()
 	})
-	phase("rest", func() { pause(10 * time.Second) })
-	phase("storm", func() {
+	phase("rest", 0, func() { pause(10 * time.Second) })
+	phase("storm", noLimit, func() {
 		for i, a := range agents {
 			if wanting(i) {
 				a.SetState(agent.State{Wants: []policy.Pool{policy.PoolMemory}, Digest: "d1", Version: "v1"})
@@ -235,13 +248,13 @@ func BenchmarkTenThousand(b *testing.B) {
 		request()
 		pause(spread)
 	})
-	phase("held", func() {
+	phase("held", heldWrites, func() {
 		for range 4 {
 			request()
 			pause(15 * time.Second)
 		}
 	})
-	phase("end", func() {
+	phase("end", noLimit, func() {
 		for i, a := range agents {
 			if wanting(i) {
 				a.SetState(agent.State{Digest: "d1", Version: "v1"})
