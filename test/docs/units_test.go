@@ -2,7 +2,9 @@ package docs_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -84,5 +86,39 @@ func TestUnits(t *testing.T) {
 	}
 	if got := units("[Service]\n"); got["criguard.service.d/docs.conf"] == "" {
 		t.Errorf("%q", got)
+	}
+}
+
+var execStart = regexp.MustCompile(`(?m)^ExecStart=/bin/sh -c '(criguard metrics .*)'$`)
+
+// The unit in docs/fleet.md replaces the file for node_exporter at once, with all that criguard prints, even if it fails.
+func TestMetricsUnit(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/fleet.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := execStart.FindSubmatch(text)
+	if m == nil {
+		t.Fatal("docs/fleet.md has no unit that writes metrics")
+	}
+	bin, dir := t.TempDir(), t.TempDir()
+	for _, printed := range []string{"criguard_fleet_alone 0\n", "criguard_fleet_alone 1\n", ""} {
+		// While criguard runs, node_exporter reads the old file.
+		stub := fmt.Sprintf("#!/bin/sh\ncp criguard.prom before 2>/dev/null\n[ \"$1\" = metrics ] && printf '%s'\nexit 3\n", printed)
+		if err := os.WriteFile(filepath.Join(bin, "criguard"), []byte(stub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		old, _ := os.ReadFile(filepath.Join(dir, "criguard.prom"))
+		cmd := exec.Command("/bin/sh", "-c", string(m[1]))
+		cmd.Dir, cmd.Env = dir, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v, %s", m[1], err, out)
+		}
+		before, _ := os.ReadFile(filepath.Join(dir, "before"))
+		now, _ := os.ReadFile(filepath.Join(dir, "criguard.prom"))
+		left, err := filepath.Glob(filepath.Join(dir, "*.new"))
+		if string(before) != string(old) || string(now) != printed || err != nil || len(left) > 0 {
+			t.Errorf("%s: the file was %q meanwhile and then %q, want %q and %q; left %v, %v", m[1], before, now, old, printed, left, err)
+		}
 	}
 }
