@@ -247,3 +247,24 @@ func TestExplainArguments(t *testing.T) {
 		}
 	}
 }
+
+// explain and history say why the fleet held a stop back, and when it is asked again. The ranking shows which pod it was.
+func TestExplainOfAHoldByTheFleet(t *testing.T) {
+	p := api.Pass{
+		ID: 7, Time: time.Now(), Wake: "timer", Held: api.HeldFleet, HeldBy: "memory.available:soft", HeldDetail: "fleet is full: 0/s",
+		NextStopIn: api.Duration(22 * time.Second), Ranked: []api.RankedView{{Position: 1, Pod: "shop/web"}},
+	}
+	dir := servePasses(t, func() []api.Pass { return []api.Pass{p} })
+	_, out, errs := captured(t, "explain", "7", "--run-dir", dir)
+	for _, want := range []string{"\nheld back: fleet: fleet is full: 0/s, asked again in 22s\n    memory.available:soft\n", "\nRanked for memory.available at that moment\n", "shop/web"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("explain: no %q in\n%s%s", want, out, errs)
+		}
+	}
+	if _, out, _ := captured(t, "history", "--run-dir", dir); !strings.Contains(out, "held back: fleet: fleet is full: 0/s, asked again in 22s") {
+		t.Errorf("history:\n%s", out)
+	}
+	if _, out, _ := captured(t, "explain", "7", "-o", "json", "--run-dir", dir); !strings.Contains(out, `"held_detail": "fleet is full: 0/s"`) {
+		t.Errorf("JSON:\n%s", out)
+	}
+}
