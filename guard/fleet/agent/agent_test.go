@@ -480,7 +480,9 @@ func TestTokenOutlivesKill(t *testing.T) {
 				if again.waiter.Restore(saved.Saved, n.now()); count != tokens {
 					t.Fatalf("%d tokens, %d states saved", tokens, count)
 				}
+				n.Agent.mu.Lock()
 				want, got := n.waiter.Save(), again.waiter.Save()
+				n.Agent.mu.Unlock()
 				if got.Trickle != want.Trickle || got.Local != want.Local {
 					t.Fatalf("after token %d: saved %+v, the agent has %+v", tokens, got, want)
 				}
