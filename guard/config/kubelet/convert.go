@@ -41,7 +41,8 @@ func Convert(o Options) (string, error) {
 type conversion struct {
 	settings
 	exact    bool
-	whose    string // whose defaults apply: the kubelet's, or those of k3s or RKE2
+	whose    string     // whose defaults apply: the kubelet's, or those of k3s or RKE2
+	k3s      *k3sConfig // nil for a kubelet's own configuration
 	files    []string
 	mistakes []*config.Error
 	toml     strings.Builder
@@ -63,6 +64,7 @@ func (c *conversion) convert() (string, error) {
 	c.places()
 	c.stops()
 	c.thresholds()
+	c.containers()
 	c.images()
 	if len(c.mistakes) > 0 {
 		return "", config.JoinErrors(c.files, c.mistakes) // checking the rest would mislead
@@ -253,6 +255,17 @@ func (c *conversion) duration(name string, f *field[string], table, key, instead
 		text, why = instead, "a kubelet uses this for 0"
 	}
 	c.carry(table, key, text, from, why)
+}
+
+// containers converts the settings for dead containers.
+func (c *conversion) containers() {
+	c.duration("minimumContainerTTLDuration", c.MinimumContainerTTLDuration, "containers", "min_age", "")
+	if n, from, ok := get(c, "maximumDeadContainersPerContainer", c.MaximumDeadContainersPerContainer); ok {
+		c.carryNumber("containers", "max_per_container", n, from)
+	}
+	if n, from, ok := get(c, "maximumDeadContainers", c.MaximumDeadContainers); ok {
+		c.carryNumber("containers", "max", n, from)
+	}
 }
 
 // A kubelet's defaults for imageGCHighThresholdPercent and imageGCLowThresholdPercent.

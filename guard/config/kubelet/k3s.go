@@ -2,7 +2,9 @@ package kubelet
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +33,15 @@ var flags = map[string]struct{ field, tag, sep string }{
 	"image-gc-high-threshold":             {"imageGCHighThresholdPercent", "", ""},
 	"image-gc-low-threshold":              {"imageGCLowThresholdPercent", "", ""},
 	"minimum-image-ttl-duration":          {"imageMinimumGCAge", "!!str", ""},
+
+	"minimum-container-ttl-duration":        {"minimumContainerTTLDuration", "!!str", ""},
+	"maximum-dead-containers-per-container": {"maximumDeadContainersPerContainer", "", ""},
+	"maximum-dead-containers":               {"maximumDeadContainers", "", ""},
+}
+
+// fieldNames are the fields of flags that are not called like them. They have no equivalent key.
+var fieldNames = map[string]string{
+	"pod-manifest-path": "staticPodPath", "manifest-url": "staticPodURL", "pod-max-pids": "podPidsLimit",
 }
 
 // k3s are the kubelet's thresholds if neither a drop-in nor a flag sets others. Since 1.32, k3s and RKE2
@@ -51,6 +62,27 @@ type k3sConfig struct {
 	product string // k3s or rke2
 	args    []*yaml.Node
 	dataDir string
+	missing bool // the file does not exist: k3s has its defaults
+}
+
+// Where k3s copies the files of the kubelet's flags --config and --config-dir at its start, below the directory
+// of the kubelet's drop-ins (k3s/pkg/daemons/agent).
+const (
+	copiedFile = "10-cli-config.conf"
+	copiedDir  = "20-cli-config-dir"
+)
+
+// takeArg removes a flag from the arguments and returns its last value, "" if it is not set.
+func (k *k3sConfig) takeArg(name string) (value string) {
+	k.args = slices.DeleteFunc(k.args, func(arg *yaml.Node) bool {
+		got, v, _ := strings.Cut(strings.TrimPrefix(arg.Value, "--"), "=")
+		if arg.Kind != yaml.ScalarNode || got != name {
+			return false
+		}
+		value = v
+		return true
+	})
+	return value
 }
 
 // readK3s reads the file and its drop-ins (FILE.d/*.yaml) if it is a configuration of k3s or RKE2.
@@ -61,6 +93,9 @@ func (c *conversion) readK3s(file string) (k k3sConfig, ok bool) {
 		product = "k3s"
 	}
 	text, mistake := config.ReadFile(file)
+	if _, err := os.Stat(file); inItsPlace && errors.Is(err, fs.ErrNotExist) && filepath.Base(file) == "config.yaml" {
+		k.missing, mistake = true, nil
+	}
 	var doc yaml.Node
 	if mistake != nil || yaml.Unmarshal(text, &doc) != nil || hasKey(&doc, "kind") || !inItsPlace && !hasKey(&doc, k3sKeys...) {
 		return k, false
@@ -72,7 +107,11 @@ func (c *conversion) readK3s(file string) (k k3sConfig, ok bool) {
 		files = append(files, found...)
 	}
 	slices.Sort(files)
-	for _, file := range append([]string{file}, files...) {
+	c.files = append(c.files, file)
+	if !k.missing {
+		c.addK3s(&k, file)
+	}
+	for _, file := range files {
 		c.files = append(c.files, file)
 		c.addK3s(&k, file)
 	}
@@ -168,7 +207,7 @@ func (c *conversion) setFlags(args []*yaml.Node) {
 			if c.Others == nil {
 				c.Others = map[string]any{}
 			}
-			c.Others[camelCase(name)] = value
+			c.Others[cmp.Or(fieldNames[name], camelCase(name))] = value
 			continue
 		}
 		switch f.tag {

@@ -1,6 +1,9 @@
 package kubelet
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +68,78 @@ func TestFromK3s(t *testing.T) {
 	}
 }
 
+// The files of the kubelet's flags --config and --config-dir are read in place of the copies that k3s has made of
+// them, in the order of the copies.
+func TestFromK3sFilesOfFlags(t *testing.T) {
+	for name, c := range map[string]struct {
+		managed map[string]string // drop-ins that k3s keeps
+		below   string            // where the flags' files are, below the temporary directory
+		want    string
+	}{
+		"k3s has not run":        {nil, "mine", "3Gi 4%"},
+		"not copied yet":         {map[string]string{"00-k3s-defaults.conf": "pid.available: 1%"}, "mine", "3Gi 4%"},
+		"copied":                 {map[string]string{"10-cli-config.conf": "memory.available: 8Gi, pid.available: 8%", "20-cli-config-dir/a.conf": "pid.available: 9%"}, "mine", "3Gi 4%"},
+		"a drop-in between them": {map[string]string{"10-cli-config.conf": "{}", "15.conf": "memory.available: 5Gi, pid.available: 5%"}, "mine", "5Gi 4%"},
+		"a drop-in after them":   {map[string]string{"10-cli-config.conf": "{}", "20-cli-config-dir/a.conf": "{}", "50.conf": "pid.available: 7%"}, "mine", "3Gi 7%"},
+		"among the drop-ins":     {map[string]string{"z.conf": "pid.available: 6%"}, "agent/etc/kubelet.conf.d", "3Gi 6%"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for path, text := range c.managed {
+				kubeletFile(t, filepath.Join(dir, "agent/etc/kubelet.conf.d", path), "evictionHard: {"+strings.Trim(text, "{}")+"}\n")
+			}
+			mine := filepath.Join(dir, c.below)
+			kubeletFile(t, filepath.Join(mine, "m.conf"), "evictionHard: {memory.available: 3Gi, pid.available: 3%}\n")
+			kubeletFile(t, filepath.Join(mine, "n/n.conf"), "evictionHard: {pid.available: 4%}\n")
+			file := write(t, filepath.Join(dir, "k3s/config.yaml"), fmt.Sprintf("data-dir: %s\nkubelet-arg: [config=%[2]s/m.conf, --config-dir=%[2]s/n, max-pods=3]\n", dir, mine))
+			cfg, text := fromKubelet(t, file)
+			got := thresholdsOf(cfg)
+			memory, pids, _ := strings.Cut(c.want, " ")
+			if !slices.Contains(got, "hard memory.available "+memory) || !slices.Contains(got, "hard pid.available "+pids) {
+				t.Errorf("got\n%s\nwant %s from\n%s", strings.Join(got, "\n"), c.want, text)
+			}
+			if strings.Contains(text, " config,") || strings.Contains(text, "configDir") || !strings.Contains(text, filepath.Join(mine, "m.conf")) || !strings.Contains(text, " maxPods") {
+				t.Errorf("got\n%s", text)
+			}
+		})
+	}
+	file := write(t, filepath.Join(t.TempDir(), "k3s/config.yaml"), "data-dir: /none\nkubelet-arg: [config=/none/kubelet.yaml]\n")
+	if _, err := Convert(Options{File: file}); err == nil || !strings.Contains(err.Error(), "/none/kubelet.yaml") {
+		t.Errorf("a missing file of the flag: %v", err)
+	}
+}
+
+// A default installation of k3s or RKE2 has no configuration file: its defaults apply, and the output says so.
+func TestFromK3sWithoutFile(t *testing.T) {
+	for _, product := range []string{"k3s", "rke2"} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, product, "config.yaml")
+		write(t, file+".d/10.yaml", "data-dir: "+dir+"\n") // k3s reads drop-ins without the file, too
+		cfg, text := fromKubelet(t, file)
+		if got := thresholdsOf(cfg); !slices.Contains(got, "hard nodefs.available 5% + 10%") || len(got) != 3 {
+			t.Errorf("%s: got %q from\n%s", product, got, text)
+		}
+		head, _, _ := strings.Cut(text, "\n\n")
+		for _, want := range []string{fmt.Sprintf("%q (does not exist: the defaults of %s)", file, product), "command line of " + product, "ExecStart"} {
+			if !strings.Contains(head, want) {
+				t.Errorf("%q is missing in\n%s", want, head)
+			}
+		}
+		kubeletFile(t, filepath.Join(dir, "agent/etc/kubelet.conf.d/00.conf"), "evictionHard: {memory.available: 2Gi}\n")
+		if cfg, text := fromKubelet(t, file); !slices.Contains(thresholdsOf(cfg), "hard memory.available 2Gi") {
+			t.Errorf("%s: no drop-ins in\n%s", product, text)
+		}
+	}
+	for _, file := range []string{"/none/config.yaml", "/none/k3s/config.yml"} {
+		if _, err := Convert(Options{File: file}); !errors.Is(err, fs.ErrNotExist) && (err == nil || !strings.Contains(err.Error(), "no such file")) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if _, text := fromKubelet(t, "testdata/kubeadm.yaml"); strings.Contains(text, "ExecStart") {
+		t.Errorf("a kubelet's own configuration has a remark on k3s:\n%s", text)
+	}
+}
+
 // A configuration without flags for the kubelet is recognized wherever it is, and the thresholds are k3s's.
 func TestFromK3sWithoutFlags(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "copied.yaml"), "token: abc\ndata-dir: /none\n")
@@ -89,6 +164,11 @@ func TestFromK3sKeys(t *testing.T) {
 - image-gc-high-threshold=70
 - image-gc-low-threshold=60
 - minimum-image-ttl-duration=3m
+- minimum-container-ttl-duration=4m
+- maximum-dead-containers-per-container=3
+- maximum-dead-containers=-1
+- pod-max-pids=100
+- pod-manifest-path=/manifests
 - kube-reserved=cpu=1
 - max-pods=50
 - fail-swap-on
@@ -104,10 +184,18 @@ container-runtime-endpoint: unix:///run/x.sock
 	if i := cfg.Images; i.High.String() != "70%" || i.Low.String() != "60%" || i.MinAge != 3*time.Minute {
 		t.Errorf("images %+v", i)
 	}
-	for _, name := range []string{"kubeReserved", "maxPods", "failSwapOn"} {
-		if !strings.Contains(text, " "+name) {
-			t.Errorf("%s is not mentioned in\n%s", name, text)
+	if c := cfg.Containers; c.MinAge != 4*time.Minute || c.MaxPerContainer != 3 || c.Max != -1 {
+		t.Errorf("containers %+v", c)
+	}
+	_, left, _ := strings.Cut(text, "\n# Not converted:\n")
+	left, unrelated, _ := strings.Cut(left, "\n# Unrelated to pressure, ")
+	for _, name := range []string{"kubeReserved", "failSwapOn", "podPidsLimit", "staticPodPath"} {
+		if !strings.Contains(left, "#   "+name+": ") {
+			t.Errorf("%s is not explained in\n%s", name, text)
 		}
+	}
+	if _, names, _ := strings.Cut(unrelated, ":"); strings.Trim(names, "# \n") != "maxPods" {
+		t.Errorf("unrelated is %q in\n%s", names, text)
 	}
 }
 
@@ -132,6 +220,7 @@ func TestFromK3sMistakes(t *testing.T) {
 		"\n- a=b\n- eviction-hard=memory.free<1Gi":  {Line: 3, Key: `eviction.hard."memory.free"`, Rule: "unknown signal"},
 		"\n- eviction-max-pod-grace-period=long":    {Line: 2, Key: "evictionMaxPodGracePeriod", Rule: "must be a whole number"},
 		"\n- [a]":                                   {Line: 2, Key: "kubelet-arg", Rule: "must be a list of strings"},
+		"\n- a=b\n- maximum-dead-containers=many":   {Line: 3, Key: "maximumDeadContainers", Rule: "must be a whole number"},
 		" [a]\nkubelet-arg: [b]":                    {Line: 0, Rule: "already defined"},
 		" [" + strings.Repeat("a=b,", 20_001) + "]": {Line: 1, Rule: "must have at most 20000 keys and values"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -30,14 +31,9 @@ const (
 // defaults already set. So a drop-in's evictionHard adds to the defaults.
 func (c *conversion) read(file string, dropIns []string) {
 	k3s, isK3s := c.readK3s(file)
-	if st, err := os.Stat(file); isK3s && len(dropIns) == 0 {
-		if dir := k3s.configDir(); dir != "" {
-			dropIns = []string{dir}
-		} else {
-			c.whose = k3s.product
-			c.EvictionHard = &field[table]{value: tableOf(k3sHard)}
-			c.EvictionMinimumReclaim = &field[table]{value: tableOf(k3sMinReclaim)}
-		}
+	if st, err := os.Stat(file); isK3s {
+		c.readByK3s(&k3s, dropIns)
+		dropIns = nil
 	} else if err == nil && st.IsDir() {
 		dropIns = slices.Concat([]string{file}, dropIns)
 	} else if !isK3s {
@@ -47,21 +43,71 @@ func (c *conversion) read(file string, dropIns []string) {
 		c.EvictionHard = &field[table]{value: tableOf(defaultHard)}
 	}
 	for _, dir := range dropIns {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && !d.IsDir() && filepath.Ext(path) == ".conf" {
-				c.readFile(path)
-			}
-			return err
-		})
-		if err != nil {
-			c.mistakes = append(c.mistakes, config.Unreadable(dir, err))
-		}
+		c.readDir(dir, nil)
 	}
 	if len(c.files) == 0 {
 		c.files = []string{file}
 		c.add(config.Origin{File: file}, "", nil, "must contain a kubelet's drop-ins, *.conf", "name the directory of the kubelet's --config-dir")
 	}
 	c.setFlags(k3s.args)
+}
+
+// readByK3s reads a kubelet's files as k3s has the kubelet read them: k3s's defaults, then those of the flags
+// --config and --config-dir, which k3s copies among its drop-ins when it starts.
+func (c *conversion) readByK3s(k *k3sConfig, dropIns []string) {
+	c.k3s = k
+	file, dir := k.takeArg("config"), k.takeArg("config-dir")
+	if own := k.configDir(); len(dropIns) == 0 && own != "" {
+		dropIns = []string{own}
+	}
+	if len(dropIns) == 0 {
+		c.whose = k.product
+		c.EvictionHard = &field[table]{value: tableOf(k3sHard)}
+		c.EvictionMinimumReclaim = &field[table]{value: tableOf(k3sMinReclaim)}
+	} else {
+		c.EvictionHard = &field[table]{value: tableOf(defaultHard)}
+	}
+	isNew := func(source string) bool { // otherwise it is read with the other drop-ins
+		return source != "" && !slices.ContainsFunc(dropIns, func(d string) bool { return strings.HasPrefix(source+"/", d+"/") })
+	}
+	named := map[string]func(){}
+	if isNew(file) {
+		named[copiedFile] = func() { c.readFile(file) }
+	}
+	if isNew(dir) {
+		named[copiedDir] = func() { c.readDir(dir, nil) }
+	}
+	for _, d := range dropIns {
+		c.readDir(d, named)
+	}
+	for _, copied := range slices.Sorted(maps.Keys(named)) {
+		named[copied]() // k3s has not copied it yet
+	}
+}
+
+// readDir reads a directory's drop-ins, *.conf, in the order of their paths. It reads a source instead of its
+// copy, and removes it from copies.
+func (c *conversion) readDir(dir string, copies map[string]func()) {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(dir, path)
+		read, copied := copies[rel]
+		switch {
+		case err != nil:
+			return err
+		case copied:
+			delete(copies, rel)
+			read()
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+		case !d.IsDir() && filepath.Ext(path) == ".conf":
+			c.readFile(path)
+		}
+		return nil
+	})
+	if err != nil {
+		c.mistakes = append(c.mistakes, config.Unreadable(dir, err))
+	}
 }
 
 func (c *conversion) readFile(path string) {

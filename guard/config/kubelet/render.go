@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/criguard/criguard/guard/config"
@@ -29,6 +30,8 @@ var onlyKubelet = map[string]string{
 	"staticPodURL":                  "criguard never stops static pods: protect_static",
 	"failSwapOn":                    "set a threshold for swap.available instead",
 	"memorySwap":                    "set a threshold for swap.available instead",
+	"podInfraContainerImage":        "criguard keeps the sandbox image that the runtime uses",
+	"housekeepingInterval":          "[eviction] interval is criguard's own",
 	"podPidsLimit":                  "the kubelet sets it in each pod's cgroup",
 	"volumeStatsAggPeriod":          "criguard measures volumes when a disk signal is under pressure",
 }
@@ -43,8 +46,15 @@ func (c *conversion) comment(format string, args ...any) { c.line(config.Origin{
 
 func (c *conversion) head() {
 	c.comment("# criguard's equivalent of this kubelet configuration:")
-	for _, file := range c.files {
-		c.comment("#   %q", file)
+	for i, file := range c.files {
+		remark := ""
+		if i == 0 && c.k3s != nil && c.k3s.missing {
+			remark = " (does not exist: the defaults of " + c.k3s.product + ")"
+		}
+		c.comment("#   %q%s", file, remark)
+	}
+	if c.k3s != nil {
+		c.comment("# Flags on the command line of %s, in its unit's ExecStart or environment, are not read.", c.k3s.product)
 	}
 	c.comment("# The thresholds are the kubelet's own. If the kubelet still evicts pods on this node, raise them,")
 	c.comment("# so that criguard acts first.")
@@ -55,6 +65,14 @@ func (c *conversion) head() {
 
 // carry writes a converted key, with a remark.
 func (c *conversion) carry(table, key, value string, from config.Origin, why string) {
+	c.carryTOML(table, key, config.TOMLString(value), from, why)
+}
+
+func (c *conversion) carryNumber(table, key string, value int64, from config.Origin) {
+	c.carryTOML(table, key, strconv.FormatInt(value, 10), from, "")
+}
+
+func (c *conversion) carryTOML(table, key, value string, from config.Origin, why string) {
 	if table != c.table {
 		c.table = table
 		c.comment("")
@@ -63,7 +81,7 @@ func (c *conversion) carry(table, key, value string, from config.Origin, why str
 	if why != "" {
 		why = " # " + why
 	}
-	c.line(from, "%s = %s%s", config.JoinKey("", key), config.TOMLString(value), why)
+	c.line(from, "%s = %s%s", config.JoinKey("", key), value, why)
 }
 
 // leave remarks that a field has no equivalent key.

@@ -30,7 +30,13 @@ type settings struct {
 	ImageGCLowThresholdPercent       *field[int64]  `yaml:"imageGCLowThresholdPercent"`
 	ImageMinimumGCAge                *field[string] `yaml:"imageMinimumGCAge"`
 	ImageMaximumGCAge                *field[string] `yaml:"imageMaximumGCAge"`
-	Others                           map[string]any `yaml:",inline"`
+
+	// Only flags.
+	MinimumContainerTTLDuration       *field[string] `yaml:"minimumContainerTTLDuration"`
+	MaximumDeadContainersPerContainer *field[int64]  `yaml:"maximumDeadContainersPerContainer"`
+	MaximumDeadContainers             *field[int64]  `yaml:"maximumDeadContainers"`
+
+	Others map[string]any `yaml:",inline"`
 }
 
 // header says what a document is.
