@@ -79,7 +79,7 @@ with -o json, one pass per line. "criguard explain PASS" shows one in detail.`,
 			})
 		},
 	}
-	cmd.Flags().IntVarP(&n, "number", "n", 20, "how many passes, the newest; 0 = all")
+	cmd.Flags().IntVar(&n, "number", 20, "how many passes, the newest; 0 = all")
 	cmd.Flags().StringVar(&filter.Pod, "pod", "", "only passes that stopped this pod, as namespace/name or a name in any namespace")
 	signalFlag(cmd, &filter.Signal, "only passes that acted on this signal, or were held back for it")
 	cmd.Flags().BoolVar(&filter.Stops, "stops", false, "only passes that began or ended a stop")
