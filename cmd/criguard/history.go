@@ -80,7 +80,7 @@ with -o json, one pass per line. "criguard explain PASS" shows one in detail.`,
 		},
 	}
 	cmd.Flags().IntVar(&n, "number", 20, "how many passes, the newest; 0 = all")
-	cmd.Flags().StringVar(&filter.Pod, "pod", "", "only passes that stopped this pod, as namespace/name or a name in any namespace")
+	cmd.Flags().StringVar(&filter.Pod, "pod", "", "only passes that stopped, protected or unprotected this pod, as namespace/name or a name in any namespace")
 	signalFlag(cmd, &filter.Signal, "only passes that acted on this signal, or were held back for it")
 	cmd.Flags().BoolVar(&filter.Stops, "stops", false, "only passes that began or ended a stop")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "then print new passes as they happen")

@@ -9,7 +9,7 @@ import (
 
 // Filter selects passes by what they did. The zero value selects all.
 type Filter struct {
-	Pod    string // namespace/name, or the name, of a pod that was stopped
+	Pod    string // namespace/name, or the name, of a pod that was stopped, protected or no longer protected
 	Signal string // that a pass acted on, or could not act on
 	Stops  bool   // only passes that began or ended a stop
 }
@@ -32,11 +32,17 @@ func (f Filter) selects(p *api.Pass) bool {
 	switch {
 	case f.Stops && len(stops) == 0 && p.Escalated == "":
 		return false
-	case f.Pod != "" && !isNamed(p.Escalated, f.Pod) && !slices.ContainsFunc(stops, func(s api.StopView) bool { return isNamed(s.Pod, f.Pod) }):
+	case f.Pod != "" && !concerns(p, stops, f.Pod):
 		return false
 	default:
 		return f.Signal == "" || slices.Contains(signals(p, stops), f.Signal)
 	}
+}
+
+// concerns reports whether a pass stopped a pod, or whether its command named it.
+func concerns(p *api.Pass, stops []api.StopView, pod string) bool {
+	return isNamed(p.Escalated, pod) || p.Command != nil && isNamed(p.Command.Pod, pod) ||
+		slices.ContainsFunc(stops, func(s api.StopView) bool { return isNamed(s.Pod, pod) })
 }
 
 // isNamed reports whether a pod, namespace/name, has a name, with or without the namespace.

@@ -1,6 +1,7 @@
 package words
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -174,5 +175,38 @@ func TestEffectOfAFailedStop(t *testing.T) {
 	what, how := Effect(&api.StopView{Pod: "d/slow", Result: &api.StopResult{SettledIn: api.Duration(4 * time.Second), Errors: []string{"one"}}})
 	if what != "NOT stopped: d/slow" || how != "not empty after 4s; one" {
 		t.Errorf("%q, %q", what, how)
+	}
+}
+
+// A filter by pod finds every pass that did something to it: its stops, and the operators' commands that name it.
+func TestFilterByPod(t *testing.T) {
+	stop := &api.StopView{Pod: "default/shop"}
+	command := func(name, pod string) *api.CommandView { return &api.CommandView{Command: name, Pod: pod} }
+	passes := []api.Pass{
+		{ID: 1, Stop: stop},
+		{ID: 2, Settled: []api.StopView{*stop}},
+		{ID: 3, Escalated: "default/shop"},
+		{ID: 4, Command: command(api.CommandProtect, "default/shop")},
+		{ID: 5, Command: command(api.CommandUnprotect, "default/shop")},
+		{ID: 6, Command: command(api.CommandProtect, "default/workshop")},
+		{ID: 7, Command: command(api.CommandPause, "")},
+	}
+	for _, c := range []struct {
+		filter Filter
+		want   []uint64
+	}{
+		{Filter{Pod: "default/shop"}, []uint64{1, 2, 3, 4, 5}},
+		{Filter{Pod: "shop"}, []uint64{1, 2, 3, 4, 5}},
+		{Filter{Pod: "workshop"}, []uint64{6}},
+		{Filter{Pod: "shop", Stops: true}, []uint64{1, 2, 3}},
+		{Filter{Pod: "other/shop"}, nil},
+	} {
+		var got []uint64
+		for _, p := range c.filter.Newest(slices.Clone(passes), 0) {
+			got = append(got, p.ID)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: passes %v, want %v", c.filter, got, c.want)
+		}
 	}
 }
