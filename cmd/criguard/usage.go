@@ -2,18 +2,17 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
+	"github.com/criguard/criguard/guard/config"
 )
 
 // explainUsage makes every command reject wrong arguments and point to its help.
 func explainUsage(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Misused(cmd, err) })
 	root.Args = func(_ *cobra.Command, args []string) error { return knownCommand(root, args) }
-	root.SuggestionsMinimumDistance = 2
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -43,7 +42,6 @@ func explainCommand(cmd *cobra.Command) {
 		return
 	}
 	cmd.Args = func(_ *cobra.Command, args []string) error { return knownCommand(cmd, args) }
-	cmd.SuggestionsMinimumDistance = 2
 	for _, sub := range cmd.Commands() {
 		explainCommand(sub)
 	}
@@ -80,8 +78,14 @@ func knownCommand(root *cobra.Command, args []string) error {
 		return nil
 	}
 	err := fmt.Errorf("unknown command %q", args[0])
-	if like := root.SuggestionsFor(args[0]); len(like) > 0 {
-		err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(like, " or "))
+	var names []string
+	for _, cmd := range root.Commands() {
+		if cmd.IsAvailableCommand() {
+			names = append(names, cmd.Name())
+		}
+	}
+	if like := config.SuggestWord(args[0], names); like != "" {
+		err = fmt.Errorf("%w: %s", err, like)
 	}
 	return cli.Misused(root, err)
 }

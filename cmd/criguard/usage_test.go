@@ -31,9 +31,12 @@ func refused(t *testing.T, args ...string) *cli.Error {
 // Every wrong command line gets an error that names the mistake, and a hint where to read more.
 func TestMisused(t *testing.T) {
 	for _, c := range []struct{ args, says, hint string }{
-		{"statsu", `unknown command "statsu": did you mean status?`, "`criguard --help`"},
+		{"statsu", `unknown command "statsu": did you mean "status"?`, "`criguard --help`"},
+		{"stat", `unknown command "stat": did you mean "status"?`, "`criguard --help`"}, // not stop
+		{"sotp", `unknown command "sotp": did you mean "stop"?`, "`criguard --help`"},
+		{"fleet stats", `unknown command "stats": did you mean "status"?`, "`criguard fleet --help`"},
 		{"nothing-like-it", `unknown command "nothing-like-it"`, "`criguard --help`"},
-		{"help statsu", "did you mean status?", "`criguard --help`"},
+		{"help statsu", `did you mean "status"?`, "`criguard --help`"},
 		{"--no-such", "unknown flag: --no-such", "`criguard --help`"},
 		{"status --no-such", "unknown flag: --no-such", "`criguard status --help`"},
 		{"status extra", `unexpected arguments ["extra"]: want ` + "`criguard status [flags]`", "`criguard status --help`"},

@@ -86,6 +86,7 @@ func TestConfigMistakes(t *testing.T) {
 		{"key of the top in a table", "[budget]\nprotect_static = false", 2, "budget.protect_static", "", "unknown key", "did you mean protect_static above the first [table]?"},
 		{"misspelt key of another table", "[history]\nair_gap_dir = []", 2, "history.air_gap_dir", "", "unknown key", "config.example.toml lists every key"},
 		{"beginning of a key", "[eviction]\nmax_pod = '1m'", 2, "eviction.max_pod", "", "unknown key", "did you mean [eviction] max_pod_grace_period?"},
+		{"beginning of a key that another table has", "[eviction]\nmemory = 'a'", 2, "eviction.memory", "", "unknown key", "did you mean [eviction] memory_reclaim?"},
 		{"part of a key", "[eviction]\ntransition = '1m'", 2, "eviction.transition", "", "unknown key", "did you mean [eviction] pressure_transition_period?"},
 		{"key of a rule", "[[priority]]\nname = 'a'\nvalue = 1\n[[priority]]\nname = 'b'\nvalue = 2\nlable = 1", 7, "priority[2].lable", "", "unknown key", "did you mean [[priority]] labels?"},
 		{"kubelet's table", "[evictionHard]\n'memory.available' = '1Gi'", 1, "evictionHard", "", "unknown key", "evictionHard is [eviction.hard] in criguard"},

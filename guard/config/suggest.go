@@ -41,8 +41,9 @@ var kubeletNames = map[string]string{
 	"cgroupdriver":                      "not needed: criguard detects it",
 }
 
-// suggest proposes a key in place of an unknown one: the longer or nearest word in this table, or the
-// same word in another table.
+// suggest proposes a key in place of an unknown one: one that begins with the word, or the nearest, in this
+// table. Another table's key is proposed only if it is the same word: a key below the wrong [table] is the usual
+// mistake in TOML, and no guess.
 func suggest(path, key string) string {
 	word := plain(key)
 	if name := kubeletNames[word]; strings.HasPrefix(name, "[") {
@@ -64,7 +65,7 @@ func suggest(path, key string) string {
 			same = append(same, p)
 		}
 	}
-	for _, places := range [][]place{nearest(word, here, 0), same, longer(word, here, strings.HasPrefix), nearest(word, here, slipsFor(word)), longer(word, here, strings.Contains)} {
+	for _, places := range [][]place{nearest(word, here, 0), longer(word, here, strings.HasPrefix), same, nearest(word, here, slipsFor(word)), longer(word, here, strings.Contains)} {
 		if len(places) > 0 {
 			return ask(places)
 		}
@@ -160,6 +161,9 @@ func nearestWord(word string, among []string) string {
 	}
 	return ""
 }
+
+// SuggestWord suggests the word of a list that was probably meant, as a question, or returns "" if none is close.
+func SuggestWord(word string, among []string) string { return nearestWord(word, among) }
 
 // SuggestSignal suggests the signal that was probably meant, as a question, or returns "" if none is close.
 func SuggestSignal(name string) string { return nearestWord(name, signalNames()) }
