@@ -27,7 +27,7 @@ func (m *Manager) Prune(ctx context.Context, o api.PruneOptions, by api.Peer) ([
 		return nil, cri.NoRuntime(err)
 	}
 	if !o.DryRun {
-		m.opt.Log.Info("pruning", "action", "prune", "by_uid", by.UID, "by_pid", by.PID)
+		m.opt.Log.Info("pruning", "action", "prune", "by", by.String(), "by_uid", by.UID, "by_pid", by.PID)
 	}
 	began, cfg, signal := time.Now(), m.config(), policy.ImageFSAvailable
 	p := m.plan(cfg)

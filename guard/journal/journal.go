@@ -80,7 +80,7 @@ func (j *Journal) command(c *api.CommandView) {
 		args = append(args, "pod", c.Pod)
 	}
 	if c.By != nil {
-		args = append(args, "by_uid", c.By.UID, "by_pid", c.By.PID)
+		args = append(args, "by", c.By.String(), "by_uid", c.By.UID, "by_pid", c.By.PID)
 	}
 	switch c.Command {
 	case api.CommandPause, api.CommandProtect:

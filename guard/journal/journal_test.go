@@ -114,9 +114,9 @@ func TestJournal(t *testing.T) {
 		},
 		{
 			"commands",
-			[]api.Pass{{Command: &api.CommandView{Command: api.CommandPause, Reason: "upgrade", By: &api.Peer{UID: 7}}}, {Command: &api.CommandView{Command: api.CommandResume, Reason: "it is over"}}},
-			[]string{"command", "reason", "by_uid"},
-			[]string{`level=WARN msg=command command=pause reason=upgrade by_uid=7`, `level=WARN msg=command command=resume reason="it is over"`},
+			[]api.Pass{{Command: &api.CommandView{Command: api.CommandDrain, By: &api.Peer{}}}, {Command: &api.CommandView{Command: api.CommandPause, Reason: "upgrade", By: &api.Peer{UID: 7}}}, {Command: &api.CommandView{Command: api.CommandResume, Reason: "it is over"}}},
+			[]string{"command", "reason", "by", "by_uid"},
+			[]string{`level=WARN msg=command command=drain reason="" by=root by_uid=0`, `level=WARN msg=command command=pause reason=upgrade by="uid 7" by_uid=7`, `level=WARN msg=command command=resume reason="it is over"`},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
