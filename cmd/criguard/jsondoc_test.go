@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +79,7 @@ Within ` + "`criguard.io/v1`" + `, criguard never removes or renames a field, an
 new version may add fields, and names to the lists of names: ignore the ones that you do not know. An incompatible
 change gets another ` + "`apiVersion`" + `. The state files in ` + "`/run/criguard`" + ` and the image ledger are not part of this.
 
+- Names of fields are in snake_case, with one exception: ` + "`apiVersion`" + `, which Kubernetes spells so.
 - A **duration** is a string such as ` + "`\"1.5s\"`, `\"250ms\"` or `\"1h30m0s\"`" + `: numbers with the units h, m, s, ms, µs and ns.
 - A **time** is a string in RFC 3339, such as ` + "`\"2026-01-02T15:04:05.678Z\"`" + `.
 - The unit **signal** means the unit of the signal: bytes, inodes or tasks, or millionths of the time for ` + "`memory.stall`" + `
@@ -188,6 +190,9 @@ func (w *docWriter) typeOf(t reflect.Type) string {
 	return ""
 }
 
+// fieldName matches the name of every field but apiVersion.
+var fieldName = regexp.MustCompile(`^[a-z0-9_]+$`)
+
 // fields writes a row for each field of a struct, with those of embedded structs in place.
 func (w *docWriter) fields(t reflect.Type) {
 	spec := w.parse(t.PkgPath())[t.Name()]
@@ -214,8 +219,11 @@ func (w *docWriter) fields(t reflect.Type) {
 		case f.Type.Kind() == reflect.Pointer:
 			typ += ", or null"
 		}
-		if name == "apiVersion" {
+		switch {
+		case name == "apiVersion":
 			meaning = "`criguard.io/v1`"
+		case !fieldName.MatchString(name):
+			w.t.Errorf("%s.%s: the field %q is not in snake_case", nameOf(t), f.Name, name)
 		}
 		if meaning == "" {
 			w.t.Errorf("%s.%s has no comment", nameOf(t), f.Name)
