@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -82,5 +83,46 @@ func TestContributingPathsExist(t *testing.T) {
 		if !regexp.MustCompile(`(?m)^func (\(.*\) )?` + step[2] + `[(\[]`).MatchString(read(t, "../../"+step[1])) {
 			t.Errorf("%s has no function %s", step[1], step[2])
 		}
+	}
+}
+
+// criguard(1) says of the same commands as their help what exit code 1 means, in the same words, and names each
+// reason for exit code 3.
+func TestManPageExitStatus(t *testing.T) {
+	man := strings.ReplaceAll(read(t, "../../systemd/criguard.1"), `\-`, "-")
+	_, section, _ := strings.Cut(man, "\n.SH EXIT STATUS\n")
+	section, _, _ = strings.Cut(section, "\n.SH ")
+	byCode := map[string]string{}
+	for _, part := range strings.Split(section, ".TP\n.B ")[1:] {
+		code, text, _ := strings.Cut(part, "\n")
+		text, _, _ = strings.Cut(text, "\n.PP")
+		byCode[code] = text
+	}
+	got, want := map[string]string{}, map[string]string{}
+	for _, part := range strings.Split(byCode["1"], "\n.BR ")[1:] {
+		name, text, _ := strings.Cut(part, " :\n")
+		got[strings.Trim(name, `"`)] = strings.TrimSuffix(strings.Join(strings.Fields(strings.ReplaceAll(text, "\n.B ", "\n")), " "), ".")
+	}
+	reasons := map[string]bool{}
+	for name, c := range exitCodes {
+		if c.finding != "" {
+			want[name] = c.finding
+		}
+		for _, who := range []string{"runtime", "service", "history file", "etcd"} {
+			if strings.Contains(c.unreachable, who) {
+				reasons[who] = true
+			}
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("exit code 1: got %q, want %q", got, want)
+	}
+	for who := range reasons {
+		if !strings.Contains(byCode["3"], who) {
+			t.Errorf("exit code 3 does not mention the %s: %s", who, byCode["3"])
+		}
+	}
+	if len(byCode) != 4 || len(reasons) != 4 {
+		t.Errorf("exit codes %q, reasons %v", byCode, reasons)
 	}
 }

@@ -22,7 +22,69 @@ criguard.toml \- configuration of criguard
 .I /run/criguard/config.d/*.toml
 .SH DESCRIPTION
 `
-	foot = `.SH SEE ALSO
+	foot = `.SH FILES
+.TP
+.I /etc/criguard/config.toml
+The configuration. Without it, the defaults are in force.
+.TP
+.I /usr/lib/criguard/config.d/*.toml
+.TQ
+.I /etc/criguard/config.d/*.toml
+.TQ
+.I /run/criguard/config.d/*.toml
+Drop\-ins; DROP\-INS above says which of them overrides another.
+.TP
+.I /etc/crictl.yaml
+Names the CRI socket, unless [runtime] endpoint does.
+.TP
+.I /etc/criguard/fleet.toml
+The configuration of the fleet\(aqs agent, which has keys of its own.
+.TP
+.I /usr/share/doc/criguard/config.example.toml
+With the package: an example with every key.
+.SH ENVIRONMENT
+No variable sets a key.
+.TP
+.B RUNTIME_DIRECTORY
+The run directory, where the history is unless [history] dir names another one; systemd sets it for the service.
+.SH EXIT STATUS
+.B criguard check
+exits with 0 if the configuration is valid, with 1 if the node meets one of its hard thresholds now, and with 2 if it is invalid.
+.B criguard run
+exits with 2 if it is invalid, and
+.B criguard reload
+does, too, while the service keeps the configuration in force.
+.SH EXAMPLES
+.TP
+.B criguard check
+Check the files that the service reads, and print every key in force.
+.TP
+.B criguard check \-\-show\-origin
+Print each key with the file and the line that set it.
+.TP
+.B criguard check \-\-offline try.toml
+Check another file without looking at the node.
+.PP
+A configuration that only logs, as a first step on a node:
+.PP
+.RS 4
+.EX
+mode = "observe"
+.EE
+.RE
+.PP
+A drop\-in that never stops the pods of a namespace, and keeps the images of a registry:
+.PP
+.RS 4
+.EX
+[[protect]]
+namespace = "monitoring"
+
+[images]
+keep = ["registry.example.com/base/*"]
+.EE
+.RE
+.SH SEE ALSO
 .BR criguard (1)
 `
 )

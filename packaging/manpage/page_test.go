@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -41,6 +42,25 @@ func TestPage(t *testing.T) {
 	} {
 		if got := page(c.markdown); got != head+c.want+foot {
 			t.Errorf("%q:\n%s", c.markdown, strings.TrimSuffix(strings.TrimPrefix(got, head), foot))
+		}
+	}
+}
+
+// Each man page has the sections that a reader of man pages looks for.
+func TestEveryPageHasItsSections(t *testing.T) {
+	pages, err := filepath.Glob("../../systemd/criguard*.[1-8]")
+	if err != nil || len(pages) != 2 {
+		t.Fatalf("%q, %v", pages, err)
+	}
+	for _, name := range pages {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, section := range []string{"EXAMPLES", "FILES", "EXIT STATUS", "ENVIRONMENT"} {
+			if _, body, _ := strings.Cut(string(text), "\n.SH "+section+"\n"); body == "" || strings.HasPrefix(body, ".SH ") {
+				t.Errorf("%s has no section %s", name, section)
+			}
 		}
 	}
 }
