@@ -210,7 +210,11 @@ func seeLow(t *testing.T, cfg config.Config) string {
 func effectService(t *testing.T, cfg config.Config) *Service {
 	t.Helper()
 	dir := rundir.Dir(shortDir(t))
-	ranBefore(t, dir, cfg) // the fake node meets the default thresholds
+	cfg.Dir = dir
+	state := gc.StateDir(&cfg)
+	if _, err := os.Stat(state); err == nil {
+		ranBefore(t, rundir.Dir(state), cfg) // the fake node meets the default thresholds
+	}
 	return newService(t, cfg, dir)
 }
 

@@ -3,8 +3,11 @@ package guard
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
@@ -27,7 +31,7 @@ func ranBefore(t *testing.T, dir rundir.Dir, cfg config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dir.Path(hardFile), b, 0o600); err != nil {
+	if err := os.WriteFile(dir.Path(hold.FileName), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -81,7 +85,7 @@ func TestReloadIsHeld(t *testing.T) {
 	use("2Gi")
 	a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload})
 	const sentence = "hard memory.available is met NOW, 1.5Mi < 2Gi: a reload would stop pods"
-	if err != nil || len(a.MetNow) == 0 || a.MetNow[0].Signal != policy.MemoryAvailable || !strings.Contains(a.Message, sentence) || time.Until(a.Until) < holdTime/2 {
+	if err != nil || len(a.MetNow) == 0 || a.MetNow[0].Signal != policy.MemoryAvailable || !strings.Contains(a.Message, sentence) || time.Until(a.Until) < hold.Time/2 {
 		t.Errorf("answer %+v, %v", a, err)
 	}
 	if got := hardInForce(t, client); got != "1Mi" {
@@ -146,13 +150,13 @@ func TestHoldEnds(t *testing.T) {
 	if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.do(t.Context(), func() { r.endHold(r.waiting.until - 1) }); err != nil {
+	if err := r.do(t.Context(), func() { r.endHold(r.waiting.Until - 1) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := hardInForce(t, client); got != "1Mi" {
 		t.Errorf("before its time, %s is in force", got)
 	}
-	if err := r.do(t.Context(), func() { r.waiting.until = 0 }); err != nil {
+	if err := r.do(t.Context(), func() { r.waiting.Until = 0 }); err != nil {
 		t.Fatal(err)
 	}
 	nodetest.Await(t, "the end of the hold", func() bool { return hardInForce(t, client) == "2Gi" })
@@ -175,11 +179,18 @@ func TestFirstStartIsHeld(t *testing.T) {
 	dir := rundir.Dir(shortDir(t))
 	cfg := configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'", nodetest.AnyDisk))
 	client, end := serveNew(t, dir, cfg)
-	if got := hardInForce(t, client); got != "" || !strings.Contains(alarms(t, client), "hard memory.available is met NOW, 1.5Mi < 100Mi") {
-		t.Errorf("in force is %q, with the alarms %q", got, alarms(t, client))
+	const alarm = "hard memory.available is met NOW, 1.5Mi < 100Mi: in force, it would stop pods"
+	got := alarms(t, client)
+	if hardInForce(t, client) != "" || !strings.Contains(got, alarm) || !strings.Contains(got, "the threshold is held for") || !strings.Contains(got, "the rest of the configuration is in force") {
+		t.Errorf("in force is %q, with the alarms %q", hardInForce(t, client), got)
+	}
+	if strings.Contains(got, "a reload would") || strings.Contains(got, "the configuration is held") {
+		t.Errorf("the alarm speaks of a reload: %q", got)
 	}
 	if st, err := client.Status(t.Context()); err != nil || len(st.Signals[policy.NodeFSAvailable].Thresholds) == 0 {
 		t.Errorf("the threshold of the disk is not in force: %v", err)
+	} else if p := st.LastPass; p == nil || p.AlarmKind == api.AlarmHeld && p.Wake != "start" {
+		t.Errorf("the record of the alarm is %+v", p)
 	}
 	end()
 	client, end = serveNew(t, dir, cfg)
@@ -194,6 +205,29 @@ func TestFirstStartIsHeld(t *testing.T) {
 	}
 }
 
+// The thresholds in force are kept with the other state that a reboot must not remove, so that it does not hold the same
+// ones again.
+func TestRebootIsNotHeld(t *testing.T) {
+	state := t.TempDir()
+	config := func(memory string) config.Config {
+		return configtest.Parse(t, fmt.Sprintf("history.dir = %q\n", state)+nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '"+memory+"'"))
+	}
+	boot := rundir.Dir(shortDir(t))
+	_, end := serveNew(t, boot, config("1Mi"))
+	end()
+	if _, err := os.Stat(filepath.Join(state, hold.FileName)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(boot.Path(hold.FileName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the thresholds are in the run directory: %v", err)
+	}
+	ranBefore(t, rundir.Dir(state), config("100Mi"))
+	client, _ := serveNew(t, rundir.Dir(shortDir(t)), config("100Mi")) // another boot: its run directory is empty
+	if got := hardInForce(t, client); got != "100Mi" || strings.Contains(alarms(t, client), "held") {
+		t.Errorf("in force is %q, with the alarms %q", got, alarms(t, client))
+	}
+}
+
 // A start with a higher threshold that is met keeps the one that was in force before, also for the next start.
 func TestHeldStartKeepsTheOldThreshold(t *testing.T) {
 	dir := rundir.Dir(shortDir(t))
@@ -203,7 +237,7 @@ func TestHeldStartKeepsTheOldThreshold(t *testing.T) {
 	ranBefore(t, dir, config("1Mi"))
 	for range 2 {
 		client, end := serveNew(t, dir, config("1Gi"))
-		if got := hardInForce(t, client); got != "1Mi" || !strings.Contains(alarms(t, client), "is held for") {
+		if got := hardInForce(t, client); got != "1Mi" || !strings.Contains(alarms(t, client), "held for") {
 			t.Errorf("in force is %q, with the alarms %q", got, alarms(t, client))
 		}
 		end()
@@ -218,11 +252,11 @@ func TestRejectedReloadExtendsTheHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := r.do(t.Context(), func() {
-		r.waiting.until = r.host.kernel.Now() + time.Second
+		r.waiting.Until = r.host.kernel.Now() + time.Second
 		if _, err := r.Service.reload(config.Config{}, errors.New("typo"), nil, false); !errors.Is(err, api.ErrRefused) {
 			t.Errorf("the reload: %v", err)
 		}
-		if left := r.waiting.until - r.host.kernel.Now(); left < holdTime/2 || !strings.Contains(r.note, "typo") || !strings.Contains(r.note, "is held for") {
+		if left := r.waiting.Until - r.host.kernel.Now(); left < hold.Time/2 || !strings.Contains(r.note, "typo") || !strings.Contains(r.note, "is held for") {
 			t.Errorf("held for another %s, with the note %q", left, r.note)
 		}
 	})
@@ -281,10 +315,10 @@ func TestStartIsNotHeld(t *testing.T) {
 	if got := hardInForce(t, client); got != "1Mi" {
 		t.Errorf("in force is %q", got)
 	}
-	b, err := os.ReadFile(dir.Path(hardFile))
-	if err != nil || !strings.Contains(string(b), `"memory.available":"1Mi"`) {
-		t.Errorf("kept %s, %v", b, err)
-	}
+	nodetest.Await(t, "the file", func() bool {
+		b, _ := os.ReadFile(dir.Path(hold.FileName))
+		return strings.Contains(string(b), `"memory.available":"1Mi"`)
+	})
 }
 
 // The finding names the pod that would be stopped first. Observe mode finds nothing.

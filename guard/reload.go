@@ -11,6 +11,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/systemd"
 )
 
@@ -101,18 +102,18 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 		s.metrics.Reloaded(err)
 		s.note = "the last reload was rejected: " + err.Error()
 		if s.waiting != nil { // its author is still editing
-			s.waiting.until = s.host.kernel.Now() + holdTime
-			s.note += "; " + s.waiting.alarm(s.host.kernel.Now())
+			s.waiting.Until = s.host.kernel.Now() + hold.Time
+			s.note += "; " + s.waiting.Alarm(s.host.kernel.Now())
 		}
 		s.log.Error("configuration rejected, the old one stays in force", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
 		return a, fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
-	met = slices.DeleteFunc(met, s.wasInForce) // it may be in force since the look at the node
-	again := s.waiting != nil && maps.Equal(s.waiting.cfg.Hard(), cfg.Hard())
+	met = slices.DeleteFunc(met, s.hard.Had) // it may be in force since the look at the node
+	again := s.waiting != nil && maps.Equal(s.waiting.Config.Hard(), cfg.Hard())
 	if len(met) > 0 && !now && !again {
 		s.note = ""
-		s.hold(cfg, met)
-		a.Message, a.MetNow, a.Until = s.waiting.alarm(s.host.kernel.Now()), met, time.Now().Add(holdTime)
+		s.hold(hold.Held{Config: cfg, Met: met}, "reload")
+		a.Message, a.MetNow, a.Until = s.waiting.Alarm(s.host.kernel.Now()), met, time.Now().Add(hold.Time)
 		return a, nil
 	}
 	changed := s.apply(cfg)
@@ -150,7 +151,7 @@ func (s *Service) apply(cfg config.Config) (changed []string) {
 	}
 	s.note, s.waiting = "", nil
 	s.guard.SetConfig(cfg)
-	s.saveHard()
+	s.keepHard()
 	s.host.setConfig(cfg)
 	hint(s.repace)
 	s.relist() // the inventory may lack labels that rules name now

@@ -90,8 +90,8 @@ func (s *Service) restoreDir(ctx context.Context) (net.Listener, error) {
 	case s.calls <- func() {
 		s.conditions.Restore() // with the next pass
 		s.saveBudget()
-		s.saveHard()
 		s.inForce()
+		s.keepHard()
 		s.saver.Wake()
 	}:
 	case <-ctx.Done():

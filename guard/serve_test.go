@@ -2,8 +2,10 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,8 @@ import (
 	"github.com/criguard/criguard/guard/conditions"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/gc"
+	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/guard/rundir"
 )
@@ -39,17 +43,24 @@ func TestRunDirComesBack(t *testing.T) {
 		s.keeper(ctx).Keep(ctx, l, tick)
 	}()
 	for range 2 { // a second time as well
-		if err := os.RemoveAll(string(s.opt.Dir)); err != nil {
+		thresholds := filepath.Join(gc.StateDir(&s.opt.Config), hold.FileName)
+		if err := errors.Join(os.RemoveAll(string(s.opt.Dir)), os.RemoveAll(thresholds)); err != nil {
 			t.Fatal(err)
 		}
 		tick <- time.Now()
 		(<-s.calls)()
 		p := s.guard.Pass(t.Context(), "test")
 		s.after(&p)
-		for _, name := range []string{"criguard.sock", "lock", conditions.File, budgetFile, ordersFile, hardFile} {
+		if err := s.save(); err != nil {
+			t.Error(err)
+		}
+		for _, name := range []string{"criguard.sock", "lock", conditions.File, budgetFile, ordersFile} {
 			if _, err := os.Stat(s.opt.Dir.Path(name)); err != nil {
 				t.Error(err)
 			}
+		}
+		if _, err := os.Stat(thresholds); err != nil {
+			t.Error(err)
 		}
 		if _, err := s.opt.Dir.Lock(); err == nil {
 			t.Error("the directory is not locked")

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/criguard/criguard/guard/fleet/client"
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/history"
+	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/guard/journal"
 	"github.com/criguard/criguard/guard/metrics"
@@ -60,8 +60,8 @@ type Service struct {
 	// endStops cancels the stops in flight.
 	endStops context.CancelFunc
 
-	waiting *heldConfig                           // waits to be in force; nil = none
-	hard    atomic.Pointer[config.HardThresholds] // that were in force last
+	waiting *hold.Held    // waits to be in force; nil = none
+	hard    *hold.InForce // the thresholds that were in force last
 
 	calls    chan func()
 	reloads  chan reloadRequest
@@ -145,7 +145,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	restraint := s.loadBudget()
 	s.history = history.Open(s.opt.Config.HistoryDir(), s.opt.Config.History.Passes)
 	s.samples = history.NewSamples(s.opt.Config.HistoryDir())
-	s.saver = history.NewWriter(func() error { return errors.Join(s.history.Save(), s.samples.Save()) }, s.historySaved)
+	s.saver = history.NewWriter(s.save, s.historySaved)
 	s.gc = gc.New(n.gcOptions(s.log, func(v api.ReclaimView, by *api.Peer) { s.reclaimed(ctx, v, by) }))
 	s.stops = stop.New(stops, n.stopOptions(s.gc.Stopped))
 	cfg := s.holdAtStart(ctx)
@@ -155,7 +155,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.hooks = hook.NewDispatcher(s.log, s.metrics.Hook)
 	s.conditions.Dir = s.opt.Dir
 	s.resumeOrders()
-	s.saveHard()
+	s.keepHard()
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (s *Service) serve(ctx context.Context) error {
 		"cgroup", s.host.kernel.Cgroup(), "wakes", strings.Join(s.host.kernel.Wakes(), ", "), "thresholds", strings.Join(s.guard.Thresholds(), ", "))
 	s.notify(s.opt.Notifier.Ready(s.statusLine()))
 	if w := s.waiting; w != nil {
-		s.hold(w.cfg, w.met)
+		s.hold(*w, "start")
 	}
 	loop := eviction.Loop{Guard: s.guard, Wakes: s.wakes, Calls: s.callsOrReload(background, &wg), After: s.after}
 	loop.Run(ctx)

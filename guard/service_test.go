@@ -12,6 +12,7 @@ import (
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/guard/journal"
 	"github.com/criguard/criguard/guard/metrics/metricstest"
 	"github.com/criguard/criguard/guard/node/nodetest"
@@ -197,9 +198,11 @@ func TestCommandIsNoPass(t *testing.T) {
 // A held configuration is the last record of the status.
 func TestHoldIsTheLastPass(t *testing.T) {
 	s, _ := newOperated(t, "")
-	s.hold(s.opt.Config, []api.MetNow{{Signal: policy.MemoryAvailable}})
-	if p := s.status().LastPass; p == nil || p.AlarmKind != api.AlarmHeld {
-		t.Errorf("the last pass is %+v", p)
+	for _, wake := range []string{"reload", "start"} {
+		s.hold(hold.Held{Config: s.opt.Config, Met: []api.MetNow{{Signal: policy.MemoryAvailable}}}, wake)
+		if p := s.status().LastPass; p == nil || p.AlarmKind != api.AlarmHeld || p.Wake != wake {
+			t.Errorf("the last pass is %+v", p)
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func (s *Service) status() api.Status {
 	}
 	st.Warnings = append(append(st.Warnings, s.hooks.Failed()...), s.fleet.Warnings()...)
 	if s.waiting != nil {
-		st.Alarms = append(st.Alarms, s.waiting.alarm(s.host.kernel.Now()))
+		st.Alarms = append(st.Alarms, s.waiting.Alarm(s.host.kernel.Now()))
 	}
 	st.Orders = s.guard.Orders
 	now := s.host.kernel.Now()
@@ -139,7 +139,7 @@ func (s *Service) statusLine() string {
 		line += " (observe mode)"
 	}
 	if s.waiting != nil {
-		line += "; configuration held: " + s.waiting.met[0].String()
+		line += "; " + s.waiting.Line()
 	}
 	if s.note != "" {
 		line += "; " + strings.SplitN(s.note, "\n", 2)[0]

@@ -1,10 +1,10 @@
 package guard
 
 import (
-	"cmp"
 	"path/filepath"
 	"time"
 
+	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/history"
 	"github.com/criguard/criguard/guard/rundir"
 )
@@ -16,8 +16,9 @@ const sweepAge = 10 * time.Minute
 // sweep removes temporary files of earlier runs. The run directory belongs to this process alone. The history
 // may be on a stalled disk, so its sweep runs in the background.
 func (s *Service) sweep() {
-	run := string(s.opt.Dir)
-	saved := cmp.Or(s.opt.Config.History.Dir, run)
+	run, cfg := string(s.opt.Dir), s.opt.Config
+	cfg.Dir = s.opt.Dir
+	saved, state := cfg.HistoryDir(), gc.StateDir(&cfg)
 	rundir.SweepTemporary(run, 0, time.Now())
 	rundir.SweepTemporary(filepath.Join(run, history.WindowDir), 0, time.Now())
 	if saved != run {
@@ -25,5 +26,8 @@ func (s *Service) sweep() {
 			rundir.SweepTemporary(saved, sweepAge, time.Now())
 			rundir.SweepTemporary(filepath.Join(saved, history.WindowDir), sweepAge, time.Now())
 		}()
+	}
+	if state != saved {
+		go rundir.SweepTemporary(state, sweepAge, time.Now())
 	}
 }

@@ -70,7 +70,10 @@ type MetNow struct {
 }
 
 // String says in one sentence what a reload would do.
-func (m MetNow) String() string {
+func (m MetNow) String() string { return m.Would("a reload") }
+
+// Would says in one sentence what putting the threshold in force would do.
+func (m MetNow) Would(who string) string {
 	what := "stop " + m.First + " first"
 	switch {
 	case m.First == "" && m.Held != "":
@@ -80,7 +83,7 @@ func (m MetNow) String() string {
 	case m.Signal.IsDisk():
 		what = "remove what it may, then stop " + m.First + " first"
 	}
-	return fmt.Sprintf("hard %s is met NOW, %s: a reload would %s", m.Signal, FormatBelow(m.Signal, m.Available, m.Amount), what)
+	return fmt.Sprintf("hard %s is met NOW, %s: %s would %s", m.Signal, FormatBelow(m.Signal, m.Available, m.Amount), who, what)
 }
 
 // CommandView is a command as recorded in a pass.

@@ -31,21 +31,27 @@ const (
 	limitsEvery     = 20 * time.Second
 )
 
-// stateDir keeps the image ledger across reboots, unless the history has its own directory.
+// stateDir keeps state across reboots, unless the history has its own directory.
 const stateDir = "/var/lib/criguard"
 
-// ledgerPath returns the path of the image ledger, "" if the ledger stays in memory. The ledger is beside the
-// history. If that is in the default run directory, which is in memory, and the package has created stateDir,
-// the ledger is in stateDir.
-func ledgerPath(c *config.Config) string {
+// StateDir returns the directory of the state that is worth keeping across reboots, "" if there is none: that of the
+// history. If that is the default run directory, which is in memory, and the package has created stateDir, it is
+// stateDir.
+func StateDir(c *config.Config) string {
 	dir := c.HistoryDir()
-	if dir == "" {
-		return "" // the ledger stays in memory
-	}
 	if dir == string(rundir.Default) {
 		if st, err := os.Stat(stateDir); err == nil && st.IsDir() {
 			dir = stateDir
 		}
+	}
+	return dir
+}
+
+// ledgerPath returns the path of the image ledger, "" if the ledger stays in memory.
+func ledgerPath(c *config.Config) string {
+	dir := StateDir(c)
+	if dir == "" {
+		return ""
 	}
 	return filepath.Join(dir, "images.json")
 }

@@ -68,6 +68,9 @@ func (j *Journal) Record(p *api.Pass) {
 			msg = "reclaim takes too long"
 		case api.AlarmHeld:
 			msg = "configuration held: a hard threshold is met already"
+			if p.Wake == "start" {
+				msg = "hard threshold held: it is met already"
+			}
 		}
 		j.log.Error(msg, systemd.EventKey, systemd.EventAlarm, "action", "alarm", "pass", p.ID, "reason", p.Alarm)
 	}

@@ -113,6 +113,15 @@ func TestJournal(t *testing.T) {
 			},
 		},
 		{
+			"held",
+			[]api.Pass{{Wake: "reload", Alarm: "a", AlarmKind: api.AlarmHeld}, {Wake: "start", Alarm: "b", AlarmKind: api.AlarmHeld}},
+			[]string{"reason"},
+			[]string{
+				`level=ERROR msg="configuration held: a hard threshold is met already" reason=a`,
+				`level=ERROR msg="hard threshold held: it is met already" reason=b`,
+			},
+		},
+		{
 			"commands",
 			[]api.Pass{{Command: &api.CommandView{Command: api.CommandDrain, By: &api.Peer{}}}, {Command: &api.CommandView{Command: api.CommandPause, Reason: "upgrade", By: &api.Peer{UID: 7}}}, {Command: &api.CommandView{Command: api.CommandResume, Reason: "it is over"}}},
 			[]string{"command", "reason", "by", "by_uid"},

@@ -1,0 +1,62 @@
+package hold
+
+import (
+	"encoding/json"
+	"sync/atomic"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/rundir"
+)
+
+// FileName is the file of the hard thresholds that were in force last.
+const FileName = "thresholds.json"
+
+// InForce are the hard thresholds that were in force last, in this run or an earlier one.
+type InForce struct {
+	dir     string
+	access  rundir.Access
+	hard    atomic.Pointer[config.HardThresholds]
+	unsaved atomic.Bool
+}
+
+// Open reads the thresholds of an earlier run from a directory. Without a file, none was in force.
+func Open(dir string, access rundir.Access) *InForce {
+	f := &InForce{dir: dir, access: access}
+	known := config.HardThresholds{}
+	if b, err := rundir.Dir(dir).ReadFile(FileName, access); err == nil && json.Unmarshal(b, &known) != nil {
+		known = config.HardThresholds{}
+	}
+	f.hard.Store(&known)
+	return f
+}
+
+// Get returns the thresholds.
+func (f *InForce) Get() config.HardThresholds { return *f.hard.Load() }
+
+// Set replaces the thresholds in memory. Save writes them.
+func (f *InForce) Set(hard config.HardThresholds) {
+	f.hard.Store(&hard)
+	f.unsaved.Store(true)
+}
+
+// Had reports whether a threshold at least as high as a met one was in force.
+func (f *InForce) Had(m api.MetNow) bool {
+	v, was := f.Get().For(m.Signal, m.Capacity)
+	return was && v.Of(m.Capacity) >= m.Amount
+}
+
+// Save writes the thresholds that were set since the last time. The directory may be on a disk that does not answer.
+func (f *InForce) Save() error {
+	if !f.unsaved.Swap(false) {
+		return nil
+	}
+	b, err := json.Marshal(f.Get())
+	if err == nil {
+		err = f.access.Replace(f.dir, FileName, append(b, '\n'), rundir.Synced)
+	}
+	if err != nil {
+		f.unsaved.Store(true)
+	}
+	return err
+}

@@ -1,0 +1,81 @@
+package hold
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/policy"
+)
+
+// Time is how long a configuration waits.
+const Time = 30 * time.Second
+
+// Held is a configuration that waits to be in force.
+type Held struct {
+	Config config.Config
+	Met    []api.MetNow
+	Until  time.Duration // boot clock
+	// AtStart means that only the met thresholds wait. After a reload, the whole configuration does.
+	AtStart bool
+}
+
+// Alarm says in one line what is held, for how long, and what to do.
+func (h *Held) Alarm(now time.Duration) string {
+	left := policy.ShortDuration(max(h.Until-now, 0).Round(time.Second))
+	line := strings.Join(h.met(), "; ")
+	switch {
+	case !h.AtStart:
+		return line + "; the configuration is held for " + left + " and then put in force (`criguard reload --now`, or a second reload, does not wait)"
+	case len(h.Met) == 1:
+		line += "; the threshold is held for "
+	default:
+		line += "; the thresholds are held for "
+	}
+	return line + left + " and then put in force; the rest of the configuration is in force (`criguard reload` does not wait)"
+}
+
+// Line says in short what is held, for the status line.
+func (h *Held) Line() string {
+	if h.AtStart {
+		return "threshold held: " + h.met()[0]
+	}
+	return "configuration held: " + h.met()[0]
+}
+
+// met says what each met threshold would do.
+func (h *Held) met() []string {
+	who := "a reload"
+	if h.AtStart {
+		who = "in force, it"
+	}
+	texts := make([]string, len(h.Met))
+	for i, m := range h.Met {
+		texts[i] = m.Would(who)
+	}
+	return texts
+}
+
+// Without returns the configuration to start with while the met thresholds wait: with those that were in force before
+// in their place, or with none.
+func Without(cfg config.Config, met []api.MetNow, before config.HardThresholds) config.Config {
+	e := &cfg.Eviction
+	e.Thresholds, e.Off = slices.Clone(e.Thresholds), slices.Clone(e.Off)
+	for _, m := range met {
+		t := policy.Threshold{Signal: m.Signal, Kind: policy.Hard}
+		if i := slices.IndexFunc(e.Thresholds, func(o policy.Threshold) bool { return o.Compare(t) == 0 }); i >= 0 {
+			t = e.Thresholds[i]
+			e.Thresholds = slices.Delete(e.Thresholds, i, i+1)
+		}
+		if v, was := before.For(m.Signal, m.Capacity); was {
+			t.Value = v
+			e.Thresholds = append(e.Thresholds, t)
+		} else {
+			t.Value = policy.Percent(0)
+			e.Off = append(e.Off, t) // it may also derive from another one
+		}
+	}
+	return cfg
+}

@@ -1,0 +1,93 @@
+package hold
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/policy"
+)
+
+// After a reload, the alarm speaks of the configuration. At the start there was none before: only the met thresholds
+// wait, and there is nothing to reload a second time.
+func TestAlarm(t *testing.T) {
+	memory := api.MetNow{Signal: policy.MemoryAvailable, Amount: 2 << 30, Available: 1 << 30, First: "ci/job4"}
+	disk := api.MetNow{Signal: policy.NodeFSAvailable, Amount: 2 << 30, Available: 1 << 30, First: "ci/job5"}
+	for _, c := range []struct {
+		held        Held
+		alarm, line string
+	}{
+		{
+			Held{Met: []api.MetNow{memory}},
+			"hard memory.available is met NOW, 1Gi < 2Gi: a reload would stop ci/job4 first; the configuration is held for 20s and then put in force " +
+				"(`criguard reload --now`, or a second reload, does not wait)",
+			"configuration held: hard memory.available is met NOW, 1Gi < 2Gi: a reload would stop ci/job4 first",
+		},
+		{
+			Held{Met: []api.MetNow{memory}, AtStart: true},
+			"hard memory.available is met NOW, 1Gi < 2Gi: in force, it would stop ci/job4 first; the threshold is held for 20s and then put in force; " +
+				"the rest of the configuration is in force (`criguard reload` does not wait)",
+			"threshold held: hard memory.available is met NOW, 1Gi < 2Gi: in force, it would stop ci/job4 first",
+		},
+		{
+			Held{Met: []api.MetNow{memory, disk}, AtStart: true},
+			"hard memory.available is met NOW, 1Gi < 2Gi: in force, it would stop ci/job4 first; " +
+				"hard nodefs.available is met NOW, 1Gi < 2Gi: in force, it would remove what it may, then stop ci/job5 first; the thresholds are held for 20s and then put in force; " +
+				"the rest of the configuration is in force (`criguard reload` does not wait)",
+			"threshold held: hard memory.available is met NOW, 1Gi < 2Gi: in force, it would stop ci/job4 first",
+		},
+	} {
+		c.held.Until = time.Minute
+		if got := c.held.Alarm(40 * time.Second); got != c.alarm {
+			t.Errorf("got\n%s\nwant\n%s", got, c.alarm)
+		}
+		if got := c.held.Line(); got != c.line {
+			t.Errorf("got\n%s\nwant\n%s", got, c.line)
+		}
+	}
+}
+
+// The thresholds in force outlive the process, once they are saved. A file that cannot be read counts as none, and a
+// write that fails is tried again.
+func TestInForce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	access := rundir.ForOperators()
+	met := func(amount int64) api.MetNow {
+		return api.MetNow{Signal: policy.MemoryAvailable, Amount: amount, Capacity: 16 << 30}
+	}
+	f := Open(dir, access)
+	if f.Had(met(1)) || f.Save() != nil {
+		t.Error("there are thresholds without a file, or they are saved")
+	}
+	cfg, err := config.Parse("a", strings.NewReader("[eviction.hard]\n'memory.available' = '1Gi'\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Set(cfg.Hard())
+	if !f.Had(met(1<<30)) || f.Had(met(1<<30+1)) {
+		t.Errorf("in force are %v", f.Get())
+	}
+	if f.Save() == nil {
+		t.Error("saved without a directory")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Save(); err != nil {
+		t.Error(err)
+	}
+	if again := Open(dir, access); !again.Had(met(1<<30)) || again.Had(met(1<<30+1)) {
+		t.Errorf("read %v", again.Get())
+	}
+	if err := os.WriteFile(filepath.Join(dir, FileName), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again := Open(dir, access); len(again.Get()) > 0 {
+		t.Errorf("read %v from a torn file", again.Get())
+	}
+}
