@@ -41,7 +41,8 @@ without one each prune does. --ignore-age also removes images of an unknown age.
 
 A running service prunes, by its own configuration; that needs root or the group
 criguard. Without a service, or with --endpoint of another runtime than the service's,
-criguard prunes directly. A prune by the service is in its history and journal.`,
+criguard prunes directly. A prune by the service is in its history and journal; a direct
+one is not recorded, and says so.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if all || !p.Containers && !p.Images {
@@ -96,7 +97,14 @@ type pruner interface {
 // prune asks the service to prune, or prunes directly if no service manages this runtime.
 func (o *options) prune(ctx context.Context, p api.PruneOptions, w io.Writer, yes bool) ([]reclaim.Report, error) {
 	return fetch(ctx, o, func(c *control.Client) ([]reclaim.Report, error) { return prune(ctx, c, p, w, yes) },
-		func(l *guard.Look) ([]reclaim.Report, error) { return prune(ctx, l, p, w, yes) })
+		func(l *guard.Look) ([]reclaim.Report, error) {
+			reports, err := prune(ctx, l, p, w, yes)
+			if err == nil && !p.DryRun && !o.JSON() {
+				// The history has one writer, which may be a service that guards another runtime.
+				cli.Say(w, "note: not recorded: no service guards this runtime\n")
+			}
+			return reports, err
+		})
 }
 
 // printNotes shows what holds images back beyond removals and failures.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
+	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/reclaim"
@@ -84,5 +85,20 @@ func TestUnknownAges(t *testing.T) {
 	printUnknown(&out, []reclaim.Item{{Why: reclaim.WhyAgeUnknown}, {Why: "in use"}})
 	if !strings.HasPrefix(out.String(), "ages unknown: 1 image first seen just now (hint: an age counts from when the service or a prune first sees an image") {
 		t.Errorf("%s", out.String())
+	}
+}
+
+// A prune without a service says that no history and no journal has it. A dry run removes nothing, and JSON has no notes.
+func TestDirectPruneIsNotRecorded(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	for _, c := range []struct {
+		flags string
+		notes bool
+	}{{"", true}, {"--dry-run", false}, {"-o json", false}} {
+		args := append([]string{"prune", "--images", "--yes", "--run-dir", runDir(t), "--endpoint", srv.Endpoint()}, strings.Fields(c.flags)...)
+		code, out, errs := captured(t, args...)
+		if code != cli.ExitOK || strings.Contains(errs, "note: not recorded: no service guards this runtime\n") != c.notes {
+			t.Errorf("prune %s: exit code %d, stdout %q, stderr %q", c.flags, code, out, errs)
+		}
 	}
 }
