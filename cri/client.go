@@ -2,10 +2,8 @@ package cri
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,6 +14,8 @@ import (
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/mem"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criguard/criguard/cri/socket"
 )
 
 // DefaultTimeout is the timeout of a client if Dial gets none.
@@ -78,7 +78,7 @@ type Client struct {
 // nothing listens. The timeout limits each call, except stops and removals, which have longer deadlines
 // of their own; 0 means DefaultTimeout. A call also ends when its context does.
 func Dial(endpoint string, timeout time.Duration) (*Client, error) {
-	path, err := socketPath(endpoint)
+	path, err := socket.Path(endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("dial runtime %q: %w", clean(endpoint), err)
 	}
@@ -197,24 +197,4 @@ func call[Req, Resp any](
 		return nil, callError(ctx, op, time.Since(start), err)
 	}
 	return resp, nil
-}
-
-// socketPath returns the absolute path in an endpoint.
-func socketPath(endpoint string) (string, error) {
-	path := endpoint
-	if rest, ok := strings.CutPrefix(endpoint, "unix:"); ok {
-		path = rest
-		if rest, ok := strings.CutPrefix(rest, "//"); ok {
-			path = rest
-		}
-	}
-	switch {
-	case endpoint == "":
-		return "", errors.New("endpoint is empty")
-	case !strings.HasPrefix(path, "/"):
-		return "", errors.New("endpoint is no unix socket: want unix:///path or an absolute path")
-	case strings.ContainsRune(path, 0):
-		return "", errors.New("endpoint has a NUL byte")
-	}
-	return path, nil
 }

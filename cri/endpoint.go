@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/criguard/criguard/cri/socket"
 )
 
 // KnownEndpoints returns the sockets at which runtimes listen, in the order to try them. Distributions
@@ -57,7 +59,7 @@ func Find(ctx context.Context, candidates []string, timeout time.Duration) (stri
 
 // absentSocket returns the socket's path and whether it is absent, so that there is nothing to dial.
 func absentSocket(endpoint string) (path string, is bool) {
-	path, err := socketPath(endpoint)
+	path, err := socket.Path(endpoint)
 	if err != nil {
 		return "", false
 	}

@@ -28,9 +28,9 @@ func TestNodeLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/elsewhere'"))
-	sameRuntime, sameCgroup := other, cfg
-	sameRuntime.Runtime.Endpoint, sameCgroup.Runtime.Endpoint = "unix://"+socket, ""
-	for name, cfg := range map[string]config.Config{"the same": cfg, "the runtime": sameRuntime, "the pods cgroup": sameCgroup} {
+	sameRuntime, otherSpelling, sameCgroup := other, other, cfg
+	sameRuntime.Runtime.Endpoint, otherSpelling.Runtime.Endpoint, sameCgroup.Runtime.Endpoint = "unix://"+socket, "unix:"+socket, ""
+	for name, cfg := range map[string]config.Config{"the same": cfg, "the runtime": sameRuntime, "the runtime, spelt unix:/": otherSpelling, "the pods cgroup": sameCgroup} {
 		if err := lock("/run/second", cfg); err == nil || !strings.Contains(err.Error(), "/run/first") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -57,10 +57,10 @@ func TestNodeLockNamesThePodsCgroup(t *testing.T) {
 		}
 		return err
 	}
-	if err := lock("/kubepods", "first"); err != nil {
+	if err := lock("/kubepods", "/first"); err != nil {
 		t.Fatal(err)
 	}
-	if err := lock("", "second"); !errors.Is(err, rundir.ErrRunning) {
+	if err := lock("", "/second"); !errors.Is(err, rundir.ErrRunning) {
 		t.Errorf("the same pods cgroup, found: %v", err)
 	}
 	if err := os.Mkdir(layout.Dir("memory", "/a-kubepods"), 0o700); err != nil {
@@ -69,10 +69,10 @@ func TestNodeLockNamesThePodsCgroup(t *testing.T) {
 	if found, _, err := layout.FindPods(); found != "/a-kubepods" {
 		t.Fatalf("found %s, %v", found, err)
 	}
-	if err := lock("/a-kubepods", "third"); err != nil {
+	if err := lock("/a-kubepods", "/third"); err != nil {
 		t.Errorf("another pods cgroup, which is found first: %v", err)
 	}
-	if err := lock("", "fourth"); !errors.Is(err, rundir.ErrRunning) {
+	if err := lock("", "/fourth"); !errors.Is(err, rundir.ErrRunning) {
 		t.Errorf("the one found first, found: %v", err)
 	}
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 
+	"github.com/criguard/criguard/cri/socket"
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/control"
 )
@@ -18,8 +18,7 @@ func fetch[T any](ctx context.Context, o *options, ask func(*control.Client) (T,
 		if err != nil && !errors.Is(err, control.ErrNoService) {
 			return *new(T), err
 		}
-		own := func(endpoint string) string { return strings.TrimPrefix(strings.TrimPrefix(endpoint, "unix:"), "//") }
-		if err != nil || own(o.endpoint) != own(st.Runtime.Endpoint) {
+		if err != nil || !sameSocket(o.endpoint, st.Runtime.Endpoint) {
 			return look(ctx, o, inspect)
 		}
 	}
@@ -28,6 +27,13 @@ func fetch[T any](ctx context.Context, o *options, ask func(*control.Client) (T,
 		return v, err
 	}
 	return look(ctx, o, inspect)
+}
+
+// sameSocket reports whether two endpoints name the same path.
+func sameSocket(a, b string) bool {
+	pathA, errA := socket.Path(a)
+	pathB, errB := socket.Path(b)
+	return errA == nil && errB == nil && pathA == pathB
 }
 
 // look inspects the node directly.

@@ -40,7 +40,7 @@ func TestPruneAsksTheService(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()
 	defer func() { _ = server.Close(); <-done }()
-	for _, args := range [][]string{nil, {"--endpoint", "/run/one.sock"}} {
+	for _, args := range [][]string{nil, {"--endpoint", "/run/one.sock"}, {"--endpoint", "unix:/run/one.sock"}} {
 		var out bytes.Buffer
 		root := newRoot()
 		root.SetArgs(append([]string{"prune", "--images", "-o", "json", "--run-dir", dir}, args...))
@@ -57,7 +57,7 @@ func TestPruneAsksTheService(t *testing.T) {
 			t.Errorf("%v: %s, %v", args, out.String(), err)
 		}
 	}
-	if code := execute([]string{"prune", "--run-dir", dir, "--endpoint", dir + "/other.sock"}); code != cli.ExitUnreachable || pruned.Load() != 2 {
+	if code := execute([]string{"prune", "--run-dir", dir, "--endpoint", dir + "/other.sock"}); code != cli.ExitUnreachable || pruned.Load() != 3 {
 		t.Errorf("another runtime: exit code %d, the service pruned %d times", code, pruned.Load())
 	}
 }

@@ -2,12 +2,12 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cmd/criguard/internal/fleetcmd"
+	"github.com/criguard/criguard/cri/socket"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/rundir"
 )
@@ -53,8 +53,8 @@ func newRoot() *cobra.Command {
 
 // load reads the configuration that the flags name.
 func (o *options) load() (config.Config, error) {
-	if e := o.endpoint; e != "" && !strings.HasPrefix(strings.TrimPrefix(e, "unix:"), "/") {
-		return config.Config{}, fmt.Errorf("--endpoint %q: want unix:///path or /path", e)
+	if _, err := socket.Path(o.endpoint); o.endpoint != "" && err != nil {
+		return config.Config{}, fmt.Errorf("--endpoint %q: want unix:///path or /path", o.endpoint)
 	}
 	cfg, err := config.Load(o.config, o.dropIns...)
 	if err != nil {

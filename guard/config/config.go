@@ -45,7 +45,7 @@ type Config struct {
 
 // Runtime configures the connection to the container runtime.
 type Runtime struct {
-	Endpoint string        // "unix:///path" or "/path"; "": auto-detect
+	Endpoint string        // see socket.Path; "": auto-detect
 	Timeout  time.Duration // per call
 }
 

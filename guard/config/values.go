@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criguard/criguard/cri/socket"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -81,19 +82,16 @@ func (c checker) cgroup(key, value string) {
 // MaxSocketPath is what sockaddr_un has room for.
 const MaxSocketPath = 107
 
-// endpoint is a unix socket, as "unix:///path" or a bare path.
+// endpoint is a unix socket, see socket.Path.
 func (c checker) endpoint(key, value string) {
 	const hint = `for example "unix:///run/containerd/containerd.sock"; "" = detect it`
-	scheme, socket, ok := strings.Cut(value, "://")
-	if !ok {
-		scheme, socket = "unix", value
-	}
+	file, err := socket.Path(value)
 	switch {
-	case scheme != "unix":
+	case err != nil && strings.Contains(value, "://") && !strings.HasPrefix(value, "unix:"):
 		c.add(key, value, "must be a unix socket", hint)
-	case !isAbsolute(socket):
+	case err != nil || !isAbsolute(file):
 		c.add(key, value, "must have an absolute path", hint)
-	case len(socket) > MaxSocketPath:
+	case len(file) > MaxSocketPath:
 		c.add(key, value, fmt.Sprintf("must have a path of at most %d bytes", MaxSocketPath), "the kernel allows no longer socket path; use a symbolic link")
 	}
 }

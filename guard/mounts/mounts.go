@@ -12,6 +12,7 @@ import (
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/socket"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/lastgood"
 )
@@ -161,7 +162,11 @@ func socketDirs(endpoint string) (dirs []string) {
 		endpoints = cri.KnownEndpoints()
 	}
 	for _, e := range endpoints {
-		dir := filepath.Dir(strings.TrimPrefix(e, "unix://"))
+		file, err := socket.Path(e)
+		if err != nil {
+			continue
+		}
+		dir := filepath.Dir(file)
 		if (endpoint != "" || dir != "/run") && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}

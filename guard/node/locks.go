@@ -3,9 +3,9 @@ package node
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri/socket"
 )
 
 // Locks names the locks of what one criguard alone may enforce: the pods cgroup and the runtime. pods and endpoint
@@ -26,11 +26,15 @@ func Locks(layout cgroup.Layout, pods, endpoint string) (names []string, err err
 	for _, p := range all {
 		names = append(names, fmt.Sprintf("pods %d %s", root, p))
 	}
-	if socket := strings.TrimPrefix(endpoint, "unix://"); socket != "" {
-		if target, err := filepath.EvalSymlinks(socket); err == nil {
-			socket = target
+	if endpoint != "" {
+		file, err := socket.Path(endpoint)
+		if err != nil {
+			return nil, err
 		}
-		names = append(names, "runtime "+socket)
+		if target, err := filepath.EvalSymlinks(file); err == nil {
+			file = target
+		}
+		names = append(names, "runtime "+file)
 	}
 	return names, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criguard/criguard/cri/socket"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/policy"
 )
@@ -85,9 +86,9 @@ func (c *conversion) convert() (string, error) {
 
 // places converts the paths and the endpoint.
 func (c *conversion) places() {
-	if socket, from, ok := get(c, "containerRuntimeEndpoint", c.ContainerRuntimeEndpoint); ok && socket != "" {
-		if strings.HasPrefix(socket, "unix://") || path.IsAbs(socket) {
-			c.carry("runtime", "endpoint", socket, from, "")
+	if endpoint, from, ok := get(c, "containerRuntimeEndpoint", c.ContainerRuntimeEndpoint); ok && endpoint != "" {
+		if _, err := socket.Path(endpoint); err == nil {
+			c.carry("runtime", "endpoint", endpoint, from, "")
 		} else {
 			c.leave("containerRuntimeEndpoint", "not a unix socket; criguard detects the runtime")
 		}

@@ -111,6 +111,7 @@ func TestFromKubeletKeys(t *testing.T) {
 	}{
 		{"containerRuntimeEndpoint: unix:///run/crio/crio.sock", func(c config.Config) any { return c.Runtime.Endpoint }, "unix:///run/crio/crio.sock"},
 		{"containerRuntimeEndpoint: /run/crio/crio.sock", func(c config.Config) any { return c.Runtime.Endpoint }, "/run/crio/crio.sock"},
+		{"containerRuntimeEndpoint: unix:/run/crio/crio.sock", func(c config.Config) any { return c.Runtime.Endpoint }, "unix:/run/crio/crio.sock"},
 		{"containerRuntimeEndpoint: npipe:////./pipe/x", func(c config.Config) any { return c.Runtime.Endpoint }, ""},
 		{`podLogsDir: "/a\u0007\"]\nb"`, func(c config.Config) any { return c.Node.PodLogDir }, "/a\a\"]\nb"},
 		{"cgroupRoot: /", func(c config.Config) any { return c.Node.PodsCgroup }, ""},
