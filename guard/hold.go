@@ -58,7 +58,9 @@ func (s *Service) hold(h hold.Held, wake string) {
 // in force before, or none if this node has run with none.
 func (s *Service) holdAtStart(ctx context.Context) config.Config {
 	cfg := s.opt.Config
-	s.hard = hold.Open(gc.StateDir(&cfg), s.readers)
+	read, end := context.WithTimeout(ctx, lookAtStart)
+	defer end()
+	s.hard = hold.Open(read, gc.StateDir(&cfg), s.readers)
 	met := s.metAtOnce(ctx, cfg, lookAtStart)
 	if len(met) == 0 {
 		return cfg

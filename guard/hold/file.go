@@ -1,11 +1,13 @@
 package hold
 
 import (
+	"context"
 	"encoding/json"
 	"sync/atomic"
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/lastgood"
 	"github.com/criguard/criguard/guard/rundir"
 )
 
@@ -20,11 +22,17 @@ type InForce struct {
 	unsaved atomic.Bool
 }
 
-// Open reads the thresholds of an earlier run from a directory. Without a file, none was in force.
-func Open(dir string, access rundir.Access) *InForce {
+// Open reads the thresholds of an earlier run from a directory. Without a file, or if its disk does not answer until ctx
+// ends, none was in force.
+func Open(ctx context.Context, dir string, access rundir.Access) *InForce {
 	f := &InForce{dir: dir, access: access}
+	var text lastgood.Value[[]byte]
+	b := text.Get(ctx, func() []byte {
+		b, _ := rundir.Dir(dir).ReadFile(FileName, access)
+		return b
+	})
 	known := config.HardThresholds{}
-	if b, err := rundir.Dir(dir).ReadFile(FileName, access); err == nil && json.Unmarshal(b, &known) != nil {
+	if json.Unmarshal(b, &known) != nil {
 		known = config.HardThresholds{}
 	}
 	f.hard.Store(&known)

@@ -1,11 +1,14 @@
 package hold
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
@@ -52,6 +55,28 @@ func TestAlarm(t *testing.T) {
 	}
 }
 
+// A disk that does not answer delays no start: no threshold was in force then.
+func TestInForceOnADiskThatStalls(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, FileName)
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	f := Open(ended, dir, rundir.ForOperators())
+	if _, was := f.Get().For(policy.MemoryAvailable, 1<<40); was {
+		t.Error("a threshold was in force")
+	}
+	w, err := os.OpenFile(path, os.O_RDWR, 0) // lets the reader go on
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The thresholds in force outlive the process, once they are saved. A file that cannot be read counts as none, and a
 // write that fails is tried again.
 func TestInForce(t *testing.T) {
@@ -60,7 +85,7 @@ func TestInForce(t *testing.T) {
 	met := func(amount int64) api.MetNow {
 		return api.MetNow{Signal: policy.MemoryAvailable, Amount: amount, Capacity: 16 << 30}
 	}
-	f := Open(dir, access)
+	f := Open(t.Context(), dir, access)
 	if f.Had(met(1)) || f.Save() != nil {
 		t.Error("there are thresholds without a file, or they are saved")
 	}
@@ -81,13 +106,13 @@ func TestInForce(t *testing.T) {
 	if err := f.Save(); err != nil {
 		t.Error(err)
 	}
-	if again := Open(dir, access); !again.Had(met(1<<30)) || again.Had(met(1<<30+1)) {
+	if again := Open(t.Context(), dir, access); !again.Had(met(1<<30)) || again.Had(met(1<<30+1)) {
 		t.Errorf("read %v", again.Get())
 	}
 	if err := os.WriteFile(filepath.Join(dir, FileName), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if again := Open(dir, access); len(again.Get()) > 0 {
+	if again := Open(t.Context(), dir, access); len(again.Get()) > 0 {
 		t.Errorf("read %v from a torn file", again.Get())
 	}
 }

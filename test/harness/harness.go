@@ -208,7 +208,7 @@ func (n *Node) Start() *Service {
 			n.Fatalf("the service ended: %s\n%s", s.Cmd.ProcessState, s.Logged())
 		}
 		st, err := n.Client().Status(context.Background())
-		if err == nil && slices.ContainsFunc(st.Alarms, func(a string) bool { return strings.Contains(a, "the configuration is held") }) {
+		if err == nil && slices.ContainsFunc(st.Alarms, func(a string) bool { return strings.Contains(a, " held for ") }) {
 			_, err = n.Client().Command(context.Background(), api.Command{Command: api.CommandReload, Now: true}) // the test wants it
 		}
 		return err == nil
