@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,19 +16,25 @@ import (
 	"github.com/criguard/criguard/guard/history"
 )
 
-// Every command lists its exit codes in its help.
+// Every command lists its exit codes in its help, also those below fleet.
 func TestHelpListsExitCodes(t *testing.T) {
-	for _, cmd := range newRoot().Commands() {
-		_, out, _ := captured(t, cmd.Name(), "--help")
-		if cmd.Name() == "help" {
+	known := maps.Clone(exitCodes)
+	for _, cmd := range everyCommand(newRoot()) {
+		name := strings.TrimPrefix(cmd.CommandPath(), "criguard ")
+		if name == "help" {
 			continue
 		}
-		c := exitCodes[cmd.Name()]
+		_, out, _ := captured(t, append(strings.Fields(name), "--help")...)
+		c := known[name]
+		delete(known, name)
 		for code, want := range map[int]bool{cli.ExitOK: true, cli.ExitFinding: c.finding != "", cli.ExitUsage: true, cli.ExitUnreachable: c.unreachable != ""} {
 			if strings.Contains(out, fmt.Sprintf("\n  %d  ", code)) != want {
-				t.Errorf("%s --help: exit code %d is listed: %t\n%s", cmd.Name(), code, !want, out)
+				t.Errorf("%s --help: exit code %d is listed: %t\n%s", name, code, !want, out)
 			}
 		}
+	}
+	if len(known) > 0 {
+		t.Errorf("exit codes of no command: %v", known)
 	}
 }
 
