@@ -95,7 +95,7 @@ func TestFleetSimulateRefuses(t *testing.T) {
 // Commands below fleet have the same help and errors as the others.
 func TestFleetUsage(t *testing.T) {
 	for args, says := range map[string]string{
-		"fleet simulat":       `unknown command "simulat": did you mean simulate?`,
+		"fleet simulat":       `unknown command "simulat": did you mean "simulate"?`,
 		"fleet simulate":      "an argument is missing: want `criguard fleet simulate TRACE",
 		"fleet simulate -x y": "unknown shorthand flag",
 	} {

@@ -68,6 +68,7 @@ var shorter = map[string]string{
 	`make bench BENCH="-idle 1m -pods 50"`:       `make bench BENCH="-only idle -idle 1s -settle 5s -pods 5"`,
 	"make fleet":                                 `make -n fleet && go vet ./test/fleet`,
 	"make sidebyside":                            `eval "$(make -n sidebyside) -list"`,
+	"make sidebyside TRIES=5":                    `eval "$(make -n sidebyside TRIES=5) -list"`,
 	"make e2e SCENARIO=faults FAULTS=10m":        `eval "$(make -n e2e SCENARIO=faults FAULTS=10m) -list"`,
 	"make e2e SCENARIO=unit":                     `eval "$(make -n e2e SCENARIO=unit) -list"`,
 	"make e2e SCENARIO=v2-kube":                  `eval "$(make -n e2e SCENARIO=v2-kube) -list"`,
