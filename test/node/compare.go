@@ -57,7 +57,7 @@ func comparison(trials []*trial) string {
 // rates.
 func summary(trials []*trial) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, "| guard | memory is back after, median / worst | overshoot MiB, median / worst | wrong victims | kernel OOM kills |")
+	fmt.Fprintln(&b, "| guard | memory recovers after, median / worst | overshoot MiB, median / worst | wrong victims | kernel OOM kills |")
 	fmt.Fprintln(&b, "|---|---|---|---|---|")
 	for _, t := range trials {
 		if t.scenario.Detail {
