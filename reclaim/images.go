@@ -97,7 +97,7 @@ func (u imageUse) held() time.Duration {
 	return u.Away + heldBefore
 }
 
-// Verdict is the decision about one image. Item.Why gives the reason.
+// Verdict is the decision about one image, with its reason.
 type Verdict struct {
 	Item
 	Removable bool      `json:"removable"`          // it may be removed when space is needed

@@ -58,7 +58,7 @@ type selection struct {
 	Remove, Keep []Item
 }
 
-// Failure is an error with one item, or with a whole step (no Kind).
+// Failure is an error with one item, or with a whole step if it names no item.
 type Failure struct {
 	Kind    Kind   `json:"kind,omitempty"` // of the item
 	ID      string `json:"id,omitempty"`   // of the item
@@ -77,7 +77,7 @@ type Report struct {
 	Removed []Item `json:"removed,omitempty"`  // in a dry run: what would be removed
 	Kept    []Item `json:"kept,omitempty"`     // what stays, and why
 	KeptFor []Kept `json:"kept_for,omitempty"` // in a digest of a step that removed nothing: what stays, by reason
-	// Freed is the space that came back on the target's filesystem, by statfs before and after each removal:
+	// The space that came back on the target's filesystem, by statfs before and after each removal:
 	// what something else writes meanwhile hides a part of it, but never makes it negative. It is zero
 	// without a target or in a dry run.
 	Freed       int64     `json:"freed" unit:"bytes"`

@@ -132,20 +132,23 @@ func (w *docWriter) parse(pkg string) map[string]*ast.TypeSpec {
 	return types
 }
 
-// nameOf returns the name of a type in the document: types of package api without their package.
+// prefixes distinguish types of the same name in the document, by the last parts of their package's path.
+var prefixes = map[string]string{
+	"guard/hook": "Hook", "guard/trace": "Trace", "guard/simulate": "Simulated", "guard/config": "Config", "criguard/reclaim": "Reclaim",
+	"guard/fleet": "Fleet", "fleet/agent": "Agent", "fleet/simulate": "FleetSimulated", "internal/fleetcmd": "Fleet",
+}
+
+// nameOf returns the name of a type in the document.
 func nameOf(t reflect.Type) string {
-	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
-	if pkg := t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+1:]; pkg != "api" {
-		return pkg + "." + name
-	}
-	return name
+	dir, pkg := filepath.Split(t.PkgPath())
+	return prefixes[filepath.Base(dir)+"/"+pkg] + strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 }
 
 func (w *docWriter) link(t reflect.Type) string {
 	if !slices.Contains(w.queue, t) {
 		w.queue = append(w.queue, t)
 	}
-	return fmt.Sprintf("[%s](#%s)", nameOf(t), strings.ReplaceAll(strings.ToLower(nameOf(t)), ".", ""))
+	return fmt.Sprintf("[%s](#%s)", nameOf(t), strings.ToLower(nameOf(t)))
 }
 
 // typeOf returns the JSON type of a Go type.
@@ -231,7 +234,7 @@ func (w *docWriter) fields(t reflect.Type) {
 		if unit == "" && strings.HasSuffix(f.Type.String(), "int64") && f.Type.Kind() != reflect.Uint64 {
 			w.t.Errorf("%s.%s has no tag for its unit", nameOf(t), f.Name)
 		}
-		fmt.Fprintf(&w.out, "| `%s` | %s | %s | %s |\n", name, typ, unit, strings.ReplaceAll(meaning, "|", "\\|"))
+		fmt.Fprintf(&w.out, "| `%s` | %s | %s | %s |\n", name, typ, strings.TrimPrefix(unit, "-"), strings.ReplaceAll(meaning, "|", "\\|"))
 	}
 }
 
@@ -244,7 +247,7 @@ func TestJSONDocIsCurrent(t *testing.T) {
 	}
 	for written := 0; written < len(w.queue); written++ { //nolint:intrange // writing a type adds those of its fields
 		typ := w.queue[written]
-		doc := w.docs[w.parse(typ.PkgPath())[typ.Name()]]
+		doc := nameOf(typ) + strings.TrimPrefix(w.docs[w.parse(typ.PkgPath())[typ.Name()]], typ.Name())
 		fmt.Fprintf(&w.out, "\n## %s\n\n%s\n| field | type | unit | meaning |\n|---|---|---|---|\n", nameOf(typ), doc)
 		w.fields(typ)
 	}

@@ -253,10 +253,9 @@ func (o *Orders) Expire(now time.Duration) *CommandView {
 // Orders are the operators' commands that are still in force. They survive a restart of the service, in the
 // runtime directory, but not a reboot.
 type Orders struct {
-	Pause *Pause `json:"pause,omitempty"` // left out if none is in force
-	Drain *Drain `json:"drain,omitempty"` // left out if none is in force
-	// Protected are the pods that operators protect for a while.
-	Protected []Protection `json:"protected,omitempty"`
+	Pause     *Pause       `json:"pause,omitempty"`     // left out if none is in force
+	Drain     *Drain       `json:"drain,omitempty"`     // left out if none is in force
+	Protected []Protection `json:"protected,omitempty"` // pods that operators protect for a while
 }
 
 // Protection protects the sandboxes of one pod, also those that are created later, until a time.

@@ -89,7 +89,7 @@ const (
 	AlarmHeld = "held"
 )
 
-// Pass records one pass of the loop. The log, history, metrics, status and simulate all use it.
+// Pass records one pass of the loop, for the log, the history, the metrics and the status.
 type Pass struct {
 	ID         uint64            `json:"id"`                           // counts from 1
 	Time       time.Time         `json:"time,omitzero"`                // wall clock, for people
@@ -120,7 +120,7 @@ type Pass struct {
 // Need is what a pool lacks and what stopping pods could give back, in the pool's unit: bytes, inodes or
 // tasks. A decision to stop a pod, or not to, rests on it.
 type Need struct {
-	Pool          policy.Pool `json:"pool"`                                 // memory, swap, pids, or the bytes or inodes of a filesystem
+	Pool          policy.Pool `json:"pool"`                                 // memory, swap, pid, or the bytes or inodes of a filesystem
 	Deficit       int64       `json:"deficit" unit:"pool"`                  // to the threshold or, inside the minimum reclaim, to the target
 	Fill          int64       `json:"fill" unit:"pool"`                     // how fast the signal falls, per second
 	OutsideFill   int64       `json:"outside_fill" unit:"pool"`             // the part of fill that the growth of the pods does not explain
@@ -140,13 +140,13 @@ type SignalView struct {
 	Status    string        `json:"status"`                  // ok, failed, absent
 }
 
-// MetView is one met threshold. Target includes the minimum reclaim.
+// MetView is one met threshold.
 type MetView struct {
 	Threshold string        `json:"threshold"`               // signal:kind
 	Signal    policy.Signal `json:"signal"`                  // its signal
 	Available int64         `json:"available" unit:"signal"` // now
 	Target    int64         `json:"target" unit:"signal"`    // what has to be available for it to be clear, with the minimum reclaim
-	For       Duration      `json:"for"`                     // since when it is met
+	For       Duration      `json:"for"`                     // how long it has been met
 	Due       bool          `json:"due"`                     // met, and the grace period is over
 	Wait      Duration      `json:"wait,omitempty"`          // remaining grace period
 	WarnOnly  bool          `json:"warn_only,omitempty"`     // a stall while enough memory is available: nothing is stopped
@@ -176,7 +176,7 @@ type StopView struct {
 	Pod       string      `json:"pod"`                     // namespace/name
 	UID       string      `json:"uid"`                     // of the pod
 	Sandbox   string      `json:"sandbox"`                 // ID in the runtime
-	Signal    string      `json:"signal"`                  // what it was stopped for: a signal, ephemeral-storage, drain or command
+	Signal    string      `json:"signal"`                  // what it was stopped for: a signal, a condition (admission), ephemeral-storage, drain or command
 	Kind      string      `json:"kind"`                    // hard, soft, limit, admission, drain, command
 	Grace     Duration    `json:"grace"`                   // grace period
 	Reason    string      `json:"reason"`                  // why this pod
@@ -243,7 +243,7 @@ func Transient(held string) bool {
 	return held == HeldGrace || held == HeldReclaiming || held == HeldInFlight || held == HeldRecovers || held == HeldAsking
 }
 
-// Hold is what holds a stop back. Changed tracks it from pass to pass, so that each hold is reported once.
+// Hold is what holds a stop back.
 type Hold struct {
 	Threshold string `json:"threshold"`        // signal:kind
 	Reason    string `json:"reason"`           // why its stop is held back

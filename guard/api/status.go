@@ -32,25 +32,24 @@ const APIVersion = "criguard.io/v1"
 
 // RankedView is one pod in a ranking, with its position and the reasons for it.
 type RankedView struct {
-	Position int               `json:"position,omitempty"`       // 1 = stopped first; 0 = not a candidate
-	Pod      string            `json:"pod"`                      // namespace/name
-	UID      string            `json:"uid"`                      // of the pod
-	Sandbox  string            `json:"sandbox"`                  // ID in the runtime
-	QoS      string            `json:"qos"`                      // Guaranteed, Burstable, BestEffort or unknown
-	Priority int64             `json:"priority" unit:"-"`        // of the pod, after [[priority]] rules
-	Usage    int64             `json:"usage" unit:"signal"`      // of the resource that the signal ranks: bytes, inodes or tasks
-	Known    bool              `json:"usage_known"`              // the usage could be measured
-	AtLeast  bool              `json:"usage_at_least,omitempty"` // the usage is a lower bound, not measured in full
-	Request  int64             `json:"request" unit:"signal"`    // 0 if unknown, see RequestSource
-	Over     bool              `json:"over"`                     // the usage is above the request, as the ranking counts it
-	Keys     []policy.KeyValue `json:"keys"`                     // the values by which it is ranked
-	Frees    int64             `json:"frees" unit:"signal"`      // what its stop gives back
-	ByMemory bool              `json:"by_memory,omitempty"`      // for swap: the pod's swap usage is unknown, so Usage is its memory
-	Excluded string            `json:"excluded,omitempty"`       // why the pod is not a candidate
-	Standing string            `json:"standing,omitempty"`       // while its pool is short: what a candidate's stop would do
-	// The sources of the request and the priority.
-	RequestSource  string `json:"request_source,omitempty"`  // where the request comes from
-	PrioritySource string `json:"priority_source,omitempty"` // where the priority comes from
+	Position       int               `json:"position,omitempty"`        // 1 = stopped first; 0 = not a candidate
+	Pod            string            `json:"pod"`                       // namespace/name
+	UID            string            `json:"uid"`                       // of the pod
+	Sandbox        string            `json:"sandbox"`                   // ID in the runtime
+	QoS            string            `json:"qos"`                       // Guaranteed, Burstable, BestEffort or unknown
+	Priority       int64             `json:"priority" unit:"-"`         // of the pod, after [[priority]] rules
+	Usage          int64             `json:"usage" unit:"signal"`       // of the resource that the signal ranks: bytes, inodes or tasks
+	Known          bool              `json:"usage_known"`               // the usage could be measured
+	AtLeast        bool              `json:"usage_at_least,omitempty"`  // the usage is a lower bound, not measured in full
+	Request        int64             `json:"request" unit:"signal"`     // 0 if unknown, see request_source
+	Over           bool              `json:"over"`                      // the usage is above the request, as the ranking counts it
+	Keys           []policy.KeyValue `json:"keys"`                      // the values by which it is ranked
+	Frees          int64             `json:"frees" unit:"signal"`       // what its stop gives back
+	ByMemory       bool              `json:"by_memory,omitempty"`       // for swap: the pod's swap usage is unknown, so usage is its memory
+	Excluded       string            `json:"excluded,omitempty"`        // why the pod is not a candidate
+	Standing       string            `json:"standing,omitempty"`        // while its pool is short: what a candidate's stop would do
+	RequestSource  string            `json:"request_source,omitempty"`  // where the request comes from
+	PrioritySource string            `json:"priority_source,omitempty"` // where the priority comes from
 }
 
 // ByMemoryRequest reports whether the signal ranks the pod by its memory request.

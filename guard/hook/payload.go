@@ -10,8 +10,8 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// Payload is the JSON input of a hook's program. Event determines which one of Condition, Stop and Alarm is
-// set.
+// Payload is the JSON input of a hook's program. The event determines which of the fields condition, stop and
+// alarm is there.
 type Payload struct {
 	APIVersion string           `json:"apiVersion"`
 	Event      config.EventKind `json:"event"`               // condition, stop or alarm
@@ -32,7 +32,7 @@ type condition struct {
 	Met    []string `json:"met,omitempty"` // the thresholds that raised it
 }
 
-// alarm reports that stops do not help, or that a reclaim takes too long.
+// alarm reports that stops do not help, that a reclaim takes too long, or that a configuration is held.
 type alarm struct {
 	Threshold string `json:"threshold,omitempty"` // as signal:kind
 	Reason    string `json:"reason"`              // what is wrong

@@ -35,9 +35,9 @@ type Pass struct {
 	Admit      map[string]bool   `json:"admit"`      // whether a new pod is admitted, by QoS
 }
 
-// Need is what a simulated decision rests on, see api.Need.
+// Need is what a simulated decision rests on.
 type Need struct {
-	Pool        policy.Pool `json:"pool"`                     // memory, swap, pids, or the bytes or inodes of a filesystem
+	Pool        policy.Pool `json:"pool"`                     // memory, swap, pid, or the bytes or inodes of a filesystem
 	Deficit     int64       `json:"deficit" unit:"pool"`      // to the threshold or, inside the minimum reclaim, to the target
 	Fill        int64       `json:"fill" unit:"pool"`         // how fast the signal falls, per second
 	OutsideFill int64       `json:"outside_fill" unit:"pool"` // the part of fill that the growth of the pods does not explain

@@ -23,15 +23,12 @@ type Line struct {
 	Images       []Image                       `json:"images,omitempty"`        // all images
 	AfterReclaim map[policy.Signal]Observation `json:"after_reclaim,omitempty"` // what is available after a reclaim at this time
 	Layout       string                        `json:"layout,omitempty"`        // single, dedicated-imagefs, split
-	// Recorded means that this line and the later ones are readings of a node that the simulation did not
+	// This line and the later ones are readings of a node that the simulation did not
 	// change: a pod that the simulation stopped may still run there.
-	Recorded bool `json:"recorded,omitempty"`
-	// Began is the wall clock at the start of the trace, for people.
-	Began time.Time `json:"began,omitzero"`
-	// EndedPods are the UIDs, or else the names, of pods that have ended. They end before ChangedPods change.
-	EndedPods []string `json:"ended_pods,omitempty"`
-	// ChangedPods are pods that have started or changed. The others keep running as they were.
-	ChangedPods []Pod `json:"changed_pods,omitempty"`
+	Recorded    bool      `json:"recorded,omitempty"`
+	Began       time.Time `json:"began,omitzero"`         // wall clock at the start of the trace, for people
+	EndedPods   []string  `json:"ended_pods,omitempty"`   // UIDs, or else names, of pods that have ended; they end before changed_pods change
+	ChangedPods []Pod     `json:"changed_pods,omitempty"` // pods that have started or changed; the others keep running as they were
 }
 
 // Observation is one signal. A field that is left out keeps its last value.

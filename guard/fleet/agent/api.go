@@ -67,7 +67,7 @@ type Status struct {
 	Requests  []Waiting     `json:"requests"`             // of the guard
 	AloneFor  api.Duration  `json:"alone_for,omitempty"`  // without a successful contact; absent = not alone
 	Error     string        `json:"error,omitempty"`      // why the last contact failed
-	Cause     string        `json:"cause,omitempty"`      // short name of Error
+	Cause     string        `json:"cause,omitempty"`      // short name of the error
 	Counts    fleet.Counts  `json:"counts"`               // soft stops since the agent started
 }
 
