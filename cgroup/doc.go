@@ -2,7 +2,7 @@
 // filesystems, the boot clock, killing a cgroup, and notifications of changes.
 //
 // It reads and reports. It never decides, never logs and never sleeps longer than documented. It knows
-// nothing about pods or policies: a cgroup is a path such as "/kubepods/pod1", which is the same in
+// no policies, and pods only as cgroups: a cgroup is a path such as "/kubepods/pod1", which is the same in
 // every hierarchy. [ErrUnsupported] means that the node lacks a feature, [ErrGone] that a cgroup was
 // removed. A missing number is −1, never 0. [Node] and [Tracker], which the decision loop reads on
 // every pass, keep their descriptors open and do not allocate.

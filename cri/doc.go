@@ -7,6 +7,7 @@
 // message. The package trusts no value from a runtime: an unreadable value counts as absent, one out of
 // range as unknown.
 //
-// It never decides, retries, caches or logs, and never requests the statistics of all containers at
-// once: one hung shim blocks such a call.
+// It never logs, and decides nothing about pods or images. A [Client] neither retries nor caches; [Connector]
+// finds the runtime, reconnects, and remembers which endpoints to skip. The package never requests the
+// statistics of all containers at once: one hung shim blocks such a call.
 package cri

@@ -1,5 +1,5 @@
-// Package policy decides which thresholds are met, which pressure that means, which pod ranks first,
-// and whether it may be stopped now.
+// Package policy decides which thresholds are met, which pressure that means, which pod's stop
+// helps, and whether it may be stopped now.
 //
 // It defines the terms of the decision (signals, quantities, thresholds, conditions, candidates, ranks,
 // restraint) and the facts about the kubelet behind them. It is pure: it reads no file or clock, starts

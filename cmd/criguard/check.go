@@ -25,8 +25,8 @@ drop-ins) and print it with every default filled in. It reports all mistakes
 in all files at once, each with its key, its value and the rule.
 
 It also looks at the node, notes settings that do not fit it, and reports the hard
-thresholds that are met now, for which a reload would stop a pod at once. In observe mode it reports what enforce mode would do.
---offline skips this.
+thresholds that are met now, for which a reload would stop a pod at once. In observe
+mode it reports what enforce mode would do. --offline skips this.
 
 With --from-kubelet it reads a kubelet's configuration instead, and prints the TOML for
 criguard: a file, a directory of drop-ins, or the configuration of k3s or RKE2 with its

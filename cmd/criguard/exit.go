@@ -57,7 +57,7 @@ func listExitCodes(root *cobra.Command) {
 		if c.finding != "" {
 			lines = append(lines, "  1  "+c.finding)
 		}
-		lines = append(lines, "  2  wrong usage, an invalid configuration or another error")
+		lines = append(lines, "  2  wrong usage, an invalid configuration, a refusal or another error")
 		if c.unreachable != "" {
 			lines = append(lines, "  3  "+c.unreachable)
 		}

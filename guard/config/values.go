@@ -96,8 +96,7 @@ func (c checker) endpoint(key, value string) {
 	}
 }
 
-// listen is a loopback address: the metrics need no password, and name what runs
-// out on the node.
+// listen is a loopback address: the metrics need no password, and name what runs out on the node.
 func (c checker) listen(key, value string) {
 	host, port, err := net.SplitHostPort(value)
 	number, bad := strconv.ParseUint(port, 10, 16)

@@ -399,8 +399,7 @@ func endedImages(containers []cri.Container) map[string][]string {
 
 // Run lists at once and then, until ctx ends, after each pause and on each kick. The pause may change while
 // it runs: on repace, Run restarts the timer. A pause counts from the last listing, also from one that Run did
-// not make. A signal that crosses back and
-// forth near a threshold therefore does not cause a listing each time.
+// not make. A signal that crosses back and forth near a threshold therefore does not cause a listing each time.
 func (l *Lister) Run(ctx context.Context, pause func() time.Duration, kick, repace <-chan struct{}) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// metrics are the agent's Prometheus metrics. Label values are bounded; docs/metrics.md documents each metric.
+// metrics are the agent's Prometheus metrics. Label values are bounded; docs/fleet.md documents each metric.
 type metrics struct {
 	registry *prometheus.Registry
 
