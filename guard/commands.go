@@ -31,102 +31,159 @@ func (s *Service) Command(ctx context.Context, c api.Command, by api.Peer) (a ap
 	return a, err
 }
 
+// execution is a command in progress.
+type execution struct {
+	api.Command
+	by     api.Peer
+	now    time.Duration // boot clock
+	view   api.CommandView
+	answer api.CommandAnswer
+	pass   api.Pass // with the stop that the command began, if any
+}
+
+// wallTime returns when the time that a command names is over.
+func (x *execution) wallTime() time.Time { return time.Now().Add(time.Duration(x.For)) }
+
+// until returns the same by the boot clock.
+func (x *execution) until() api.Duration { return api.Duration(x.now) + x.For }
+
 // execute is Command, for the loop's goroutine.
 func (s *Service) execute(ctx context.Context, c api.Command, by api.Peer) (api.CommandAnswer, error) {
-	now := s.host.kernel.Now()
-	o := &s.guard.Orders
-	var p api.Pass
-	view := api.CommandView{Command: c.Command, For: c.For, Grace: c.Grace, Reason: c.Reason, By: &by}
-	var a api.CommandAnswer
+	x := &execution{
+		Command: c, by: by, now: s.host.kernel.Now(),
+		view: api.CommandView{Command: c.Command, For: c.For, Grace: c.Grace, Reason: c.Reason, By: &by},
+	}
+	changed, err := true, error(nil)
 	switch c.Command {
 	case api.CommandPause:
-		o.Pause = &api.Pause{Since: api.Duration(now), Until: api.Duration(now + time.Duration(view.For)), Reason: c.Reason, By: by}
-		a.Until = time.Now().Add(time.Duration(view.For))
-		a.Message = "paused for " + policy.ShortDuration(time.Duration(view.For)) + ": nothing is reclaimed or stopped until then"
+		s.pause(x)
 	case api.CommandResume:
-		if o.Pause == nil {
-			return api.CommandAnswer{Message: "not paused"}, nil
-		}
-		o.Pause = nil
-		a.Message = "resumed"
+		changed = s.resume(x)
 	case api.CommandDrain:
-		plan := s.guard.Plan(s.host.lister.Current().Pods, time.Duration(view.Grace))
-		a.Plan = &plan
-		if c.DryRun {
-			a.Message = "would stop " + api.Count(plan.Left, "pod")
-			return a, s.podsKnown()
-		}
-		if err := s.mayStopNow("a drain"); err != nil {
-			return a, err
-		}
-		o.Drain = &api.Drain{Since: api.Duration(now), Grace: view.Grace, Reason: c.Reason, By: by}
-		a.Plan.Draining = true
-		a.Message = "draining: stopping " + api.Count(plan.Left, "pod") + ", and new ones until undrain"
+		changed, err = s.drain(x)
 	case api.CommandUndrain:
-		if o.Drain == nil {
-			return api.CommandAnswer{Message: "not drained"}, nil
-		}
-		o.Drain = nil
-		a.Message = "undrained: new pods may run again"
+		changed = s.undrain(x)
 	case api.CommandStop:
-		pod, err := s.findPod(c.Pod)
-		if err != nil {
-			return a, err
-		}
-		plan := s.guard.Plan([]inventory.Pod{*pod}, time.Duration(view.Grace))
-		a.Plan, view.Pod = &plan, pod.FullName()
-		switch d := plan.Pods[0]; {
-		case d.Stays != "":
-			return a, fmt.Errorf("%w: %s must not be stopped: %s", api.ErrRefused, d.Pod, d.Stays)
-		case d.Stopping:
-			return a, fmt.Errorf("%w: %s is already being stopped", api.ErrRefused, d.Pod)
-		case s.guard.HasStopped(pod.ID):
-			return a, fmt.Errorf("%w: %s has already been stopped", api.ErrRefused, d.Pod)
-		case c.DryRun:
-			a.Message = "would stop " + d.Pod
-			return a, s.podsKnown()
-		}
-		if err := s.mayStopNow("a stop"); err != nil {
-			return a, err
-		}
-		p = s.record("command")
-		s.guard.StopPod(ctx, pod, time.Duration(view.Grace), stopReason(by, c.Reason), &p)
-		s.saveBudget()
-		a.Pass = p.ID
-		a.Message = fmt.Sprintf("stopping %s, with a grace period of %s", view.Pod, p.Stop.Grace)
+		changed, err = s.stop(ctx, x)
 	case api.CommandProtect:
-		pods, err := s.findPods(c.Pod, (*inventory.Pod).FullName)
-		if err != nil {
-			return a, err
-		}
-		view.Pod = pods[0].FullName()
-		if o.Unprotect(view.Pod); len(o.Protected) >= api.MaxProtected {
-			return a, fmt.Errorf("%w: %d pods are protected already; use a [[protect]] rule", api.ErrRefused, len(o.Protected))
-		}
-		o.Protect(api.Protection{Pod: view.Pod, Since: api.Duration(now), Until: api.Duration(now + time.Duration(view.For)), Reason: c.Reason, By: by})
-		a.Until = time.Now().Add(time.Duration(view.For))
-		a.Message = fmt.Sprintf("protected %s for %s: criguard does not stop it until then", view.Pod, policy.ShortDuration(time.Duration(view.For)))
-		if slices.ContainsFunc(pods, func(p *inventory.Pod) bool { return s.guard.Plan([]inventory.Pod{*p}, 0).Pods[0].Stopping }) {
-			a.Message += "; the stop under way continues"
-		}
+		err = s.protect(x)
 	case api.CommandUnprotect:
-		view.Pod = c.Pod
-		if pods, err := s.findPods(c.Pod, (*inventory.Pod).FullName); err == nil {
-			view.Pod = pods[0].FullName()
-		}
-		if !o.Unprotect(view.Pod) {
-			return api.CommandAnswer{Message: "no operator protects " + view.Pod}, nil
-		}
-		a.Message = "unprotected " + view.Pod
+		changed = s.unprotect(x)
 	}
-	if p.Stop == nil {
+	if err != nil || !changed {
+		return x.answer, err
+	}
+	if x.pass.Stop == nil {
 		s.inForce()
-		p = s.record("command")
+		x.pass = s.record("command")
 	}
-	p.Command = &view
-	s.publish(&p)
+	x.pass.Command = &x.view
+	s.publish(&x.pass)
 	s.wake("command")
-	return a, nil
+	return x.answer, nil
+}
+
+func (s *Service) pause(x *execution) {
+	s.guard.Orders.Pause = &api.Pause{Since: api.Duration(x.now), Until: x.until(), Reason: x.Reason, By: x.by}
+	x.answer.Until = x.wallTime()
+	x.answer.Message = "paused for " + policy.ShortDuration(time.Duration(x.For)) + ": nothing is reclaimed or stopped until then"
+}
+
+func (s *Service) resume(x *execution) (changed bool) {
+	if s.guard.Orders.Pause == nil {
+		x.answer.Message = "not paused"
+		return false
+	}
+	s.guard.Orders.Pause = nil
+	x.answer.Message = "resumed"
+	return true
+}
+
+func (s *Service) drain(x *execution) (changed bool, err error) {
+	plan := s.guard.Plan(s.host.lister.Current().Pods, time.Duration(x.Grace))
+	x.answer.Plan = &plan
+	if x.DryRun {
+		x.answer.Message = "would stop " + api.Count(plan.Left, "pod")
+		return false, s.podsKnown()
+	}
+	if err := s.mayStopNow("a drain"); err != nil {
+		return false, err
+	}
+	s.guard.Orders.Drain = &api.Drain{Since: api.Duration(x.now), Grace: x.Grace, Reason: x.Reason, By: x.by}
+	plan.Draining = true
+	x.answer.Message = "draining: stopping " + api.Count(plan.Left, "pod") + ", and new ones until undrain"
+	return true, nil
+}
+
+func (s *Service) undrain(x *execution) (changed bool) {
+	if s.guard.Orders.Drain == nil {
+		x.answer.Message = "not drained"
+		return false
+	}
+	s.guard.Orders.Drain = nil
+	x.answer.Message = "undrained: new pods may run again"
+	return true
+}
+
+func (s *Service) stop(ctx context.Context, x *execution) (changed bool, err error) {
+	pod, err := s.findPod(x.Pod)
+	if err != nil {
+		return false, err
+	}
+	plan := s.guard.Plan([]inventory.Pod{*pod}, time.Duration(x.Grace))
+	x.answer.Plan, x.view.Pod = &plan, pod.FullName()
+	switch d := plan.Pods[0]; {
+	case d.Stays != "":
+		return false, fmt.Errorf("%w: %s must not be stopped: %s", api.ErrRefused, d.Pod, d.Stays)
+	case d.Stopping:
+		return false, fmt.Errorf("%w: %s is already being stopped", api.ErrRefused, d.Pod)
+	case s.guard.HasStopped(pod.ID):
+		return false, fmt.Errorf("%w: %s has already been stopped", api.ErrRefused, d.Pod)
+	case x.DryRun:
+		x.answer.Message = "would stop " + d.Pod
+		return false, s.podsKnown()
+	}
+	if err := s.mayStopNow("a stop"); err != nil {
+		return false, err
+	}
+	x.pass = s.record("command")
+	s.guard.StopPod(ctx, pod, time.Duration(x.Grace), stopReason(x.by, x.Reason), &x.pass)
+	s.saveBudget()
+	x.answer.Pass = x.pass.ID
+	x.answer.Message = fmt.Sprintf("stopping %s, with a grace period of %s", x.view.Pod, x.pass.Stop.Grace)
+	return true, nil
+}
+
+func (s *Service) protect(x *execution) error {
+	pods, err := s.findPods(x.Pod, (*inventory.Pod).FullName)
+	if err != nil {
+		return err
+	}
+	o := &s.guard.Orders
+	x.view.Pod = pods[0].FullName()
+	if o.Unprotect(x.view.Pod); len(o.Protected) >= api.MaxProtected {
+		return fmt.Errorf("%w: %d pods are protected already; use a [[protect]] rule", api.ErrRefused, len(o.Protected))
+	}
+	o.Protect(api.Protection{Pod: x.view.Pod, Since: api.Duration(x.now), Until: x.until(), Reason: x.Reason, By: x.by})
+	x.answer.Until = x.wallTime()
+	x.answer.Message = fmt.Sprintf("protected %s for %s: criguard does not stop it until then", x.view.Pod, policy.ShortDuration(time.Duration(x.For)))
+	if slices.ContainsFunc(pods, func(p *inventory.Pod) bool { return s.guard.Plan([]inventory.Pod{*p}, 0).Pods[0].Stopping }) {
+		x.answer.Message += "; the stop under way continues"
+	}
+	return nil
+}
+
+func (s *Service) unprotect(x *execution) (changed bool) {
+	x.view.Pod = x.Pod
+	if pods, err := s.findPods(x.Pod, (*inventory.Pod).FullName); err == nil {
+		x.view.Pod = pods[0].FullName()
+	}
+	if !s.guard.Orders.Unprotect(x.view.Pod) {
+		x.answer.Message = "no operator protects " + x.view.Pod
+		return false
+	}
+	x.answer.Message = "unprotected " + x.view.Pod
+	return true
 }
 
 func stopReason(by api.Peer, why string) string {
@@ -228,7 +285,7 @@ func (s *Service) resumeOrders() {
 	s.applyOrders()
 	if o.String() != "none" {
 		s.log.Warn("orders of the last run still in force", systemd.EventKey, systemd.EventCommand, "action", "command",
-			"command", o.String(), "reason", s.orderLine())
+			"command", o.String(), "reason", s.guard.Orders.Line(s.host.kernel.Now()))
 	}
 }
 
@@ -251,29 +308,3 @@ func (s *Service) Prune(ctx context.Context, o api.PruneOptions, by api.Peer) ([
 
 // Images implements control.Answerer.
 func (s *Service) Images(ctx context.Context) (reclaim.ImageList, error) { return s.gc.Images(ctx) }
-
-// orderLine summarizes the orders in force, "" if there are none.
-func (s *Service) orderLine() string {
-	line := ""
-	if p := s.guard.Orders.Pause; p != nil {
-		line = "PAUSED until " + time.Now().Add(time.Duration(p.Until)-s.host.kernel.Now()).Format("15:04:05")
-		if p.Reason != "" {
-			line += " (" + p.Reason + ")"
-		}
-	}
-	if d := s.guard.Orders.Drain; d != nil {
-		if line != "" {
-			line += ", "
-		}
-		if line += "DRAINED"; d.Reason != "" {
-			line += " (" + d.Reason + ")"
-		}
-	}
-	if n := len(s.guard.Orders.Protected); n > 0 {
-		if line != "" {
-			line += ", "
-		}
-		line += fmt.Sprintf("%d PROTECTED", n)
-	}
-	return line
-}

@@ -129,7 +129,7 @@ func (s *Service) statusLine() string {
 	if c := s.guard.Pressure().Conditions; c != 0 {
 		line = c.String()
 	}
-	if o := s.orderLine(); o != "" {
+	if o := s.guard.Orders.Line(s.host.kernel.Now()); o != "" {
 		line = o + "; " + line
 	}
 	if s.isHeld() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -44,4 +45,25 @@ func LoadOrders(data []byte, bootID string, now time.Duration) (Orders, error) {
 	}
 	s.Protected = slices.DeleteFunc(s.Protected, func(p Protection) bool { return time.Duration(p.Until) <= now })
 	return s.Orders, nil
+}
+
+// Line summarizes the orders in force for the status line, "" if there are none. now is the time since boot.
+func (o Orders) Line(now time.Duration) string {
+	var parts []string
+	because := func(reason string) string {
+		if reason == "" {
+			return ""
+		}
+		return " (" + reason + ")"
+	}
+	if p := o.Pause; p != nil {
+		parts = append(parts, "PAUSED until "+time.Now().Add(time.Duration(p.Until)-now).Format("15:04:05")+because(p.Reason))
+	}
+	if d := o.Drain; d != nil {
+		parts = append(parts, "DRAINED"+because(d.Reason))
+	}
+	if n := len(o.Protected); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d PROTECTED", n))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 )
@@ -66,4 +67,22 @@ func FuzzOrders(f *testing.F) {
 			t.Fatalf("paused until %s", p.Until)
 		}
 	})
+}
+
+// The status line names each order in force, with its reason.
+func TestOrdersLine(t *testing.T) {
+	pause := &Pause{Until: Duration(time.Minute), Reason: "upgrade"}
+	for want, o := range map[string]Orders{
+		"":                           {},
+		"PAUSED until ":              {Pause: &Pause{Until: Duration(time.Minute)}},
+		"DRAINED":                    {Drain: &Drain{}},
+		"DRAINED (old), 2 PROTECTED": {Drain: &Drain{Reason: "old"}, Protected: make([]Protection, 2)},
+	} {
+		if got := o.Line(0); !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := (Orders{Pause: pause, Drain: &Drain{}, Protected: make([]Protection, 1)}).Line(0); !strings.HasSuffix(got, " (upgrade), DRAINED, 1 PROTECTED") {
+		t.Errorf("got %q", got)
+	}
 }
