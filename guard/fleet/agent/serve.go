@@ -14,6 +14,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet/etcd"
+	"github.com/criguard/criguard/guard/rundir"
 )
 
 // ServeOptions configures Serve.
@@ -39,6 +40,8 @@ const (
 	saveInterval = 30 * time.Second
 	// fullInterval is how long a fleet was not full before it is logged again: the last node's wish may come and go.
 	fullInterval = 10 * time.Minute
+	// sweepAge is the minimum age of a temporary file that a crash left. The guard may use the same directory.
+	sweepAge = 10 * time.Minute
 	// shutdownTimeout limits the wait for answers under way.
 	shutdownTimeout = time.Second
 )
@@ -47,6 +50,7 @@ const (
 func Serve(ctx context.Context, opt ServeOptions) error {
 	s := service{ServeOptions: opt}
 	if opt.Dir != "" {
+		rundir.SweepTemporary(opt.Dir, sweepAge, time.Now())
 		saved, err := loadState(opt.Dir, opt.Agent.Now())
 		if err != nil {
 			opt.Log.Warn("starting without the last state", "reason", err.Error())

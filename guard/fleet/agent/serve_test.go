@@ -312,6 +312,39 @@ func TestServeSavesState(t *testing.T) {
 	})
 }
 
+// The agent and the guard may share a directory: neither replaces the other's state. A start removes the temporary files
+// that a crash left.
+func TestServeSharesTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	const guards = "fleet.json" // what guard/fleet/client calls its own
+	const left = ".fleet-agent.json-123"
+	for _, name := range []string{guards, left} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("guard"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Unix(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve(t, dir, time.Hour, func(s *served) {
+		s.etcd.set(func(f *etcdFake) { f.err = etcd.ErrNoSpace })
+		s.wants(`"memory"`, 5*time.Minute)
+		if log := s.log.String(); strings.Contains(log, "starting without the last state") {
+			t.Errorf("the agent read the guard's state: %s", log)
+		}
+	})
+	if text, err := os.ReadFile(filepath.Join(dir, guards)); err != nil || string(text) != "guard" {
+		t.Errorf("the guard's state is %q, %v", text, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, stateFile)); err != nil {
+		t.Errorf("the agent's state: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, left)); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", left, err)
+	}
+}
+
 func TestParseState(t *testing.T) {
 	s := Saved{Saved: fleet.Saved{
 		Held: map[policy.Pool]time.Duration{policy.PoolMemory: time.Minute, policy.PoolNodeBytes: time.Second}, AloneSince: time.Hour,

@@ -16,8 +16,8 @@ import (
 )
 
 // stateFile is the file of the state that outlives a restart of the agent. Its times are since boot, so it belongs into
-// a directory that a reboot empties.
-const stateFile = "fleet.json"
+// a directory that a reboot empties. The guard's fleet.json may be in the same directory.
+const stateFile = "fleet-agent.json"
 
 // maxStateFile exceeds every state.
 const maxStateFile = 64 << 10
