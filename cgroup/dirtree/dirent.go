@@ -3,6 +3,7 @@ package dirtree
 import (
 	"bytes"
 	"encoding/binary"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,9 @@ type dirent struct {
 // direntHeader is the size of linux_dirent64 (getdents64(2)) without the name: inode, offset, record
 // length and type. It is the same on every architecture.
 const direntHeader = 19
+
+// maxDirent is the size of the largest entry: a name of 255 bytes with its end, rounded up.
+const maxDirent = (direntHeader + 255 + 1 + 7) &^ 7
 
 // parseDirent cuts the first entry off the output of getdents64. It returns false if b holds no
 // complete entry.
@@ -37,7 +41,20 @@ func parseDirent(b []byte) (e dirent, rest []byte, ok bool) {
 }
 
 // getdents reads as many entries as fit into the buffer. At the end of the directory it returns none.
+//
+// It blocks all signals meanwhile: the kernel ends the call early for one, such as those by which Go preempts goroutines.
+// A directory that fits into the buffer would take a second call then, and an entry that is renamed between the two can be
+// missing from both.
 func getdents(fd int, buf []byte) ([]byte, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, before unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if unix.PthreadSigmask(unix.SIG_SETMASK, &all, &before) == nil {
+		defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }()
+	}
 	var n int
 	err := retry(func() (err error) {
 		n, err = unix.Getdents(fd, buf)

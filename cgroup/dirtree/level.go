@@ -4,14 +4,11 @@ import "golang.org/x/sys/unix"
 
 // suspend closes a level until the walk returns to it.
 func (w *walk) suspend(l *level) {
-	if st, err := statx(l.fd, "", unix.AT_EMPTY_PATH); err == nil {
-		l.mtime = st.mtime
-	}
 	w.release(l)
 }
 
-// resume continues a level at its last offset. If entries were added or removed in the meantime, the
-// offset may skip some of them, so it sets changed.
+// resume continues a level at its last offset. If entries were added or removed since its first read,
+// the offset may skip some of them, so it sets changed.
 func (w *walk) resume(l *level, fd int, st *fileStat) {
 	if _, err := unix.Seek(fd, l.next, unix.SEEK_SET); err != nil || st.mtime != l.mtime {
 		w.changed = true

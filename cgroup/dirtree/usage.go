@@ -87,11 +87,13 @@ type walk struct {
 type level struct {
 	name   string
 	id     fileID
-	next   int64 // offset to continue from, for lseek(2)
-	mtime  unix.StatxTimestamp
-	fd     int // -1 while closed
+	next   int64               // offset to continue from, for lseek(2)
+	mtime  unix.StatxTimestamp // before the first read; its entries are as they were then
+	fd     int                 // -1 while closed
 	buf    []byte
 	unread []byte // part of buf
+	begun  bool   // was read from
+	full   bool   // the last read may have ended because buf was full
 }
 
 func (w *walk) run(ctx context.Context, root string) error {
@@ -145,7 +147,7 @@ func (w *walk) begin(root string) error {
 		_ = unix.Close(fd)
 		return err
 	}
-	w.push(filepath.Base(root), fd, st.id)
+	w.push(filepath.Base(root), fd, &st)
 	return nil
 }
 
@@ -160,6 +162,11 @@ func (w *walk) next() (dirent, bool) {
 		if l.unread, err = getdents(l.fd, l.buf); err != nil {
 			w.fail(err)
 		}
+		// Between two reads, an entry may have moved from the part that is not read yet to the one that is.
+		if l.begun && (l.full || len(l.unread) > 0) {
+			w.compare(l)
+		}
+		l.begun, l.full = true, len(l.unread) > len(l.buf)-maxDirent
 		if len(l.unread) == 0 {
 			return dirent{}, false
 		}
@@ -231,7 +238,8 @@ func (w *walk) enter(parent int, name string, id fileID) {
 		w.fail(err)
 		return
 	}
-	if st, err := statx(fd, "", unix.AT_EMPTY_PATH); err != nil || st.id != id {
+	st, err := statx(fd, "", unix.AT_EMPTY_PATH)
+	if err != nil || st.id != id {
 		w.changed = true
 		_ = unix.Close(fd)
 		return
@@ -240,11 +248,18 @@ func (w *walk) enter(parent int, name string, id fileID) {
 		w.suspend(&w.levels[w.low])
 		w.low++
 	}
-	w.push(name, fd, id)
+	w.push(name, fd, &st)
 }
 
-func (w *walk) push(name string, fd int, id fileID) {
-	w.levels = append(w.levels, level{name: name, id: id, fd: fd, buf: w.buffer()})
+func (w *walk) push(name string, fd int, st *fileStat) {
+	w.levels = append(w.levels, level{name: name, id: st.id, mtime: st.mtime, fd: fd, buf: w.buffer()})
+}
+
+// compare sets changed if entries of a directory were added, removed or renamed since its first read.
+func (w *walk) compare(l *level) {
+	if st, err := statx(l.fd, "", unix.AT_EMPTY_PATH); err != nil || st.mtime != l.mtime {
+		w.changed = true
+	}
 }
 
 func (w *walk) buffer() []byte {

@@ -317,6 +317,49 @@ func TestMeasureTreeFindsRenamedFiles(t *testing.T) {
 	})
 }
 
+// An entry that moves between two reads of its directory can be missing from both. If one read holds all entries, none is.
+func TestMeasureTreeNoticesMovesBetweenReads(t *testing.T) {
+	for name, c := range map[string]struct {
+		files int
+		want  bool
+	}{
+		"one read":   {100, false},
+		"many reads": {2000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, moves := range []bool{true, false} {
+				root := t.TempDir()
+				for i := range c.files {
+					writeKiB(t, filepath.Join(root, fmt.Sprint("file", i)), 0)
+				}
+				w := walk{depth: maxTreeDepth, low: 1}
+				if err := w.begin(root); err != nil {
+					t.Fatal(err)
+				}
+				reads := 0
+				for len(w.levels) > 0 {
+					l := &w.levels[0]
+					begins := len(l.unread) == 0
+					if _, ok := w.next(); !ok {
+						w.ascend()
+						continue
+					}
+					if begins {
+						reads++
+					}
+					if begins && reads == 1 && moves {
+						writeKiB(t, filepath.Join(root, "new"), 0)
+					}
+				}
+				w.close()
+				if reads > 1 != c.want || w.changed != (c.want && moves) {
+					t.Errorf("moves %t: %d reads, changed %t", moves, reads, w.changed)
+				}
+			}
+		})
+	}
+}
+
 // If a directory moves while the walk is below it, the result may lack what could not be found again,
 // but nothing that is still in its place.
 func TestMeasureTreeFindsItsWayBack(t *testing.T) {
