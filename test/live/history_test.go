@@ -16,12 +16,9 @@ import (
 	"github.com/criguard/criguard/test/harness"
 )
 
-// historyCost is how much a full history may add to the service's resident memory, and residentAtMost is its limit with
-// one, in bytes.
-const (
-	historyCost    = 2 * mib
-	residentAtMost = 20 * mib
-)
+// historyCost is how much a full history may add to the service's resident memory, in bytes. How much is resident in all
+// is measured by make bench.
+const historyCost = 2 * mib
 
 // With as many pods as a kubelet allows, a full history costs the service little memory, even after
 // every command that reads it. The first pass can still be explained, like the last.
@@ -56,9 +53,6 @@ func TestHistoryResident(t *testing.T) {
 			resident[passes] = s.leastResident()
 			t.Logf("resident with %d pods and %d passes: %.1f MiB", pods, passes, float64(resident[passes])/mib)
 		})
-	}
-	if resident[passes] > residentAtMost {
-		t.Errorf("with a full history %.1f MiB are resident, want %d at most", float64(resident[passes])/mib, residentAtMost/mib)
 	}
 	if cost := resident[passes] - resident[0]; resident[0] == 0 || cost > historyCost {
 		t.Errorf("a full history costs %.1f MiB, want %d at most", float64(cost)/mib, historyCost/mib)
