@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +14,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/fleet"
-	"github.com/criguard/criguard/guard/fleet/agent"
+	"github.com/criguard/criguard/guard/fleet/client/agenttest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/test/certs"
 	"github.com/criguard/criguard/test/lab"
@@ -179,7 +177,7 @@ func (b *bench) startAgent(ctx context.Context, socket, endpoint string, tls fle
 	}
 	// A node's first contact is delayed by up to half a minute.
 	err = until(ctx, "the agent to be a member", func() (bool, error) {
-		s, err := agentStatus(ctx, socket)
+		s, err := agenttest.Status(ctx, socket)
 		if err == nil && s.Zone == nil {
 			err = errors.New("no contact yet: " + s.Error)
 		}
@@ -189,25 +187,6 @@ func (b *bench) startAgent(ctx context.Context, socket, endpoint string, tls fle
 		return nil, errors.Join(fmt.Errorf("%w\n%s", err, p.logged()), p.end())
 	}
 	return p, nil
-}
-
-// agentStatus asks an agent.
-func agentStatus(ctx context.Context, socket string) (s agent.Status, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/status", http.NoBody)
-	if err != nil {
-		return s, err
-	}
-	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		return s, err
-	}
-	defer resp.Body.Close()
-	return s, json.NewDecoder(resp.Body).Decode(&s)
 }
 
 // process is a program that runs beside a guard.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +20,7 @@ import (
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/fleet"
-	"github.com/criguard/criguard/guard/fleet/agent"
+	"github.com/criguard/criguard/guard/fleet/client/agenttest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/test/etcdtest"
 )
@@ -185,25 +183,6 @@ func (n *endNode) passes() []api.Pass {
 	return passes
 }
 
-// status asks the agent.
-func (n *endNode) status() (s agent.Status, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", n.socket())
-	}}
-	ctx, cancel := context.WithTimeout(n.Context(), 5*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/status", nil)
-	if err != nil {
-		return s, err
-	}
-	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		return s, err
-	}
-	defer resp.Body.Close()
-	return s, json.NewDecoder(resp.Body).Decode(&s)
-}
-
 // watch records when the agent is alone, until ctx ends.
 func (n *endNode) watch(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
@@ -214,7 +193,7 @@ func (n *endNode) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		s, err := n.status()
+		s, err := agenttest.Status(n.Context(), n.socket())
 		now := cgroup.BootTime()
 		if err != nil {
 			continue // the machine is busy: the next answer shows for how long the agent has been alone
