@@ -118,6 +118,54 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// A stop that seems to have helped, because what is used outside went down for a moment, does not end the row if the
+// use outside has grown since the first stop of the row by at least half of what came back from all of them.
+func TestBreakerJudgesTheRow(t *testing.T) {
+	type stop struct{ outside, after int64 } // what is used outside when it begins, and when it is judged
+	for _, v := range []struct {
+		name  string
+		stops []stop
+		want  int // fruitless stops in a row, after all of them
+	}{
+		{"each by itself", []stop{{0, 50}, {100, 150}, {200, 250}}, 3},
+		{"a moment's drop", []stop{{0, 100}, {100, 200}, {250, 150}}, 3},
+		{"half of what came back from all", []stop{{0, 50}, {100, 100}}, 2},
+		{"less than half", []stop{{0, 50}, {99, 99}}, 0},
+		{"the row begins with the first fruitless one", []stop{{0, 0}, {1000, 1050}, {1100, 1099}}, 0},
+		{"the row begins again", []stop{{0, 50}, {0, 0}, {0, 50}, {100, 100}}, 2},
+	} {
+		for _, restarted := range []bool{false, true} {
+			r := restrained()
+			for _, s := range v.stops {
+				o := stopOf(Hard, "a")
+				o.Outside = Known(s.outside)
+				r.Begin(*o, 0)
+				r.End("a", 100)
+				r.Judge(PoolMemory, func(Signal) Amount { return Known(s.after) }, Known(1000), 0)
+				if restarted {
+					r = restart(t, r, 0)
+				}
+			}
+			if got := r.breakers[PoolMemory].Fruitless; got != v.want {
+				t.Errorf("%s, restarted %t: %d fruitless in a row, want %d", v.name, restarted, got, v.want)
+			}
+		}
+	}
+	r := restrained() // the row is judged by the signal of its first stop
+	for i, signal := range []Signal{MeminfoAvailable, MemoryAvailable} {
+		o := stopOf(Hard, "a")
+		o.Signal, o.Outside = signal, Known(0)
+		r.Begin(*o, 0)
+		r.End("a", 100)
+		r.Judge(PoolMemory, func(s Signal) Amount {
+			return Known(map[Signal]int64{MeminfoAvailable: 100, MemoryAvailable: 0}[s])
+		}, Known(1000), 0)
+		if got := r.breakers[PoolMemory].Fruitless; got != i+1 {
+			t.Errorf("after the stop for %s: %d fruitless in a row, want %d", signal, got, i+1)
+		}
+	}
+}
+
 // The count outlives the episode by the reset, and a restart. The breaker closes when that time is over, or
 // when the unprotected pods' usage has grown by the need since it opened.
 func TestBreakerCloses(t *testing.T) {

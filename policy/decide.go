@@ -61,7 +61,7 @@ type Decision struct {
 	Tiers      []int64
 	Culprit    *Ranked // in Ranked: the victim if it fills the pool, or else the pod that fills it fastest; nil = none
 
-	over *Ranked // in Ranked: the pod above its request that fills it fastest; nil = none
+	over *Ranked // in Ranked: the pod above its request that grows fastest; nil = none
 }
 
 // How long the pods that rank before a culprit have to carry the pool for the culprit to wait its turn,
@@ -71,6 +71,7 @@ const (
 	carryCovered  = 10 // seconds, for a culprit within its request
 	attainableFor = 10 // seconds
 	tierOfDeficit = 2  // a tier is enough if it yields the deficit divided by this
+	lastSeconds   = 10 // seconds that have to be left while the budget holds back the other pods
 	culpritOfNeed = 2  // a pod is a culprit if it grows by the need divided by this within the horizon
 )
 
@@ -184,13 +185,13 @@ func (d *Decision) lack(needs []Lack) {
 func (d *Decision) chooseCulprit(candidates []Ranked) {
 	for i := range candidates {
 		c := &candidates[i]
+		if c.Over && c.Growth.Known && (d.over == nil || c.Growth.Value > d.over.Growth.Value) {
+			d.over = c
+		}
 		if !c.Growth.Known || !d.Fills(c.Growth.Value) {
 			continue
 		}
 		others, seconds := sum(candidates[:i]), int64(carryCulprit)
-		if c.Over && (d.over == nil || c.Growth.Value > d.over.Growth.Value) {
-			d.over = c
-		}
 		if !c.Over {
 			others, seconds = 0, carryCovered
 			for j := range candidates {
@@ -213,12 +214,18 @@ func (d *Decision) Fills(growth int64) bool {
 	return times(max(growth, 0), culpritOfNeed*d.Pool.Horizon()) >= d.Need
 }
 
-// TakeCulprit makes the fastest culprit above its request the victim, because the pods that rank before it
-// cannot carry the pool: they must not be stopped now. It reports whether there is such a culprit. One within
-// its request does not count: its request is a promise that the pods above theirs are stopped before it as
+// TakeCulprit makes the pod above its request that grows fastest the victim, because the pods that rank before it
+// must not be stopped before wait is over (0 = it does not end with time). The pod has to be a culprit, or use up
+// by itself what is left before that, within ten seconds. TakeCulprit reports whether there is such a pod. One
+// within its request does not count: its request is a promise that the pods above theirs are stopped before it as
 // long as they could bring relief, and a used-up budget does not break it.
-func (d *Decision) TakeCulprit() bool {
+func (d *Decision) TakeCulprit(wait time.Duration) bool {
 	if d.over == nil || d.Why == ByCulprit {
+		return false
+	}
+	growth, seconds := d.over.Growth.Value, min(int64(wait/time.Second), lastSeconds)
+	usesUp := seconds > 0 && !d.Met.Signal.IsStall() && times(max(growth, 0), seconds) >= d.Met.Available
+	if !d.Fills(growth) && !usesUp {
 		return false
 	}
 	d.Victim, d.Why = d.over, ByCulprit

@@ -301,28 +301,43 @@ func TestCulprit(t *testing.T) {
 }
 
 // If the pods that rank before a culprit must not be stopped now, the culprit is the victim: the fastest one above
-// its request. One within its request is not, while those above theirs could carry the pool for 10 s.
+// its request. One within its request is not, while those above theirs could carry the pool for 10 s. So is a pod
+// that is no culprit, if it uses up what is left before they may be stopped, within ten seconds.
 func TestTakeCulprit(t *testing.T) {
 	before, leak := pod{id: "before", use: 10_000}, pod{id: "leak", use: 900, grew: 110, priority: 9}
 	covered, shrinks := pod{id: "covered", use: 900, grew: 120, req: ample}, pod{id: "shrinks", use: 5, grew: -130}
 	slower := pod{id: "slower", use: 900, grew: 105, priority: 8}
+	slow, slowest := pod{id: "slow", use: 900, grew: 5, priority: 9}, pod{id: "slowest", use: 900, grew: 4, priority: 8}
 	for _, v := range []struct {
-		name string
-		pods []pod
-		want string // "" = none is taken
+		name   string
+		pods   []pod
+		signal Signal
+		left   int64 // MiB or tasks
+		wait   time.Duration
+		want   string // "" = none is taken
 	}{
-		{"a culprit above its request", []pod{before, leak}, "leak"},
-		{"one within its request", []pod{before, covered}, ""},
-		{"one within its request grows faster", []pod{before, leak, covered, shrinks}, "leak"},
-		{"the fastest of those above theirs", []pod{before, slower, leak}, "leak"},
-		{"no culprit", []pod{before}, ""},
-		{"the culprit is the victim already", []pod{leak}, ""},
-		{"a protected one", []pod{before, {id: "leak", use: 900, grew: 110, protected: true}}, ""},
+		{name: "a culprit above its request", pods: []pod{before, leak}, want: "leak"},
+		{name: "one within its request", pods: []pod{before, covered}},
+		{name: "one within its request grows faster", pods: []pod{before, leak, covered, shrinks}, want: "leak"},
+		{name: "the fastest of those above theirs", pods: []pod{before, slower, leak}, want: "leak"},
+		{name: "no culprit", pods: []pod{before}},
+		{name: "the culprit is the victim already", pods: []pod{leak}},
+		{name: "a protected one", pods: []pod{before, {id: "leak", use: 900, grew: 110, protected: true}}},
+		{name: "it uses up what is left before the wait is over", pods: []pod{before, slow}, left: 25, wait: 5 * second, want: "slow"},
+		{name: "the same for PIDs", signal: PIDAvailable, pods: []pod{before, slow}, left: 25, wait: 5 * second, want: "slow"},
+		{name: "the wait is over before that", pods: []pod{before, slow}, left: 25, wait: 4 * second},
+		{name: "within ten seconds", pods: []pod{before, slow}, left: 50, wait: time.Hour, want: "slow"},
+		{name: "later than in ten seconds", pods: []pod{before, slow}, left: 51, wait: time.Hour},
+		{name: "the wait does not end with time", pods: []pod{before, slow}, left: 1},
+		{name: "the fastest uses it up", pods: []pod{before, slowest, slow}, left: 40, wait: 10 * second, want: "slow"},
+		{name: "it is within its request", pods: []pod{before, {id: "slow", use: 900, grew: 5, req: ample}}, left: 1, wait: 10 * second},
+		{name: "nothing grows", pods: []pod{before}, left: 1, wait: 10 * second},
+		{name: "a stall has no amount", signal: MemoryStall, pods: []pod{before, slow}, left: 1, wait: 10 * second},
 	} {
-		s := scene{fell: 110, pods: v.pods}
+		s := scene{fell: 110, pods: v.pods, due: []Met{{Threshold: Threshold{Signal: v.signal}, Deficit: 100, Lack: 100, Available: v.left * unitOf(v.signal)}}}
 		d := s.decide()
 		victim := id(d.Victim)
-		if taken := d.TakeCulprit(); taken != (v.want != "") || !taken && id(d.Victim) != victim {
+		if taken := d.TakeCulprit(v.wait); taken != (v.want != "") || !taken && id(d.Victim) != victim {
 			t.Errorf("%s: taken: %t, the victim is %s", v.name, taken, id(d.Victim))
 		} else if taken && (victim == v.want || d.Victim.ID != v.want || d.Why != ByCulprit || d.Victim != &d.Ranked[0] || d.Culprit != d.Victim || d.Victim.Position != 1) {
 			t.Errorf("%s: %s by %d instead of %s: %+v", v.name, id(d.Victim), d.Why, victim, d)

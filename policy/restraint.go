@@ -87,6 +87,10 @@ type breaker struct {
 	Pods      Amount        `json:"pods"` // what the unprotected pods used at the last of them, or when it opened
 	Need      int64         `json:"need"` // of the pool then
 	Seen      time.Duration `json:"seen"` // when the pool last had an episode
+
+	Signal  Signal `json:"signal"`  // of the first of them
+	Outside Amount `json:"outside"` // what was used outside the unprotected pods when it began
+	Back    int64  `json:"back"`    // what came back from all of them
 }
 
 // Restraint remembers stops and limits the next ones: by a budget per kind and per hour, by a back-off
@@ -245,9 +249,10 @@ func (r *Restraint) Unfinished(p Pool) *Stop {
 
 // Judge decides whether the last stop for a pool was fruitless, once, when the pool's next victim would be
 // chosen: if less than half of its expected yield came back, or if meanwhile the use outside the
-// unprotected pods has grown by half of what came back. outside returns that use, as of now, by the signal
-// that the stop was for. pods is what the unprotected pods use now. Judge reports whether there was a stop to
-// judge.
+// unprotected pods has grown by half of what came back. A stop that was not ends the row of fruitless ones, unless
+// the use outside has grown since the first of them by half of what came back from all: with noise, single stops
+// may seem to help. outside returns that use, as of now, by the signal that a stop was for. pods is what the
+// unprotected pods use now. Judge reports whether there was a stop to judge.
 func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now time.Duration) bool {
 	r.at(now)
 	s := r.last(func(s *Stop) bool { return s.Cause == CausePressure && s.Pool == p })
@@ -255,18 +260,22 @@ func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now 
 		return false
 	}
 	s.Judged = true
-	grown := Amount{}
-	if o := outside(s.Signal); o.Known && s.Outside.Known {
-		grown = Known(o.Value - s.Outside.Value)
-	}
-	s.Fruitless = s.Back < s.Expected/2+s.Expected%2 || grown.Known && grown.Value >= s.Back/2+s.Back%2
 	b := &r.breakers[p]
-	if !s.Fruitless {
-		b.Fruitless = 0
+	grew := func(s Signal, from Amount, back int64) bool {
+		o := outside(s)
+		return o.Known && from.Known && o.Value-from.Value >= back/2+back%2
+	}
+	s.Fruitless = grew(s.Signal, s.Outside, s.Back) || s.Back < s.Expected/2+s.Expected%2
+	b.Back = addCapped(b.Back, s.Back)
+	if !s.Fruitless && (b.Fruitless == 0 || !grew(b.Signal, b.Outside, b.Back)) {
+		*b = breaker{}
 		return true
 	}
 	if b.Seen = now; !r.isOpen(p) {
 		b.Pods, b.Need = pods, s.Need
+	}
+	if b.Fruitless == 0 {
+		b.Signal, b.Outside, b.Back = s.Signal, s.Outside, s.Back
 	}
 	b.Fruitless = min(b.Fruitless+1, maxInARow)
 	return true

@@ -67,7 +67,8 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		seen[stop.Pool] = seen[stop.Pool] || stop.Cause == CausePressure
 	}
 	for p, b := range s.Breakers {
-		n.breakers[p] = breaker{min(max(b.Fruitless, 0), maxInARow), b.Pods, max(b.Need, 0), sane(b.Seen)}
+		b.Fruitless, b.Need, b.Seen, b.Back = min(max(b.Fruitless, 0), maxInARow), max(b.Need, 0), sane(b.Seen), max(b.Back, 0)
+		n.breakers[p] = b
 	}
 	*r = n
 	return nil

@@ -87,3 +87,33 @@ func TestCulpritIsStoppedInPlaceOfPodsThatAreHeld(t *testing.T) {
 		})
 	}
 }
+
+// While the budget holds the other pods at a hard threshold, a pod that is too slow for a culprit is stopped once it
+// uses up what is left within ten seconds. The breaker, which does not end with time, holds it.
+func TestSlowLeakIsStoppedBeforeMemoryRunsOut(t *testing.T) {
+	for _, c := range []struct {
+		held string
+		left int64
+		want string
+	}{
+		{api.HeldBudget, 490 * testMiB, "d/small"},
+		{api.HeldBudget, 510 * testMiB, ""},
+		{api.HeldBreaker, 490 * testMiB, ""},
+	} {
+		g, n := newManager(t, memoryHard+oneStop)
+		n.pods[0].Priority = -1
+		n.set(policy.MemoryAvailable, c.left+50*testMiB)
+		spend(g, n, policy.Hard, c.held)
+		n.at(g, 0)
+		n.leak("small", c.left) // 50 MiB/s, of a need of more than 500 MiB
+		p := n.at(g, time.Second)
+		if c.want == "" {
+			wantHeld(t, p, c.held)
+			continue
+		}
+		wantStop(t, p, c.want)
+		if p.Need.Culprit != "d/small" || !strings.Contains(p.Stop.Reason, "fills it: grew by 50Mi/s") {
+			t.Errorf("need %+v, stopped %+v", p.Need, p.Stop)
+		}
+	}
+}

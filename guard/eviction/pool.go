@@ -120,7 +120,7 @@ func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool,
 	case inGrace && !c.Victim.CameBack:
 		return m, policy.Held{By: api.HeldGrace}
 	default:
-		if held = g.begin(ctx, now, c, p); (held.By == api.HeldBudget || held.By == api.HeldBreaker) && c.Met.Kind == policy.Hard && c.TakeCulprit() {
+		if held = g.begin(ctx, now, c, p); (held.By == api.HeldBudget || held.By == api.HeldBreaker) && c.Met.Kind == policy.Hard && c.TakeCulprit(held.RetryAfter) {
 			held = g.begin(ctx, now, c, p)
 		}
 	}

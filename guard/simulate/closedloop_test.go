@@ -387,10 +387,10 @@ func loopRuns(c loopCase) int {
 	}
 	runs := 200
 	if c.isSlow() {
-		runs = 5
+		runs = 20
 	}
 	if testing.Short() || raceEnabled {
-		runs = max(runs/10, 1)
+		runs /= 10
 	}
 	return runs
 }
