@@ -1,6 +1,7 @@
 package live_test
 
 import (
+	"bufio"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -135,20 +136,20 @@ func (n *node) startSampled(pods int) *service {
 	return s
 }
 
-// noRelief waits until criguard has given a pool up, and checks that it stopped at most so many pods for it
-// and said why.
-func (s *service) noRelief(pool policy.Pool, held string, most int) {
+// noRelief waits until criguard has given a pool up, checks that it stopped at most so many pods for it and
+// said why, and returns the alarm.
+func (s *service) noRelief(pool policy.Pool, held string, most int) (alarm string) {
 	s.Helper()
 	s.until("the alarm", func() bool { return len(s.status().Alarms) > 0 })
 	s.until("the pool to be held back", func() bool { p := s.status().LastPass; return p != nil && p.Held == held })
-	alarm := s.status()
-	s.until("the service to go on", func() bool { return time.Duration(s.status().Uptime-alarm.Uptime) > 2*time.Second })
+	given := s.status().Uptime
+	s.until("the service to go on", func() bool { return time.Duration(s.status().Uptime-given) > 2*time.Second })
 	if got := len(s.stops()); got > most {
 		s.Errorf("%d pods were stopped, want %d at most", got, most)
 	}
 	st := s.status()
 	if len(st.Alarms) != 1 || !strings.HasPrefix(st.Alarms[0], pool.String()+": ") {
-		s.Errorf("alarms %q, want one of the pool %s", st.Alarms, pool)
+		s.Fatalf("alarms %q, want one of the pool %s", st.Alarms, pool)
 	}
 	if slices.Contains(st.Budget.Breakers, pool) != (held == api.HeldBreaker) {
 		s.Errorf("breakers %v, held by %q", st.Budget.Breakers, held)
@@ -159,6 +160,7 @@ func (s *service) noRelief(pool policy.Pool, held string, most int) {
 	if got := s.events(systemd.EventAlarm); len(got) != 1 {
 		s.Errorf("the alarm was logged %d times: %q", len(got), got)
 	}
+	return st.Alarms[0]
 }
 
 // A hog outside every pod costs no pod when stopping pods could not bring relief, although the machine does
@@ -171,9 +173,8 @@ func TestOutsideHog(t *testing.T) {
 	n.configure(config{hard: thresholds{policy.MemoryAvailable: bytes(limit)}, more: plenty})
 	s := n.startSampled(len(pods))
 	n.hogOutside(nodeLeak, 500)
-	s.noRelief(policy.PoolMemory, api.HeldOutside, 0)
-	if alarms := s.status().Alarms; !strings.Contains(alarms[0], "outside pods") {
-		t.Errorf("alarms %q, want that it is outside pods", alarms)
+	if alarm := s.noRelief(policy.PoolMemory, api.HeldOutside, 0); !strings.Contains(alarm, "outside pods") {
+		t.Errorf("alarm %q, want that it is outside pods", alarm)
 	}
 	n.alive(pods...)
 }
@@ -194,11 +195,15 @@ func TestBreaker(t *testing.T) {
 	n.alive(keeper)
 }
 
-// hogOutside runs a process outside every pod that takes memory at a rate in MiB per second, until the end
-// of the test.
+// hogOutside runs a process outside every pod that takes memory at a rate in MiB per second, and keeps it until the
+// end of the test. It returns when the process has all of it.
 func (n *node) hogOutside(size int64, rate int) {
 	n.Helper()
 	cmd := exec.Command(built.workload, "hog", "-mib", strconv.FormatInt(size/mib, 10), "-rate", strconv.Itoa(rate))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		n.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		n.Fatal(err)
 	}
@@ -206,4 +211,12 @@ func (n *node) hogOutside(size int64, rate int) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	for lines := bufio.NewScanner(out); ; {
+		if !lines.Scan() {
+			n.Fatalf("the hog ended: %v", lines.Err())
+		}
+		if strings.HasSuffix(lines.Text(), " hog: done") {
+			return
+		}
+	}
 }
