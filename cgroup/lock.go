@@ -16,9 +16,10 @@ import (
 // LockMemory locks every page of the process into memory when it is first used, so that criguard keeps
 // running while the node swaps or thrashes. It calls mlockall(2) with MCL_ONFAULT: without that flag, a
 // Go program locks everything that its runtime has reserved, ten times what it uses. Memory and pages of the
-// program that only its start has used are given back before. It returns EPERM or ENOMEM without CAP_IPC_LOCK or a large
-// enough RLIMIT_MEMLOCK, and ErrUnsupported before linux 4.4.
+// program that are not in use are given back before: a second call, after the start, gives back what only the start has
+// used. It returns EPERM or ENOMEM without CAP_IPC_LOCK or a large enough RLIMIT_MEMLOCK, and ErrUnsupported before linux 4.4.
 func LockMemory() error {
+	_ = unix.Munlockall() // locked pages cannot be given back
 	debug.FreeOSMemory()
 	dropProgram()
 	err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT)

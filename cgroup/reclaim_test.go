@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"unsafe"
 
 	"github.com/criguard/criguard/test/need"
 )
@@ -108,13 +109,41 @@ func TestLockMemory(t *testing.T) {
 	if err := LockMemory(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile("/proc/self/status")
+	status := func(key string) int64 {
+		b, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return statusKey(b, key)
+	}
+	locked, resident := status("VmLck:"), status("VmRSS:")
+	if locked <= 0 || resident <= 0 || resident > 64<<10 {
+		t.Errorf("%d kB locked, %d kB resident: want all locked, and only what is used resident", locked, resident)
+	}
+	// A second call gives back the pages of the program that were used since the first one.
+	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	locked, resident := statusKey(b, "VmLck:"), statusKey(b, "VmRSS:")
-	if locked <= 0 || resident <= 0 || resident > 64<<10 {
-		t.Errorf("%d kB locked, %d kB resident: want all locked, and only what is used resident", locked, resident)
+	maps, err := os.Open("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer maps.Close()
+	sum, size := byte(0), int64(0)
+	for _, r := range readOnlyMaps(maps, exe) {
+		program := unsafe.Slice((*byte)(unsafe.Add(nil, r.from)), r.to-r.from)
+		for i := 0; i < len(program); i += os.Getpagesize() {
+			sum += program[i]
+		}
+		size += int64(len(program)) >> 10
+	}
+	before := status("RssFile:")
+	if err := LockMemory(); err != nil {
+		t.Fatal(err)
+	}
+	if after := status("RssFile:"); before < size || after > before-size/4 || status("VmLck:") <= 0 {
+		t.Errorf("%d kB of files resident, then %d of a program of %d (%d)", before, after, size, sum)
 	}
 }
 

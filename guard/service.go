@@ -77,6 +77,7 @@ type Service struct {
 	lastInv  error         // error of the last listing
 	lastAt   string        // endpoint of the runtime that was listed last
 	freeing  atomic.Bool   // freeSoon is about to
+	settled  atomic.Bool   // freeSoon has returned what only the start has used
 	warned   sync.Map      // warnings that were logged
 	lost     atomic.Bool   // the history cannot be saved and would be lost with the service
 }
