@@ -11,7 +11,7 @@ import (
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/inventory"
-	"github.com/criguard/criguard/guard/safetext"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 	"github.com/criguard/criguard/systemd"
@@ -252,10 +252,7 @@ func (s *Service) podsKnown() error {
 // inForce applies the current orders to everything that depends on them, and saves them.
 func (s *Service) inForce() {
 	s.applyOrders()
-	b, err := safetext.JSON(api.SavedOrders{BootID: s.host.bootID, Orders: s.guard.Orders})
-	if err == nil {
-		err = s.opt.Dir.WriteFile(ordersFile, append(b, '\n'), s.readers)
-	}
+	err := rundir.Save(s.opt.Dir, ordersFile, s.readers, api.SavedOrders{BootID: s.host.bootID, Orders: s.guard.Orders}, !rundir.Synced)
 	s.degraded("orders", "command", "pause, drain and protect not saved: a restart would end them", err)
 }
 
@@ -273,11 +270,9 @@ func (s *Service) applyOrders() {
 
 // resumeOrders restores the orders of an earlier run.
 func (s *Service) resumeOrders() {
-	b, err := s.opt.Dir.ReadFile(ordersFile, s.readers)
-	if err != nil {
-		return // there are no orders
-	}
-	o, err := api.LoadOrders(b, s.host.bootID, s.host.kernel.Now())
+	o, err := rundir.Load(s.opt.Dir, ordersFile, s.readers, func(b []byte) (api.Orders, error) {
+		return api.LoadOrders(b, s.host.bootID, s.host.kernel.Now())
+	})
 	if err != nil {
 		s.log.Warn("orders of the last run not readable, none in force", systemd.EventKey, systemd.EventDegraded, "action", "command", "reason", err.Error())
 	}

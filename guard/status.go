@@ -3,7 +3,6 @@ package guard
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/eviction"
 	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/guard/safetext"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
@@ -152,25 +152,20 @@ func (s *Service) isHeld() bool { return s.held.Reason != "" && len(s.guard.Pres
 
 // loadBudget restores the budget of an earlier run, so that a crash loop does not refill it.
 func (s *Service) loadBudget() *policy.Restraint {
-	b, err := s.opt.Dir.ReadFile(budgetFile, s.readers)
-	if err != nil {
-		return policy.NewRestraint(s.host.bootID)
-	}
-	r, err := policy.LoadRestraint(b, s.host.bootID, s.host.kernel.Now())
+	r, err := rundir.Load(s.opt.Dir, budgetFile, s.readers, func(b []byte) (*policy.Restraint, error) {
+		return policy.LoadRestraint(b, s.host.bootID, s.host.kernel.Now())
+	})
 	if err != nil {
 		s.log.Warn("stop budget of the last run not readable, starting with a full budget", systemd.EventKey, systemd.EventDegraded, "action", "budget", "reason", err.Error())
 	}
-	return r
+	return cmp.Or(r, policy.NewRestraint(s.host.bootID))
 }
 
 func (s *Service) saveBudget() {
 	if s.guard.Config().Mode == config.ModeObserve {
 		return
 	}
-	b, err := json.Marshal(s.guard.Restraint())
-	if err == nil {
-		err = s.opt.Dir.WriteFile(budgetFile, b, s.readers)
-	}
+	err := rundir.Save(s.opt.Dir, budgetFile, s.readers, s.guard.Restraint(), !rundir.Synced)
 	s.degraded("budget", "budget", "stop budget not saved: a restart would refill it", err)
 }
 

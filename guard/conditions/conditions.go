@@ -10,7 +10,6 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/rundir"
-	"github.com/criguard/criguard/guard/safetext"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -43,11 +42,7 @@ func (w *Writer) Write(pr policy.Pressure, now time.Time) error {
 		}
 		c.Reasons[cond] = name
 	}
-	b, err := safetext.JSON(c)
-	if err != nil {
-		return fmt.Errorf("encode conditions: %w", err)
-	}
-	if err := w.Dir.WriteFile(File, append(b, '\n'), rundir.ForAll()); err != nil {
+	if err := rundir.Save(w.Dir, File, rundir.ForAll(), c, !rundir.Synced); err != nil {
 		return err // the next pass retries
 	}
 	w.written, w.holds, w.met = true, pr.Conditions, pr.Met

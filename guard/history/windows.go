@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/rundir"
-	"github.com/criguard/criguard/guard/safetext"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -30,9 +28,6 @@ const (
 
 // WindowDir is the subdirectory of the history directory with one file per window.
 const WindowDir = "stops"
-
-// maxWindowFile is the largest file that is read, in bytes.
-const maxWindowFile = 1 << 20
 
 func limitsOf(ts []policy.Threshold, capacity *[policy.SignalCount]int64) []api.Limit {
 	limits := make([]api.Limit, 0, len(ts))
@@ -63,7 +58,10 @@ func openWindows(dir string, readers rundir.Access) *windows {
 	w := &windows{}
 	entries, _ := os.ReadDir(dir) // an error means that there are no old windows
 	for _, e := range entries {
-		if one, err := readWindow(filepath.Join(dir, e.Name()), readers); err == nil && e.Name() == windowFile(one.Pass) {
+		if !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		if one, err := rundir.Load(rundir.Dir(dir), e.Name(), readers, parseWindow); err == nil && e.Name() == windowFile(one.Pass) {
 			w.done = append(w.done, one)
 		}
 	}
@@ -73,25 +71,6 @@ func openWindows(dir string, readers rundir.Access) *windows {
 }
 
 func windowFile(pass uint64) string { return fmt.Sprintf("stop-%d.json", pass) }
-
-func readWindow(path string, readers rundir.Access) (api.Window, error) {
-	if !strings.HasSuffix(path, ".json") {
-		return api.Window{}, errors.New("read window: not one of ours")
-	}
-	f, err := readers.Open(path)
-	if err != nil {
-		return api.Window{}, fmt.Errorf("read window: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxWindowFile+1))
-	if err != nil {
-		return api.Window{}, fmt.Errorf("read window: %w", err)
-	}
-	if len(b) > maxWindowFile {
-		return api.Window{}, errors.New("read window: not one of ours")
-	}
-	return parseWindow(b)
-}
 
 // parseWindow parses one window. It returns an error if a column and the times differ in length.
 func parseWindow(b []byte) (w api.Window, err error) {
@@ -166,11 +145,7 @@ func saveWindows(dir string, readers rundir.Access, news []api.Window, gone []ui
 		return fmt.Errorf("create directory of windows: %w", err)
 	}
 	for i := range news {
-		b, err := safetext.JSON(&news[i])
-		if err != nil {
-			return fmt.Errorf("encode window: %w", err)
-		}
-		if err := readers.Replace(dir, windowFile(news[i].Pass), append(b, '\n'), rundir.Synced); err != nil {
+		if err := rundir.Save(rundir.Dir(dir), windowFile(news[i].Pass), readers, &news[i], rundir.Synced); err != nil {
 			return err
 		}
 	}

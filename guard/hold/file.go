@@ -16,7 +16,7 @@ const FileName = "thresholds.json"
 
 // InForce are the hard thresholds that were in force last, in this run or an earlier one.
 type InForce struct {
-	dir     string
+	dir     rundir.Dir
 	access  rundir.Access
 	hard    atomic.Pointer[config.HardThresholds]
 	unsaved atomic.Bool
@@ -25,10 +25,10 @@ type InForce struct {
 // Open reads the thresholds of an earlier run from a directory. Without a file, or if its disk does not answer until ctx
 // ends, none was in force.
 func Open(ctx context.Context, dir string, access rundir.Access) *InForce {
-	f := &InForce{dir: dir, access: access}
+	f := &InForce{dir: rundir.Dir(dir), access: access}
 	var text lastgood.Value[[]byte]
 	b := text.Get(ctx, func() []byte {
-		b, _ := rundir.Dir(dir).ReadFile(FileName, access)
+		b, _ := f.dir.ReadFile(FileName, access)
 		return b
 	})
 	known := config.HardThresholds{}
@@ -59,10 +59,7 @@ func (f *InForce) Save() error {
 	if !f.unsaved.Swap(false) {
 		return nil
 	}
-	b, err := json.Marshal(f.Get())
-	if err == nil {
-		err = f.access.Replace(f.dir, FileName, append(b, '\n'), rundir.Synced)
-	}
+	err := rundir.Save(f.dir, FileName, f.access, f.Get(), rundir.Synced)
 	if err != nil {
 		f.unsaved.Store(true)
 	}

@@ -2,12 +2,9 @@ package rundir
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"syscall"
 )
@@ -80,36 +77,3 @@ func (a Access) Open(path string) (*os.File, error) {
 }
 
 var errNotRegular = errors.New("not a regular file")
-
-// Replace replaces a file atomically: readers see the old or the new content, never a part. With
-// sync, this also holds after a power failure.
-func (a Access) Replace(dir, name string, data []byte, sync bool) error {
-	return a.ReplaceBy(dir, name, sync, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
-}
-
-// ReplaceBy is like Replace, with content that the function write produces.
-func (a Access) ReplaceBy(dir, name string, sync bool, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(dir, TemporaryName(name))
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	if err = write(f); err == nil && sync {
-		err = f.Sync()
-	}
-	err = errors.Join(err, a.Apply(f), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
-}
-
-// TemporaryName returns the pattern of the temporary files that Replace creates; see
-// SweepTemporary.
-func TemporaryName(name string) string { return "." + name + "-*" }

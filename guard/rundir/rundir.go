@@ -3,7 +3,6 @@ package rundir
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -109,24 +108,6 @@ func trimLine(b []byte) string {
 	}
 	return string(b)
 }
-
-// WriteFile replaces a small file. It does not sync, because /run is in memory.
-func (d Dir) WriteFile(name string, data []byte, a Access) error {
-	return a.Replace(string(d), name, data, false)
-}
-
-// ReadFile reads a small file.
-func (d Dir) ReadFile(name string, a Access) ([]byte, error) {
-	f, err := a.Open(d.Path(name))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	return io.ReadAll(f)
-}
-
-// Synced makes Access.Replace wait until the data is on disk.
-const Synced = true
 
 // Find returns the named directory, or else the one from the service manager ($RUNTIME_DIRECTORY),
 // or else the default.

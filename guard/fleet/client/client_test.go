@@ -247,7 +247,7 @@ func TestMalformedState(t *testing.T) {
 	for _, text := range []string{"", "{", `{"boot_id":"boot","fleet":{"Held":{"heat":1}}}`, `{"boot_id":"boot","fleet":{"AloneSince":9000000000000000000}}`, `{"boot_id":"other","fleet":{"AloneSince":1}}`} {
 		run(t, func(g *guard) {
 			g.stop()
-			if err := g.dir.WriteFile(stateFile, []byte(text), g.opt.Access); err != nil {
+			if err := g.opt.Access.Replace(string(g.dir), stateFile, []byte(text), false); err != nil {
 				t.Fatal(err)
 			}
 			g.start("boot", enabled(t))

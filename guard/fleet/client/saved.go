@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/rundir"
 )
 
 // stateFile keeps the client's state in the run directory.
@@ -53,7 +54,7 @@ func (c *Client) save() {
 	if err != nil || bytes.Equal(b, c.saved) {
 		return
 	}
-	if c.opt.Dir.WriteFile(stateFile, b, c.opt.Access) == nil { // else the next round trip tries again
+	if c.opt.Access.Replace(string(c.opt.Dir), stateFile, b, !rundir.Synced) == nil { // else the next round trip tries again
 		c.saved = b
 	}
 }
