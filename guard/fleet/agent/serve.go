@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -173,10 +174,17 @@ func (s *service) line() string {
 	}
 }
 
+// save writes the state, unless the file has it already.
 func (s *service) save(state Saved) {
-	written, err := saveState(s.Dir, state, s.written)
-	s.written = written
-	s.warn(err)
+	text, err := formatState(state)
+	if err == nil && !bytes.Equal(text, s.written) {
+		if err = (rundir.Access{Mode: 0o600}).Replace(s.Dir, stateFile, text, !rundir.Synced); err == nil {
+			s.written = text
+		}
+	}
+	if err != nil {
+		s.warn(fmt.Errorf("save state: %w", err))
+	}
 }
 
 func (s *service) warn(err error) {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -55,17 +53,9 @@ type savedTokens struct {
 
 // loadState reads the state that another agent saved in a directory. Without a file, it is empty.
 func loadState(dir string, now time.Duration) (Saved, error) {
-	path := filepath.Join(dir, stateFile)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Saved{}, nil
-	}
+	s, err := rundir.Load(rundir.Dir(dir), stateFile, rundir.Access{Mode: 0o600}, func(text []byte) (Saved, error) { return parseState(text, now) })
 	if err != nil {
-		return Saved{}, fmt.Errorf("read state: %w", err)
-	}
-	s, err := parseState(text, now)
-	if err != nil {
-		return Saved{}, fmt.Errorf("read state: %s: %w", path, err)
+		return Saved{}, fmt.Errorf("read state: %s: %w", filepath.Join(dir, stateFile), err)
 	}
 	return s, nil
 }
@@ -123,19 +113,4 @@ func formatState(s Saved) ([]byte, error) {
 		f.Held[p] = api.Duration(held)
 	}
 	return json.Marshal(f)
-}
-
-// saveState writes the state, unless the file has it already, as written says.
-func saveState(dir string, s Saved, written []byte) ([]byte, error) {
-	text, err := formatState(s)
-	if err != nil {
-		return written, fmt.Errorf("save state: %w", err)
-	}
-	if string(text) == string(written) {
-		return written, nil
-	}
-	if err := (rundir.Access{Mode: 0o600}).Replace(dir, stateFile, text, false); err != nil {
-		return written, fmt.Errorf("save state: %w", err)
-	}
-	return text, nil
 }
