@@ -26,9 +26,14 @@ type InForce struct {
 // ends, none was in force.
 func Open(ctx context.Context, dir string, access rundir.Access) *InForce {
 	f := &InForce{dir: rundir.Dir(dir), access: access}
+	f.load(ctx, f.dir.ReadFile)
+	return f
+}
+
+func (f *InForce) load(ctx context.Context, read func(string, rundir.Access) ([]byte, error)) {
 	var text lastgood.Value[[]byte]
 	b := text.Get(ctx, func() []byte {
-		b, _ := f.dir.ReadFile(FileName, access)
+		b, _ := read(FileName, f.access)
 		return b
 	})
 	known := config.HardThresholds{}
@@ -36,7 +41,6 @@ func Open(ctx context.Context, dir string, access rundir.Access) *InForce {
 		known = config.HardThresholds{}
 	}
 	f.hard.Store(&known)
-	return f
 }
 
 // Get returns the thresholds.

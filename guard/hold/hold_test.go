@@ -55,26 +55,32 @@ func TestAlarm(t *testing.T) {
 	}
 }
 
-// A disk that does not answer delays no start: no threshold was in force then.
+// A disk that does not answer delays no start: no threshold was in force then. Neither is one whose file is not regular.
 func TestInForceOnADiskThatStalls(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, FileName)
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
+	none := func(f *InForce) {
+		t.Helper()
+		if _, was := f.Get().For(policy.MemoryAvailable, 1<<40); was {
+			t.Error("a threshold was in force")
+		}
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	f := Open(ended, dir, rundir.ForOperators())
-	if _, was := f.Get().For(policy.MemoryAvailable, 1<<40); was {
-		t.Error("a threshold was in force")
-	}
-	w, err := os.OpenFile(path, os.O_RDWR, 0) // lets the reader go on
-	if err != nil {
+	answer, answered := make(chan []byte), make(chan struct{})
+	f := &InForce{}
+	f.load(ended, func(string, rundir.Access) ([]byte, error) { // returns only after load
+		defer close(answered)
+		return <-answer, nil
+	})
+	none(f)
+	answer <- []byte(`{"memory.available":"1Gi"}`)
+	<-answered
+	none(f)
+
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, FileName), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	none(Open(t.Context(), dir, rundir.ForOperators()))
 }
 
 // The thresholds in force outlive the process, once they are saved. A file that cannot be read counts as none, and a
