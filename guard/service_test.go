@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +68,45 @@ func TestServiceSavesAClosedBreaker(t *testing.T) {
 	p := s.guard.Pass(t.Context(), "test")
 	if s.after(&p); p.Stop != nil || p.Held != api.HeldBudget || len(breakers()) > 0 {
 		t.Errorf("stopped %+v, held by %q, open after a restart: %v", p.Stop, p.Held, breakers())
+	}
+}
+
+// A service starts without state that it cannot read, and logs why. The first service has none to miss.
+func TestServiceWithoutReadableState(t *testing.T) {
+	for name, c := range map[string]struct {
+		create func(path string) error
+		want   string
+	}{
+		"missing":   {func(string) error { return nil }, ""},
+		"damaged":   {func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) }, "unexpected end of JSON input"},
+		"too large": {func(path string) error { return os.WriteFile(path, make([]byte, 2<<20), 0o600) }, "too large"},
+		"directory": {func(path string) error { return os.Mkdir(path, 0o700) }, "not a regular file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newOperated(t, "")
+			for _, file := range []string{budgetFile, ordersFile} {
+				if err := c.create(s.opt.Dir.Path(file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var text strings.Builder
+			s.log = slog.New(slog.NewTextHandler(&text, nil))
+			if s.resumeOrders(); s.guard.Orders.String() != "none" {
+				t.Errorf("orders: %s", s.guard.Orders)
+			}
+			if r := s.loadBudget(); r == nil || len(r.Status(s.host.kernel.Now()).Breakers) > 0 {
+				t.Errorf("budget: %+v", r)
+			}
+			want := 0
+			if c.want != "" {
+				want = 1
+			}
+			for _, message := range []string{"orders of the last run not readable", "stop budget of the last run not readable"} {
+				if strings.Count(text.String(), message) != want || strings.Count(text.String(), c.want) < 2*want {
+					t.Errorf("logged %q, want %d times %q: %q", text.String(), want, message, c.want)
+				}
+			}
+		})
 	}
 }
 
