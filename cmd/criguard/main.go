@@ -19,7 +19,7 @@ import (
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/api"
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/guard/safetext"
@@ -53,7 +53,7 @@ func execute(args []string) int {
 	case wantsJSON(cmd, args):
 		_ = cli.PrintLine(out, api.Error{APIVersion: api.APIVersion, Error: msg, Hint: ce.Hint}) // the exit code remains
 	default:
-		if !errors.Is(err, config.ErrInvalid) { // already one line per mistake
+		if !errors.Is(err, schema.ErrInvalid) { // already one line per mistake
 			msg = strings.ReplaceAll(msg, "\n", "; ")
 		}
 		fmt.Fprintln(errs, "criguard: "+msg)
@@ -101,7 +101,7 @@ func codeOf(err error) *cli.Error {
 		return cli.NewError(cli.ExitUsage, err, "only one criguard can run on a node; stop the other one first")
 	case errors.Is(err, fs.ErrPermission):
 		return cli.NewError(cli.ExitUsage, err, "must run as root")
-	case errors.Is(err, config.ErrInvalid):
+	case errors.Is(err, schema.ErrInvalid):
 		return cli.NewError(cli.ExitUsage, err, "`criguard check` shows every mistake; `man criguard.toml` explains the keys")
 	}
 	return &cli.Error{Code: cli.ExitUsage, Err: err}

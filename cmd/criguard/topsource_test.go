@@ -14,7 +14,7 @@ import (
 
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/api"
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
@@ -151,7 +151,7 @@ func TestTopSourceWithoutService(t *testing.T) {
 		t.Errorf("ranking without a runtime: %v", err)
 	}
 	broken, _ := source(t, "colour = 1\n")
-	if _, _, err := broken.Status(t.Context()); !errors.Is(err, config.ErrInvalid) {
+	if _, _, err := broken.Status(t.Context()); !errors.Is(err, schema.ErrInvalid) {
 		t.Errorf("a mistake in the configuration: %v", err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // explainUsage makes every command reject wrong arguments and point to its help.
@@ -84,7 +84,7 @@ func knownCommand(root *cobra.Command, args []string) error {
 			names = append(names, cmd.Name())
 		}
 	}
-	if like := config.SuggestWord(args[0], names); like != "" {
+	if like := schema.SuggestWord(args[0], names); like != "" {
 		err = fmt.Errorf("%w: %s", err, like)
 	}
 	return cli.Misused(root, err)

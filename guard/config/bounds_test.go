@@ -12,7 +12,7 @@ func TestParseConfigTakesBoundedTime(t *testing.T) {
 	const bound = time.Minute // for a hang, even on a busy machine; without the limits, it takes minutes
 	fillWith := func(line func(i int) string) string {
 		var b strings.Builder
-		for i := 0; b.Len() < maxConfig-100; i++ {
+		for i := 0; b.Len() < maxFile-100; i++ {
 			b.WriteString(line(i))
 		}
 		return b.String()
@@ -20,9 +20,9 @@ func TestParseConfigTakesBoundedTime(t *testing.T) {
 	deep := maxDepth - 1
 	for name, text := range map[string]string{
 		"nested tables":   "a = " + strings.Repeat("{a = ", 10_000),
-		"nested lists":    "a = " + strings.Repeat("[", maxConfig-10),
-		"long key":        strings.Repeat("a.", maxConfig/2-10) + "a = 1",
-		"long header":     "[" + strings.Repeat("a.", maxConfig/2-10) + "a]",
+		"nested lists":    "a = " + strings.Repeat("[", maxFile-10),
+		"long key":        strings.Repeat("a.", maxFile/2-10) + "a = 1",
+		"long header":     "[" + strings.Repeat("a.", maxFile/2-10) + "a]",
 		"unknown keys":    fillWith(func(i int) string { return fmt.Sprintf("key%d = 1\n", i) }),
 		"unknown tables":  fillWith(func(i int) string { return fmt.Sprintf("[table%d]\n", i) }),
 		"unknown signals": "[eviction.hard]\n" + fillWith(func(i int) string { return fmt.Sprintf("s%d = '1'\n", i) }),

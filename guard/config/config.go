@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 )
@@ -15,7 +16,7 @@ const DefaultPath = "/etc/criguard/config.toml"
 // after the keys of the file.
 type Config struct {
 	Files   []string // files it was read from, lowest precedence first; none means all defaults
-	origins origins
+	origins schema.Origins
 
 	Mode              Mode
 	ProtectStatic     bool // never stop static pods

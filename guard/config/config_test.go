@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -63,7 +64,7 @@ func TestDefaultConfig(t *testing.T) {
 }
 
 func withoutFile(c Config) Config {
-	c.Files, c.origins = nil, origins{}
+	c.Files, c.origins = nil, schema.Origins{}
 	return c
 }
 

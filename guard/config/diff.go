@@ -1,5 +1,7 @@
 package config
 
+import "github.com/criguard/criguard/guard/config/schema"
+
 // Change is a key whose value differs between two configurations.
 type Change struct {
 	Key      string
@@ -26,7 +28,7 @@ func (c Config) Changes(old Config) (all []Change) {
 	}
 	for _, key := range sortedKeys(now) {
 		if ch := now[key]; ch.New != before[key].New {
-			all = append(all, Change{key, shorten(before[key].New), shorten(ch.New), ch.Restart})
+			all = append(all, Change{key, schema.Shorten(before[key].New), schema.Shorten(ch.New), ch.Restart})
 		}
 	}
 	return all
@@ -35,17 +37,17 @@ func (c Config) Changes(old Config) (all []Change) {
 // changes returns every key with its value as a change, by path.
 func (c Config) changes() map[string]Change {
 	all := map[string]Change{}
-	keys, _ := schema(&c)
+	keys, _ := allKeys(&c)
 	for _, k := range keys {
-		if k.rules == nil {
-			if t, ok := k.get().(map[string]string); ok {
+		if !k.IsTables() {
+			if t, ok := k.Value().(map[string]string); ok {
 				for name, text := range t {
-					all[JoinKey(k.name, name)] = Change{New: TOMLString(text)}
+					all[schema.JoinKey(k.Name, name)] = Change{New: TOMLString(text)}
 				}
 				continue
 			}
 		}
-		all[k.name] = Change{New: k.inTOML(), Restart: k.restart}
+		all[k.Name] = Change{New: keyInTOML(k), Restart: k.Restart}
 	}
 	return all
 }

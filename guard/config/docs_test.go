@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -48,12 +49,12 @@ func TestConfigDocsHaveEveryKey(t *testing.T) {
 		case len(r.cells) == 3 && table == r.heading && r.heading == "At the top":
 			documented[strings.Trim(r.cells[0], "`")] = strings.Trim(r.cells[1], "`")
 		case len(r.cells) == 3 && table != r.heading:
-			documented[JoinKey(table, strings.Trim(r.cells[0], "`"))] = strings.Trim(r.cells[1], "`")
+			documented[schema.JoinKey(table, strings.Trim(r.cells[0], "`"))] = strings.Trim(r.cells[1], "`")
 		}
 	}
 	defaults := map[string]string{}
 	for _, l := range Default().lines() {
-		table, name := splitKey(l.key)
+		table, name := schema.SplitKey(l.key)
 		switch {
 		case l.key == "" || strings.HasPrefix(l.key, TableHard):
 		case name == "burst":
@@ -131,7 +132,7 @@ func TestConfigDocsOfTheKubelet(t *testing.T) {
 		if r.heading != "Coming from a kubelet" || !strings.HasPrefix(r.cells[0], "`") {
 			continue
 		}
-		here, ok := kubeletNames[plain(strings.Trim(r.cells[0], "`"))]
+		here, ok := kubeletNames[schema.Plain(strings.Trim(r.cells[0], "`"))]
 		isKey := strings.HasPrefix(here, "[")
 		documented[here] = true
 		if !ok || isKey && !strings.HasPrefix(r.cells[1], "`"+here+"`") || !isKey && r.cells[1] != here {

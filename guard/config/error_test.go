@@ -9,6 +9,16 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/criguard/criguard/guard/config/schema"
+)
+
+// The limits of package schema.
+const (
+	maxFile     = 256 << 10
+	maxDepth    = 16
+	maxMistakes = 100
+	maxShown    = 120
 )
 
 // goodConfig parses a configuration that must be valid.
@@ -22,7 +32,7 @@ func goodConfig(t *testing.T, text string) Config {
 }
 
 // mistakesIn parses a configuration that must be invalid, and returns its mistakes.
-func mistakesIn(t *testing.T, text string) []*Error {
+func mistakesIn(t *testing.T, text string) []*schema.Error {
 	t.Helper()
 	cfg, err := Parse("test.toml", strings.NewReader(text))
 	if err == nil {
@@ -31,14 +41,14 @@ func mistakesIn(t *testing.T, text string) []*Error {
 	return mistakesOf(t, err)
 }
 
-func mistakesOf(t *testing.T, err error) []*Error {
+func mistakesOf(t *testing.T, err error) []*schema.Error {
 	t.Helper()
-	if !errors.Is(err, ErrInvalid) {
+	if !errors.Is(err, schema.ErrInvalid) {
 		t.Fatalf("%v is not ErrInvalid", err)
 	}
-	list := Errors(err)
+	list := schema.Errors(err)
 	for _, e := range list {
-		if !errors.Is(e, ErrInvalid) {
+		if !errors.Is(e, schema.ErrInvalid) {
 			t.Fatalf("%v is not ErrInvalid", e)
 		}
 	}
@@ -74,7 +84,7 @@ func TestConfigMistakes(t *testing.T) {
 		{"parts", strings.Repeat("a.", 16) + "a = 1", 1, "", "", "keys must have at most 16 parts", "no criguard key is nested this deeply"},
 		{"parts in a header", "[" + strings.Repeat("a . ", 16) + "a]", 1, "", "", "keys must have at most 16 parts", "no criguard key is nested this deeply"},
 		{"parts in an inline table", "x = {" + strings.Repeat("'a'.", 16) + "a = 1}", 1, "", "", "keys must have at most 16 parts", "no criguard key is nested this deeply"},
-		{"size", "#" + strings.Repeat(" ", maxConfig), 0, "", "", "must be at most 256 KiB", "this is probably not a configuration file"},
+		{"size", "#" + strings.Repeat(" ", maxFile), 0, "", "", "must be at most 256 KiB", "this is probably not a configuration file"},
 
 		// Unknown keys.
 		{"unknown key", "colour = 1", 1, "colour", "", "unknown key", example},
@@ -110,7 +120,7 @@ func TestConfigMistakes(t *testing.T) {
 		{"value for a table", "images = 'all'", 1, "images", `"all"`, "must be a table", "write [images] on a line of its own"},
 		{"value for a table of signals", "[eviction]\nhard = '10%'", 2, "eviction.hard", `"10%"`, "must be a table", "write [eviction.hard] on a line of its own"},
 		{"list of tables for a table", "[[images]]\nhigh = '90%'", 1, "images", "[…]", "must be a table", "write [images] on a line of its own"},
-		{"value for a list", "[images]\nkeep = 'a'", 2, "images.keep", `"a"`, "must be a list", `write it as ["a", "b"]`},
+		{"value for a list", "[images]\nkeep = 'a'", 2, "images.keep", `"a"`, "must be a list", `write it as ["a"]`},
 		{"table for a list of rules", "[protect]\nname = 'a'", 1, "protect", "{…}", "must be a list", "write [[protect]] with two brackets"},
 		{"number in a list", "[images]\nkeep = ['a', 2]", 2, "images.keep[2]", "2", "must be a string", "write it with quotes"},
 		{"signal without quotes", "[eviction.hard]\nmemory.available = '1Gi'", 2, "eviction.hard.memory", "", "must be a string", `put the whole name in quotes: "memory.available" = …`},
@@ -216,7 +226,7 @@ func TestConfigMistakes(t *testing.T) {
 			got := mistakesIn(t, test.text)
 			for _, e := range got {
 				if e.Key == test.key {
-					want := Error{File: "test.toml", Line: test.line, Key: test.key, Value: test.value, Rule: test.rule, Hint: test.hint}
+					want := schema.Error{File: "test.toml", Line: test.line, Key: test.key, Value: test.value, Rule: test.rule, Hint: test.hint}
 					if *e != want {
 						t.Errorf("\ngot  %#v\nwant %#v", *e, want)
 					}
@@ -271,7 +281,7 @@ func TestConfigMistakesAreBounded(t *testing.T) {
 	if len(got) != maxMistakes+1 {
 		t.Fatalf("%d mistakes are reported", len(got))
 	}
-	want := Error{File: "test.toml", Rule: "has 4900 more mistakes", Hint: "fix these first"}
+	want := schema.Error{File: "test.toml", Rule: "has 4900 more mistakes", Hint: "fix these first"}
 	if last := got[maxMistakes]; *last != want {
 		t.Errorf("the last is %v", last)
 	}
@@ -296,12 +306,12 @@ func TestConfigMistakesDoNotSpread(t *testing.T) {
 
 func TestConfigErrorText(t *testing.T) {
 	for _, test := range []struct {
-		err  Error
+		err  schema.Error
 		want string
 	}{
-		{Error{File: "f", Line: 3, Key: "a.b", Value: `"5"`, Rule: "must have a unit", Hint: "as 5s"}, `f:3: a.b = "5": must have a unit (hint: as 5s)`},
-		{Error{File: "f", Key: "a", Rule: "unknown key"}, "f: a: unknown key"},
-		{Error{File: "f", Rule: "is too large"}, "f: is too large"},
+		{schema.Error{File: "f", Line: 3, Key: "a.b", Value: `"5"`, Rule: "must have a unit", Hint: "as 5s"}, `f:3: a.b = "5": must have a unit (hint: as 5s)`},
+		{schema.Error{File: "f", Key: "a", Rule: "unknown key"}, "f: a: unknown key"},
+		{schema.Error{File: "f", Rule: "is too large"}, "f: is too large"},
 	} {
 		if got := test.err.Error(); got != test.want {
 			t.Errorf("got  %s\nwant %s", got, test.want)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 func readExample(t *testing.T) string {
@@ -26,11 +28,11 @@ func TestConfigExampleIsTheDefaults(t *testing.T) {
 // The example lists every key with its default, and a comment above explains it.
 func TestConfigExampleHasEveryKey(t *testing.T) {
 	text := readExample(t)
-	lines, _ := findKeyLines(text)
+	origins := goodConfig(t, text).origins
 	written := strings.Split(text, "\n")
 	for _, p := range places() {
-		path := JoinKey(p.table, p.key)
-		line, ok := lines[path]
+		path := schema.JoinKey(p.table, p.key)
+		at, ok := origins.At(path)
 		switch {
 		case strings.HasPrefix(p.text, "[["), p.table == "budget.hard", p.table == "budget.soft":
 			continue // examples and inline tables
@@ -40,7 +42,7 @@ func TestConfigExampleHasEveryKey(t *testing.T) {
 		case strings.HasPrefix(p.text, "[") && strings.HasSuffix(p.text, "]"):
 			continue // a comment above or inside a table explains its contents
 		}
-		if !strings.HasPrefix(written[line-2], "# ") {
+		if !strings.HasPrefix(written[at.Line-2], "# ") {
 			t.Errorf("%s is not explained", path)
 		}
 	}

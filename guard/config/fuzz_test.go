@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // Any input either yields an error or a configuration that survives a round trip.
@@ -67,7 +69,7 @@ func checkMistakes(t *testing.T, text string, err error) {
 		if e.File != "fuzz" || e.Rule == "" || e.Line < 0 || e.Line > lines+1 {
 			t.Fatalf("in %d lines: %#v", lines, e)
 		}
-		if !errors.Is(e, ErrInvalid) || len(e.Value) > 8*maxShown {
+		if !errors.Is(e, schema.ErrInvalid) || len(e.Value) > 8*maxShown {
 			t.Fatalf("%#v", e)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // Paths names the sources of a configuration. Precedence, lowest first: the vendor's drop-ins, the
@@ -47,15 +49,15 @@ func (p Paths) load() (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	var texts []configText
+	var files []schema.File
 	for _, path := range paths {
-		b, err := ReadFile(path)
-		if path == p.File && p.Optional && err != nil && errors.Is(err, fs.ErrNotExist) {
+		f := schema.ReadFile(path)
+		if path == p.File && p.Optional && f.Err != nil && errors.Is(f.Err, fs.ErrNotExist) {
 			continue
 		}
-		texts = append(texts, configText{path, b, err})
+		files = append(files, f)
 	}
-	return parseConfigs(texts)
+	return parseConfigs(files)
 }
 
 // find lists the files, lowest precedence first.
@@ -67,7 +69,7 @@ func (p Paths) find() ([]string, error) {
 		}
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, Unreadable(dir, err)
+			return nil, schema.Unreadable(dir, err)
 		}
 		for _, e := range entries {
 			if strings.HasSuffix(e.Name(), dropInSuffix) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // configTree writes the files of a configuration below a root of their own.
@@ -152,7 +154,7 @@ func TestDropInsBroken(t *testing.T) {
 	})
 	t.Run("a drop-in that cannot be read", func(t *testing.T) {
 		paths, _ := configTree(t, map[string]string{"etc/d/10.toml": "-> /not/there"})
-		if _, err := paths.load(); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, ErrInvalid) {
+		if _, err := paths.load(); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, schema.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -165,7 +167,7 @@ func TestDropInsBroken(t *testing.T) {
 	})
 	t.Run("a directory that is none", func(t *testing.T) {
 		paths, _ := configTree(t, map[string]string{"etc/d": "a file"})
-		if _, err := paths.load(); !errors.Is(err, ErrInvalid) {
+		if _, err := paths.load(); !errors.Is(err, schema.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -2,20 +2,11 @@ package config
 
 import (
 	"math"
-	"strings"
 	"time"
 
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/policy"
 )
-
-// key is one key of the TOML file, bound to the field that holds its value.
-type key struct {
-	name string // path, such as "eviction.interval"; within a rule the key alone
-	value
-	restart bool // a change takes effect at the next start
-}
-
-const restart = true
 
 // forever is longer than any sensible duration.
 const forever = 100 * 365 * 24 * time.Hour
@@ -26,131 +17,135 @@ const (
 	maxStops  = 1000
 )
 
-// schema lists every key in the order of rendering, bound to a configuration. Its defaults, parsing,
+// allKeys lists every key in the order of rendering, bound to a configuration. Its defaults, parsing,
 // checks, rendering, differences, origins and suggestions derive from this table. The thresholds
 // are bound to the returned tables.
-func schema(c *Config) ([]key, *thresholdTables) {
+func allKeys(c *Config) ([]schema.Key, *thresholdTables) {
 	e, b, i, t := &c.Eviction, &c.Budget.BudgetConfig, &c.Images, c.Eviction.tables()
-	return []key{
-		{"mode", choice(&c.Mode, ModeEnforce, ModeObserve), false},
-		{"protect_static", flag(&c.ProtectStatic, true), false},
-		{"protect_kube_system", flag(&c.ProtectKubeSystem, true), false},
+	return []schema.Key{
+		choice("mode", &c.Mode, ModeEnforce, ModeObserve),
+		schema.Flag("protect_static", &c.ProtectStatic, true),
+		schema.Flag("protect_kube_system", &c.ProtectKubeSystem, true),
 
-		{"runtime.endpoint", text(&c.Runtime.Endpoint, checker.endpoint), restart},
-		{"runtime.timeout", duration(&c.Runtime.Timeout, "2s", 10*time.Millisecond, time.Minute), restart},
+		schema.Text("runtime.endpoint", &c.Runtime.Endpoint, endpoint).AtRestart(),
+		schema.Duration("runtime.timeout", &c.Runtime.Timeout, "2s", 10*time.Millisecond, time.Minute).AtRestart(),
 
-		{"node.root_dir", text(&c.Node.RootDir, checker.foundDir), restart},
-		{"node.pod_log_dir", text(&c.Node.PodLogDir, checker.foundDir), restart},
-		{"node.proc", text(&c.Node.Proc, checker.foundDir), restart},
-		{"node.sys", text(&c.Node.Sys, checker.foundDir), restart},
-		{"node.pods_cgroup", text(&c.Node.PodsCgroup, checker.cgroup), restart},
+		schema.Text("node.root_dir", &c.Node.RootDir, foundDir).AtRestart(),
+		schema.Text("node.pod_log_dir", &c.Node.PodLogDir, foundDir).AtRestart(),
+		schema.Text("node.proc", &c.Node.Proc, foundDir).AtRestart(),
+		schema.Text("node.sys", &c.Node.Sys, foundDir).AtRestart(),
+		schema.Text("node.pods_cgroup", &c.Node.PodsCgroup, cgroup).AtRestart(),
 
-		{"eviction.interval", duration(&e.Interval, "10s", 100*time.Millisecond, 10*time.Minute), false},
-		{"eviction.max_pod_grace_period", duration(&e.MaxPodGracePeriod, "30s", 0, 24*time.Hour), false},
-		{"eviction.pressure_transition_period", duration(&e.PressureTransitionPeriod, "5m", 0, forever), false},
-		{"eviction.soft_forgive", duration(&e.SoftForgive, "5s", 0, forever), false},
-		{"eviction.stop_timeout", duration(&e.StopTimeout, "2s", 10*time.Millisecond, 5*time.Minute), false},
-		{"eviction.direct_kill", choice(&e.DirectKill, DirectKillHardMemory, DirectKillFallback, DirectKillNever), false},
-		{"eviction.memory_reclaim", flag(&e.MemoryReclaim, false), false},
-		{"eviction.stall_window", duration(&e.StallWindow, "2s", 500*time.Millisecond, 10*time.Second), false},
-		{"eviction.stall_floor", quantity(&e.StallFloor, "20%", checker.quantity), false},
-		{TableHard, bySignal(&t.hard, inQuantities, policy.DefaultHard()), false},
-		{TableSoft, bySignal(&t.soft, inQuantities, nil), false},
-		{TableGrace, bySignal(&t.grace, inDurations, nil), false},
-		{TableMinReclaim, bySignal(&t.minReclaim, inQuantities, nil), false},
+		schema.Duration("eviction.interval", &e.Interval, "10s", 100*time.Millisecond, 10*time.Minute),
+		schema.Duration("eviction.max_pod_grace_period", &e.MaxPodGracePeriod, "30s", 0, 24*time.Hour),
+		schema.Duration("eviction.pressure_transition_period", &e.PressureTransitionPeriod, "5m", 0, forever),
+		schema.Duration("eviction.soft_forgive", &e.SoftForgive, "5s", 0, forever),
+		schema.Duration("eviction.stop_timeout", &e.StopTimeout, "2s", 10*time.Millisecond, 5*time.Minute),
+		choice("eviction.direct_kill", &e.DirectKill, DirectKillHardMemory, DirectKillFallback, DirectKillNever),
+		schema.Flag("eviction.memory_reclaim", &e.MemoryReclaim, false),
+		schema.Duration("eviction.stall_window", &e.StallWindow, "2s", 500*time.Millisecond, 10*time.Second),
+		quantity("eviction.stall_floor", &e.StallFloor, "20%", parseQuantity),
+		bySignal(TableHard, &t.hard, schema.Quantities, policy.DefaultHard()),
+		bySignal(TableSoft, &t.soft, schema.Quantities, nil),
+		bySignal(TableGrace, &t.grace, schema.Durations, nil),
+		bySignal(TableMinReclaim, &t.minReclaim, schema.Quantities, nil),
 
-		{"rank.memory", ranking(&c.Rank.Memory, policy.ResourceMemory), false},
-		{"rank.disk", ranking(&c.Rank.Disk, policy.ResourceDisk), false},
-		{"rank.inodes", ranking(&c.Rank.Inodes, policy.ResourceInodes), false},
-		{"rank.pid", ranking(&c.Rank.PID, policy.ResourcePIDs), false},
+		ranking("rank.memory", &c.Rank.Memory, policy.ResourceMemory),
+		ranking("rank.disk", &c.Rank.Disk, policy.ResourceDisk),
+		ranking("rank.inodes", &c.Rank.Inodes, policy.ResourceInodes),
+		ranking("rank.pid", &c.Rank.PID, policy.ResourcePIDs),
 
-		{"annotations.trusted_namespaces", texts(&c.Annotations.TrustedNamespaces, nil, checker.namespace), false},
+		schema.Texts("annotations.trusted_namespaces", &c.Annotations.TrustedNamespaces, nil, namespace),
 
-		{"budget.per_hour", number(&b.PerHour, 20, 0, maxStops, "0 = no cap"), false},
-		{"budget.breaker", number(&b.Breaker, 3, 0, maxStops, "0 disables the breaker"), false},
-		{"budget.hard.burst", number(&b.Hard.Burst, 3, 1, maxStops, `to stop no pods, set mode = "observe"`), false},
-		{"budget.hard.every", duration(&b.Hard.Every, "30s", time.Millisecond, forever), false},
-		{"budget.soft.burst", number(&b.Soft.Burst, 2, 1, maxStops, `to stop no pods, set mode = "observe"`), false},
-		{"budget.soft.every", duration(&b.Soft.Every, "5m", time.Millisecond, forever), false},
+		schema.Number("budget.per_hour", &b.PerHour, 20, 0, maxStops, "0 = no cap"),
+		schema.Number("budget.breaker", &b.Breaker, 3, 0, maxStops, "0 disables the breaker"),
+		schema.Number("budget.hard.burst", &b.Hard.Burst, 3, 1, maxStops, `to stop no pods, set mode = "observe"`),
+		schema.Duration("budget.hard.every", &b.Hard.Every, "30s", time.Millisecond, forever),
+		schema.Number("budget.soft.burst", &b.Soft.Burst, 2, 1, maxStops, `to stop no pods, set mode = "observe"`),
+		schema.Duration("budget.soft.every", &b.Soft.Every, "5m", time.Millisecond, forever),
 
-		{"backoff.first", duration(&c.Backoff.First, "10s", 0, forever), false},
-		{"backoff.max", duration(&c.Backoff.Max, "5m", 0, forever), false},
-		{"backoff.reset", duration(&c.Backoff.Reset, "10m", 0, forever), false},
+		schema.Duration("backoff.first", &c.Backoff.First, "10s", 0, forever),
+		schema.Duration("backoff.max", &c.Backoff.Max, "5m", 0, forever),
+		schema.Duration("backoff.reset", &c.Backoff.Reset, "10m", 0, forever),
 
-		{"admission.mode", choice(&c.Admission.Mode, AdmissionOff, AdmissionStop), false},
+		choice("admission.mode", &c.Admission.Mode, AdmissionOff, AdmissionStop),
 
-		{"fleet.enabled", flag(&c.Fleet.Enabled, false), false},
+		schema.Flag("fleet.enabled", &c.Fleet.Enabled, false),
 
-		{"containers.gc", flag(&c.Containers.GC, true), false},
-		{"containers.min_age", duration(&c.Containers.MinAge, "1m", 0, forever), false},
-		{"containers.max_per_container", number(&c.Containers.MaxPerContainer, 1, math.MinInt, math.MaxInt, ""), false},
-		{"containers.max", number(&c.Containers.Max, -1, math.MinInt, math.MaxInt, ""), false},
+		schema.Flag("containers.gc", &c.Containers.GC, true),
+		schema.Duration("containers.min_age", &c.Containers.MinAge, "1m", 0, forever),
+		schema.Number("containers.max_per_container", &c.Containers.MaxPerContainer, 1, math.MinInt, math.MaxInt, ""),
+		schema.Number("containers.max", &c.Containers.Max, -1, math.MinInt, math.MaxInt, ""),
 
-		{"images.prune", choice(&i.Prune, PruneAuto, PruneNever, PruneAlways), false},
-		{"images.high", quantity(&i.High, "85%", checker.percent), false},
-		{"images.low", quantity(&i.Low, "80%", checker.percent), false},
-		{"images.min_age", duration(&i.MinAge, "2m", 0, forever), false},
-		{"images.max_age", duration(&i.MaxAge, "0s", 0, forever), false},
-		{"images.unused_grace", duration(&i.UnusedGrace, "24h", 0, forever), false},
-		{"images.keep", texts(&i.Keep, nil, checker.imagePattern), false},
-		{"images.airgap_dirs", texts(&i.AirgapDirs, []string{
+		choice("images.prune", &i.Prune, PruneAuto, PruneNever, PruneAlways),
+		quantity("images.high", &i.High, "85%", percent),
+		quantity("images.low", &i.Low, "80%", percent),
+		schema.Duration("images.min_age", &i.MinAge, "2m", 0, forever),
+		schema.Duration("images.max_age", &i.MaxAge, "0s", 0, forever),
+		schema.Duration("images.unused_grace", &i.UnusedGrace, "24h", 0, forever),
+		schema.Texts("images.keep", &i.Keep, nil, imagePattern),
+		schema.Texts("images.airgap_dirs", &i.AirgapDirs, []string{
 			"/var/lib/rancher/k3s/agent/images", "/var/lib/rancher/rke2/agent/images",
 			"/var/lib/k0s/images", "/var/snap/microk8s/common/sideload",
-		}, checker.dir), false},
-		{"images.hold_after_runtime_restart", duration(&i.HoldAfterRuntimeRestart, "5m", 0, forever), false},
+		}, dir),
+		schema.Duration("images.hold_after_runtime_restart", &i.HoldAfterRuntimeRestart, "5m", 0, forever),
 
-		{"history.dir", text(&c.History.Dir, checker.dir), restart},
-		{"history.passes", number(&c.History.Passes, 1000, 1, maxPasses, "the newest passes are kept"), false},
+		schema.Text("history.dir", &c.History.Dir, dir).AtRestart(),
+		schema.Number("history.passes", &c.History.Passes, 1000, 1, maxPasses, "the newest passes are kept"),
 
-		{"metrics.listen", text(&c.Metrics.Listen, checker.listen), restart},
-		{"metrics.textfile", text(&c.Metrics.Textfile, checker.textfile), restart},
+		schema.Text("metrics.listen", &c.Metrics.Listen, listen).AtRestart(),
+		schema.Text("metrics.textfile", &c.Metrics.Textfile, textfile).AtRestart(),
 
-		{"priority", tables(&c.Priorities, func(r *PriorityRule) []key {
-			return selector(&r.Rule, key{"value", required(bind(&r.Value, noUnit, 0, checker.priority, same), "for example value = -10; pods with a lower priority are stopped earlier"), false})
-		}), false},
-		{"protect", tables(&c.Protects, func(r *policy.Rule) []key { return selector(r) }), false},
-		{"limit", tables(&c.Limits, func(r *LimitRule) []key {
-			return selector(&r.Rule, key{"ephemeral_storage", required(bind(&r.EphemeralStorage, inQuantities, "", checker.storage, inBytes), `for example ephemeral_storage = "2Gi"`), false})
-		}), false},
-		{"hook", tables(&c.Hooks, func(h *Hook) []key {
-			return []key{
-				{"on", required(bind(&h.On, oneOrMore, nil, checker.events, eventNames), `for example on = "stop" or on = ["condition", "alarm"]`), false},
-				{"command", required(bind(&h.Command, noUnit, nil, checker.command, same), commandHint), false},
-				{"timeout", duration(&h.Timeout, "10s", 100*time.Millisecond, 5*time.Minute), false},
+		schema.Tables("priority", &c.Priorities, func(r *PriorityRule) []schema.Key {
+			return selector(&r.Rule, schema.Bind("value", &r.Value, schema.NoUnit, 0, priority, schema.Same).OrRequire("for example value = -10; pods with a lower priority are stopped earlier"))
+		}),
+		schema.Tables("protect", &c.Protects, func(r *policy.Rule) []schema.Key { return selector(r) }),
+		schema.Tables("limit", &c.Limits, func(r *LimitRule) []schema.Key {
+			return selector(&r.Rule, schema.Bind("ephemeral_storage", &r.EphemeralStorage, schema.Quantities, "", storage, inBytes).OrRequire(`for example ephemeral_storage = "2Gi"`))
+		}),
+		schema.Tables("hook", &c.Hooks, func(h *Hook) []schema.Key {
+			return []schema.Key{
+				schema.Bind("on", &h.On, schema.OneOrMore, nil, events, eventNames).OrRequire(`for example on = "stop" or on = ["condition", "alarm"]`),
+				schema.Bind("command", &h.Command, schema.NoUnit, nil, command, schema.Same).OrRequire(commandHint),
+				schema.Duration("timeout", &h.Timeout, "10s", 100*time.Millisecond, 5*time.Minute),
 			}
-		}), false},
+		}),
 	}, t
 }
 
 // selector returns the keys of a rule: those that select pods, and its own. The labels come last,
 // because TOML renders them as a table.
-func selector(r *policy.Rule, own ...key) []key {
-	keys := append([]key{{"namespace", text(&r.Namespace, checker.glob), false}, {"name", text(&r.Name, checker.glob), false}}, own...)
-	return append(keys, key{"labels", bind(&r.Labels, noUnit, nil, func(c checker, at string, labels map[string]string) map[string]string {
-		return c.labels(at, *r, labels) // the last key checks the whole rule
-	}, same), false})
+func selector(r *policy.Rule, own ...schema.Key) []schema.Key {
+	keys := append([]schema.Key{schema.Text("namespace", &r.Namespace, glob), schema.Text("name", &r.Name, glob)}, own...)
+	return append(keys, schema.Bind("labels", &r.Labels, schema.NoUnit, nil, func(c *schema.Checker, at string, set map[string]string) map[string]string {
+		return labels(c, at, *r, set) // the last key checks the whole rule
+	}, schema.Same))
+}
+
+// choice is one of the allowed words; the first is the default.
+func choice[T ~string](name string, field *T, allowed ...T) schema.Key {
+	return schema.Bind(name, field, schema.NoUnit, string(allowed[0]), func(c *schema.Checker, at, word string) T { return choose(c, at, word, allowed...) }, asString)
+}
+
+func quantity(name string, field *policy.Quantity, def string, parse func(c *schema.Checker, at, text string) policy.Quantity) schema.Key {
+	return schema.Bind(name, field, schema.Quantities, def, parse, policy.Quantity.String)
+}
+
+// bySignal is a table of strings, which package policy checks.
+func bySignal(name string, field *map[string]string, in schema.Unit, def map[string]string) schema.Key {
+	return schema.Bind(name, field, in, def, schema.Unchecked, schema.Same)
+}
+
+func ranking(name string, field *[]policy.Key, res policy.Resource) schema.Key {
+	return schema.Bind(name, field, schema.NoUnit, keyNames(policy.DefaultKeys(res)), rankKeys, keyNames)
 }
 
 // Keys returns every key by its path, such as "eviction.interval"; "priority[].value" is a key of a
 // rule.
 func Keys() (names []string) {
-	keys, _ := schema(&Config{})
+	keys, _ := allKeys(&Config{})
 	for _, k := range keys {
-		if k.rules == nil {
-			names = append(names, k.name)
-			continue
-		}
-		for _, sub := range k.rules.add() {
-			names = append(names, k.name+"[]."+sub.name)
-		}
+		names = append(names, k.Names()...)
 	}
 	return names
-}
-
-// splitKey splits the path of a key into its table and its name.
-func splitKey(path string) (table, name string) {
-	if i := strings.LastIndexByte(path, '.'); i >= 0 {
-		return path[:i], path[i+1:]
-	}
-	return "", path
 }

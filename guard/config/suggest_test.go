@@ -1,26 +1,47 @@
 package config
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
-func TestDistance(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"same", "same", 0}, {"min_age", "minage", 1},
-		{"first", "frist", 1}, {"lable", "labels", 2}, {"high", "low", 4}, {"kitten", "sitting", 3},
-	} {
-		if got := distance(test.a, test.b); got != test.want {
-			t.Errorf("%q to %q: got %d, want %d", test.a, test.b, got, test.want)
-		}
-		if got := distance(test.b, test.a); got != test.want {
-			t.Errorf("%q to %q: got %d, want %d", test.b, test.a, got, test.want)
+// place is a key or a table of the file, and how hints write it.
+type place struct{ table, key, text string }
+
+// places returns every table and key.
+func places() (all []place) {
+	seen := map[string]bool{}
+	add := func(table, key, text string) {
+		if !seen[text] {
+			seen[text] = true
+			all = append(all, place{table, key, text})
 		}
 	}
+	for _, path := range Keys() {
+		for i, c := range path {
+			if outer := path[:i]; c == '.' && !strings.HasSuffix(outer, "]") {
+				table, key := schema.SplitKey(outer)
+				add(table, key, "["+outer+"]")
+			}
+		}
+		switch table, key := schema.SplitKey(path); {
+		case strings.HasSuffix(table, "[]"):
+			list := strings.TrimSuffix(table, "[]")
+			add("", list, "[["+list+"]]")
+			add(list, key, "[["+list+"]] "+key)
+		case slices.Contains([]string{TableHard, TableSoft, TableGrace, TableMinReclaim}, path):
+			add(table, key, "["+path+"]")
+		case table == "":
+			add("", key, key)
+		default:
+			add(table, key, "["+table+"] "+key)
+		}
+	}
+	return all
 }
 
 // For each key with two letters swapped, the suggestion is the original key.
@@ -33,7 +54,13 @@ func TestSuggestFindsEveryKey(t *testing.T) {
 		if slip == p.key {
 			slip = p.key + "x"
 		}
-		if got := suggest(p.table, slip); !strings.Contains(got, p.text) {
+		text := slip + " = 1"
+		if strings.HasPrefix(p.text, "[[") && p.table != "" {
+			text = "[[" + p.table + "]]\n" + text
+		} else if p.table != "" {
+			text = "[" + p.table + "]\n" + text
+		}
+		if got := fmt.Sprint(mistakesIn(t, text)); !strings.Contains(got, p.text) {
 			t.Errorf("[%s] %s: %s", p.table, slip, got)
 		}
 	}
@@ -46,7 +73,7 @@ func TestKubeletNames(t *testing.T) {
 		texts = append(texts, p.text)
 	}
 	for name, here := range kubeletNames {
-		if name != plain(name) {
+		if name != schema.Plain(name) {
 			t.Errorf("%s is not plain", name)
 		}
 		isKey := strings.HasPrefix(here, "[")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -46,8 +47,8 @@ func (e Eviction) tables() *thresholdTables {
 // thresholds parses the tables, into the order of acting. A minimum reclaim applies to both the hard and the soft
 // threshold of its signal. A value of 0% or 100% switches a threshold off: the first is never undercut, and less
 // than the second is always available.
-func (c checker) thresholds(e *Eviction, t *thresholdTables) {
-	graces, reclaims := parseTable(c, TableGrace, t.grace, c.grace), parseTable(c, TableMinReclaim, t.minReclaim, c.minReclaim)
+func thresholds(c *schema.Checker, e *Eviction, t *thresholdTables) {
+	graces, reclaims := parseTable(c, TableGrace, t.grace, grace), parseTable(c, TableMinReclaim, t.minReclaim, minReclaim)
 	add := func(kind policy.Kind, values map[policy.Signal]policy.Quantity) {
 		for _, s := range policy.Signals() {
 			v, set := values[s]
@@ -61,94 +62,91 @@ func (c checker) thresholds(e *Eviction, t *thresholdTables) {
 			th := policy.Threshold{Signal: s, Kind: kind, Value: v, MinReclaim: reclaims[s]}
 			if kind == policy.Soft {
 				th.Grace = graces[s]
-				c.needsGrace(t, s.String())
+				needsGrace(c, t, s.String())
 			}
 			if r := th.MinReclaim; v.IsPercent() && r.IsPercent() && share(v) > share(policy.Percent(100))-share(r) {
-				c.add(JoinKey(TableMinReclaim, s.String()), r.String(), "must leave the threshold attainable",
+				c.Add(schema.JoinKey(TableMinReclaim, s.String()), r.String(), "must leave the threshold attainable",
 					fmt.Sprintf("with the %s threshold of %s it asks for more than 100%%", kind, v))
 			}
 			e.Thresholds = append(e.Thresholds, th)
 		}
 	}
-	add(policy.Hard, parseTable(c, TableHard, t.hard, c.threshold))
-	add(policy.Soft, parseTable(c, TableSoft, t.soft, c.threshold))
+	add(policy.Hard, parseTable(c, TableHard, t.hard, threshold))
+	add(policy.Soft, parseTable(c, TableSoft, t.soft, threshold))
 	slices.SortFunc(e.Thresholds, policy.Threshold.Compare)
 	slices.SortFunc(e.Off, policy.Threshold.Compare)
-	c.companions(t)
+	companions(c, t)
 }
 
 // parseTable parses one table, by signal.
-func parseTable[T any](c checker, table string, entries map[string]string, parse func(s policy.Signal, key, text string) T) map[policy.Signal]T {
+func parseTable[T any](c *schema.Checker, table string, entries map[string]string, parse func(c *schema.Checker, s policy.Signal, key, text string) T) map[policy.Signal]T {
 	parsed := make(map[policy.Signal]T, len(entries))
 	for _, name := range sortedKeys(entries) {
-		key := JoinKey(table, name)
+		key := schema.JoinKey(table, name)
 		s, err := policy.ParseSignal(name)
 		if err != nil {
-			c.add(key, entries[name], "unknown signal", cmp.Or(SuggestSignal(name), "signals are "+strings.Join(signalNames(), ", ")))
+			c.Add(key, entries[name], "unknown signal", cmp.Or(SuggestSignal(name), "signals are "+strings.Join(signalNames(), ", ")))
 			continue
 		}
-		if v := parse(s, key, entries[name]); !c.has(key) {
+		if v := parse(c, s, key, entries[name]); !c.Has(key) {
 			parsed[s] = v
 		}
 	}
 	return parsed
 }
 
-func (c checker) threshold(s policy.Signal, key, text string) policy.Quantity {
-	q := c.quantity(key, text)
+func threshold(c *schema.Checker, s policy.Signal, key, text string) policy.Quantity {
+	q := parseQuantity(c, key, text)
 	switch {
 	case !q.IsPercent() && q.IsZero():
-		c.add(key, text, "must be above 0", `"0%" or "100%" switches a threshold off`)
+		c.Add(key, text, "must be above 0", `"0%" or "100%" switches a threshold off`)
 	case !q.IsPercent() && s.IsStall():
-		c.add(key, text, "must be a percentage", `"80%" acts when more than 20% of the time is stalled`)
+		c.Add(key, text, "must be a percentage", `"80%" acts when more than 20% of the time is stalled`)
 	}
 	return q
 }
 
-func (c checker) minReclaim(s policy.Signal, key, text string) policy.Quantity {
-	q := c.quantity(key, text)
+func minReclaim(c *schema.Checker, s policy.Signal, key, text string) policy.Quantity {
+	q := parseQuantity(c, key, text)
 	switch {
 	case q.IsPercent() && q.IsZero():
-		c.add(key, text, "must be above 0%", `"0" asks for no minimum`)
+		c.Add(key, text, "must be above 0%", `"0" asks for no minimum`)
 	case !q.IsPercent() && !q.IsZero() && s.IsStall():
-		c.add(key, text, "must be a percentage", "")
+		c.Add(key, text, "must be a percentage", "")
 	}
 	return q
 }
 
-func (c checker) grace(_ policy.Signal, key, text string) time.Duration {
-	return c.duration(key, text, 0, forever)
+func grace(c *schema.Checker, _ policy.Signal, key, text string) time.Duration {
+	return c.Duration(key, text, 0, forever)
 }
 
 // needsGrace rejects a soft threshold without a grace period.
-func (c checker) needsGrace(t *thresholdTables, name string) {
-	key := JoinKey(TableGrace, name)
-	if _, set := t.grace[name]; set || c.has(key) {
+func needsGrace(c *schema.Checker, t *thresholdTables, name string) {
+	key := schema.JoinKey(TableGrace, name)
+	if _, set := t.grace[name]; set || c.Has(key) {
 		return
 	}
-	c.add(key, nil, "must be set for a soft threshold", `as "1m30s"`)
-	if last := c.list[len(c.list)-1]; last.Key == key { // point to the threshold
-		soft := c.of(JoinKey(TableSoft, name))
-		last.File, last.Line = soft.File, soft.Line
-	}
+	soft := c.Of(schema.JoinKey(TableSoft, name)) // point to the threshold
+	c.AddAt(soft, key, nil, "must be set for a soft threshold", `as "1m30s"`)
 }
 
 // companions rejects grace periods and minimum reclaims without a threshold: they would silently
 // have no effect.
-func (c checker) companions(t *thresholdTables) {
+func companions(c *schema.Checker, t *thresholdTables) {
 	orphan := func(table, name, value, want, hint string) {
 		if _, err := policy.ParseSignal(name); err == nil {
-			c.add(JoinKey(table, name), value, "must belong to "+want, hint)
+			c.Add(schema.JoinKey(table, name), value, "must belong to "+want, hint)
 		}
 	}
 	for _, name := range sortedKeys(t.grace) {
-		if _, ok := t.soft[name]; !ok && !c.has(JoinKey(TableSoft, name)) {
+		if _, ok := t.soft[name]; !ok && !c.Has(schema.JoinKey(TableSoft, name)) {
 			orphan(TableGrace, name, t.grace[name], "a soft threshold", fmt.Sprintf("set a threshold in [eviction.soft]: %q = …", name))
 		}
 	}
 	for _, name := range sortedKeys(t.minReclaim) {
 		_, hard := t.hard[name]
-		if _, soft := t.soft[name]; !hard && !soft && !c.has(JoinKey(TableHard, name), JoinKey(TableSoft, name)) {
+		if _, soft := t.soft[name]; !hard && !soft && !c.Has(schema.JoinKey(TableHard, name), schema.JoinKey(TableSoft, name)) {
 			hint := fmt.Sprintf("set a threshold in [eviction.hard]: %q = …", name)
 			if strings.HasPrefix(name, "containerfs.") {
 				hint += "; otherwise the minimum reclaim of its filesystem applies"
@@ -158,7 +156,7 @@ func (c checker) companions(t *thresholdTables) {
 	}
 }
 
-func (c checker) rankKeys(key string, names []string) []policy.Key {
+func rankKeys(c *schema.Checker, key string, names []string) []policy.Key {
 	allowed := []policy.Key{policy.KeyOverRequest, policy.KeyPriority, policy.KeyUsage, policy.KeyQoS}
 	switch key {
 	case "rank.memory":
@@ -173,20 +171,20 @@ func (c checker) rankKeys(key string, names []string) []policy.Key {
 		k, err := policy.ParseKey(name)
 		switch {
 		case err != nil:
-			c.add(at, name, "must be one of "+strings.Join(all, ", "), nearestWord(name, all))
+			c.Add(at, name, "must be one of "+strings.Join(all, ", "), schema.SuggestWord(name, all))
 		case slices.Contains(keys, k):
-			c.add(at, name, "must be listed only once", "only the first position counts; remove this one")
+			c.Add(at, name, "must be listed only once", "only the first position counts; remove this one")
 		case k == policy.KeyCulprit && !slices.Contains(allowed, k):
-			c.add(at, name, "must not be used outside rank.memory and rank.pid", "a disk fills too slowly for it")
+			c.Add(at, name, "must not be used outside rank.memory and rank.pid", "a disk fills too slowly for it")
 		case k == policy.KeyCulprit && i > 0:
-			c.add(at, name, "must be the first key", "it is stopped before any other pod, or not at all")
+			c.Add(at, name, "must be the first key", "it is stopped before any other pod, or not at all")
 		case k == policy.KeyGrowth && !slices.Contains(allowed, k):
-			c.add(at, name, "must not be used outside rank.memory", "criguard measures growth only for memory")
+			c.Add(at, name, "must not be used outside rank.memory", "criguard measures growth only for memory")
 		}
 		keys = append(keys, k)
 	}
 	if len(names) == 0 {
-		c.add(key, []any{}, "must contain at least one key", "remove the line to use the default order")
+		c.Add(key, names, "must contain at least one key", "remove the line to use the default order")
 	}
 	return keys
 }
@@ -201,3 +199,6 @@ func signalNames() (names []string) {
 	}
 	return names
 }
+
+// SuggestSignal suggests the signal that was probably meant, as a question, or returns "" if none is close.
+func SuggestSignal(name string) string { return schema.SuggestWord(name, signalNames()) }

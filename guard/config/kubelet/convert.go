@@ -10,6 +10,7 @@ import (
 
 	"github.com/criguard/criguard/cri/socket"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -31,7 +32,7 @@ type Options struct {
 }
 
 // Convert reads a kubelet's configuration and returns the TOML for criguard, with comments for fields that
-// it cannot convert. The error joins a *config.Error for each mistake, with its line in the kubelet's file.
+// it cannot convert. The error joins a *schema.Error for each mistake, with its line in the kubelet's file.
 func Convert(o Options) (string, error) {
 	c := &conversion{exact: o.Exact, whose: "the kubelet"}
 	c.read(o.File, o.DropIns)
@@ -45,21 +46,21 @@ type conversion struct {
 	whose    string     // whose defaults apply: the kubelet's, or those of k3s or RKE2
 	k3s      *k3sConfig // nil for a kubelet's own configuration
 	files    []string
-	mistakes []*config.Error
+	mistakes []*schema.Error
 	toml     strings.Builder
-	origins  []config.Origin // of each line of the TOML
+	origins  []schema.Origin // of each line of the TOML
 	table    string          // the last one in the TOML
 	left     []string        // comments on fields without an equivalent key
 }
 
-func (c *conversion) add(at config.Origin, key string, value any, rule, hint string) {
-	c.mistakes = append(c.mistakes, config.NewError(at, key, value, rule, hint))
+func (c *conversion) add(at schema.Origin, key string, value any, rule, hint string) {
+	c.mistakes = append(c.mistakes, schema.NewError(at, key, value, rule, hint))
 }
 
 // convert converts the settings and checks the result against criguard's rules.
 func (c *conversion) convert() (string, error) {
 	if len(c.mistakes) > 0 {
-		return "", config.JoinErrors(c.files, c.mistakes)
+		return "", schema.JoinErrors(c.files, c.mistakes)
 	}
 	c.head()
 	c.places()
@@ -68,16 +69,16 @@ func (c *conversion) convert() (string, error) {
 	c.containers()
 	c.images()
 	if len(c.mistakes) > 0 {
-		return "", config.JoinErrors(c.files, c.mistakes) // checking the rest would mislead
+		return "", schema.JoinErrors(c.files, c.mistakes) // checking the rest would mislead
 	}
 	_, err := config.Parse(c.files[0], strings.NewReader(c.toml.String()))
-	for _, e := range config.Errors(err) {
+	for _, e := range schema.Errors(err) {
 		if e.Line > 0 && e.Line <= len(c.origins) {
 			e.File, e.Line = c.origins[e.Line-1].File, c.origins[e.Line-1].Line
 		}
 		c.mistakes = append(c.mistakes, e)
 	}
-	if err := config.JoinErrors(c.files, c.mistakes); err != nil {
+	if err := schema.JoinErrors(c.files, c.mistakes); err != nil {
 		return "", err
 	}
 	c.others()
@@ -142,14 +143,14 @@ func (c *conversion) thresholds() {
 		switch {
 		case hard[name] != nil:
 		case c.exact:
-			c.carry(config.TableHard, name, "0%", config.Origin{}, "off: the kubelet has no threshold for it")
+			c.carry(config.TableHard, name, "0%", schema.Origin{}, "off: the kubelet has no threshold for it")
 		default:
-			c.carry(config.TableHard, name, defaults[name], config.Origin{}, "criguard's default: the kubelet has no threshold for it")
+			c.carry(config.TableHard, name, defaults[name], schema.Origin{}, "criguard's default: the kubelet has no threshold for it")
 		}
 	}
 	allocatable := policy.AllocatableMemoryAvailable.String()
 	if hard[allocatable] == nil && !c.enforcesPods() {
-		c.carry(config.TableHard, allocatable, "0%", config.Origin{}, `off: enforceNodeAllocatable has no "pods"`)
+		c.carry(config.TableHard, allocatable, "0%", schema.Origin{}, `off: enforceNodeAllocatable has no "pods"`)
 	}
 	c.carryTable(config.TableSoft, soft)
 	c.carryTable(config.TableGrace, c.companions("evictionSoftGracePeriod", c.EvictionSoftGracePeriod, "the signal has no soft threshold", soft))
@@ -161,7 +162,7 @@ func (c *conversion) companions(name string, f *field[table], why string, thresh
 	t := c.signals(name, f)
 	for _, signal := range slices.Sorted(maps.Keys(t)) {
 		if !slices.ContainsFunc(thresholds, func(of table) bool { return of[signal] != nil }) {
-			c.leave(config.JoinKey(name, signal), why)
+			c.leave(schema.JoinKey(name, signal), why)
 			delete(t, signal)
 		}
 	}
@@ -180,9 +181,9 @@ func (c *conversion) signals(name string, f *field[table]) table {
 		switch entry := all[signal]; {
 		case entry == nil: // removed by a drop-in
 		case strings.HasPrefix(signal, "containerfs."):
-			c.leave(config.JoinKey(name, signal), "the kubelet derives it from the filesystem that containerfs is on; so does criguard")
+			c.leave(schema.JoinKey(name, signal), "the kubelet derives it from the filesystem that containerfs is on; so does criguard")
 		case err == nil && slices.Contains(notTheKubelets, s):
-			c.add(entry.Origin, config.JoinKey(name, signal), nil, "unknown signal", "only criguard has this signal")
+			c.add(entry.Origin, schema.JoinKey(name, signal), nil, "unknown signal", "only criguard has this signal")
 		default:
 			t[signal] = entry
 		}
@@ -192,7 +193,7 @@ func (c *conversion) signals(name string, f *field[table]) table {
 
 func (c *conversion) carryTable(name string, t table) {
 	for _, signal := range slices.Sorted(maps.Keys(t)) {
-		text, from, ok := get(c, config.JoinKey(name, signal), t[signal])
+		text, from, ok := get(c, schema.JoinKey(name, signal), t[signal])
 		why := ""
 		if from.File == "" {
 			why = c.whose + "'s default"

@@ -17,6 +17,7 @@ import (
 
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -213,19 +214,19 @@ func TestFromKubeletMistakes(t *testing.T) {
 			if d := time.Since(began); d > time.Minute {
 				t.Errorf("took %s", d)
 			}
-			e := config.Errors(err)[0]
+			e := schema.Errors(err)[0]
 			if e.File != file || e.Key != c.key || !strings.Contains(e.Rule, c.rule) || c.line != 0 && e.Line != c.line {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
 	t.Run("another kind", func(t *testing.T) {
-		if _, err := Convert(Options{File: "../../../config.example.toml"}); !errors.Is(err, config.ErrInvalid) {
+		if _, err := Convert(Options{File: "../../../config.example.toml"}); !errors.Is(err, schema.ErrInvalid) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("no file", func(t *testing.T) {
-		if _, err := Convert(Options{File: "/not/there"}); !errors.Is(err, fs.ErrNotExist) || len(config.Errors(err)) != 1 {
+		if _, err := Convert(Options{File: "/not/there"}); !errors.Is(err, fs.ErrNotExist) || len(schema.Errors(err)) != 1 {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -310,8 +311,8 @@ func FuzzFromKubelet(f *testing.F) {
 		}
 		toml, err := c.convert()
 		if err != nil {
-			for _, e := range config.Errors(err) {
-				if e.Rule == "" || !errors.Is(e, config.ErrInvalid) {
+			for _, e := range schema.Errors(err) {
+				if e.Rule == "" || !errors.Is(e, schema.ErrInvalid) {
 					t.Fatalf("%#v", e)
 				}
 			}

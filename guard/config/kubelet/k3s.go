@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // flags are the kubelet's flags that have an equivalent key, with the fields of a KubeletConfiguration.
@@ -92,12 +92,12 @@ func (c *conversion) readK3s(file string) (k k3sConfig, ok bool) {
 	if !inItsPlace {
 		product = "k3s"
 	}
-	text, mistake := config.ReadFile(file)
+	f := schema.ReadFile(file)
 	if _, err := os.Stat(file); inItsPlace && errors.Is(err, fs.ErrNotExist) && filepath.Base(file) == "config.yaml" {
-		k.missing, mistake = true, nil
+		k.missing, f.Err = true, nil
 	}
 	var doc yaml.Node
-	if mistake != nil || yaml.Unmarshal(text, &doc) != nil || hasKey(&doc, "kind") || !inItsPlace && !hasKey(&doc, k3sKeys...) {
+	if f.Err != nil || yaml.Unmarshal(f.Text, &doc) != nil || hasKey(&doc, "kind") || !inItsPlace && !hasKey(&doc, k3sKeys...) {
 		return k, false
 	}
 	k.product = product
@@ -135,14 +135,14 @@ func hasKey(doc *yaml.Node, keys ...string) bool {
 
 // addK3s merges a file. A key replaces the one of an earlier file; "kubelet-arg+" adds to it.
 func (c *conversion) addK3s(k *k3sConfig, file string) {
-	text, mistake := config.ReadFile(file)
-	if mistake != nil {
-		c.mistakes = append(c.mistakes, mistake)
+	f := schema.ReadFile(file)
+	if f.Err != nil {
+		c.mistakes = append(c.mistakes, f.Err)
 		return
 	}
 	var doc yaml.Node
 	var keys map[string]yaml.Node
-	err := yaml.Unmarshal(text, &doc)
+	err := yaml.Unmarshal(f.Text, &doc)
 	if err == nil && mark(&doc, file) > maxNodes {
 		err = fmt.Errorf("line %d: must have at most %d keys and values", doc.Line, maxNodes)
 	}
@@ -189,7 +189,7 @@ func (k *k3sConfig) configDir() string {
 func (c *conversion) setFlags(args []*yaml.Node) {
 	fields := map[string]*yaml.Node{}
 	for _, arg := range args {
-		at := config.Origin{File: arg.HeadComment, Line: arg.Line}
+		at := schema.Origin{File: arg.HeadComment, Line: arg.Line}
 		node := func(tag, value string) *yaml.Node {
 			return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: value, HeadComment: at.File, Line: at.Line}
 		}

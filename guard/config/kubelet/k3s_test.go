@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // write creates a file in a directory and returns its path.
@@ -214,7 +214,7 @@ func TestFromKubeletDirectory(t *testing.T) {
 
 // A mistake in a flag names the file and the line of the flag.
 func TestFromK3sMistakes(t *testing.T) {
-	for text, want := range map[string]config.Error{
+	for text, want := range map[string]schema.Error{
 		"\n- a=b\n- image-gc-high-threshold=80":     {Line: 3, Key: "imageGCHighThresholdPercent", Rule: "must be above"},
 		"\n- eviction-hard=memory.available=1Gi":    {Line: 2, Key: "kubelet-arg", Rule: "must be eviction-hard=SIGNAL<VALUE,…"},
 		"\n- a=b\n- eviction-hard=memory.free<1Gi":  {Line: 3, Key: `eviction.hard."memory.free"`, Rule: "unknown signal"},
@@ -226,7 +226,7 @@ func TestFromK3sMistakes(t *testing.T) {
 	} {
 		file := write(t, filepath.Join(t.TempDir(), "k3s/config.yaml"), "kubelet-arg:"+text+"\n")
 		out, err := Convert(Options{File: file})
-		all := config.Errors(err)
+		all := schema.Errors(err)
 		if len(all) == 0 {
 			t.Errorf("%.60s: no mistake in\n%s", text, out)
 			continue

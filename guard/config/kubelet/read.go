@@ -17,7 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // Limits of a file. The decoder takes quadratic time to find keys that are set twice.
@@ -47,7 +47,7 @@ func (c *conversion) read(file string, dropIns []string) {
 	}
 	if len(c.files) == 0 {
 		c.files = []string{file}
-		c.add(config.Origin{File: file}, "", nil, "must contain a kubelet's drop-ins, *.conf", "name the directory of the kubelet's --config-dir")
+		c.add(schema.Origin{File: file}, "", nil, "must contain a kubelet's drop-ins, *.conf", "name the directory of the kubelet's --config-dir")
 	}
 	c.setFlags(k3s.args)
 }
@@ -106,15 +106,15 @@ func (c *conversion) readDir(dir string, copies map[string]func()) {
 		return nil
 	})
 	if err != nil {
-		c.mistakes = append(c.mistakes, config.Unreadable(dir, err))
+		c.mistakes = append(c.mistakes, schema.Unreadable(dir, err))
 	}
 }
 
 func (c *conversion) readFile(path string) {
 	c.files = append(c.files, path)
-	if text, mistake := config.ReadFile(path); mistake != nil {
-		c.mistakes = append(c.mistakes, mistake)
-	} else if err := c.parse(path, text); err != nil {
+	if f := schema.ReadFile(path); f.Err != nil {
+		c.mistakes = append(c.mistakes, f.Err)
+	} else if err := c.parse(path, f.Text); err != nil {
 		c.addYAML(path, err)
 	}
 }
@@ -168,7 +168,7 @@ func (c *conversion) addYAML(file string, err error) {
 		rules = all.Errors
 	}
 	for _, rule := range rules {
-		at := config.Origin{File: file}
+		at := schema.Origin{File: file}
 		if line := regexp.MustCompile(`^line (\d+): `).FindStringSubmatch(rule); line != nil {
 			at.Line, _ = strconv.Atoi(line[1])
 			rule = strings.TrimPrefix(rule, line[0])

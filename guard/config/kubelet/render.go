@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // onlyKubelet explains why fields that concern pressure have no equivalent key.
@@ -37,12 +38,12 @@ var onlyKubelet = map[string]string{
 }
 
 // line writes a line and records its origin.
-func (c *conversion) line(at config.Origin, format string, args ...any) {
+func (c *conversion) line(at schema.Origin, format string, args ...any) {
 	fmt.Fprintf(&c.toml, format+"\n", args...)
 	c.origins = append(c.origins, at)
 }
 
-func (c *conversion) comment(format string, args ...any) { c.line(config.Origin{}, format, args...) }
+func (c *conversion) comment(format string, args ...any) { c.line(schema.Origin{}, format, args...) }
 
 func (c *conversion) head() {
 	c.comment("# criguard's equivalent of this kubelet configuration:")
@@ -64,15 +65,15 @@ func (c *conversion) head() {
 }
 
 // carry writes a converted key, with a remark.
-func (c *conversion) carry(table, key, value string, from config.Origin, why string) {
+func (c *conversion) carry(table, key, value string, from schema.Origin, why string) {
 	c.carryTOML(table, key, config.TOMLString(value), from, why)
 }
 
-func (c *conversion) carryNumber(table, key string, value int64, from config.Origin) {
+func (c *conversion) carryNumber(table, key string, value int64, from schema.Origin) {
 	c.carryTOML(table, key, strconv.FormatInt(value, 10), from, "")
 }
 
-func (c *conversion) carryTOML(table, key, value string, from config.Origin, why string) {
+func (c *conversion) carryTOML(table, key, value string, from schema.Origin, why string) {
 	if table != c.table {
 		c.table = table
 		c.comment("")
@@ -81,7 +82,7 @@ func (c *conversion) carryTOML(table, key, value string, from config.Origin, why
 	if why != "" {
 		why = " # " + why
 	}
-	c.line(from, "%s = %s%s", config.JoinKey("", key), value, why)
+	c.line(from, "%s = %s%s", schema.JoinKey("", key), value, why)
 }
 
 // leave remarks that a field has no equivalent key.
@@ -96,7 +97,7 @@ func (c *conversion) others() {
 		if why, known := onlyKubelet[name]; known {
 			c.leave(name, why)
 		} else if c.Others[name] != nil {
-			names += ", " + config.JoinKey("", name)
+			names += ", " + schema.JoinKey("", name)
 		}
 	}
 	if len(c.left) > 0 {

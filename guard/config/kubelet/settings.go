@@ -5,7 +5,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 )
 
 // settings are the fields of a KubeletConfiguration that have an equivalent key. A field that is
@@ -50,7 +50,7 @@ type table map[string]*field[string]
 
 // field is a value with the place where it was set. A field without a file is the kubelet's default.
 type field[T any] struct {
-	config.Origin
+	schema.Origin
 	value T
 	wrong *yaml.Node // a value of another type
 }
@@ -67,7 +67,7 @@ var forms = map[reflect.Kind]struct{ tag, rule string }{
 // UnmarshalYAML decodes a value over an earlier one, so that tables merge. It only records a value of
 // another type, because an error could not name its field.
 func (f *field[T]) UnmarshalYAML(n *yaml.Node) error {
-	if f.Origin, f.wrong = (config.Origin{File: n.HeadComment, Line: n.Line}), nil; n.ShortTag() != forms[reflect.TypeFor[T]().Kind()].tag {
+	if f.Origin, f.wrong = (schema.Origin{File: n.HeadComment, Line: n.Line}), nil; n.ShortTag() != forms[reflect.TypeFor[T]().Kind()].tag {
 		f.wrong = n
 		return nil
 	}
@@ -75,7 +75,7 @@ func (f *field[T]) UnmarshalYAML(n *yaml.Node) error {
 }
 
 // get returns a value and its origin. A value of another type is a mistake of the key.
-func get[T any](c *conversion, key string, f *field[T]) (value T, from config.Origin, ok bool) {
+func get[T any](c *conversion, key string, f *field[T]) (value T, from schema.Origin, ok bool) {
 	if f == nil {
 		return value, from, false
 	}

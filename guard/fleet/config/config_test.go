@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/guard/fleet"
 )
 
@@ -52,7 +52,7 @@ func TestEveryKey(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(cfg, want) {
 		t.Errorf("%+v, %v", cfg, err)
 	}
-	for _, k := range schema(new(fleet.Config)) {
+	for _, k := range allKeys(new(fleet.Config)) {
 		_, name, _ := strings.Cut("."+k.name, ".")
 		name = name[strings.LastIndexByte(name, '.')+1:]
 		if !strings.Contains(every, "\n"+name+" =") && !strings.HasPrefix(every, name+" =") {
@@ -158,7 +158,7 @@ func TestMistakes(t *testing.T) {
 func checkMistake(t *testing.T, text, want string) {
 	t.Helper()
 	_, err := Parse("fleet.toml", text)
-	if err == nil || err.Error() != "fleet.toml"+want || !errors.Is(err, config.ErrInvalid) {
+	if err == nil || err.Error() != "fleet.toml"+want || !errors.Is(err, schema.ErrInvalid) {
 		t.Errorf("%s\n%v\nwant fleet.toml%s", text, err, want)
 	}
 }
@@ -167,7 +167,7 @@ func checkMistake(t *testing.T, text, want string) {
 func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Parse("fleet.toml", "zone = 1\n[rates]\npatience = 1\nrate = 7\n")
 	var got []string
-	for _, e := range config.Errors(err) {
+	for _, e := range schema.Errors(err) {
 		got = append(got, fmt.Sprint(e.Line, " ", e.Key))
 	}
 	if strings.Join(got, ", ") != "1 zone, 3 rates.patience, 4 rates.rate, 0 fleet, 0 endpoints, 0 tls.ca, 0 tls.cert, 0 tls.key" {
@@ -191,7 +191,7 @@ func TestLoad(t *testing.T) {
 	if r, err := LoadRates(write("rates.toml", "[rates]\nlarge_zone = 3\n")); err != nil || r.LargeZone != 3 || r.MinZone != 4 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if _, err := LoadRates(write("bad.toml", "zone = 1\n")); !errors.Is(err, config.ErrInvalid) {
+	if _, err := LoadRates(write("bad.toml", "zone = 1\n")); !errors.Is(err, schema.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 	missing := filepath.Join(dir, "missing.toml")
@@ -218,7 +218,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		for _, e := range config.Errors(err) {
+		for _, e := range schema.Errors(err) {
 			if e.File != "fuzz" || e.Rule == "" || e.Line < 0 || e.Line > 2+strings.Count(text, "\n") {
 				t.Fatalf("%#v", e)
 			}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/guard/fleet"
 )
 
@@ -25,7 +25,7 @@ func TestExample(t *testing.T) {
 		t.Errorf("not the defaults: %+v", cfg)
 	}
 	lines := exampleLines(t)
-	for _, k := range schema(new(fleet.Config)) {
+	for _, k := range allKeys(new(fleet.Config)) {
 		if _, ok := lines[k.name]; !ok {
 			t.Errorf("%s is missing", k.name)
 		}
@@ -52,8 +52,8 @@ func TestExampleWithMistakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := Load(path)
-			list := config.Errors(err)
-			if len(list) != 1 || !errors.Is(err, config.ErrInvalid) {
+			list := schema.Errors(err)
+			if len(list) != 1 || !errors.Is(err, schema.ErrInvalid) {
 				t.Errorf("%s = %s: %v", key, wrong, err)
 				continue
 			}

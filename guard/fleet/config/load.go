@@ -11,20 +11,20 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/guard/fleet"
 )
 
-// Load reads the configuration of an agent. The error joins a *config.Error for each mistake.
+// Load reads the configuration of an agent. The error joins a *schema.Error for each mistake.
 func Load(path string) (fleet.Config, error) {
-	text, bad := config.ReadFile(path)
-	if bad != nil {
-		return fleet.Config{}, bad
+	f := schema.ReadFile(path)
+	if f.Err != nil {
+		return fleet.Config{}, f.Err
 	}
-	return Parse(path, string(text))
+	return Parse(path, string(f.Text))
 }
 
-// Parse reads a configuration; name stands for it in errors. The error joins a *config.Error for each mistake.
+// Parse reads a configuration; name stands for it in errors. The error joins a *schema.Error for each mistake.
 func Parse(name, text string) (fleet.Config, error) { return parse(name, text, (*checker).require) }
 
 // LoadRates reads the rates of a configuration, which need not say how to connect. Without a path it reads
@@ -36,11 +36,11 @@ func LoadRates(path string) (fleet.Rates, error) {
 		}
 		path = fleet.DefaultPath
 	}
-	text, bad := config.ReadFile(path)
-	if bad != nil {
-		return fleet.Rates{}, bad
+	f := schema.ReadFile(path)
+	if f.Err != nil {
+		return fleet.Rates{}, f.Err
 	}
-	cfg, err := parse(path, string(text), func(*checker, *fleet.Config) {})
+	cfg, err := parse(path, string(f.Text), func(*checker, *fleet.Config) {})
 	return cfg.Rates, err
 }
 
@@ -48,17 +48,17 @@ func parse(name, text string, require func(*checker, *fleet.Config)) (fleet.Conf
 	text = strings.TrimPrefix(text, "\ufeff")
 	c := &checker{file: name, lines: findLines(text)}
 	if line := tooDeep(text); line > 0 {
-		return fleet.Config{}, &config.Error{File: name, Line: line, Rule: fmt.Sprintf("must not nest more than %d levels", maxDepth), Hint: "no key of a fleet is nested this deeply"}
+		return fleet.Config{}, &schema.Error{File: name, Line: line, Rule: fmt.Sprintf("must not nest more than %d levels", maxDepth), Hint: "no key of a fleet is nested this deeply"}
 	}
 	var tree map[string]any
 	if _, err := toml.Decode(text, &tree); err != nil {
 		return fleet.Config{}, c.syntax(err)
 	}
 	cfg := fleet.Config{Rates: fleet.DefaultRates()}
-	c.fill(schema(&cfg), tree, "")
+	c.fill(allKeys(&cfg), tree, "")
 	c.compare(&cfg)
 	require(c, &cfg)
-	if err := config.JoinErrors([]string{name}, c.list); err != nil {
+	if err := schema.JoinErrors([]string{name}, c.list); err != nil {
 		return fleet.Config{}, err
 	}
 	return cfg, nil
@@ -71,7 +71,7 @@ const maxMistakes = 100
 type checker struct {
 	file  string
 	lines map[string]int // by key
-	list  []*config.Error
+	list  []*schema.Error
 	keys  map[string]bool // that have a mistake
 }
 
@@ -88,7 +88,7 @@ func (c *checker) add(at string, value any, rule, hint string) {
 	for line == 0 && key != "" {
 		line, key = c.lines[key], key[:max(strings.LastIndexAny(key, ".["), 0)]
 	}
-	c.list = append(c.list, config.NewError(config.Origin{File: c.file, Line: line}, at, value, rule, hint))
+	c.list = append(c.list, schema.NewError(schema.Origin{File: c.file, Line: line}, at, value, rule, hint))
 }
 
 // has reports whether one of the keys has a mistake.
@@ -99,7 +99,7 @@ func (c *checker) has(keys ...string) bool {
 // fill assigns the values of a table to the keys.
 func (c *checker) fill(keys []key, table map[string]any, path string) {
 	for _, word := range slices.Sorted(maps.Keys(table)) {
-		at := config.JoinKey(path, word)
+		at := schema.JoinKey(path, word)
 		if i := slices.IndexFunc(keys, func(k key) bool { return k.name == at }); i >= 0 {
 			keys[i].set(c, at, table[word])
 			continue
@@ -117,7 +117,7 @@ func (c *checker) fill(keys []key, table map[string]any, path string) {
 }
 
 func (c *checker) syntax(err error) error {
-	e := &config.Error{File: c.file, Rule: err.Error(), Hint: `strings need quotes, for example zone = "ring-1"; tables need brackets, for example [rates]`}
+	e := &schema.Error{File: c.file, Rule: err.Error(), Hint: `strings need quotes, for example zone = "ring-1"; tables need brackets, for example [rates]`}
 	var at toml.ParseError
 	if errors.As(err, &at) {
 		e.Line, e.Rule = at.Position.Line, strings.TrimSuffix(strings.TrimSpace(at.Message), ".")

@@ -28,8 +28,8 @@ type key struct {
 	set  func(c *checker, at string, v any)
 }
 
-// schema lists every key, bound to a configuration.
-func schema(cfg *fleet.Config) []key {
+// allKeys lists every key, bound to a configuration.
+func allKeys(cfg *fleet.Config) []key {
 	t, r := &cfg.TLS, &cfg.Rates
 	return []key{
 		{"fleet", name(&cfg.Fleet)},

@@ -1,7 +1,9 @@
-package config
+package schema
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -30,7 +32,7 @@ func enclosing[V any](byPath map[string]V, key string) (v V, ok bool) {
 // at returns the key that begins on a line, or "".
 func (l keyLines) at(line int) string {
 	longest := ""
-	for _, key := range sortedKeys(l) {
+	for _, key := range slices.Sorted(maps.Keys(l)) {
 		if l[key] == line && len(key) > len(longest) {
 			longest = key
 		}
@@ -235,4 +237,27 @@ func (s *keyScanner) within(n, most int, what, of string) bool {
 		s.beyond = bound{s.line, fmt.Sprintf("%s must have at most %d %s", what, most, of)}
 	}
 	return n <= most
+}
+
+// JoinKey appends a key to the path of its table. It quotes keys that are not bare keys in TOML.
+func JoinKey(path, key string) string {
+	if !isBare(key) {
+		key = strconv.Quote(key)
+	}
+	return strings.TrimPrefix(path+"."+key, ".")
+}
+
+// isBare reports whether TOML allows a key without quotes.
+func isBare(key string) bool {
+	return key != "" && !strings.ContainsFunc(key, func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+}
+
+// SplitKey splits the path of a key into its table and its name.
+func SplitKey(path string) (table, name string) {
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return "", path
 }

@@ -1,9 +1,10 @@
-package config
+package schema
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,7 +60,7 @@ func (e *Error) Unwrap() error { return e.cause }
 // NewError returns a mistake with its key and value shortened. A nil value means that the key has no
 // value.
 func NewError(at Origin, key string, value any, rule, hint string) *Error {
-	e := &Error{File: at.File, Line: at.Line, Key: shorten(key), Rule: shorten(rule), Hint: hint}
+	e := &Error{File: at.File, Line: at.Line, Key: Shorten(key), Rule: Shorten(rule), Hint: hint}
 	if value != nil {
 		e.Value = show(value)
 	}
@@ -74,7 +75,11 @@ func JoinErrors(files []string, list []*Error) error {
 		}
 		return cmp.Compare(uint(a.Line-1), uint(b.Line-1)) // 0 becomes the largest
 	})
-	return errors.Join(convertAll(list, func(e *Error) error { return e })...)
+	errs := make([]error, len(list))
+	for i, e := range list {
+		errs[i] = e
+	}
+	return errors.Join(errs...)
 }
 
 // Errors returns the mistakes that an error of this package joins.
@@ -93,55 +98,11 @@ func Errors(err error) (list []*Error) {
 	return list
 }
 
-// maxMistakes limits how many mistakes of a configuration are listed; the rest are only counted.
-const maxMistakes = 100
-
-// mistakes collects the mistakes in all files of a configuration.
-type mistakes struct {
-	origins
-	list []*Error
-	more int             // mistakes beyond maxMistakes, which are only counted
-	keys map[string]bool // keys that have a mistake
-}
-
-// add records a mistake. It keeps only the first mistake of a key, because later ones follow from
-// it. A nil value means that the key has no value.
-func (m *mistakes) add(key string, value any, rule, hint string) {
-	if m.keys[key] {
-		return
-	}
-	if m.keys == nil {
-		m.keys = map[string]bool{}
-	}
-	m.keys[key] = true
-	if m.full() {
-		m.more++
-		return
-	}
-	m.list = append(m.list, NewError(m.of(key), key, value, rule, hint))
-}
-
-// full reports whether further mistakes are only counted, so that no hint is needed.
-func (m *mistakes) full() bool { return len(m.list) >= maxMistakes }
-
-// has reports whether one of the keys has a mistake. Such a key is not compared with others.
-func (m *mistakes) has(keys ...string) bool {
-	return slices.ContainsFunc(keys, func(key string) bool { return m.keys[key] })
-}
-
-// err joins the mistakes.
-func (m *mistakes) err() error {
-	if m.more > 0 {
-		m.list = append(m.list, &Error{File: m.current(), Rule: fmt.Sprintf("has %d more mistakes", m.more), Hint: "fix these first"})
-	}
-	return JoinErrors(m.files, m.list)
-}
-
 // maxShown limits how many bytes of a key or a value are shown.
 const maxShown = 120
 
-// shorten truncates a text to maxShown bytes.
-func shorten(text string) string {
+// Shorten truncates a text to maxShown bytes.
+func Shorten(text string) string {
 	if len(text) <= maxShown {
 		return text
 	}
@@ -152,19 +113,20 @@ func shorten(text string) string {
 func show(value any) string {
 	switch v := value.(type) {
 	case string:
-		return strconv.Quote(shorten(v))
+		return strconv.Quote(Shorten(v))
 	case map[string]any:
 		return "{…}"
-	case []any:
-		if len(v) == 0 {
-			return "[]"
-		}
-		return "[…]"
-	case []map[string]any:
-		return "[…]"
 	case time.Time:
 		return v.Format(time.RFC3339Nano)
+	case float64:
+		return Shorten(strconv.FormatFloat(v, 'f', -1, 64)) // as it is usually written, without an exponent
+	}
+	switch v := reflect.ValueOf(value); {
+	case v.Kind() != reflect.Slice:
+		return fmt.Sprint(value)
+	case v.Len() == 0:
+		return "[]"
 	default:
-		return fmt.Sprint(v)
+		return "[…]"
 	}
 }

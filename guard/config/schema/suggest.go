@@ -1,4 +1,4 @@
-package config
+package schema
 
 import (
 	"fmt"
@@ -6,58 +6,23 @@ import (
 	"strings"
 )
 
-// kubeletNames maps options and flags of the kubelet and crictl to criguard's keys. The names are
-// normalized by plain.
-var kubeletNames = map[string]string{
-	"evictionhard":                      "[eviction.hard]",
-	"evictionsoft":                      "[eviction.soft]",
-	"evictionsoftgraceperiod":           "[eviction.soft_grace_period]",
-	"evictionminimumreclaim":            "[eviction.minimum_reclaim]",
-	"evictionpressuretransitionperiod":  "[eviction] pressure_transition_period",
-	"evictionmaxpodgraceperiod":         "[eviction] max_pod_grace_period",
-	"mergedefaultevictionsettings":      "not needed: defaults are always merged",
-	"kernelmemcgnotification":           "not needed: criguard always asks the kernel for notifications",
-	"enforcenodeallocatable":            "not needed: criguard watches the limit of the pods' cgroup if it has one",
-	"localstoragecapacityisolation":     "[[limit]] ephemeral_storage",
-	"housekeepinginterval":              "[eviction] interval",
-	"imagegchighthresholdpercent":       "[images] high",
-	"imagegclowthresholdpercent":        "[images] low",
-	"imagegchighthreshold":              "[images] high",
-	"imagegclowthreshold":               "[images] low",
-	"imageminimumgcage":                 "[images] min_age",
-	"imagemaximumgcage":                 "[images] max_age",
-	"minimumimagettlduration":           "[images] min_age",
-	"minimumcontainerttlduration":       "[containers] min_age",
-	"maximumdeadcontainerspercontainer": "[containers] max_per_container",
-	"maximumdeadcontainers":             "[containers] max",
-	"containerruntimeendpoint":          "[runtime] endpoint",
-	"runtimeendpoint":                   "[runtime] endpoint",
-	"imageserviceendpoint":              "not needed: criguard uses [runtime] endpoint for images, too",
-	"imageendpoint":                     "not needed: criguard uses [runtime] endpoint for images, too",
-	"runtimerequesttimeout":             "[runtime] timeout",
-	"podlogsdir":                        "[node] pod_log_dir",
-	"rootdir":                           "[node] root_dir",
-	"cgrouproot":                        "[node] pods_cgroup",
-	"cgroupdriver":                      "not needed: criguard detects it",
-}
-
 // suggest proposes a key in place of an unknown one: one that begins with the word, or the nearest, in this
 // table. Another table's key is proposed only if it is the same word: a key below the wrong [table] is the usual
 // mistake in TOML, and no guess.
-func suggest(path, key string) string {
-	word := plain(key)
-	if name := kubeletNames[word]; strings.HasPrefix(name, "[") {
+func (h Hints) suggest(keys []Key, path, key string) string {
+	word := Plain(key)
+	if name := h.Others[word]; strings.HasPrefix(name, "[") {
 		return key + " is " + name + " in criguard"
 	} else if name != "" {
 		return key + " is " + name
 	}
 	table := strings.TrimRight(path, "[]0123456789") // strip the index, as in priority[2]
 	var here, same []place
-	for _, p := range places() {
+	for _, p := range places(keys) {
 		switch {
 		case p.table == table:
 			here = append(here, p)
-		case plain(p.key) != word:
+		case Plain(p.key) != word:
 		case p.table == "" && p.text == p.key:
 			p.text += " above the first [table]"
 			fallthrough
@@ -70,12 +35,23 @@ func suggest(path, key string) string {
 			return ask(places)
 		}
 	}
-	return "config.example.toml lists every key"
+	if h.Unknown != "" {
+		return h.Unknown
+	}
+	names := make([]string, len(here))
+	for i, p := range here {
+		names[i] = p.key
+	}
+	return "the keys here are " + strings.Join(names, ", ")
 }
 
 // ask proposes places as a question.
 func ask(places []place) string {
-	return "did you mean " + strings.Join(convertAll(places, func(p place) string { return p.text }), " or ") + "?"
+	var texts []string
+	for _, p := range places {
+		texts = append(texts, p.text)
+	}
+	return "did you mean " + strings.Join(texts, " or ") + "?"
 }
 
 // place is a key and its table.
@@ -86,29 +62,28 @@ type place struct {
 }
 
 // places returns the tables and keys, in the order of the file.
-func places() (all []place) {
-	keys, _ := schema(&Config{})
+func places(keys []Key) (all []place) {
 	tables := map[string]bool{"": true}
 	for _, k := range keys {
-		table, name := splitKey(k.name)
-		for i, c := range k.name {
-			if path := k.name[:i]; c == '.' && !tables[path] {
+		table, name := SplitKey(k.Name)
+		for i, c := range k.Name {
+			if path := k.Name[:i]; c == '.' && !tables[path] {
 				tables[path] = true
-				outer, inner := splitKey(path)
+				outer, inner := SplitKey(path)
 				all = append(all, place{outer, inner, "[" + path + "]"})
 			}
 		}
 		p := place{table, name, "[" + table + "] " + name}
 		switch {
-		case k.rules != nil:
+		case k.IsTables():
 			p.text = "[[" + name + "]]"
-			for _, sub := range k.rules.add() {
-				all = append(all, place{name, sub.name, p.text + " " + sub.name})
+			for _, sub := range k.add() {
+				all = append(all, place{name, sub.Name, p.text + " " + sub.Name})
 			}
 		case table == "":
 			p.text = name
 		case reflect.TypeOf(k.def) == reflect.TypeFor[map[string]string]():
-			p.text = "[" + k.name + "]"
+			p.text = "[" + k.Name + "]"
 		}
 		all = append(all, p)
 	}
@@ -124,7 +99,7 @@ func nearest(word string, among []place, slips int) (near []place) {
 		return nil
 	}
 	for _, p := range among {
-		d := distance(word, plain(p.key))
+		d := distance(word, Plain(p.key))
 		if d < slips {
 			slips, near = d, nil
 		}
@@ -138,21 +113,21 @@ func nearest(word string, among []place, slips int) (near []place) {
 // longer returns the places whose keys begin with or contain the word, which has at least four bytes.
 func longer(word string, among []place, has func(key, word string) bool) (places []place) {
 	for _, p := range among {
-		if len(word) > 3 && has(plain(p.key), word) {
+		if len(word) > 3 && has(Plain(p.key), word) {
 			places = append(places, p)
 		}
 	}
 	return places
 }
 
-// nearestWord suggests the word that was probably meant, as a question, or returns "" if no word is
+// SuggestWord suggests the word that was probably meant, as a question, or returns "" if no word is
 // close. A beginning counts more than a small distance: "memory.avail" is not "memory.stall".
-func nearestWord(word string, among []string) string {
+func SuggestWord(word string, among []string) string {
 	var all []place
 	for _, w := range among {
 		all = append(all, place{key: w, text: fmt.Sprintf("%q", w)})
 	}
-	word = plain(word)
+	word = Plain(word)
 	if begun := longer(word, all, strings.HasPrefix); len(begun) > 0 {
 		return ask(begun)
 	}
@@ -162,14 +137,8 @@ func nearestWord(word string, among []string) string {
 	return ""
 }
 
-// SuggestWord suggests the word of a list that was probably meant, as a question, or returns "" if none is close.
-func SuggestWord(word string, among []string) string { return nearestWord(word, among) }
-
-// SuggestSignal suggests the signal that was probably meant, as a question, or returns "" if none is close.
-func SuggestSignal(name string) string { return nearestWord(name, signalNames()) }
-
-// plain normalizes the spelling of a key.
-func plain(key string) string {
+// Plain normalizes the spelling of a key.
+func Plain(key string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(key, "-", ""), "_", ""))
 }
 

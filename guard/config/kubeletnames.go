@@ -1,0 +1,36 @@
+package config
+
+// kubeletNames maps options and flags of the kubelet and crictl to criguard's keys. The names are
+// normalized by schema.Plain.
+var kubeletNames = map[string]string{
+	"evictionhard":                      "[eviction.hard]",
+	"evictionsoft":                      "[eviction.soft]",
+	"evictionsoftgraceperiod":           "[eviction.soft_grace_period]",
+	"evictionminimumreclaim":            "[eviction.minimum_reclaim]",
+	"evictionpressuretransitionperiod":  "[eviction] pressure_transition_period",
+	"evictionmaxpodgraceperiod":         "[eviction] max_pod_grace_period",
+	"mergedefaultevictionsettings":      "not needed: defaults are always merged",
+	"kernelmemcgnotification":           "not needed: criguard always asks the kernel for notifications",
+	"enforcenodeallocatable":            "not needed: criguard watches the limit of the pods' cgroup if it has one",
+	"localstoragecapacityisolation":     "[[limit]] ephemeral_storage",
+	"housekeepinginterval":              "[eviction] interval",
+	"imagegchighthresholdpercent":       "[images] high",
+	"imagegclowthresholdpercent":        "[images] low",
+	"imagegchighthreshold":              "[images] high",
+	"imagegclowthreshold":               "[images] low",
+	"imageminimumgcage":                 "[images] min_age",
+	"imagemaximumgcage":                 "[images] max_age",
+	"minimumimagettlduration":           "[images] min_age",
+	"minimumcontainerttlduration":       "[containers] min_age",
+	"maximumdeadcontainerspercontainer": "[containers] max_per_container",
+	"maximumdeadcontainers":             "[containers] max",
+	"containerruntimeendpoint":          "[runtime] endpoint",
+	"runtimeendpoint":                   "[runtime] endpoint",
+	"imageserviceendpoint":              "not needed: criguard uses [runtime] endpoint for images, too",
+	"imageendpoint":                     "not needed: criguard uses [runtime] endpoint for images, too",
+	"runtimerequesttimeout":             "[runtime] timeout",
+	"podlogsdir":                        "[node] pod_log_dir",
+	"rootdir":                           "[node] root_dir",
+	"cgrouproot":                        "[node] pods_cgroup",
+	"cgroupdriver":                      "not needed: criguard detects it",
+}
