@@ -41,7 +41,8 @@ func NewChecker(hints Hints) *Checker {
 }
 
 // Read merges a file over the values of earlier files. It returns false if the file is unreadable, too large or not
-// TOML, in which case it cannot report further mistakes in it. It does not use the fields of the keys.
+// TOML, in which case it cannot report further mistakes in it. It only adds empty elements to lists of tables, so Apply
+// needs other keys if there are such lists.
 func (c *Checker) Read(f File, keys []Key) bool {
 	c.begin(f.Name)
 	text := strings.TrimPrefix(string(f.Text), "\ufeff")

@@ -53,10 +53,10 @@ func TestEveryKey(t *testing.T) {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 	for _, k := range allKeys(new(fleet.Config)) {
-		_, name, _ := strings.Cut("."+k.name, ".")
+		_, name, _ := strings.Cut("."+k.Name, ".")
 		name = name[strings.LastIndexByte(name, '.')+1:]
 		if !strings.Contains(every, "\n"+name+" =") && !strings.HasPrefix(every, name+" =") {
-			t.Errorf("%s is not tested", k.name)
+			t.Errorf("%s is not tested", k.Name)
 		}
 	}
 }
@@ -88,12 +88,12 @@ func TestMistakes(t *testing.T) {
 		"zonne = 'a'":        `:4: zonne: unknown key (hint: did you mean zone?)`,
 		"patience = '5m'":    `:4: patience: unknown key (hint: did you mean [rates] patience?)`,
 		"colour = 1":         `:4: colour: unknown key (hint: the keys here are fleet, zone, node, endpoints, tls, rates)`,
-		"[rate]\na = 1":      `:4: rate: unknown key (hint: did you mean [rates] rate?)`,
+		"[rate]\na = 1":      `:4: rate: unknown key (hint: did you mean [rates]?)`,
 		"[ratse]\nrate = 1":  `:4: ratse: unknown key (hint: did you mean [rates]?)`,
 		"rates = 1":          `:4: rates = 1: must be a table (hint: write [rates] on a line of its own)`,
 		"[rates]\nrat = 0.1": `:5: rates.rat: unknown key (hint: did you mean [rates] rate?)`,
 		"[rates]\nca = 1":    `:5: rates.ca: unknown key (hint: did you mean [tls] ca?)`,
-		"[rates]\nrate.a=1":  `:4: rates.rate = {…}: must be a number (hint: write it without quotes, for example 0.1)`,
+		"[rates]\nrate.a=1":  `:5: rates.rate = {…}: must be a number (hint: write it without quotes, for example 0.1)`,
 
 		"[rates]\nrate = '0.1'":                 `:5: rates.rate = "0.1": must be a number (hint: write it without quotes, for example 0.1)`,
 		"[rates]\nrate = 0.0":                   `:5: rates.rate = 0: must be at least 0.000001 (hint: a slot is at least 2 s long, so 0.5 is the highest rate)`,
@@ -106,25 +106,25 @@ func TestMistakes(t *testing.T) {
 		"[rates]\nsecondary_rate = -1":          `:5: rates.secondary_rate = -1: must be at least 0 (hint: a slot is at least 2 s long, so 0.5 is the highest rate)`,
 		"[rates]\nunhealthy = 55":               `:5: rates.unhealthy = 55: must be at most 1 (hint: 0.55 means 55 % of the members)`,
 		"[rates]\nmin_zone = 0":                 `:5: rates.min_zone = 0: must be at least 1`,
-		"[rates]\nmin_zone = 0.5":               `:5: rates.min_zone = 0.5: must be a whole number (hint: write it without quotes)`,
+		"[rates]\nmin_zone = 0.5":               `:5: rates.min_zone = 0.5: must be a whole number (hint: write it without quotes and without a unit)`,
 		"[rates]\nlarge_zone = 1000001":         `:5: rates.large_zone = 1000001: must be at most 1000000`,
 		"[rates]\nworkload_interval = '1s'":     `:5: rates.workload_interval = "1s": must be at least 2s`,
 		"[rates]\nworkload_interval = '2500ms'": `:5: rates.workload_interval = "2500ms": must be whole seconds (hint: it is the time of a lease in etcd)`,
 		"[rates]\npatience = '59s'":             `:5: rates.patience = "59s": must be at least 1m`,
 		"[rates]\npatience = '25h'":             `:5: rates.patience = "25h": must be at most 24h`,
-		"[rates]\npatience = 15":                `:5: rates.patience = 15: must be a string (hint: write it with quotes)`,
-		"[rates]\npatience = '15'":              `:5: rates.patience = "15": must be a duration (hint: for example "90s", "5m" or "1h30m")`,
+		"[rates]\npatience = 15":                `:5: rates.patience = 15: must be a string (hint: write it with quotes and a unit: "15s")`,
+		"[rates]\npatience = '15'":              `:5: rates.patience = "15": must have a unit (hint: "15s" means seconds; the units are ms, s, m and h)`,
 
-		"zone = ":               `:4: expected value but found '\n' instead (hint: strings need quotes, for example zone = "ring-1"; tables need brackets, for example [rates])`,
-		"a = [[[[[[[[[[[[[[[[[": `:4: must not nest more than 16 levels (hint: no key of a fleet is nested this deeply)`,
-		"a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r = 1": `:4: must not nest more than 16 levels (hint: no key of a fleet is nested this deeply)`,
+		"zone = ":               `:4: zone: expected value but found '\n' instead (hint: strings need quotes, for example zone = "ring-1"; tables need brackets, for example [rates])`,
+		"a = [[[[[[[[[[[[[[[[[": `:4: lists and tables must have at most 16 levels (hint: no criguard key is nested this deeply)`,
+		"a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r = 1": `:4: keys must have at most 16 parts (hint: no criguard key is nested this deeply)`,
 	} {
 		checkMistake(t, connection+text+"\n", want)
 	}
 	for text, want := range map[string]string{
 		"fleet = ''":                         ":1: fleet: must be set (hint: for example fleet = \"edge-eu\")",
 		"fleet = 'ä'":                        ":1: fleet = \"ä\": " + name,
-		"endpoints = 'https://a:1'":          ":2: endpoints = \"https://a:1\": must be a list (hint: for example [\"https://etcd-1.example.com:2379\"])",
+		"endpoints = 'https://a:1'":          ":2: endpoints = \"https://a:1\": must be a list (hint: write it as [\"https://a:1\"])",
 		"endpoints = []":                     ":2: endpoints: must be set (hint: for example endpoints = [\"https://etcd-1.example.com:2379\"])",
 		"endpoints = [1]":                    ":2: endpoints[1] = 1: must be a string (hint: write it with quotes)",
 		"endpoints = ['a:1']":                ":2: endpoints[1] = \"a:1\": " + url,
@@ -149,6 +149,11 @@ func TestMistakes(t *testing.T) {
 		}
 		checkMistake(t, strings.Join(lines, ""), want)
 	}
+	// Lines are those of the keys, however they are written.
+	checkMistake(t, connection+"['rates'] # large\n\"rate\" = 7\n", ":5: rates.rate = 7: "+slot)
+	checkMistake(t, connection+"zone = \"\"\"\nnode = 1\"\"\"\nnode = 2\n[rates.rate]\n", `:4: zone = "node = 1": `+name+`
+fleet.toml:6: node = 2: must be a string (hint: write it with quotes)
+fleet.toml:7: rates.rate = {…}: must be a number (hint: write it without quotes, for example 0.1)`)
 	insecure := "fleet = 'a'\nendpoints = ['http://127.0.0.1:1']\ntls.insecure = true\n"
 	checkMistake(t, strings.ReplaceAll(insecure, "http:", "https:"), `:2: endpoints[1] = "https://127.0.0.1:1": must begin with http:// because tls.insecure is set`)
 	checkMistake(t, strings.ReplaceAll(insecure, "127.0.0.1", "etcd-1"), `:2: endpoints[1] = "http://etcd-1:1": must be a loopback address because tls.insecure is set (hint: plain text shows the fleet's key to the network; set tls.ca, tls.cert and tls.key)`)

@@ -26,10 +26,10 @@ func TestExample(t *testing.T) {
 	}
 	lines := exampleLines(t)
 	for _, k := range allKeys(new(fleet.Config)) {
-		if _, ok := lines[k.name]; !ok {
-			t.Errorf("%s is missing", k.name)
+		if _, ok := lines[k.Name]; !ok {
+			t.Errorf("%s is missing", k.Name)
 		}
-		delete(lines, k.name)
+		delete(lines, k.Name)
 	}
 	if len(lines) > 0 {
 		t.Errorf("not keys: %v", lines)
