@@ -118,9 +118,9 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// A stop that seems to have helped, because what is used outside went down for a moment, does not end the row if the
-// use outside has grown since the first stop of the row by at least half of what came back from all of them.
-func TestBreakerJudgesTheRow(t *testing.T) {
+// With noise or in quick succession, each stop may seem to have helped. As many as open the breaker open it together if
+// the use outside has grown, since the first of them began, by at least half of what came back from all.
+func TestBreakerJudgesStopsTogether(t *testing.T) {
 	type stop struct{ outside, after int64 } // what is used outside when it begins, and when it is judged
 	for _, v := range []struct {
 		name  string
@@ -128,11 +128,14 @@ func TestBreakerJudgesTheRow(t *testing.T) {
 		want  int // fruitless stops in a row, after all of them
 	}{
 		{"each by itself", []stop{{0, 50}, {100, 150}, {200, 250}}, 3},
-		{"a moment's drop", []stop{{0, 100}, {100, 200}, {250, 150}}, 3},
-		{"half of what came back from all", []stop{{0, 50}, {100, 100}}, 2},
-		{"less than half", []stop{{0, 50}, {99, 99}}, 0},
-		{"the row begins with the first fruitless one", []stop{{0, 0}, {1000, 1050}, {1100, 1099}}, 0},
-		{"the row begins again", []stop{{0, 50}, {0, 0}, {0, 50}, {100, 100}}, 2},
+		{"the last one shows it", []stop{{0, 0}, {0, 0}, {101, 150}}, 3},
+		{"all in quick succession", []stop{{0, 49}, {49, 98}, {101, 150}}, 3},
+		{"less than half", []stop{{0, 49}, {49, 98}, {100, 149}}, 0},
+		{"two are not enough", []stop{{0, 0}, {51, 100}}, 0},
+		{"only the last three count", []stop{{0, 0}, {1000, 1000}, {1000, 1000}, {1000, 1000}, {1149, 1149}}, 0},
+		{"a drop for a moment ends the row", []stop{{0, 50}, {100, 150}, {200, 149}}, 0},
+		{"the breaker stays open", []stop{{0, 0}, {0, 0}, {101, 150}, {150, 150}}, 3},
+		{"it closes once stops help", []stop{{0, 0}, {0, 0}, {101, 150}, {150, 150}, {150, 150}, {150, 150}}, 0},
 	} {
 		for _, restarted := range []bool{false, true} {
 			r := restrained()
@@ -151,17 +154,17 @@ func TestBreakerJudgesTheRow(t *testing.T) {
 			}
 		}
 	}
-	r := restrained() // the row is judged by the signal of its first stop
-	for i, signal := range []Signal{MeminfoAvailable, MemoryAvailable} {
+	r := restrained() // they are judged by the signal of the first
+	for i, signal := range []Signal{MeminfoAvailable, MemoryAvailable, MemoryAvailable} {
 		o := stopOf(Hard, "a")
 		o.Signal, o.Outside = signal, Known(0)
 		r.Begin(*o, 0)
 		r.End("a", 100)
 		r.Judge(PoolMemory, func(s Signal) Amount {
-			return Known(map[Signal]int64{MeminfoAvailable: 100, MemoryAvailable: 0}[s])
+			return Known(map[Signal]int64{MeminfoAvailable: 75 * int64(i), MemoryAvailable: 0}[s])
 		}, Known(1000), 0)
-		if got := r.breakers[PoolMemory].Fruitless; got != i+1 {
-			t.Errorf("after the stop for %s: %d fruitless in a row, want %d", signal, got, i+1)
+		if got, want := r.breakers[PoolMemory].Fruitless, []int{0, 0, 3}[i]; got != want {
+			t.Errorf("after the stop for %s: %d fruitless in a row, want %d", signal, got, want)
 		}
 	}
 }

@@ -84,13 +84,20 @@ type Stop struct {
 // breaker counts a pool's fruitless stops in a row. It is open from BudgetConfig.Breaker on.
 type breaker struct {
 	Fruitless int           `json:"fruitless"`
-	Pods      Amount        `json:"pods"` // what the unprotected pods used at the last of them, or when it opened
-	Need      int64         `json:"need"` // of the pool then
-	Seen      time.Duration `json:"seen"` // when the pool last had an episode
+	Last      []begun       `json:"last,omitempty"` // the last stops, at most BudgetConfig.Breaker, whether fruitless or not
+	Pods      Amount        `json:"pods"`           // what the unprotected pods used at the last of them, or when it opened
+	Need      int64         `json:"need"`           // of the pool then
+	Seen      time.Duration `json:"seen"`           // when the pool last had an episode
+}
 
-	Signal  Signal `json:"signal"`  // of the first of them
+// counts reports whether there is anything to remember.
+func (b *breaker) counts() bool { return b.Fruitless > 0 || len(b.Last) > 0 }
+
+// begun is a stop that is judged together with the next ones.
+type begun struct {
+	Signal  Signal `json:"signal"`
 	Outside Amount `json:"outside"` // what was used outside the unprotected pods when it began
-	Back    int64  `json:"back"`    // what came back from all of them
+	Back    int64  `json:"back"`    // what came back
 }
 
 // Restraint remembers stops and limits the next ones: by a budget per kind and per hour, by a back-off
@@ -249,10 +256,10 @@ func (r *Restraint) Unfinished(p Pool) *Stop {
 
 // Judge decides whether the last stop for a pool was fruitless, once, when the pool's next victim would be
 // chosen: if less than half of its expected yield came back, or if meanwhile the use outside the
-// unprotected pods has grown by half of what came back. A stop that was not ends the row of fruitless ones, unless
-// the use outside has grown since the first of them by half of what came back from all: with noise, single stops
-// may seem to help. outside returns that use, as of now, by the signal that a stop was for. pods is what the
-// unprotected pods use now. Judge reports whether there was a stop to judge.
+// unprotected pods has grown by half of what came back. The same holds for as many stops together as open the
+// breaker: with noise, or in quick succession, each may seem to have helped. outside returns that use, as of now,
+// by the signal that a stop was for. pods is what the unprotected pods use now. Judge reports whether there was a
+// stop to judge.
 func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now time.Duration) bool {
 	r.at(now)
 	s := r.last(func(s *Stop) bool { return s.Cause == CausePressure && s.Pool == p })
@@ -260,24 +267,30 @@ func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now 
 		return false
 	}
 	s.Judged = true
-	b := &r.breakers[p]
-	grew := func(s Signal, from Amount, back int64) bool {
-		o := outside(s)
-		return o.Known && from.Known && o.Value-from.Value >= back/2+back%2
+	grew := func(since begun, back int64) bool {
+		o := outside(since.Signal)
+		return o.Known && since.Outside.Known && o.Value-since.Outside.Value >= back/2+back%2
 	}
-	s.Fruitless = grew(s.Signal, s.Outside, s.Back) || s.Back < s.Expected/2+s.Expected%2
-	b.Back = addCapped(b.Back, s.Back)
-	if !s.Fruitless && (b.Fruitless == 0 || !grew(b.Signal, b.Outside, b.Back)) {
-		*b = breaker{}
-		return true
+	this, b := begun{s.Signal, s.Outside, s.Back}, &r.breakers[p]
+	s.Fruitless = grew(this, s.Back) || s.Back < s.Expected/2+s.Expected%2
+	b.Last = append(b.Last, this)
+	b.Last = b.Last[max(len(b.Last)-max(r.budget.Breaker, 1), 0):]
+	back := int64(0)
+	for _, l := range b.Last {
+		back = addCapped(back, l.Back)
 	}
+	together := len(b.Last) == r.budget.Breaker && grew(b.Last[0], back)
 	if b.Seen = now; !r.isOpen(p) {
 		b.Pods, b.Need = pods, s.Need
 	}
-	if b.Fruitless == 0 {
-		b.Signal, b.Outside, b.Back = s.Signal, s.Outside, s.Back
+	switch {
+	case together:
+		b.Fruitless = max(b.Fruitless, r.budget.Breaker)
+	case s.Fruitless:
+		b.Fruitless = min(b.Fruitless+1, maxInARow)
+	default:
+		b.Fruitless = 0
 	}
-	b.Fruitless = min(b.Fruitless+1, maxInARow)
 	return true
 }
 
@@ -368,7 +381,7 @@ func (r *Restraint) at(now time.Duration) {
 	}
 	r.now = now
 	for p := range r.breakers {
-		if b := &r.breakers[p]; b.Fruitless > 0 && now-b.Seen > r.backoff.Reset {
+		if b := &r.breakers[p]; b.counts() && now-b.Seen > r.backoff.Reset {
 			*b = breaker{}
 		}
 	}

@@ -30,7 +30,7 @@ type saved struct {
 func (r *Restraint) MarshalJSON() ([]byte, error) {
 	s := saved{r.bootID, r.now, r.stops, map[Pool]breaker{}}
 	for p, b := range r.breakers {
-		if b.Fruitless > 0 {
+		if b.counts() {
 			s.Breakers[Pool(p)] = b
 		}
 	}
@@ -67,7 +67,11 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		seen[stop.Pool] = seen[stop.Pool] || stop.Cause == CausePressure
 	}
 	for p, b := range s.Breakers {
-		b.Fruitless, b.Need, b.Seen, b.Back = min(max(b.Fruitless, 0), maxInARow), max(b.Need, 0), sane(b.Seen), max(b.Back, 0)
+		b.Fruitless, b.Need, b.Seen = min(max(b.Fruitless, 0), maxInARow), max(b.Need, 0), sane(b.Seen)
+		b.Last = b.Last[max(len(b.Last)-maxInARow, 0):]
+		for i := range b.Last {
+			b.Last[i].Back = max(b.Last[i].Back, 0)
+		}
 		n.breakers[p] = b
 	}
 	*r = n
