@@ -208,16 +208,12 @@ func (g *Manager) act(ctx context.Context, now time.Duration, p *api.Pass) {
 		}
 	}
 	for i := range policy.PoolCount {
-		need, ranked := p.Need, p.Ranked
-		m, held := g.relieve(ctx, now, i, p)
-		if g.pools[i].held = (api.Hold{}); held.By != "" {
-			g.pools[i].held = api.Hold{Threshold: m.Threshold.String(), Reason: held.By, Detail: held.Detail}
-			p.Hold(m.Threshold.String(), held)
+		m, out := g.relieve(ctx, now, i, p)
+		if g.pools[i].held = (api.Hold{}); !out.begun && !out.unneeded {
+			g.pools[i].held = api.Hold{Threshold: m.Threshold.String(), Reason: out.held.By, Detail: out.held.Detail}
+			p.Hold(m.Threshold.String(), out.held)
 		}
-		if p.Stop == nil && need != nil {
-			p.Need, p.Ranked = need, ranked // keep the first decision, unless a stop follows from a later one
-		}
-		if p.Stop != nil {
+		if out.begun {
 			p.Unhold()
 			g.again = pools > 1
 			break

@@ -71,10 +71,18 @@ func (g *Manager) dueOf(pr *policy.Pressure, p policy.Pool) []policy.Met {
 	return slices.DeleteFunc(met, func(m policy.Met) bool { return !m.Due || hard && m.Kind == policy.Soft })
 }
 
+// outcome is what a pass decides about a stop for a pool. Exactly one field is set.
+type outcome struct {
+	begun    bool        // in observe mode: reported
+	unneeded bool        // the thresholds have cleared, or the victim is gone: the next pass looks again
+	held     policy.Held // what holds the stop back
+}
+
+func heldBy(reason string) outcome { return outcome{held: policy.Held{By: reason}} }
+
 // relieve acts on a pool whose thresholds are met: it waits for the last stop and for the reclaim, and then
-// stops the pod whose stop helps. It returns the threshold that it acted on and what holds a stop back:
-// nothing if one has begun or none is needed.
-func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool, p *api.Pass) (policy.Met, policy.Held) {
+// stops the pod whose stop helps. It returns the threshold that it acted on and the outcome.
+func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool, p *api.Pass) (policy.Met, outcome) {
 	due := g.dueOf(&g.pressure, i)
 	inGrace := len(due) == 0
 	if inGrace {
@@ -82,18 +90,18 @@ func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool,
 			return g.warnOnly(i)
 		}
 		if g.pools[i].flight == nil && !g.isBack(ctx, now, i, due) {
-			return due[0], policy.Held{By: api.HeldGrace}
+			return due[0], heldBy(api.HeldGrace)
 		}
 	}
 	m := due[0]
 	if g.inFlight(ctx, now, i, due, p) {
-		return m, policy.Held{By: api.HeldInFlight}
+		return m, heldBy(api.HeldInFlight)
 	}
 	if inGrace {
 		g.startReclaim(ctx, now, i, due, p)
 	}
 	if !g.reclaimed(now, i, m) {
-		return m, policy.Held{By: api.HeldReclaiming}
+		return m, heldBy(api.HeldReclaiming)
 	}
 	// Reclaiming and measuring took time.
 	pr := g.reobserve()
@@ -102,42 +110,48 @@ func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool,
 	}
 	if len(due) == 0 {
 		g.pools[i].reclaim.ready = false
-		return m, policy.Held{}
+		return m, outcome{unneeded: true}
 	}
 	if i.IsDisk() && g.obs[m.Signal].At < g.pools[i].reclaim.ended {
-		return m, policy.Held{By: api.HeldReclaiming} // the disk is slow: the reading is older than the end of the reclaim
+		return m, heldBy(api.HeldReclaiming) // the disk is slow: the reading is older than the end of the reclaim
 	}
-	c, by := g.decide(ctx, now, i, due, p)
-	held := policy.Held{By: by}
-	// The record is made after the stop has begun: that takes longer than choosing the victim.
-	defer func() { p.Need, p.Ranked = needOf(&c.Decision), RankedViews(&c.Decision, c.pods) }()
+	c, needed := g.decide(ctx, now, i, due, p)
+	var out outcome
 	switch job := g.pools[i].reclaim.job; {
-	case by != "":
+	case !needed:
+		out.unneeded = true
 	case heldAlarms[c.Held] != "" && job != nil && !job.Overdue():
-		held.By = api.HeldReclaiming // it may yet bring the relief, or measure the pods
+		out = heldBy(api.HeldReclaiming) // it may yet bring the relief, or measure the pods
 	case c.Victim == nil:
-		held.By = c.Held
+		out = heldBy(c.Held)
 	case inGrace && !c.Victim.CameBack:
-		return m, policy.Held{By: api.HeldGrace}
+		out = heldBy(api.HeldGrace)
 	default:
-		if held = g.begin(ctx, now, c, p); (held.By == api.HeldBudget || held.By == api.HeldBreaker) && c.Met.Kind == policy.Hard && c.TakeCulprit(held.RetryAfter) {
-			held = g.begin(ctx, now, c, p)
+		out = g.begin(ctx, now, c, p)
+		if by := out.held.By; (by == api.HeldBudget || by == api.HeldBreaker) && c.Met.Kind == policy.Hard && c.TakeCulprit(out.held.RetryAfter) {
+			out = g.begin(ctx, now, c, p)
 		}
 	}
-	g.alarmHeld(i, c.Met, held.By, p)
-	return m, held
+	g.alarmHeld(i, c.Met, out, p)
+	// This takes longer than choosing the victim, so it comes last. The first decision stays, unless a stop follows
+	// from a later one.
+	if p.Need == nil || out.begun {
+		p.Need, p.Ranked = needOf(&c.Decision), RankedViews(&c.Decision, c.pods)
+	}
+	return m, out
 }
 
 // warnOnly returns the threshold of a pool that is met but only warns.
-func (g *Manager) warnOnly(i policy.Pool) (policy.Met, policy.Held) {
+func (g *Manager) warnOnly(i policy.Pool) (policy.Met, outcome) {
 	for _, m := range g.pressure.Met {
-		if m.WarnOnly && i == policy.PoolMemory && m.Wait == 0 {
-			return m, policy.Held{By: api.HeldStallFloor}
-		} else if m.WarnOnly && i == policy.PoolMemory {
-			return m, policy.Held{By: api.HeldGrace}
+		if m.WarnOnly && i == policy.PoolMemory {
+			if m.Wait > 0 {
+				return m, heldBy(api.HeldGrace)
+			}
+			return m, heldBy(api.HeldStallFloor)
 		}
 	}
-	return policy.Met{}, policy.Held{}
+	return policy.Met{}, outcome{unneeded: true}
 }
 
 // isBack reports whether the victim would be a sandbox that came back in this episode. It needs no new
@@ -194,9 +208,9 @@ func (g *Manager) outside(s policy.Signal, unprotected policy.Amount) policy.Amo
 }
 
 // decide chooses the victim, after it has judged the last stop. If another pod that is not listed or not
-// measured may be the right one, it lists or measures again first. It returns what holds the decision
-// back, or "".
-func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) (c choice, held string) {
+// measured may be the right one, it lists or measures again first. needed is false if no threshold is met
+// any more after that.
+func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) (c choice, needed bool) {
 	c = g.choose(g.runtime.Inventory(ctx, false), now, i, due)
 	outside := func(s policy.Signal) policy.Amount { return g.outside(s, c.unprotected) }
 	if c.Victim != nil && g.restraint.Judge(i, outside, c.unprotected, now) {
@@ -207,7 +221,8 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 	largest, unlisted := g.kernel.Unlisted(c.pods, s)
 	larger := func() bool { return c.Victim != nil && largest > c.Victim.Usage }
 	if i.IsDisk() {
-		return c, g.measureAgain(ctx, now, &c, larger(), p)
+		g.measureAgain(ctx, now, &c, larger(), p)
+		return c, true
 	}
 	hard := due[0].Kind == policy.Hard
 	mayFill := unlisted && c.Why != policy.ByCulprit && c.Fills(largest) // if it is new, it has grown by all that it uses
@@ -215,10 +230,8 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		// A pod runs that was not listed. It would be wrong to stop a listed pod in its place.
 		asked := g.kernel.Now()
 		inv := g.runtime.Inventory(ctx, true)
-		pr := g.reobserve() // listing took time
-		if due = keep(due, pr.Met); len(due) == 0 {
-			c.Victim, c.Held = nil, ""
-			return c, ""
+		if due = g.stillMet(due...); len(due) == 0 { // listing took time
+			return c, false
 		}
 		c = g.choose(inv, now, i, due)
 		if largest, unlisted = g.kernel.Unlisted(inv.Pods, s); unlisted && inv.At >= asked {
@@ -226,34 +239,30 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		}
 	}
 	if c.Victim == nil && c.listed < 0 || larger() && c.Why != policy.ByCulprit {
-		return c, api.HeldUnlisted // in the first case, the pods were never listed
+		c.Victim, c.Held = nil, api.HeldUnlisted // in the first case, the pods were never listed
 	}
-	return c, ""
+	return c, true
 }
 
-// keep returns the thresholds that are still met, as they are met now.
-func keep(due, met []policy.Met) (kept []policy.Met) {
-	for _, m := range met {
-		if slices.ContainsFunc(due, func(d policy.Met) bool { return d.Compare(m.Threshold) == 0 }) && !m.WarnOnly {
-			kept = append(kept, m)
-		}
-	}
-	return kept
+// stillMet reads the signals again and returns those of the thresholds that are met, as they are met now.
+func (g *Manager) stillMet(due ...policy.Met) []policy.Met {
+	return slices.DeleteFunc(g.reobserve().Met, func(m policy.Met) bool {
+		return m.WarnOnly || !slices.ContainsFunc(due, func(d policy.Met) bool { return d.Compare(m.Threshold) == 0 })
+	})
 }
 
 // measureAgain holds back a stop for a disk while the usage of a pod that may be the right one is not fully
 // known, until the pods were measured often enough. larger means that an unmeasured pod uses more than the
 // victim. It also waits while the runtime is down, because only the runtime knows such a usage and deletes
 // what a pod wrote.
-func (g *Manager) measureAgain(ctx context.Context, now time.Duration, c *choice, larger bool, p *api.Pass) string {
+func (g *Manager) measureAgain(ctx context.Context, now time.Duration, c *choice, larger bool, p *api.Pass) {
 	uncertain := c.Victim == nil && c.Held == policy.HeldUnknown || c.Victim != nil && c.Victim.Quality != policy.QualityExact
 	switch {
 	case uncertain && g.runtime.Inventory(ctx, false).Err != nil:
-		return api.HeldUnlisted
+		c.Victim, c.Held = nil, api.HeldUnlisted
 	case (larger || policy.Unmeasured(c.Ranked, c.Victim)) && g.remeasure(ctx, now, c.Pool, c.Met, p):
-		return api.HeldReclaiming
+		c.Victim, c.Held = nil, api.HeldReclaiming
 	}
-	return ""
 }
 
 // needOf returns what a decision rests on, for the record.
@@ -277,11 +286,11 @@ var heldAlarms = map[string]string{
 
 // alarmHeld raises the alarm of a pool for which no pod is stopped although it is due, once per episode. The
 // status has the latest reason, until another one holds, a pod is stopped or no threshold of the pool is met.
-func (g *Manager) alarmHeld(i policy.Pool, m policy.Met, held string, p *api.Pass) {
+func (g *Manager) alarmHeld(i policy.Pool, m policy.Met, out outcome, p *api.Pass) {
 	st := &g.pools[i]
-	alarm, ok := heldAlarms[held]
+	alarm, ok := heldAlarms[out.held.By]
 	switch {
-	case held == "", !ok && !api.Transient(held):
+	case out.begun, out.unneeded, !ok && !api.Transient(out.held.By):
 		st.alarm = ""
 	case !ok || !st.alarmed && p.Alarm != "": // in the second case, the next pass raises it
 	default:

@@ -164,8 +164,8 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	p.Settled = append(p.Settled, view)
 }
 
-// begin takes a token from the budget and starts the stop. It returns what holds the stop back.
-func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api.Pass) policy.Held {
+// begin takes a token from the budget and starts the stop, unless something holds it back.
+func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api.Pass) outcome {
 	m, v, st := c.Met, c.Victim, &g.pools[c.Pool]
 	pod := inventory.ByID(c.pods, v.ID)
 	if f := g.flightOf(v.ID); f != nil {
@@ -179,31 +179,32 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 			f.stop.Pool, f.stop.Signal, f.stop.Expected, f.met = c.Pool, m.Signal, v.Yield, m
 			f.awaited, st.flight = true, f
 		}
-		return policy.Held{By: api.HeldInFlight}
+		return heldBy(api.HeldInFlight)
 	}
 	stop := policy.Stop{
 		Workload: v.Workload, Sandbox: v.ID, Created: v.Created, Cause: policy.CausePressure, Kind: m.Kind, Pool: c.Pool, Signal: m.Signal,
 		Expected: v.Yield, Need: c.Need, Outside: g.outside(m.Signal, c.unprotected), CameBack: v.CameBack, Culprit: c.Why == policy.ByCulprit,
 	}
 	if held := g.restraint.Check(&stop, now); held.By != "" {
-		return held
+		return outcome{held: held}
 	}
 	if slices.Contains(st.observed, pod.ID) {
-		return policy.Held{By: api.HeldObserve} // already reported in this episode
+		return heldBy(api.HeldObserve) // already reported in this episode
 	}
 	if m.Kind == policy.Soft && g.asksFleet() {
-		held := g.fleet.Permit(pod.UID, &stop)
-		if held.By != "" || len(keep([]policy.Met{m}, g.reobserve().Met)) == 0 {
-			return held // in the second case, an unused permit
+		if held := g.fleet.Permit(pod.UID, &stop); held.By != "" {
+			return outcome{held: held}
+		} else if len(g.stillMet(m)) == 0 {
+			return outcome{unneeded: true} // the permit stays unused
 		}
 	}
 	if g.kernel.HasUnlisted(*pod) {
 		// A container has started since the listing, perhaps in place of a listed one: the stop would kill
 		// the wrong containers. One that the fresh listing lacks too may never be listed.
 		pod = inventory.ByID(g.runtime.Inventory(ctx, true).Pods, v.ID)
-		pr := g.reobserve() // listing took time
-		if pod == nil || pod.Protection != "" || len(keep([]policy.Met{m}, pr.Met)) == 0 {
-			return policy.Held{}
+		met := g.stillMet(m) // listing took time
+		if pod == nil || pod.Protection != "" || len(met) == 0 {
+			return outcome{unneeded: true}
 		}
 	}
 	view := api.StopView{
@@ -222,7 +223,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		st.observed = append(st.observed, pod.ID)
 	}
 	p.Stop.Reason = reason(&c.Decision, now) // format the reason after the kill
-	return policy.Held{}
+	return outcome{begun: true}
 }
 
 // asksFleet reports whether gentle stops need a permit. Observe mode makes none.
