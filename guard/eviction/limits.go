@@ -37,12 +37,11 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 		if c.Protection != "" || !policy.OverLimit(used, pods[i].StorageLimit) {
 			continue
 		}
-		g.enforceOn(ctx, now, pods[i], policy.CauseLimit, api.StopView{
+		if g.enforceOn(ctx, now, pods[i], policy.CauseLimit, api.StopView{
 			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				api.FormatBytes(used), api.FormatBytes(pods[i].StorageLimit)),
-		}, p)
-		if p.Stop != nil {
+		}, p) {
 			return
 		}
 	}
@@ -57,21 +56,20 @@ func (g *Manager) enforceAdmission(ctx context.Context, now time.Duration, pods 
 			if pod.Protection != "" || pod.Created <= g.condSince[c] || policy.Admit(policy.ConditionsOf(c), pod.QoS, pod.Critical) {
 				continue
 			}
-			g.enforceOn(ctx, now, *pod, policy.CauseAdmission, api.StopView{
+			if g.enforceOn(ctx, now, *pod, policy.CauseAdmission, api.StopView{
 				Signal: c.String(), Kind: api.KindAdmission, Grace: api.Duration(min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace)),
 				Reason: fmt.Sprintf("%s pod started during %s", pod.QoS, c),
-			}, p)
-			if p.Stop != nil {
+			}, p) {
 				return
 			}
 		}
 	}
 }
 
-// enforceOn stops one pod because the configuration requires it. The stop takes from the soft budget.
-func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventory.Pod, cause policy.Cause, view api.StopView, p *api.Pass) {
+// enforceOn begins a stop that the configuration requires, from the soft budget, and reports whether it did.
+func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventory.Pod, cause policy.Cause, view api.StopView, p *api.Pass) bool {
 	if now < g.survived[pod.ID] || g.flightOf(pod.ID) != nil {
-		return
+		return false
 	}
 	stop := recordOf(&pod, cause)
 	held := g.restraint.Check(&stop, now)
@@ -80,10 +78,11 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 	}
 	if held.By != "" {
 		p.Hold(view.Kind+" of "+pod.FullName(), held)
-		return
+		return false
 	}
 	g.launch(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p)
 	p.Unhold()
+	return true
 }
 
 // Steps returns the reclaim steps for a signal: those that free something on the pressed device and that

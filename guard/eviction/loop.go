@@ -119,18 +119,14 @@ func (p *pacer) see(obs *policy.Observations, now time.Duration) {
 			if dt < fillSpan {
 				continue
 			}
-			if drop > 0 {
-				p.rate = max(p.rate, policy.PerSecond(drop, dt))
-			}
+			p.rate = max(p.rate, policy.PerSecond(drop, dt))
 		}
 		p.last[s] = o
 	}
 }
 
 // paced reports whether a signal can fall so fast that it must be polled more often than once a second.
-func paced(s policy.Signal) bool {
-	return s.Condition() == policy.MemoryPressure && !s.IsStall()
-}
+func paced(s policy.Signal) bool { return s.Condition() == policy.MemoryPressure && !s.IsStall() }
 
 // pause returns how long the loop may sleep. For a met threshold, that is until its grace period ends, or
 // heldPause if it is due. For another threshold, it is half the time in which the fastest fill could reach

@@ -54,25 +54,24 @@ func (g *Manager) signalStatus(s policy.Signal, reason func(policy.Signal) strin
 func (g *Manager) RankNow(ctx context.Context, s policy.Signal) api.Ranking {
 	now, pool, layout := g.kernel.Now(), g.kernel.Layout().Pool(s), g.kernel.Layout()
 	inv := g.runtime.Inventory(ctx, false)
-	pods := inv.Pods
 	keys := g.cfg.Rank.Keys(s.Resource())
 	r := api.Ranking{APIVersion: api.APIVersion, Signal: s, Available: g.obs[s].Available, Capacity: g.obs[s].Capacity, Keys: keys}
 	due := slices.DeleteFunc(g.dueOf(&g.pressure, pool), func(m policy.Met) bool { return m.Signal != s })
 	if len(due) > 0 {
 		c := g.choose(inv, now, pool, due)
-		r.Need, r.Pods = needOf(&c.Decision), RankedViews(&c.Decision, pods)
+		r.Need, r.Pods = needOf(&c.Decision), RankedViews(&c.Decision, inv.Pods)
 		if h := g.pools[pool].held; h.Reason != "" {
 			r.Held = &h
 		}
 		return r
 	}
-	cs := inventory.Candidates(pods)
+	cs := inventory.Candidates(inv.Pods)
 	g.kernel.Measure(cs, s)
 	for i := range cs {
 		cs[i].Growth = g.samples.Growth(&cs[i], pool, now)
 		cs[i].Survived = now < g.survived[cs[i].ID]
 	}
-	r.Pods = RankedViews(&policy.Decision{Ranked: policy.Rank(cs, s, layout, keys)}, pods)
+	r.Pods = RankedViews(&policy.Decision{Ranked: policy.Rank(cs, s, layout, keys)}, inv.Pods)
 	return r
 }
 
