@@ -183,8 +183,23 @@ type Service struct {
 	log strings.Builder
 }
 
-// Start starts the service and returns when it answers. The service ends with the test.
+// Start starts the service and returns when it answers. The service ends with the test. Thresholds that are held because
+// they are met already are put in force: the test wants it.
 func (n *Node) Start() *Service {
+	n.Helper()
+	s := n.StartHeld()
+	if st, err := n.Client().Status(context.Background()); err != nil {
+		n.Fatal(err)
+	} else if slices.ContainsFunc(st.Alarms, func(a string) bool { return strings.Contains(a, " held for ") }) {
+		if _, err := n.Client().Command(context.Background(), api.Command{Command: api.CommandReload, Now: true}); err != nil {
+			n.Fatal(err)
+		}
+	}
+	return s
+}
+
+// StartHeld starts the service as Start does, but leaves thresholds held that are met already.
+func (n *Node) StartHeld() *Service {
 	n.Helper()
 	s := &Service{Cmd: n.command(n.Args("run")...), node: n, exited: make(chan struct{})}
 	s.Cmd.Stderr = s
@@ -207,10 +222,7 @@ func (n *Node) Start() *Service {
 		if !s.Runs() {
 			n.Fatalf("the service ended: %s\n%s", s.Cmd.ProcessState, s.Logged())
 		}
-		st, err := n.Client().Status(context.Background())
-		if err == nil && slices.ContainsFunc(st.Alarms, func(a string) bool { return strings.Contains(a, " held for ") }) {
-			_, err = n.Client().Command(context.Background(), api.Command{Command: api.CommandReload, Now: true}) // the test wants it
-		}
+		_, err := n.Client().Status(context.Background())
 		return err == nil
 	})
 	return s
