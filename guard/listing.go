@@ -125,7 +125,7 @@ func (s *Service) freeSoon() {
 		switch {
 		case s.host.kernel.Near():
 		case s.settled.CompareAndSwap(false, true):
-			_ = cgroup.LockMemory() // a failure was logged at the start
+			s.lockMemory()
 		default:
 			debug.FreeOSMemory()
 		}

@@ -110,10 +110,7 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 		s.log.Warn("node not locked, another criguard would not be noticed", systemd.EventKey, systemd.EventDegraded,
 			"action", "lock", "reason", "address of "+strings.Join(missed, ", ")+" used by another program")
 	}
-	if err := cgroup.LockMemory(); err != nil {
-		s.log.Warn("memory not locked: swapping may delay stops", systemd.EventKey, systemd.EventDegraded,
-			"action", "lock", "reason", err.Error())
-	}
+	s.lockMemory()
 	// A stop in flight continues for a while after ctx ends.
 	stops, endStops := context.WithCancel(context.WithoutCancel(ctx))
 	defer endStops()
@@ -324,6 +321,11 @@ func (s *Service) degraded(key, action, msg string, err error) {
 	if err != nil && s.once(key) {
 		s.log.Warn(msg, systemd.EventKey, systemd.EventDegraded, "action", action, "reason", err.Error())
 	}
+}
+
+// lockMemory locks the service's memory, and gives back what is not in use.
+func (s *Service) lockMemory() {
+	s.degraded("memory", "lock", "memory not locked: swapping may delay stops", cgroup.LockMemory())
 }
 
 func (s *Service) notify(err error) {
