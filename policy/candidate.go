@@ -100,7 +100,7 @@ func (c *Candidate) request(s Signal) int64 {
 }
 
 // isMemory reports whether the signal ranks by memory that can be requested.
-func (s Signal) isMemory() bool { return s.Resource() == ResourceMemory && s != SwapAvailable }
+func (s Signal) isMemory() bool { return SingleFS.Pool(s) == PoolMemory }
 
 // covered reports whether the candidate's request covers its usage by definition. The kernel limits a
 // Guaranteed pod to its limit, which equals its request. If the usage looks larger, the request is

@@ -18,6 +18,11 @@ const (
 
 var poolNames = []string{"memory", "swap", "pid", "nodefs bytes", "nodefs inodes", "imagefs bytes", "imagefs inodes"}
 
+// poolResources are what the pools consist of, by pool.
+var poolResources = [PoolCount]Resource{
+	ResourceMemory, ResourceMemory, ResourcePIDs, ResourceDisk, ResourceInodes, ResourceDisk, ResourceInodes,
+}
+
 // String returns the pool's name.
 func (p Pool) String() string { return nameOf(poolNames, p, "pool") }
 
@@ -31,24 +36,7 @@ func (p *Pool) UnmarshalText(text []byte) (err error) {
 }
 
 // Pool returns the pool of a signal.
-func (l Layout) Pool(s Signal) Pool {
-	switch {
-	case s == SwapAvailable:
-		return PoolSwap
-	case s == PIDAvailable:
-		return PoolPIDs
-	case !s.IsDisk():
-		return PoolMemory
-	}
-	p := PoolNodeBytes
-	if l.beside(s) {
-		p = PoolImageBytes
-	}
-	if s.Resource() == ResourceInodes {
-		p++
-	}
-	return p
-}
+func (l Layout) Pool(s Signal) Pool { return signals[min(s, SignalCount)].pools[l] }
 
 // IsDisk reports whether the pool is the bytes or inodes of a device.
 func (p Pool) IsDisk() bool { return p >= PoolNodeBytes }
@@ -99,8 +87,4 @@ func (l Layout) SameDevice(a, b Signal) bool {
 }
 
 // beside reports whether a disk signal covers another device than that of nodefs.
-func (l Layout) beside(s Signal) bool {
-	image := s == ImageFSAvailable || s == ImageFSInodesFree
-	container := s == ContainerFSAvailable || s == ContainerFSInodesFree
-	return l == DedicatedImageFS && (image || container) || l == SplitFS && image
-}
+func (l Layout) beside(s Signal) bool { return l.Pool(s) >= PoolImageBytes }

@@ -29,11 +29,30 @@ const (
 	SignalCount                              // number of signals
 )
 
-var signalNames = []string{
-	"memory.available", "allocatableMemory.available", "meminfo.available", "swap.available", "memory.stall",
-	"pid.available",
-	"nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree",
-	"containerfs.available", "containerfs.inodesFree", "io.stall",
+// signals holds what distinguishes the signals; all else follows from it. A new one needs a row here and a reading. The
+// last row is for a value that is no signal.
+var signals = [SignalCount + 1]struct {
+	name      string
+	condition Condition
+	pools     [3]Pool // by layout
+	stall     bool
+	kubelet   bool   // the kubelet has it, too
+	hard      string // hard threshold by default; "" = none
+}{
+	MemoryAvailable:            {name: "memory.available", kubelet: true, hard: "100Mi"},
+	AllocatableMemoryAvailable: {name: "allocatableMemory.available", kubelet: true},
+	MeminfoAvailable:           {name: "meminfo.available"},
+	SwapAvailable:              {name: "swap.available", pools: [3]Pool{PoolSwap, PoolSwap, PoolSwap}},
+	MemoryStall:                {name: "memory.stall", stall: true},
+	PIDAvailable:               {name: "pid.available", condition: PIDPressure, pools: [3]Pool{PoolPIDs, PoolPIDs, PoolPIDs}, kubelet: true, hard: "5%"},
+	NodeFSAvailable:            {name: "nodefs.available", condition: DiskPressure, pools: [3]Pool{PoolNodeBytes, PoolNodeBytes, PoolNodeBytes}, kubelet: true, hard: "10%"},
+	NodeFSInodesFree:           {name: "nodefs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolNodeInodes, PoolNodeInodes}, kubelet: true, hard: "5%"},
+	ImageFSAvailable:           {name: "imagefs.available", condition: DiskPressure, pools: [3]Pool{PoolNodeBytes, PoolImageBytes, PoolImageBytes}, kubelet: true, hard: "15%"},
+	ImageFSInodesFree:          {name: "imagefs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolImageInodes, PoolImageInodes}, kubelet: true, hard: "5%"},
+	ContainerFSAvailable:       {name: "containerfs.available", condition: DiskPressure, pools: [3]Pool{PoolNodeBytes, PoolImageBytes, PoolNodeBytes}, kubelet: true},
+	ContainerFSInodesFree:      {name: "containerfs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolImageInodes, PoolNodeInodes}, kubelet: true},
+	IOStall:                    {name: "io.stall", condition: DiskPressure, stall: true},
+	SignalCount:                {condition: DiskPressure},
 }
 
 // Signals lists every signal in order.
@@ -45,11 +64,25 @@ func Signals() []Signal {
 	return all
 }
 
+// SignalNames lists the names of the signals in order.
+func SignalNames() []string {
+	names := make([]string, SignalCount)
+	for s := range SignalCount {
+		names[s] = signals[s].name
+	}
+	return names
+}
+
 // ParseSignal returns the signal with the name that String returns.
-func ParseSignal(s string) (Signal, error) { return parseName[Signal](signalNames, s, "signal") }
+func ParseSignal(s string) (Signal, error) { return parseName[Signal](SignalNames(), s, "signal") }
 
 // String returns the signal's name, as in the kubelet's configuration.
-func (s Signal) String() string { return nameOf(signalNames, s, "signal") }
+func (s Signal) String() string {
+	if s < SignalCount {
+		return signals[s].name
+	}
+	return nameOf(nil, s, "signal")
+}
 
 // MarshalText returns the name.
 func (s Signal) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
@@ -62,16 +95,7 @@ func (s *Signal) UnmarshalText(text []byte) (err error) {
 
 // Condition returns the node condition that the signal's thresholds raise. It also groups the signals for the
 // order of acting: memory comes first because it runs out fastest.
-func (s Signal) Condition() Condition {
-	switch {
-	case s <= MemoryStall:
-		return MemoryPressure
-	case s == PIDAvailable:
-		return PIDPressure
-	default:
-		return DiskPressure
-	}
-}
+func (s Signal) Condition() Condition { return signals[min(s, SignalCount)].condition }
 
 // Resource is the resource by which pods are ranked for a signal.
 type Resource uint8
@@ -92,29 +116,18 @@ func (r Resource) String() string { return nameOf(resourceNames, r, "resource") 
 // Resource returns the resource whose keys rank the pods. Stalls and swap use those of memory: below
 // the stall floor, I/O stalls because the page cache is read again. Rank documents which part of a
 // pod's memory counts for them.
-func (s Signal) Resource() Resource {
-	switch s {
-	case PIDAvailable:
-		return ResourcePIDs
-	case NodeFSAvailable, ImageFSAvailable, ContainerFSAvailable:
-		return ResourceDisk
-	case NodeFSInodesFree, ImageFSInodesFree, ContainerFSInodesFree:
-		return ResourceInodes
-	default:
-		return ResourceMemory
-	}
-}
+func (s Signal) Resource() Resource { return poolResources[SingleFS.Pool(s)] }
 
 // IsDisk reports whether the signal covers the bytes or inodes of a filesystem. That is true for all
 // signals of DiskPressure except IOStall.
-func (s Signal) IsDisk() bool {
-	r := s.Resource()
-	return r == ResourceDisk || r == ResourceInodes
-}
+func (s Signal) IsDisk() bool { return SingleFS.Pool(s).IsDisk() }
 
 // IsStall reports whether the signal is a share of time (PSI) instead of a level. Its amounts are
 // millionths of the window and cannot be compared with a pod's usage.
-func (s Signal) IsStall() bool { return s == MemoryStall || s == IOStall }
+func (s Signal) IsStall() bool { return signals[min(s, SignalCount)].stall }
+
+// InKubelet reports whether the kubelet has the signal, too.
+func (s Signal) InKubelet() bool { return signals[min(s, SignalCount)].kubelet }
 
 // Condition is a kubelet node condition.
 type Condition uint8

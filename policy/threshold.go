@@ -71,14 +71,13 @@ func (t Threshold) Compare(u Threshold) int {
 // DefaultHard returns the hard thresholds that apply if the user sets none. They are the kubelet's,
 // plus one for PIDs, for which the kubelet has no default.
 func DefaultHard() map[string]string {
-	return map[string]string{
-		"memory.available":   "100Mi",
-		"nodefs.available":   "10%",
-		"nodefs.inodesFree":  "5%",
-		"imagefs.available":  "15%",
-		"imagefs.inodesFree": "5%",
-		"pid.available":      "5%",
+	hard := map[string]string{}
+	for _, s := range signals {
+		if s.hard != "" {
+			hard[s.name] = s.hard
+		}
 	}
+	return hard
 }
 
 // Relieved reports whether a signal has recovered to its threshold plus the minimum reclaim. It returns
