@@ -61,11 +61,7 @@ func offers(o *options, f *pflag.Flag) cobra.CompletionFunc {
 	case "output":
 		return cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)
 	case "signal":
-		var names []string
-		for _, s := range policy.Signals() {
-			names = append(names, s.String())
-		}
-		return cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)
+		return cobra.FixedCompletions(policy.SignalNames(), cobra.ShellCompDirectiveNoFileComp)
 	case "pod":
 		return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)

@@ -85,7 +85,7 @@ func parseTable[T any](c *schema.Checker, table string, entries map[string]strin
 		key := schema.JoinKey(table, name)
 		s, err := policy.ParseSignal(name)
 		if err != nil {
-			c.Add(key, entries[name], "unknown signal", cmp.Or(SuggestSignal(name), "signals are "+strings.Join(signalNames(), ", ")))
+			c.Add(key, entries[name], "unknown signal", cmp.Or(SuggestSignal(name), "signals are "+strings.Join(policy.SignalNames(), ", ")))
 			continue
 		}
 		if v := parse(c, s, key, entries[name]); !c.Has(key) {
@@ -192,13 +192,5 @@ func rankKeys(c *schema.Checker, key string, names []string) []policy.Key {
 // keyNames returns the names of rank keys.
 func keyNames(keys []policy.Key) []string { return convertAll(keys, policy.Key.String) }
 
-// signalNames returns the names of all signals.
-func signalNames() (names []string) {
-	for _, s := range policy.Signals() {
-		names = append(names, s.String())
-	}
-	return names
-}
-
 // SuggestSignal suggests the signal that was probably meant, as a question, or returns "" if none is close.
-func SuggestSignal(name string) string { return schema.SuggestWord(name, signalNames()) }
+func SuggestSignal(name string) string { return schema.SuggestWord(name, policy.SignalNames()) }

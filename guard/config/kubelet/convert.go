@@ -169,9 +169,6 @@ func (c *conversion) companions(name string, f *field[table], why string, thresh
 	return t
 }
 
-// notTheKubelets are the signals that only criguard has.
-var notTheKubelets = []policy.Signal{policy.MeminfoAvailable, policy.SwapAvailable, policy.MemoryStall, policy.IOStall}
-
 // signals returns the entries of a field that can be converted.
 func (c *conversion) signals(name string, f *field[table]) table {
 	all, _, _ := get(c, name, f)
@@ -182,7 +179,7 @@ func (c *conversion) signals(name string, f *field[table]) table {
 		case entry == nil: // removed by a drop-in
 		case strings.HasPrefix(signal, "containerfs."):
 			c.leave(schema.JoinKey(name, signal), "the kubelet derives it from the filesystem that containerfs is on; so does criguard")
-		case err == nil && slices.Contains(notTheKubelets, s):
+		case err == nil && !s.InKubelet():
 			c.add(entry.Origin, schema.JoinKey(name, signal), nil, "unknown signal", "only criguard has this signal")
 		default:
 			t[signal] = entry
