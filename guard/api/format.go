@@ -76,14 +76,10 @@ func Count(n int, thing string) string {
 // FormatAmount formats an amount of a signal: bytes, a count or, for stalls, the percentage of the time
 // without stalls.
 func FormatAmount(s policy.Signal, n int64) string {
-	switch s {
-	case policy.MemoryStall, policy.IOStall:
+	if s.IsStall() {
 		return fmt.Sprintf("%.1f%%", float64(n)*100/policy.StallCapacity)
-	case policy.PIDAvailable, policy.NodeFSInodesFree, policy.ImageFSInodesFree, policy.ContainerFSInodesFree:
-		return strconv.FormatInt(n, 10)
-	default:
-		return FormatBytes(n)
 	}
+	return FormatUsage(s, n)
 }
 
 // FormatBelow formats an amount of a signal that is below a threshold, with digits enough to differ:
