@@ -73,11 +73,30 @@ type Client struct {
 	connections atomic.Int64
 }
 
+// Network connects to the sockets of runtimes. The zero value connects to real ones.
+type Network struct {
+	// DialSocket connects to the socket at a path; nil = the socket in the filesystem.
+	DialSocket func(ctx context.Context, path string) (net.Conn, error)
+}
+
+func (n Network) dial(ctx context.Context, path string) (net.Conn, error) {
+	if n.DialSocket != nil {
+		return n.DialSocket(ctx, path)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", path)
+}
+
+// Dial prepares a client for the runtime at endpoint over the real network. See [Network.Dial].
+func Dial(endpoint string, timeout time.Duration) (*Client, error) {
+	return Network{}.Dial(endpoint, timeout)
+}
+
 // Dial prepares a client for the runtime at endpoint, a unix socket given as "unix:///path" or as an
 // absolute path. It does not connect: the first call does, and fails at once with ErrUnavailable if
 // nothing listens. The timeout limits each call, except stops and removals, which have longer deadlines
 // of their own; 0 means DefaultTimeout. A call also ends when its context does.
-func Dial(endpoint string, timeout time.Duration) (*Client, error) {
+func (n Network) Dial(endpoint string, timeout time.Duration) (*Client, error) {
 	path, err := socket.Path(endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("dial runtime %q: %w", clean(endpoint), err)
@@ -87,8 +106,7 @@ func Dial(endpoint string, timeout time.Duration) (*Client, error) {
 	}
 	c := &Client{endpoint: "unix://" + path, timeout: timeout, stopSandbox: stopSandboxTimeout}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "unix", path)
+		conn, err := n.dial(ctx, path)
 		if err == nil {
 			c.serverPID.Store(peerPID(conn))
 			c.connections.Add(1)

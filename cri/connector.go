@@ -13,6 +13,7 @@ import (
 type ConnectorOptions struct {
 	Endpoint string        // the configured endpoint; "" = find one
 	Timeout  time.Duration // of each call
+	Network  Network
 	// Known are the endpoints to search, in order; nil = KnownEndpoints.
 	Known []string
 	// Crictl returns the endpoint that crictl's configuration names, "" if it names none. It
@@ -83,7 +84,7 @@ func (c *Connector) candidates(ctx context.Context) (named string, all []string)
 func (c *Connector) Connect(ctx context.Context) error {
 	named, candidates := c.candidates(ctx)
 	if _, err := c.Client(); err != nil {
-		endpoint, v, err := Find(ctx, candidates, c.opt.Timeout)
+		endpoint, v, err := c.opt.Network.Find(ctx, candidates, c.opt.Timeout)
 		if err != nil {
 			return c.fail(ctx, nil, err)
 		}
@@ -173,7 +174,7 @@ func (c *Connector) probe(ctx context.Context, endpoint string) (v Version, pods
 	if since, skip := c.skipped[endpoint]; skip && c.opt.Now()-since < awayTime {
 		return Version{}, false, false
 	}
-	v, pods, err := Probe(ctx, endpoint, c.opt.Timeout)
+	v, pods, err := c.opt.Network.Probe(ctx, endpoint, c.opt.Timeout)
 	switch {
 	case err == nil:
 		delete(c.skipped, endpoint)
@@ -197,7 +198,7 @@ func (c *Connector) use(endpoint string, v Version) error {
 		c.note(client, v, nil)
 		return nil
 	}
-	fresh, err := Dial(endpoint, c.opt.Timeout)
+	fresh, err := c.opt.Network.Dial(endpoint, c.opt.Timeout)
 	if err != nil {
 		c.note(client, Version{}, err)
 		return c.Err()

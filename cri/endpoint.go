@@ -31,15 +31,15 @@ func KnownEndpoints() []string {
 // Find returns the first candidate whose runtime answers Version within timeout: an existing socket
 // proves nothing. The error is one line with the answer of each candidate and the list of absent
 // sockets.
-func Find(ctx context.Context, candidates []string, timeout time.Duration) (string, Version, error) {
+func (n Network) Find(ctx context.Context, candidates []string, timeout time.Duration) (string, Version, error) {
 	var tried []any // errors
 	var absent []string
 	for _, endpoint := range candidates {
-		if path, is := absentSocket(endpoint); is {
+		if path, is := n.absentSocket(endpoint); is {
 			absent = append(absent, path)
 			continue
 		}
-		v, err := probe(ctx, endpoint, timeout)
+		v, err := n.probe(ctx, endpoint, timeout)
 		if err == nil {
 			return endpoint, v, nil
 		}
@@ -58,9 +58,9 @@ func Find(ctx context.Context, candidates []string, timeout time.Duration) (stri
 }
 
 // absentSocket returns the socket's path and whether it is absent, so that there is nothing to dial.
-func absentSocket(endpoint string) (path string, is bool) {
+func (n Network) absentSocket(endpoint string) (path string, is bool) {
 	path, err := socket.Path(endpoint)
-	if err != nil {
+	if err != nil || n.DialSocket != nil {
 		return "", false
 	}
 	_, err = os.Stat(path)
@@ -69,11 +69,11 @@ func absentSocket(endpoint string) (path string, is bool) {
 
 // Probe asks a runtime for its version and whether it has pods (see HasPods). The timeout limits each
 // call.
-func Probe(ctx context.Context, endpoint string, timeout time.Duration) (v Version, pods bool, err error) {
-	if path, is := absentSocket(endpoint); is {
+func (n Network) Probe(ctx context.Context, endpoint string, timeout time.Duration) (v Version, pods bool, err error) {
+	if path, is := n.absentSocket(endpoint); is {
 		return Version{}, false, fmt.Errorf("probe %s: %w: no socket %s", endpoint, ErrUnavailable, path)
 	}
-	c, err := Dial(endpoint, timeout)
+	c, err := n.Dial(endpoint, timeout)
 	if err != nil {
 		return Version{}, false, err
 	}
@@ -87,8 +87,8 @@ func Probe(ctx context.Context, endpoint string, timeout time.Duration) (v Versi
 	return v, pods, nil
 }
 
-func probe(ctx context.Context, endpoint string, timeout time.Duration) (Version, error) {
-	c, err := Dial(endpoint, timeout)
+func (n Network) probe(ctx context.Context, endpoint string, timeout time.Duration) (Version, error) {
+	c, err := n.Dial(endpoint, timeout)
 	if err != nil {
 		return Version{}, err
 	}

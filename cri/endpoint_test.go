@@ -21,20 +21,20 @@ func TestFind(t *testing.T) {
 	off := critest.ServeWithoutCRI(t)
 
 	t.Run("passes over what does not answer", func(t *testing.T) {
-		endpoint, v, err := cri.Find(t.Context(), []string{none, off, second.Endpoint(), first.Endpoint()}, patience)
+		endpoint, v, err := cri.Network{}.Find(t.Context(), []string{none, off, second.Endpoint(), first.Endpoint()}, patience)
 		if err != nil || endpoint != second.Endpoint() || !v.IsCRIO() {
 			t.Errorf("found %s, %v, %v", endpoint, v, err)
 		}
 	})
 	t.Run("passes over what hangs", func(t *testing.T) {
 		defer first.Hang()()
-		endpoint, _, err := cri.Find(t.Context(), []string{first.Endpoint(), second.Endpoint()}, 5*time.Second)
+		endpoint, _, err := cri.Network{}.Find(t.Context(), []string{first.Endpoint(), second.Endpoint()}, 5*time.Second)
 		if err != nil || endpoint != second.Endpoint() {
 			t.Errorf("found %s, %v", endpoint, err)
 		}
 	})
 	t.Run("tells of each what it said", func(t *testing.T) {
-		_, _, err := cri.Find(t.Context(), []string{none, off, "tcp://x"}, patience)
+		_, _, err := cri.Network{}.Find(t.Context(), []string{none, off, "tcp://x"}, patience)
 		if !errors.Is(err, cri.ErrUnavailable) || !errors.Is(err, cri.ErrUnsupported) {
 			t.Errorf("error = %v", err)
 		}
@@ -45,7 +45,7 @@ func TestFind(t *testing.T) {
 		}
 	})
 	t.Run("tells in one line which are not there", func(t *testing.T) {
-		_, _, err := cri.Find(t.Context(), []string{none, "unix://" + none + "2"}, patience)
+		_, _, err := cri.Network{}.Find(t.Context(), []string{none, "unix://" + none + "2"}, patience)
 		if !errors.Is(err, cri.ErrUnavailable) || !strings.HasSuffix(err.Error(), ": no socket "+none+", "+none+"2") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error = %v", err)
 		}
@@ -53,13 +53,13 @@ func TestFind(t *testing.T) {
 	t.Run("ends with its context", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, _, err := cri.Find(ctx, []string{first.Endpoint(), second.Endpoint()}, patience)
+		_, _, err := cri.Network{}.Find(ctx, []string{first.Endpoint(), second.Endpoint()}, patience)
 		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), second.Endpoint()) {
 			t.Errorf("error = %v", err)
 		}
 	})
 	t.Run("has nothing to try", func(t *testing.T) {
-		if _, _, err := cri.Find(t.Context(), nil, patience); err == nil {
+		if _, _, err := (cri.Network{}).Find(t.Context(), nil, patience); err == nil {
 			t.Error("found something")
 		}
 	})
@@ -86,12 +86,12 @@ func TestProbe(t *testing.T) {
 		if errors.Is(c.err, cri.ErrTimeout) {
 			timeout = 100 * time.Millisecond
 		}
-		v, pods, err := cri.Probe(t.Context(), c.endpoint, timeout)
+		v, pods, err := cri.Network{}.Probe(t.Context(), c.endpoint, timeout)
 		if !errors.Is(err, c.err) || pods != c.pods || (v.RuntimeName == "") != (c.err != nil) {
 			t.Errorf("one %s: %+v, pods %v, %v", c.name, v, pods, err)
 		}
 	}
-	if _, _, err := cri.Probe(t.Context(), "tcp://x", 0); err == nil {
+	if _, _, err := (cri.Network{}).Probe(t.Context(), "tcp://x", 0); err == nil {
 		t.Error("what is no socket was probed")
 	}
 }

@@ -32,6 +32,7 @@ type Server struct {
 	imageFS    string
 	cniBroken  bool
 	events     eventHub
+	listen     func() (net.Listener, error) // at each start
 	containers map[string]*container
 }
 
@@ -44,6 +45,11 @@ func WithSystemdCgroups() Option { return func(s *Server) { s.systemd = true } }
 // WithEvents enables events on a dialect that disables them by default (CRI-O).
 func WithEvents() Option { return func(s *Server) { s.traits.events = eventsBroadcast } }
 
+// WithListener lets the server listen elsewhere than on its socket, after each Start.
+func WithListener(listen func() (net.Listener, error)) Option {
+	return func(s *Server) { s.listen = listen }
+}
+
 // New starts a server on a socket of its own, with only a pause image. It stops when the test ends.
 func New(tb testing.TB, d Dialect, opts ...Option) *Server {
 	tb.Helper()
@@ -51,6 +57,7 @@ func New(tb testing.TB, d Dialect, opts ...Option) *Server {
 		tb: tb, traits: d.traits(), dir: socketDir(tb), log: newCallLog(),
 		containers: map[string]*container{},
 	}
+	s.listen = func() (net.Listener, error) { return net.Listen("unix", s.socket()) }
 	for _, o := range opts {
 		o(s)
 	}
@@ -70,7 +77,7 @@ func ServeWithoutCRI(tb testing.TB) string {
 	tb.Helper()
 	socket := filepath.Join(socketDir(tb), "cri.sock")
 	srv := grpc.NewServer()
-	served, err := serve(srv, socket)
+	served, err := serve(srv, func() (net.Listener, error) { return net.Listen("unix", socket) })
 	if err != nil {
 		tb.Fatalf("critest: %v", err)
 	}
@@ -90,8 +97,8 @@ func socketDir(tb testing.TB) string {
 }
 
 // serve serves until srv is stopped, then closes served.
-func serve(srv *grpc.Server, socket string) (served chan struct{}, err error) {
-	l, err := net.Listen("unix", socket)
+func serve(srv *grpc.Server, listen func() (net.Listener, error)) (served chan struct{}, err error) {
+	l, err := listen()
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +132,7 @@ func (s *Server) Start() {
 	runtimeapi.RegisterRuntimeServiceServer(s.grpc, &runtimeService{s: s})
 	runtimeapi.RegisterImageServiceServer(s.grpc, &imageService{s: s})
 	var err error
-	if s.served, err = serve(s.grpc, s.socket()); err != nil {
+	if s.served, err = serve(s.grpc, s.listen); err != nil {
 		s.tb.Fatalf("critest: %v", err)
 	}
 }
