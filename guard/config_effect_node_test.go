@@ -30,6 +30,7 @@ import (
 	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/journal"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/metrics"
 	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/guard/node/nodetest"
@@ -50,7 +51,7 @@ func differing(a, b string) func(*testing.T) (string, string) {
 // openEffectNode opens the node of a configuration.
 func openEffectNode(t *testing.T, cfg config.Config) *host {
 	t.Helper()
-	n, err := openHost(cfg)
+	n, err := openHost(cfg, machine.Real())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,8 +233,8 @@ func shortDir(t *testing.T) string {
 func newService(t *testing.T, cfg config.Config, dir rundir.Dir) *Service {
 	t.Helper()
 	s := &Service{
-		opt: ServiceOptions{Config: cfg, Dir: dir, Notifier: &systemd.Notifier{}},
-		log: slog.New(slog.DiscardHandler), started: time.Now(), metrics: metrics.New("test"), endStops: func() {},
+		opt: ServiceOptions{Config: cfg, Dir: dir, Machine: machine.Real(), Notifier: &systemd.Notifier{}},
+		log: slog.New(slog.DiscardHandler), started: time.Now(), metrics: metrics.New("test", cgroup.BootTime), endStops: func() {},
 		calls: make(chan func()), reloads: make(chan reloadRequest), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
 	}
 	s.journal = journal.New(s.log)
@@ -481,7 +482,7 @@ func effectOfHook(key, a, b, sawA, sawB string) keyEffect {
 
 // seeHook shows the result of a hook that runs for a pass in which a condition began.
 func seeHook(t *testing.T, cfg config.Config) string {
-	m := metrics.New("test")
+	m := metrics.New("test", cgroup.BootTime)
 	h := hook.NewDispatcher(slog.New(slog.DiscardHandler), m.Hook)
 	h.Start(t.Context(), cfg.Hooks)
 	h.Post(&api.Pass{ID: 1, Changed: true, Conditions: policy.ConditionsOf(policy.MemoryPressure)}, config.ModeEnforce)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/conditions"
 	"github.com/criguard/criguard/guard/config"
@@ -199,7 +200,7 @@ func TestHookExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	spool := filepath.Join(t.TempDir(), "events")
-	m := metrics.New("test")
+	m := metrics.New("test", cgroup.BootTime)
 	h := hook.NewDispatcher(slog.New(slog.DiscardHandler), m.Hook)
 	h.Start(t.Context(), []config.Hook{{On: []config.EventKind{config.EventAlarm, config.EventCondition}, Command: []string{script, spool}, Timeout: time.Minute}})
 	h.Post(&api.Pass{ID: 1, Alarm: "stops do not help"}, config.ModeEnforce)

@@ -18,6 +18,7 @@ import (
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/lastgood"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/mounts"
 	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/guard/stop"
@@ -35,6 +36,8 @@ const (
 // host is this node: the kernel, the runtime and the listed pods. It implements eviction.Runtime.
 type host struct {
 	conn    *cri.Connector
+	now     func() time.Duration // since boot
+	network cri.Network
 	layout  cgroup.Layout
 	kernel  *node.Node
 	disks   *disk.Watcher
@@ -62,14 +65,14 @@ func detectCgroups(cfg config.Node) (cgroup.Layout, cgroup.Proc, error) {
 }
 
 // openHost opens the kernel's files. It does not call the runtime yet.
-func openHost(cfg config.Config) (*host, error) {
+func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 	root := cmp.Or(cfg.Node.RootDir, node.FindKubeletRoot())
 	layout, proc, err := detectCgroups(cfg.Node)
 	if err != nil {
 		return nil, err
 	}
 	h := &host{
-		layout: layout, disks: disk.NewWatcher(root, nil), wake: func(string) {},
+		now: m.BootTime, network: m.Runtime, layout: layout, disks: disk.NewWatcher(root, m.Statfs), wake: func(string) {},
 		podLogs: cmp.Or(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
 	}
 	h.mounts = mounts.New(mounts.Options{Layout: layout, Proc: proc, KubeletRoot: root, PodLogs: h.podLogs})
@@ -79,18 +82,18 @@ func openHost(cfg config.Config) (*host, error) {
 	}
 	h.meter = disk.NewMeter(disk.MeterOptions{
 		Source: func() (disk.LayerSource, error) { return h.conn.Client() },
-		Root:   root, Logs: h.podLogs, Now: cgroup.BootTime,
+		Root:   root, Logs: h.podLogs, Now: h.now,
 	})
 	h.kernel, err = node.Open(node.Options{
 		Layout: layout, Proc: proc, PodsCgroup: cfg.Node.PodsCgroup, KubeletRoot: root,
-		StallWindow: cfg.Eviction.StallWindow, Now: cgroup.BootTime, Disks: h.disks, Meter: h.meter,
+		StallWindow: cfg.Eviction.StallWindow, Now: h.now, Disks: h.disks, Meter: h.meter, NewWaker: m.NewWaker,
 	})
 	if err != nil {
 		return nil, err
 	}
 	h.lister = inventory.New(inventory.Options{
 		Config: cfg, Source: h.connect, Layout: layout, Proc: proc, Capacity: h.kernel.Total, KubeletRoot: root, Refresh: h.readDiskPaths,
-		Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: cgroup.BootTime, Clock: time.Now,
+		Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: h.now, Clock: time.Now,
 	})
 	h.listed = func(inv inventory.Inventory) { h.kernel.Track(inv.Pods) }
 	h.conn = cri.NewConnector(h.connectorOptions(cfg.Runtime))
@@ -113,7 +116,7 @@ func (h *host) lookAtMounts(ctx context.Context) []string {
 // connectorOptions configures the connector to find the runtime that has this node's pods.
 func (h *host) connectorOptions(cfg config.Runtime) cri.ConnectorOptions {
 	return cri.ConnectorOptions{
-		Endpoint: cfg.Endpoint, Timeout: cfg.Timeout, Crictl: (&crictl{path: crictlConfig, wait: lastgood.FileTimeout}).endpoint, Now: cgroup.BootTime,
+		Network: h.network, Endpoint: cfg.Endpoint, Timeout: cfg.Timeout, Crictl: (&crictl{path: crictlConfig, wait: lastgood.FileTimeout}).endpoint, Now: h.now,
 		Pods: func() int { return len(h.lister.Current().Pods) },
 	}
 }
@@ -125,7 +128,7 @@ func (h *host) logs() reclaim.Logs { return reclaim.Logs{Dir: h.podLogs, Mounts:
 func (h *host) gcOptions(log *slog.Logger, record func(api.ReclaimView, *api.Peer)) gc.Options {
 	return gc.Options{
 		Config: h.config(), BootID: h.bootID, Log: log, Record: record, Wake: func() { h.wake("reclaim") }, Client: h.conn.Client,
-		RuntimeSince: h.runtimeSince, Now: cgroup.BootTime, Memory: h.layout, Logs: h.logs(),
+		RuntimeSince: h.runtimeSince, Now: h.now, Memory: h.layout, Logs: h.logs(),
 		Disks: h.disks, Meter: h.meter, Lister: h.lister, Node: h.kernel,
 	}
 }

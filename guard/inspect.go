@@ -17,6 +17,7 @@ import (
 	"github.com/criguard/criguard/guard/eviction"
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
@@ -31,7 +32,7 @@ type Look struct {
 // OpenLook reads the node's signals and, if a runtime answers, lists its pods. If no runtime answers, Status
 // reports it and Rank fails.
 func OpenLook(ctx context.Context, cfg config.Config) (*Look, error) {
-	n, err := openHost(cfg)
+	n, err := openHost(cfg, machine.Real())
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ func lockNode(opt ServiceOptions) (unlock func(), missed []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return opt.Dir.LockNode(names...)
+	return opt.Machine.LockNode(opt.Dir, names...)
 }
 
 func nodeLocks(cfg config.Config) ([]string, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/guard/rundir"
 )
@@ -18,7 +19,7 @@ func TestNodeLock(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "runtime.sock")
 	cfg := configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '"+socket+"'"))
 	lock := func(dir string, cfg config.Config) error {
-		unlock, _, err := lockNode(ServiceOptions{Config: cfg, Dir: rundir.Dir(dir)})
+		unlock, _, err := lockNode(ServiceOptions{Config: cfg, Machine: machine.Real(), Dir: rundir.Dir(dir)})
 		if err == nil {
 			t.Cleanup(unlock)
 		}
@@ -51,7 +52,7 @@ func TestNodeLockNamesThePodsCgroup(t *testing.T) {
 	lock := func(pods, endpoint string) error {
 		cfg := base
 		cfg.Node.PodsCgroup, cfg.Runtime.Endpoint = pods, endpoint
-		unlock, _, err := lockNode(ServiceOptions{Config: cfg, Dir: "/run/" + rundir.Dir(endpoint)})
+		unlock, _, err := lockNode(ServiceOptions{Config: cfg, Machine: machine.Real(), Dir: "/run/" + rundir.Dir(endpoint)})
 		if err == nil {
 			t.Cleanup(unlock)
 		}

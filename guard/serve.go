@@ -18,7 +18,7 @@ import (
 // answer serves the control socket and, if configured, metrics on another address or in a file, until ctx
 // ends. end closes the servers.
 func (s *Service) answer(ctx context.Context, wg *sync.WaitGroup) (end func(), err error) {
-	socket, err := control.Listen(s.opt.Dir)
+	socket, err := s.opt.Machine.Listen(s.opt.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (s *Service) restoreDir(ctx context.Context) (net.Listener, error) {
 	if err := s.lock.Renew(); err != nil {
 		return nil, err
 	}
-	l, err := control.Listen(s.opt.Dir)
+	l, err := s.opt.Machine.Listen(s.opt.Dir)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/hold"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/guard/rundir"
 )
@@ -96,7 +97,7 @@ func TestLookNamesTheGuard(t *testing.T) {
 	if by := guardedBy(); by != "" {
 		t.Errorf("guarded by %q", by)
 	}
-	unlock, _, err := lockNode(ServiceOptions{Config: cfg, Dir: rundir.Dir("/run/elsewhere")})
+	unlock, _, err := lockNode(ServiceOptions{Config: cfg, Machine: machine.Real(), Dir: rundir.Dir("/run/elsewhere")})
 	if err != nil {
 		t.Fatal(err)
 	}

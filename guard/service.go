@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/conditions"
 	"github.com/criguard/criguard/guard/config"
@@ -19,6 +18,7 @@ import (
 	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/guard/journal"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/metrics"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/guard/stop"
@@ -35,7 +35,8 @@ type ServiceOptions struct {
 	// Load loads the configuration, or returns why it is invalid, for a reload on the control socket.
 	Load func() (config.Config, error)
 	// Reload requests a reload with a function like Load.
-	Reload <-chan func() (config.Config, error)
+	Reload  <-chan func() (config.Config, error)
+	Machine machine.Machine
 }
 
 // Service is the daemon: the loop, its inputs and its outputs.
@@ -101,7 +102,7 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 	}
 	defer unlock()
 	s := &Service{
-		opt: opt, lock: lock, log: opt.Log, started: time.Now(), journal: journal.New(opt.Log), metrics: metrics.New(opt.Version),
+		opt: opt, lock: lock, log: opt.Log, started: time.Now(), journal: journal.New(opt.Log), metrics: metrics.New(opt.Version, opt.Machine.BootTime),
 		calls: make(chan func()), reloads: make(chan reloadRequest), turn: make(chan struct{}, 1), wakes: make(chan string, 1), kick: make(chan struct{}, 1),
 		repace: make(chan struct{}, 1), look: make(chan struct{}, 1),
 	}
@@ -125,7 +126,7 @@ func Serve(ctx context.Context, opt ServiceOptions) error {
 // assemble opens the node and creates the parts of the service.
 func (s *Service) assemble(ctx, stops context.Context) error {
 	s.opt.Config.Dir = s.opt.Dir
-	n, err := openHost(s.opt.Config)
+	n, err := openHost(s.opt.Config, s.opt.Machine)
 	if err != nil {
 		return err
 	}
@@ -325,7 +326,7 @@ func (s *Service) degraded(key, action, msg string, err error) {
 
 // lockMemory locks the service's memory, and gives back what is not in use.
 func (s *Service) lockMemory() {
-	s.degraded("memory", "lock", "memory not locked: swapping may delay stops", cgroup.LockMemory())
+	s.degraded("memory", "lock", "memory not locked: swapping may delay stops", s.opt.Machine.LockMemory())
 }
 
 func (s *Service) notify(err error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/history"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/systemd"
@@ -63,7 +64,7 @@ func TestStateFilesAreClosedToOthers(t *testing.T) {
 			go func() {
 				served <- Serve(ctx, ServiceOptions{
 					Config: configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'")), Dir: rundir.Dir(dir),
-					Log: slog.New(slog.DiscardHandler), Notifier: &systemd.Notifier{},
+					Machine: machine.Real(), Log: slog.New(slog.DiscardHandler), Notifier: &systemd.Notifier{},
 				})
 			}()
 			defer func() {

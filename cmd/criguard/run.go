@@ -14,6 +14,7 @@ import (
 
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/safetext"
 	"github.com/criguard/criguard/systemd"
 )
@@ -52,7 +53,7 @@ which are for stops in flight.`,
 			}
 			return guard.Serve(cmd.Context(), guard.ServiceOptions{
 				Config: cfg, Dir: o.dir(), Version: version,
-				Log: log, Notifier: notifier, Load: load, Reload: onHangup(cmd.Context(), load),
+				Machine: machine.Real(), Log: log, Notifier: notifier, Load: load, Reload: onHangup(cmd.Context(), load),
 			})
 		},
 	}

@@ -83,11 +83,11 @@ var (
 	ErrNoLayout = errors.New("which filesystems share a device is not known yet")
 )
 
-// NewWatcher returns a watcher of the filesystem that holds the kubelet's root directory. Tests replace
-// statfs(2) with read; nil = statfs(2).
+// NewWatcher returns a watcher of the filesystem that holds the kubelet's root directory. read reads the filesystem that
+// holds a directory; nil = Statfs.
 func NewWatcher(nodeRoot string, read func(dir string) (cgroup.Space, error)) *Watcher {
 	if read == nil {
-		read = space
+		read = Statfs
 	}
 	return &Watcher{
 		read: read, answers: make(chan fsReading), closed: make(chan struct{}),
@@ -117,8 +117,8 @@ func (d *Watcher) run(f *fsReader) {
 	}
 }
 
-// space reads the filesystem that holds a directory, or would hold it if it existed.
-func space(dir string) (cgroup.Space, error) {
+// Statfs reads the filesystem that holds a directory, or would hold it if it existed.
+func Statfs(dir string) (cgroup.Space, error) {
 	if dir == "" {
 		return cgroup.Space{}, ErrNoPath
 	}

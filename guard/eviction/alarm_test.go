@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/hook"
@@ -34,7 +35,7 @@ func TestHookEventOfAnAlarm(t *testing.T) {
 // The metrics have the alarms of the pools as long as the status has them.
 func TestMetricsOfAnAlarm(t *testing.T) {
 	g, n := newManager(t, softAndHard)
-	m := metrics.New("test")
+	m := metrics.New("test", cgroup.BootTime)
 	n.set(policy.MemoryAvailable, testGiB/2)
 	n.protect("test")
 	want := func(memory string) {

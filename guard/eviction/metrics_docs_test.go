@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/metrics"
@@ -14,7 +15,7 @@ import (
 // filledMetrics returns metrics in which every family has a value.
 func filledMetrics(t *testing.T) *metrics.Metrics {
 	t.Helper()
-	m := metrics.New("test")
+	m := metrics.New("test", cgroup.BootTime)
 	g, n := newManager(t, softAndHard)
 	n.set(policy.MemoryAvailable, testGiB/2)
 	p := n.at(g, 0)
@@ -90,7 +91,7 @@ func TestMetricsLabelsAreBounded(t *testing.T) {
 
 // The gauges follow the Manager: thresholds that are met and then clear, stops in flight and the budget.
 func TestMetricsFollow(t *testing.T) {
-	m := metrics.New("test")
+	m := metrics.New("test", cgroup.BootTime)
 	g, n := newManager(t, softAndHard)
 	step := func(p api.Pass) {
 		m.Observe(&p, g.Snapshot())

@@ -3,6 +3,7 @@ package eviction
 import (
 	"testing"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/metrics"
 	"github.com/criguard/criguard/guard/metrics/metricstest"
@@ -12,7 +13,7 @@ import (
 // Each signal and threshold has gauges while it exists. A signal that cannot be read keeps its last value,
 // and its signal_observed gauge is 0.
 func TestMetricsObserve(t *testing.T) {
-	m := metrics.New("test")
+	m := metrics.New("test", cgroup.BootTime)
 	g, n := newManager(t, softAndHard)
 	n.set(policy.MemoryAvailable, testGiB/2)
 	p := n.at(g, 0)

@@ -27,7 +27,7 @@ func newLitter(t *testing.T, lines ...string) *litter {
 	l := &litter{keeping: newKeeping(t, lines...), Tree: nodetest.NewTree(t), t: t}
 	var err error
 	l.node, err = node.Open(node.Options{
-		Layout: l.Layout, Proc: cgroup.Proc(l.opt.Config.Node.Proc), PodsCgroup: l.Root, KubeletRoot: l.opt.Config.Node.RootDir, Now: cgroup.BootTime, Disks: l.opt.Disks, Meter: l.opt.Meter,
+		Layout: l.Layout, Proc: cgroup.Proc(l.opt.Config.Node.Proc), PodsCgroup: l.Root, KubeletRoot: l.opt.Config.Node.RootDir, Now: cgroup.BootTime, Disks: l.opt.Disks, Meter: l.opt.Meter, NewWaker: node.NewWaker,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/metrics"
 	"github.com/criguard/criguard/guard/metrics/metricstest"
@@ -177,7 +178,7 @@ func TestRecordOfALargeReclaim(t *testing.T) {
 	full := reclaim.Report{
 		Step: reclaim.StepContainers, Removed: make([]reclaim.Item, 1000), Errors: slices.Repeat([]reclaim.Failure{{Message: "in use"}}, 1000),
 	}
-	m, p := metrics.New("test"), api.Pass{Reclaimed: []api.ReclaimView{{Signal: policy.ContainerFSAvailable, Reports: []reclaim.Report{full.Digest()}}}}
+	m, p := metrics.New("test", cgroup.BootTime), api.Pass{Reclaimed: []api.ReclaimView{{Signal: policy.ContainerFSAvailable, Reports: []reclaim.Report{full.Digest()}}}}
 	m.Record(&p)
 	metricstest.Want(t, m, map[string]string{`reclaimed_total{step="containers"}`: "1000", `reclaim_errors_total{step="containers"}`: "1000"})
 	lines := strings.Join(journalLines(t, []api.Pass{p}, "removed", "reason"), "\n")

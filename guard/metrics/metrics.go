@@ -80,8 +80,8 @@ func wakeNames() []string {
 	}
 }
 
-// New registers all metrics and initializes every bounded counter to zero.
-func New(version string) *Metrics {
+// New registers all metrics and initializes every bounded counter to zero. now returns the time since boot.
+func New(version string, now func() time.Duration) *Metrics {
 	m := &Metrics{own: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
 	m.process.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	r := registrar{m.own}
@@ -121,7 +121,7 @@ func New(version string) *Metrics {
 	m.protected = r.gauge("protected_pods", "Running pods that are protected.")
 	m.own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "criguard_inventory_age_seconds", Help: "Time since the pods were last listed; time since boot if they never were.",
-	}, func() float64 { return (cgroup.BootTime() - time.Duration(m.listed.Load())).Seconds() }))
+	}, func() float64 { return (now() - time.Duration(m.listed.Load())).Seconds() }))
 
 	m.observe = r.gauge("observe_mode", "1 while the configuration sets observe mode: nothing is removed or stopped.")
 	m.paused = r.gauge("paused", "1 while an operator's pause lasts.")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/guard/inventory"
@@ -16,7 +17,7 @@ import (
 
 // The actions of a pass are counted once, and a hold once for as long as it lasts.
 func TestMetricsRecord(t *testing.T) {
-	m := metrics.New("test")
+	m := metrics.New("test", cgroup.BootTime)
 	stop := api.StopView{Signal: "memory.available", Kind: "hard"}
 	stopped, failed, observed := stop, stop, stop
 	stopped.Result = &api.StopResult{Emptied: true, EmptiedIn: api.Duration(20 * time.Millisecond), DeadIn: api.Duration(30 * time.Millisecond)}
@@ -56,7 +57,7 @@ func TestMetricsRecord(t *testing.T) {
 
 // The state of the service is reflected in its gauges.
 func TestMetricsOfTheService(t *testing.T) {
-	m := metrics.New("1.2.3")
+	m := metrics.New("1.2.3", cgroup.BootTime)
 	m.Inventory(inventory.Inventory{Pods: []inventory.Pod{{}, {}}, Err: errors.New("down")})
 	m.Orders(api.Orders{Pause: &api.Pause{}})
 	taken := metricstest.Lines(t, m)["config_last_reload_success_timestamp_seconds"]

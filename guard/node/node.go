@@ -21,6 +21,21 @@ type Options struct {
 	Now         func() time.Duration // the time since boot
 	Disks       *disk.Watcher
 	Meter       *disk.Meter
+	NewWaker    func(cgroup.Layout) (Waker, error) // for Watch
+}
+
+// Waker is what wakes the loop when the kernel has news. [cgroup.Waker] documents its methods.
+type Waker interface {
+	Wakes() <-chan cgroup.Wake
+	SetMemoryThresholds(rel string, bytes []int64) error
+	AddMemoryEvents(rel string) error
+	AddMounts() error
+	AddStall(wake cgroup.Wake, threshold, window time.Duration) (used time.Duration, err error)
+	AddDir(rel string) error
+	AddTree(rel string) error
+	RemoveTree(rel string)
+	Changes(each func(rel string, removed bool)) (complete bool)
+	Close()
 }
 
 // Node observes the node through package cgroup. The loop's goroutine calls Observe, Measure, Layout,
@@ -29,7 +44,7 @@ type Node struct {
 	opt     Options
 	node    *cgroup.Node
 	tracker *cgroup.Tracker
-	waker   *cgroup.Waker          // nil = only the timer wakes the loop
+	waker   Waker                  // nil = only the timer wakes the loop
 	pods    atomic.Pointer[string] // the pods cgroup; nil = unknown
 	total   atomic.Int64           // MemTotal, bytes
 	near    atomic.Bool            // see Near

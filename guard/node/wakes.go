@@ -13,9 +13,18 @@ const (
 	stallWithin  = time.Second
 )
 
+// NewWaker returns the kernel's waker.
+func NewWaker(l cgroup.Layout) (Waker, error) {
+	w, err := cgroup.NewWaker(l)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
 // Watch subscribes to every wake-up that this kernel and cgroup layout offer. The timer covers the rest.
 func (n *Node) Watch() error {
-	w, err := cgroup.NewWaker(n.opt.Layout)
+	w, err := n.opt.NewWaker(n.opt.Layout)
 	if err != nil {
 		return err
 	}

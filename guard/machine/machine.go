@@ -1,0 +1,40 @@
+// Package machine is what the service uses of its machine besides files: the clock, the kernel's wake-ups, the size of
+// filesystems, locks and sockets. Whatever waits outside of Go's own timers and channels is here, so that a test can put
+// a simulated machine in its place and let time pass as fast as it can; see test/world.
+package machine
+
+import (
+	"net"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/node"
+	"github.com/criguard/criguard/guard/rundir"
+)
+
+// Machine is a machine to guard.
+type Machine struct {
+	BootTime   func() time.Duration // since boot, suspend included
+	NewWaker   func(cgroup.Layout) (node.Waker, error)
+	Statfs     func(path string) (cgroup.Space, error) // of the filesystem that holds a path
+	LockMemory func() error                            // keeps the process's memory from being swapped
+	// LockNode takes the locks of a node. See [rundir.Dir.LockNode].
+	LockNode func(dir rundir.Dir, names ...string) (release func(), missed []string, err error)
+	Listen   func(rundir.Dir) (net.Listener, error) // on the control socket
+	Runtime  cri.Network
+}
+
+// Real returns the machine that the process runs on.
+func Real() Machine {
+	return Machine{
+		BootTime:   cgroup.BootTime,
+		NewWaker:   node.NewWaker,
+		Statfs:     disk.Statfs,
+		LockMemory: cgroup.LockMemory,
+		LockNode:   rundir.Dir.LockNode,
+		Listen:     control.Listen,
+	}
+}
