@@ -36,15 +36,20 @@ type Client struct {
 
 // NewClient returns a client for the service whose run directory is d.
 func NewClient(d rundir.Dir) *Client {
-	path := d.Socket()
 	var dialer net.Dialer
+	return NewClientOver(d, func(ctx context.Context, path string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "unix", path)
+	})
+}
+
+// NewClientOver is like NewClient, but dial connects to the socket with that path.
+func NewClientOver(d rundir.Dir, dial func(ctx context.Context, path string) (net.Conn, error)) *Client {
+	path := d.Socket()
 	return &Client{path: path, http: &http.Client{
 		Timeout: requestTimeout,
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return dialer.DialContext(ctx, "unix", path)
-			},
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
 		},
 	}}
 }
