@@ -48,13 +48,13 @@ const (
 	connectTimeout = 5 * time.Second
 )
 
-// reconnect returns parameters that find a restarted runtime within a second.
+// reconnect returns parameters that find a restarted runtime within a second. There is no crowd of clients that jitter would
+// have to spread.
 func reconnect() grpc.ConnectParams {
 	return grpc.ConnectParams{
 		Backoff: backoff.Config{
 			BaseDelay:  100 * time.Millisecond,
 			Multiplier: 1.6,
-			Jitter:     0.2,
 			MaxDelay:   800 * time.Millisecond,
 		},
 		MinConnectTimeout: connectTimeout,
