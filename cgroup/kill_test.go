@@ -111,12 +111,8 @@ func TestKillAForker(t *testing.T) {
 				return err == nil && !populated
 			})
 			forker.killed(t)
-			least := 2 // the forker and a child
-			if l.Version == V2 {
-				least = 1 // cgroup.kill may end all of them before they are counted
-			}
-			if total < least {
-				t.Errorf("killed %d, want %d at least", total, least)
+			if total < 1 { // a child may have ended by itself
+				t.Error("killed no process")
 			}
 			if pids, err := l.Procs(rel); len(pids) != 0 || err != nil {
 				t.Errorf("left: %v, %v", pids, err)
