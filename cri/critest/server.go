@@ -33,6 +33,7 @@ type Server struct {
 	cniBroken  bool
 	events     eventHub
 	listen     func() (net.Listener, error) // at each start
+	latency    func(Call) time.Duration
 	containers map[string]*container
 }
 
@@ -49,6 +50,9 @@ func WithEvents() Option { return func(s *Server) { s.traits.events = eventsBroa
 func WithListener(listen func() (net.Listener, error)) Option {
 	return func(s *Server) { s.listen = listen }
 }
+
+// WithLatency lets each unary call take at least so long.
+func WithLatency(of func(Call) time.Duration) Option { return func(s *Server) { s.latency = of } }
 
 // New starts a server on a socket of its own, with only a pause image. It stops when the test ends.
 func New(tb testing.TB, d Dialect, opts ...Option) *Server {
@@ -153,6 +157,9 @@ func (s *Server) Stop() {
 // unary records a call and applies its faults.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	c := s.log.begin(ctx, path.Base(info.FullMethod), req)
+	if s.latency != nil {
+		time.Sleep(s.latency(*c))
+	}
 	resp, err := s.suffer(ctx, c, func() (any, error) { return handler(ctx, req) })
 	s.log.end(c)
 	return resp, err

@@ -1,0 +1,321 @@
+package world
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/node/nodetest"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// How long a kill takes before memory comes back, and for each GiB.
+const (
+	killDelay  = 15 * time.Millisecond
+	killPerGiB = 57 * time.Millisecond
+)
+
+// pidMax is the number of tasks that the kernel allows.
+const pidMax = 32768
+
+// nodeTasks is the number of tasks outside of the pods.
+const nodeTasks = 200
+
+// kernel is the files of a node with cgroup v2, in a procfs and a sysfs of its own.
+type kernel struct {
+	tb       testing.TB
+	root     string // contains proc and sys
+	files    map[string]*file
+	capacity int64 // bytes
+	cache    int64 // bytes of page cache that can be reclaimed
+	outside  int64 // bytes used outside the pods
+	noise    int64 // more of them, which come and go
+	hog      int64 // bytes per second that a process outside the pods takes
+	pods     []*pod
+	out      bool // memory ran out
+	waker    *waker
+}
+
+// pod is a pod on the kernel and the runtime.
+type pod struct {
+	critest.Pod
+	spec      critest.PodSpec
+	used      int64 // bytes, in its first container
+	rate      int64 // bytes per second that it takes
+	tasks     int64
+	forks     int64 // tasks per second that it starts
+	linger    time.Duration
+	returns   time.Duration // after this long a stopped pod is back; 0 = never
+	asked     bool          // an operator asked for its stop
+	protected bool
+	leaks     time.Time // since when
+	killed    time.Time
+	atKill    int64
+	gone      bool
+	jobEnded  bool     // by itself
+	written   [2]int64 // what its files say of memory and tasks
+	killFiles []string // of its containers
+}
+
+func (p *pod) String() string { return p.Namespace + "/" + p.Name }
+
+// isDying reports whether it was killed and still uses something.
+func (p *pod) isDying() bool { return !p.killed.IsZero() && !p.gone }
+
+// runs reports whether it runs undisturbed.
+func (p *pod) runs() bool { return p.killed.IsZero() && !p.gone }
+
+func newKernel(tb testing.TB, root string, capacity int64) *kernel {
+	tb.Helper()
+	k := &kernel{tb: tb, capacity: capacity, root: root, waker: newWaker(), files: map[string]*file{}}
+	boot := map[string]string{
+		"proc/loadavg":                             "0.00 0.00 0.00 1/100 1000\n",
+		"proc/sys/kernel/pid_max":                  fmt.Sprintln(pidMax),
+		"proc/sys/kernel/random/boot_id":           "3f7e1d2c-0000-0000-0000-000000000000\n",
+		"proc/pressure/memory":                     nodetest.Stall(0),
+		"proc/pressure/io":                         nodetest.Stall(0),
+		"proc/self/cgroup":                         "0::/\n",
+		"proc/meminfo":                             "",
+		fmt.Sprintf("proc/%d/cgroup", os.Getpid()): "0::/\n",
+		"sys/fs/cgroup/cgroup.controllers":         "memory pids\n",
+		"sys/fs/cgroup/kubepods/cgroup.procs":      "",
+		"sys/fs/cgroup/kubepods/cgroup.events":     "populated 1\nfrozen 0\n",
+		"sys/fs/cgroup/kubepods/memory.max":        "max\n",
+		"sys/fs/cgroup/kubepods/pids.max":          "max\n",
+		"sys/fs/cgroup/kubepods/pids.current":      "0\n",
+		"sys/fs/cgroup/kubepods/memory.stat":       "",
+		"sys/fs/cgroup/kubepods/memory.current":    "0\n",
+	}
+	for _, name := range slices.Sorted(maps.Keys(boot)) {
+		k.create(name, boot[name])
+	}
+	return k
+}
+
+// proc and sys are the mount points of procfs and sysfs.
+func (k *kernel) proc() string { return filepath.Join(k.root, "proc") }
+func (k *kernel) sys() string  { return filepath.Join(k.root, "sys") }
+
+// add adds the cgroups of a pod.
+func (k *kernel) add(p *pod) {
+	k.tb.Helper()
+	k.pods = append(k.pods, p)
+	for _, c := range p.Containers {
+		p.killFiles = append(p.killFiles, "/"+cgroupFile(c.Cgroup, "cgroup.kill"))
+	}
+	rels := []string{p.CgroupParent}
+	for _, c := range p.Containers {
+		rels = append(rels, c.Cgroup)
+	}
+	for _, rel := range rels {
+		k.mkdir(rel)
+		for _, f := range []struct{ name, text string }{
+			{"cgroup.procs", ""}, {"cgroup.kill", ""}, {"cgroup.events", "populated 1\nfrozen 0\n"}, {"memory.current", "0\n"}, {"memory.stat", ""},
+			{"memory.max", "max\n"}, {"memory.swap.current", "0\n"}, {"pids.current", "1\n"}, {"pids.max", "max\n"},
+		} {
+			k.create(cgroupFile(rel, f.name), f.text)
+		}
+	}
+}
+
+// mkdir makes a cgroup and those above it.
+func (k *kernel) mkdir(rel string) {
+	dir := filepath.Join(k.root, cgroupFile(rel, ""))
+	if _, err := os.Stat(dir); err == nil || rel == "/" || rel == "." {
+		return
+	}
+	k.mkdir(filepath.Dir(rel))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		k.tb.Fatal(err)
+	}
+	k.waker.note(rel, false)
+}
+
+// rmdir removes a cgroup and those below it.
+func (k *kernel) rmdir(rel string) {
+	if err := os.RemoveAll(filepath.Join(k.root, cgroupFile(rel, ""))); err != nil {
+		k.tb.Fatal(err)
+	}
+	for name, f := range k.files {
+		if strings.HasPrefix(name, cgroupFile(rel, "")+"/") {
+			_ = f.open.Close() // of nil, it does nothing
+			delete(k.files, name)
+		}
+	}
+	k.waker.note(rel, true)
+}
+
+func cgroupFile(rel, name string) string { return filepath.Join("sys/fs/cgroup", rel, name) }
+
+// create creates a file.
+func (k *kernel) create(name, text string) {
+	nodetest.Write(k.tb, k.root, map[string]string{name: text})
+	k.files[name] = &file{text: text}
+}
+
+// file is a file of the kernel that is open while its text changes.
+type file struct {
+	text string
+	open *os.File // nil = not yet
+}
+
+// move moves the kernel to a copy of its files.
+func (k *kernel) move(root string) error {
+	if err := copyTree(root, k.root); err != nil {
+		return err
+	}
+	k.root = root
+	k.close()
+	return nil
+}
+
+// close closes every file.
+func (k *kernel) close() {
+	for _, f := range k.files {
+		if f.open != nil {
+			_ = f.open.Close()
+			f.open = nil
+		}
+	}
+}
+
+// write replaces the text of a file, in place, as the kernel does.
+func (k *kernel) write(name, text string) {
+	f := k.files[name]
+	if f.text == text {
+		return
+	}
+	var err error
+	if f.open == nil {
+		f.open, err = os.OpenFile(filepath.Join(k.root, name), os.O_WRONLY, 0)
+	}
+	if err == nil {
+		_, err = f.open.WriteAt([]byte(text), 0)
+	}
+	if err == nil && len(text) < len(f.text) {
+		err = f.open.Truncate(int64(len(text)))
+	}
+	if err != nil {
+		k.tb.Fatal(err)
+	}
+	f.text = text
+}
+
+// available is what is left of the memory.
+func (k *kernel) available() int64 { return k.capacity - k.outside - k.noise - k.podsUse() }
+
+// freeTasks is what is left of the tasks.
+func (k *kernel) freeTasks() int64 {
+	free := int64(pidMax - nodeTasks)
+	for _, p := range k.pods {
+		free -= p.tasks
+	}
+	return free
+}
+
+func (k *kernel) podsUse() (sum int64) {
+	for _, p := range k.pods {
+		sum += p.used
+	}
+	return sum
+}
+
+// writeAll brings the files up to date.
+func (k *kernel) writeAll() {
+	available := max(k.available(), 0)
+	cache := min(k.cache, available)
+	kb := func(n int64) int64 { return n >> 10 }
+	k.write("proc/meminfo", fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %d kB\nInactive(file): %d kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+		kb(k.capacity), kb(available-cache), kb(available), kb(cache)))
+	k.write("proc/loadavg", fmt.Sprintf("0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0)))
+	k.write("sys/fs/cgroup/kubepods/memory.current", fmt.Sprintln(k.podsUse()))
+	k.write("sys/fs/cgroup/kubepods/memory.stat", memoryStat(k.podsUse()))
+	tasks := pidMax - nodeTasks - k.freeTasks()
+	k.write("sys/fs/cgroup/kubepods/pids.current", fmt.Sprintln(tasks))
+	for _, p := range k.pods {
+		if p.written == [2]int64{p.used, p.tasks} {
+			continue
+		}
+		p.written = [2]int64{p.used, p.tasks}
+		for _, rel := range []string{p.CgroupParent, p.Containers[0].Cgroup} {
+			k.write(cgroupFile(rel, "memory.current"), fmt.Sprintln(p.used))
+			k.write(cgroupFile(rel, "memory.stat"), memoryStat(p.used))
+			k.write(cgroupFile(rel, "pids.current"), fmt.Sprintln(p.tasks))
+		}
+	}
+}
+
+func memoryStat(anon int64) string {
+	return fmt.Sprintf("anon %d\nfile 0\nshmem 0\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", anon, anon)
+}
+
+// isKilled reports whether the service has killed one of the pod's containers through its cgroup.
+func (k *kernel) isKilled(p *pod, container int) bool {
+	info, err := os.Stat(k.root + p.killFiles[container])
+	return err == nil && info.Size() > 0
+}
+
+// grow lets d pass for what takes memory and tasks.
+func (k *kernel) grow(d time.Duration) {
+	of := func(perSecond int64) int64 { return int64(float64(perSecond) * d.Seconds()) }
+	k.outside += of(k.hog)
+	for _, p := range k.pods {
+		if p.runs() {
+			p.used += of(p.rate)
+			p.tasks += of(p.forks)
+		}
+	}
+}
+
+// shrink frees what killed pods used, and returns those that have ended.
+func (k *kernel) shrink(now time.Time) (ended []*pod) {
+	for _, p := range k.pods {
+		if !p.isDying() {
+			continue
+		}
+		freeing := now.Sub(p.killed) - killDelay - p.linger
+		if freeing < 0 {
+			continue
+		}
+		p.tasks = 0
+		if p.used = max(p.atKill-int64(float64(freeing)/float64(killPerGiB)*gib), 0); p.used == 0 {
+			p.gone = true
+			ended = append(ended, p)
+		}
+	}
+	return ended
+}
+
+// pause returns for how long the kernel may be left alone: until the memory or the tasks have changed by as much as
+// matters to a decision.
+func (k *kernel) pause() time.Duration {
+	rate, forks := k.hog, int64(0)
+	for _, p := range k.pods {
+		if p.isDying() {
+			return shortStep
+		}
+		if p.runs() {
+			rate, forks = rate+p.rate, forks+p.forks
+		}
+	}
+	until := func(amount, perSecond int64) time.Duration {
+		return time.Duration(float64(amount) / float64(max(perSecond, 1)) * float64(time.Second))
+	}
+	return max(min(until(2*mib, rate), until(50, forks), longStep).Truncate(time.Millisecond), shortStep)
+}
+
+// statfs is a disk with room.
+func statfs(string) (cgroup.Space, error) {
+	return cgroup.Space{Device: 1, Total: 100 << 30, Available: 50 << 30, Inodes: 1e6, InodesFree: 1e6}, nil
+}

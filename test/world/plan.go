@@ -1,0 +1,245 @@
+package world
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/api"
+)
+
+// dice makes the choices of a seed.
+type dice struct{ *rand.Rand }
+
+// one in n.
+func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
+
+// between returns a number from a to b.
+func (d dice) between(a, b int64) int64 { return a + d.Int64N(b-a+1) }
+
+// spread returns a number from a to b, whose magnitudes are equally likely.
+func (d dice) spread(a, b float64) int64 { return int64(a * math.Exp(d.Float64()*math.Log(b/a))) }
+
+// at returns a time from a to b, in milliseconds.
+func (d dice) at(a, b time.Duration) time.Duration {
+	return time.Duration(d.between(int64(a/time.Millisecond), int64(b/time.Millisecond))) * time.Millisecond
+}
+
+// pick returns one of several.
+func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
+
+// FromSeed returns a world in which a seed chose everything, and how long it lasts. Each kind of trouble takes part in some
+// seeds only: together, they would hide each other.
+func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
+	tb.Helper()
+	d := dice{rand.New(rand.NewPCG(seed, 13))}
+	capacity := d.between(1024, 8192) * mib
+	length = 10 * time.Minute
+	hard := d.between(100, 400) * mib
+	lines := []string{fmt.Sprintf(`eviction.hard."memory.available" = "%dMi"`, hard/mib)}
+	soft := int64(0)
+	if d.oneIn(3) {
+		soft = hard + d.between(100, 300)*mib
+		lines = append(lines, fmt.Sprintf(`eviction.soft."memory.available" = "%dMi"`, soft/mib),
+			fmt.Sprintf(`eviction.soft_grace_period."memory.available" = "%ds"`, d.between(0, 60)))
+	}
+	observe := d.oneIn(20)
+	if observe {
+		lines = append([]string{`mode = "observe"`}, lines...)
+	}
+	w = New(tb, capacity, pick(d, critest.Dialects()...), lines...)
+	w.hard, w.soft, w.pids = hard, soft, pidMax/20
+	w.steady = d.oneIn(2)
+	w.observe, w.weak = observe, observe
+	w.tell("seed %d: %d MiB, %q", seed, capacity/mib, lines)
+	addPods(w, d)
+	w.At(0, (*World).Start)
+	if d.oneIn(2) {
+		w.At(d.at(5*time.Second, length/2), func(w *World) { leak(w, d) })
+	}
+	if d.oneIn(3) {
+		w.At(d.at(5*time.Second, length/2), func(w *World) { leak(w, d) })
+	}
+	if d.oneIn(8) {
+		w.At(d.at(5*time.Second, length/2), func(w *World) { hogOutside(w, d) })
+	}
+	if d.oneIn(6) {
+		w.At(d.at(5*time.Second, length/2), func(w *World) { forkBomb(w, d) })
+	}
+	if d.oneIn(3) {
+		noise(w, d, length)
+	}
+	for range d.IntN(3) {
+		at := d.at(time.Second, length)
+		w.At(at, (*World).Kill)
+		w.At(at+d.at(0, 3*time.Second), func(w *World) {
+			if w.service == nil {
+				w.Start()
+			}
+		})
+		w.weak = true
+	}
+	for range d.IntN(3) {
+		runtimeTrouble(w, d, d.at(time.Second, length))
+	}
+	for range d.IntN(3) {
+		operate(w, d, d.at(5*time.Second, length))
+	}
+	return w, length
+}
+
+// addPods adds 5 to 40 pods that use at most half of the memory.
+func addPods(w *World, d dice) {
+	for i, total := 0, int64(0); i < int(d.between(5, 40)); i++ {
+		used := d.spread(3, 220) * mib
+		if total += used; total > w.capacity/2 {
+			break
+		}
+		p := &pod{used: used, tasks: d.between(1, 20)}
+		p.spec.Name = fmt.Sprint("pod-", i)
+		if !w.steady {
+			p.spec.QoS = pick(d, "BestEffort", "Burstable", "Guaranteed")
+		}
+		if d.oneIn(8) {
+			p.spec.Namespace, p.protected = "kube-system", true
+		}
+		c := critest.ContainerSpec{IgnoreTERM: d.oneIn(4)}
+		p.spec.Containers = append(p.spec.Containers, c)
+		if d.oneIn(5) {
+			p.spec.Containers = append(p.spec.Containers, critest.ContainerSpec{Name: "sidecar"})
+		}
+		if d.oneIn(2) {
+			p.returns = d.at(time.Second, 20*time.Second)
+		}
+		if d.oneIn(30) {
+			p.linger = d.at(0, 20*time.Second) // in D state
+		}
+		w.Add(p)
+	}
+	w.outside = max(w.capacity-w.podsUse()-max(w.hard, w.soft)-d.between(300, 800)*mib, 0)
+	w.cache = d.between(0, 500) * mib
+}
+
+// someone returns a pod that runs, nil if none does.
+func someone(w *World, d dice) *pod {
+	for range 10 {
+		if p := w.pods[d.IntN(len(w.pods))]; p.runs() {
+			return p
+		}
+	}
+	return nil
+}
+
+func leak(w *World, d dice) {
+	p := someone(w, d)
+	if p == nil {
+		return
+	}
+	p.rate = d.spread(1, 3000) * mib
+	p.leaks = time.Now()
+	w.weak = w.weak || p.protected || p.linger > 0
+	w.tell("%s begins to leak %d MiB/s", p, p.rate/mib)
+}
+
+func forkBomb(w *World, d dice) {
+	p := someone(w, d)
+	if p == nil {
+		return
+	}
+	p.forks = d.spread(100, 20000)
+	p.leaks = time.Now()
+	w.tell("%s begins to start %d tasks a second", p, p.forks)
+}
+
+func hogOutside(w *World, d dice) {
+	w.hog = d.spread(1, 3000) * mib
+	w.tell("a process outside the pods takes %d MiB/s", w.hog/mib)
+	w.At(w.Now()+d.at(time.Second, time.Minute), func(w *World) {
+		w.tell("the process outside the pods has ended")
+		w.hog = 0
+		w.outside = max(w.capacity-w.podsUse()-max(w.hard, w.soft)-400*mib, 0)
+	})
+}
+
+// noise lets processes outside the pods take and free up to 30 MiB.
+func noise(w *World, d dice, length time.Duration) {
+	for at := time.Second; at < length; at += d.at(100*time.Millisecond, 5*time.Second) {
+		amount := d.Int64N(30 * mib)
+		w.At(at, func(w *World) { w.noise = amount })
+	}
+}
+
+// seesAgain is how long after the runtime's trouble the service may need to list its pods.
+const seesAgain = 10 * time.Second
+
+func runtimeTrouble(w *World, d dice, at time.Duration) {
+	length := d.at(10*time.Millisecond, 20*time.Second)
+	var fault critest.Fault
+	switch what := d.IntN(4); what {
+	case 0:
+		w.At(at, func(w *World) {
+			w.tell("the runtime is restarted and away for %v", length)
+			w.blindUntil = max(w.blindUntil, w.Now()+length+seesAgain)
+			w.runtime.Stop()
+		})
+		w.At(at+length, func(w *World) {
+			w.runtime.Start()
+			w.tell("the runtime is back")
+		})
+		return
+	case 1:
+		fault.Hang = true
+	case 2:
+		fault.Err = critest.Code(14, "transport is closing")
+	case 3:
+		fault.Delay = d.at(time.Millisecond, 3*time.Second)
+	}
+	fault.Method = pick(d, "", "", "ListPodSandbox", "ListContainers", "ContainerStatus", "StopPodSandbox", "StopContainer")
+	release := func() {}
+	w.At(at, func(w *World) {
+		w.tell("the runtime: %q: delay %v, hang %t, error %v", fault.Method, fault.Delay, fault.Hang, fault.Err)
+		w.blindUntil = max(w.blindUntil, w.Now()+length+seesAgain)
+		release = w.runtime.Inject(fault)
+	})
+	w.At(at+length, func(w *World) {
+		release()
+		w.tell("the runtime answers again")
+	})
+}
+
+func operate(w *World, d dice, at time.Duration) {
+	switch d.IntN(4) {
+	case 0:
+		lines, bad := append([]string{}, w.settings...), d.oneIn(2)
+		if bad {
+			lines = append(lines, "eviction.intervall = '3s'")
+		} else {
+			lines = append(lines, "eviction.interval = '3s'")
+		}
+		w.At(at, func(w *World) { w.Reload(bad, lines...) })
+	case 1:
+		length := d.at(time.Second, time.Minute)
+		w.weak = true
+		w.At(at, func(w *World) {
+			w.Command(api.Command{Command: api.CommandPause, For: api.Duration(length)}, func() {
+				w.pausedAt, w.pausedUntil = w.Now()+stopLasts, w.Now()+length // a stop in flight goes on
+			})
+		})
+	case 2:
+		w.At(at, func(w *World) {
+			if p := someone(w, d); p != nil {
+				p.asked = true
+				w.Command(api.Command{Command: api.CommandStop, Pod: p.String(), Grace: api.Duration(5 * time.Second)}, func() {})
+			}
+		})
+	case 3:
+		w.At(at, func(w *World) {
+			if p := someone(w, d); p != nil {
+				w.Command(api.Command{Command: api.CommandProtect, Pod: p.String(), For: api.Duration(time.Hour)}, func() { p.protected = true })
+			}
+		})
+	}
+}

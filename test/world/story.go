@@ -1,0 +1,91 @@
+package world
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// story is what happened in a world: what the world did, and what the service logged.
+type story struct {
+	began  time.Time
+	mu     sync.Mutex
+	lines  []line
+	wrong  []string // the violations among them
+	hidden []string // pairs: what differs between two runs, and its replacement
+}
+
+type line struct {
+	at   time.Duration
+	text string
+}
+
+func newStory() *story { return &story{began: time.Now()} }
+
+// tell adds a line.
+func (s *story) tell(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, line{time.Since(s.began), fmt.Sprintf(format, args...)})
+}
+
+// hide replaces what differs between two runs of the same world.
+func (s *story) hide(text, by string) { s.hidden = append(s.hidden, text, by) }
+
+// violate adds a violation of what must always hold.
+func (s *story) violate(format string, args ...any) {
+	s.tell("VIOLATION: "+format, args...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
+}
+
+func (s *story) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// The order of what happens at the same time is chance.
+	slices.SortStableFunc(s.lines, func(a, b line) int { return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.text, b.text)) })
+	var b strings.Builder
+	for _, l := range s.lines {
+		_, _ = fmt.Fprintf(&b, "%12.3fs  %s\n", l.at.Seconds(), l.text)
+	}
+	return strings.NewReplacer(s.hidden...).Replace(b.String())
+}
+
+// log returns a logger of a service that writes to the story, until it is killed.
+func (s *story) log(from *service) *slog.Logger {
+	plain := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey && a.Value.Any() == slog.LevelInfo {
+			return slog.Attr{}
+		}
+		if a.Key == "reason" {
+			// So is the order of the containers of a pod that the runtime failed to stop at the same time.
+			const stop = "; stop container of "
+			parts := strings.Split("; "+a.Value.String(), stop)
+			slices.Sort(parts[1:])
+			return slog.String(a.Key, strings.TrimPrefix(strings.Join(parts, stop), "; "))
+		}
+		return a
+	}
+	return slog.New(slog.NewTextHandler(logWriter{s, from}, &slog.HandlerOptions{ReplaceAttr: plain}))
+}
+
+type logWriter struct {
+	*story
+	from *service
+}
+
+var _ io.Writer = logWriter{}
+
+// Write implements [io.Writer].
+func (w logWriter) Write(b []byte) (int, error) {
+	if !w.from.isCut() {
+		w.tell("  criguard: %s", strings.TrimSpace(string(b)))
+	}
+	return len(b), nil
+}

@@ -1,0 +1,94 @@
+package world
+
+import (
+	"maps"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+)
+
+// waker is what wakes a service on cgroup v2: nothing announces that memory runs low, but cgroups that come and go do. It
+// implements node.Waker.
+type waker struct {
+	wakes chan cgroup.Wake
+
+	mu      sync.Mutex
+	dirs    map[string]bool // of AddDir
+	trees   map[string]bool // of AddTree
+	changed map[string]bool // and whether it was removed
+	closed  bool
+}
+
+func newWaker() *waker {
+	return &waker{wakes: make(chan cgroup.Wake, 16), dirs: map[string]bool{}, trees: map[string]bool{}, changed: map[string]bool{}}
+}
+
+// note reports a cgroup that was made or removed.
+func (w *waker) note(rel string, removed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	news := w.dirs[path.Dir(rel)]
+	if news {
+		w.changed[rel] = removed
+	}
+	for tree := range w.trees {
+		if !removed && strings.HasPrefix(rel, tree+"/") {
+			w.changed[tree], news = false, true
+		}
+	}
+	if !news || w.closed {
+		return
+	}
+	select {
+	case w.wakes <- cgroup.WakePods:
+	default: // one that waits is enough
+	}
+}
+
+func (w *waker) AddDir(rel string) error  { return w.watch(w.dirs, rel) }
+func (w *waker) AddTree(rel string) error { return w.watch(w.trees, rel) }
+
+func (w *waker) watch(in map[string]bool, rel string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	in[rel] = true
+	return nil
+}
+
+func (w *waker) RemoveTree(rel string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.trees, rel)
+}
+
+func (w *waker) Changes(each func(string, bool)) bool {
+	w.mu.Lock()
+	changed := maps.Clone(w.changed)
+	clear(w.changed)
+	w.mu.Unlock()
+	for rel, removed := range changed {
+		each(rel, removed)
+	}
+	return true
+}
+
+func (w *waker) Wakes() <-chan cgroup.Wake                 { return w.wakes }
+func (w *waker) SetMemoryThresholds(string, []int64) error { return cgroup.ErrUnsupported }
+func (w *waker) AddMemoryEvents(string) error              { return nil }
+func (w *waker) AddMounts() error                          { return nil }
+
+func (w *waker) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.closed = true
+		close(w.wakes)
+	}
+}
+
+func (w *waker) AddStall(_ cgroup.Wake, _, window time.Duration) (time.Duration, error) {
+	return window, nil
+}

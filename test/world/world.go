@@ -1,0 +1,455 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/history"
+	"github.com/criguard/criguard/guard/machine"
+	"github.com/criguard/criguard/guard/node"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/systemd"
+)
+
+// How far the world lets time pass in one step: at most, while a stop may begin, and at least.
+const (
+	longStep  = time.Second
+	watchStep = 50 * time.Millisecond
+	shortStep = 5 * time.Millisecond
+)
+
+// noticeDelay is how long the runtime takes to notice that a container has ended.
+const noticeDelay = 3100 * time.Microsecond
+
+// patience is how long a service may take to end.
+const patience = 30 * time.Second
+
+// World is a node in virtual time, in a bubble of testing/synctest.
+type World struct {
+	*kernel
+	*story
+	check
+	tb       testing.TB
+	dir      string
+	dirs     int      // made in it
+	settings []string // lines of the configuration
+	plan     []event  // what is still to come, in order
+	runtime  *critest.Server
+	sockets  struct{ runtime *pipe } // where the runtime listens
+	service  *service                // nil = none runs
+	services []*service              // all of them
+	state    string                  // the directory of the last one
+	asking   sync.WaitGroup          // commands without an answer
+}
+
+// service is a run of criguard.
+type service struct {
+	dir     string // run directory, history and configuration
+	control *pipe
+	kernel  string // whose files it reads
+	reload  chan func() (config.Config, error)
+	end     context.CancelFunc
+	ended   chan error
+	mu      sync.Mutex
+	cut     bool       // killed: the world no longer listens to it
+	conns   []net.Conn // to the runtime
+}
+
+// isCut reports whether it was killed.
+func (s *service) isCut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cut
+}
+
+// event is what happens to a world at a time after its beginning.
+type event struct {
+	at time.Duration
+	do func(*World)
+}
+
+// New returns a world with so many bytes of memory, without pods and service. The lines are its configuration.
+func New(tb testing.TB, capacity int64, d critest.Dialect, lines ...string) *World {
+	tb.Helper()
+	w := &World{story: newStory(), tb: tb, dir: tb.TempDir(), settings: lines}
+	w.kernel = newKernel(tb, w.newDir(), capacity)
+	w.sockets.runtime = newPipe()
+	w.runtime = critest.New(tb, d, critest.WithLatency(newLatency().of), critest.WithListener(func() (net.Listener, error) {
+		w.sockets.runtime = newPipe()
+		return w.sockets.runtime, nil
+	}))
+	w.hide(w.dir, "")
+	w.hide(w.runtime.Endpoint(), "unix:///run/cri.sock")
+	w.writeAll()
+	return w
+}
+
+// latency is how long the runtime takes to answer. No two calls take equally long, so that the order of what follows them is
+// not chance, and a call takes as long in each run.
+type latency struct {
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func newLatency() *latency { return &latency{calls: map[string]int{}} }
+
+func (l *latency) of(c critest.Call) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := c.Method + " " + c.ID
+	l.calls[name]++
+	h := fnv.New32a()
+	_, _ = fmt.Fprint(h, name, l.calls[name])
+	return 100*time.Microsecond + time.Duration(h.Sum32()%1_000_000)
+}
+
+// newDir makes a directory.
+func (w *World) newDir() string {
+	w.dirs++
+	dir := filepath.Join(w.dir, fmt.Sprint(w.dirs))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		w.tb.Fatal(err)
+	}
+	return dir
+}
+
+// Now is the time since the world began.
+func (w *World) Now() time.Duration { return time.Since(w.began) }
+
+// At adds an event.
+func (w *World) At(at time.Duration, do func(*World)) {
+	i := slices.IndexFunc(w.plan, func(e event) bool { return e.at > at })
+	if i < 0 {
+		i = len(w.plan)
+	}
+	w.plan = slices.Insert(w.plan, i, event{at, do})
+}
+
+// Add adds a pod.
+func (w *World) Add(p *pod) *pod {
+	w.tb.Helper()
+	if len(p.spec.Containers) == 0 {
+		p.spec.Containers = []critest.ContainerSpec{{}}
+	}
+	p.tasks = max(p.tasks, 1)
+	p.spec.CreatedAt = time.Now()
+	p.Pod = w.runtime.AddPod(p.spec)
+	w.add(p)
+	w.writeAll()
+	return p
+}
+
+// Run lets time pass. Nothing happens in the world while a goroutine of the service runs.
+func (w *World) Run(d time.Duration) {
+	for end := w.Now() + d; w.Now() < end && !w.out; {
+		pause := w.pause()
+		if w.isStopping() {
+			pause = min(pause, watchStep)
+		}
+		// A step never ends at a time that a timer of the service is likely to have, too.
+		next := min((w.Now()/pause+1)*pause+137*time.Microsecond, end)
+		if len(w.plan) > 0 {
+			next = max(min(next, w.plan[0].at), w.Now())
+		}
+		passed := next - w.Now()
+		w.settle(passed)
+		w.act(passed)
+	}
+}
+
+// settle waits until d has passed and the service has done all that it does then.
+func (w *World) settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// act is one step of the world, after d has passed.
+func (w *World) act(d time.Duration) {
+	w.grow(d)
+	w.seeStops()
+	for _, p := range w.shrink(time.Now()) {
+		w.tell("%s has ended", p)
+		w.writeAll()
+		for i, c := range p.Containers {
+			if i == 0 || w.isKilled(p, i) {
+				w.rmdir(c.Cgroup)
+				w.At(w.Now()+noticeDelay, func(w *World) { w.runtime.Kill(c.ID) })
+			}
+		}
+		w.At(w.Now()+stopLasts, func(w *World) { w.ended(w, p) })
+		if p.returns > 0 {
+			w.At(w.Now()+p.returns, func(w *World) { w.comeBack(p) })
+		}
+	}
+	w.out = w.out || w.available() <= 0
+	w.writeAll()
+	w.inspect(w)
+	for len(w.plan) > 0 && w.plan[0].at <= w.Now() {
+		e := w.plan[0]
+		w.plan = w.plan[1:]
+		e.do(w)
+		synctest.Wait()
+	}
+}
+
+// isStopping reports whether the service has asked for a stop that has not ended, or may at any moment.
+func (w *World) isStopping() bool { return w.Now() < w.busyUntil }
+
+// seeStops finds the pods that died since the last step.
+func (w *World) seeStops() {
+	for _, p := range w.pods {
+		if !p.runs() {
+			continue
+		}
+		direct := w.isKilled(p, 0)
+		if !direct && w.runtime.Alive(p.Containers[0].ID) {
+			continue
+		}
+		p.killed, p.atKill = time.Now(), p.used
+		if p.jobEnded {
+			continue
+		}
+		w.stopped(w, p, direct)
+	}
+}
+
+// comeBack starts a pod again under its name, as a controller does.
+func (w *World) comeBack(old *pod) {
+	spec := old.spec
+	spec.ID, spec.CgroupParent = "", ""
+	spec.UID = ""
+	w.runtime.Forget(old.ID)
+	w.rmdir(old.CgroupParent)
+	synctest.Wait()
+	p := w.Add(&pod{spec: spec, used: 10 * mib, rate: old.rate, forks: old.forks, returns: old.returns, protected: old.protected, linger: old.linger})
+	if p.rate > 0 || p.forks > 0 {
+		p.leaks = time.Now()
+	}
+	w.tell("%s comes back", p)
+}
+
+// Start starts a service.
+func (w *World) Start() {
+	w.tb.Helper()
+	s := &service{dir: w.newDir()}
+	if w.state != "" {
+		if err := copyTree(s.dir, w.state); err != nil {
+			w.tb.Fatal(err)
+		}
+	}
+	s.kernel = w.kernel.root
+	cfg, err := w.load(s, w.settings)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	s.end, s.ended, s.control, s.reload = end, make(chan error, 1), newPipe(), make(chan func() (config.Config, error), 1)
+	w.services = append(w.services, s)
+	w.service = s
+	w.tell("criguard starts")
+	m := w.machine(s)
+	log := w.log(s)
+	go func() {
+		s.ended <- guard.Serve(ctx, guard.ServiceOptions{
+			Config: cfg, Dir: rundir.Dir(s.dir), Version: "world", Notifier: &systemd.Notifier{}, Log: log, Machine: m,
+			Load: func() (config.Config, error) { return w.load(s, w.settings) }, Reload: s.reload,
+		})
+	}()
+}
+
+// load reads the configuration from a file, as a service does.
+func (w *World) load(s *service, lines []string) (config.Config, error) {
+	text := fmt.Sprintf("node = {proc = %q, sys = %q, root_dir = %q, pod_log_dir = %q}\nruntime.endpoint = %q\n%s\n", filepath.Join(s.kernel, "proc"),
+		filepath.Join(s.kernel, "sys"), filepath.Join(s.dir, "kubelet"), filepath.Join(s.dir, "logs"), w.runtime.Endpoint(), strings.Join(lines, "\n"))
+	path := filepath.Join(s.dir, "config.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return config.Config{}, err
+	}
+	return config.Load(path)
+}
+
+// machine is the machine of a service.
+func (w *World) machine(s *service) machine.Machine {
+	return machine.Machine{
+		BootTime: func() time.Duration { return time.Hour + w.Now() },
+		NewWaker: func(cgroup.Layout) (node.Waker, error) {
+			w.waker = newWaker()
+			return w.waker, nil
+		},
+		Statfs:     statfs,
+		LockMemory: func() error { return nil },
+		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },
+		Runtime: cri.Network{DialSocket: func(ctx context.Context, path string) (net.Conn, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.cut {
+				return nil, errors.New("killed")
+			}
+			conn, err := w.sockets.runtime.dial(ctx, path)
+			if err == nil {
+				s.conns = append(s.conns, conn)
+			}
+			return conn, err
+		}},
+		Listen: func(d rundir.Dir) (net.Listener, error) {
+			// The service looks whether its socket is still there.
+			return control.NewLimitListener(s.control), os.WriteFile(d.Socket(), nil, 0o600)
+		},
+	}
+}
+
+// Client returns a client of the service.
+func (w *World) Client() *control.Client {
+	return control.NewClientOver(rundir.Dir(w.service.dir), w.service.control.dial)
+}
+
+// Command sends a command to the service and does not wait for the answer. done is called if the service has executed it.
+func (w *World) Command(c api.Command, done func()) {
+	if w.service == nil {
+		return
+	}
+	w.tell("operator: %s %s", c.Command, c.Pod)
+	client := w.Client()
+	w.asking.Go(func() {
+		a, err := client.Command(context.Background(), c)
+		if err != nil {
+			w.tell("operator: %s: %v", c.Command, err)
+			return
+		}
+		w.tell("operator: %s: %s", c.Command, a.Message)
+		done()
+	})
+}
+
+// Reload has the service reload a configuration of these lines. A bad one is corrected before the next start.
+func (w *World) Reload(bad bool, lines ...string) {
+	w.tell("operator: reload with %q", lines)
+	if !bad {
+		w.settings = lines
+	}
+	if s := w.service; s != nil {
+		s.reload <- func() (config.Config, error) { return w.load(s, lines) }
+	}
+}
+
+// Kill ends the service without notice, as SIGKILL or a power failure of its disk would: what it has not written is lost,
+// and what it does from now on reaches nobody.
+func (w *World) Kill() {
+	s := w.service
+	if s == nil {
+		return
+	}
+	w.tell("criguard is killed")
+	dir := w.newDir()
+	if err := copyTree(dir, s.dir); err != nil {
+		w.tb.Fatal(err)
+	}
+	// What still runs on the old files no longer sees or does anything.
+	if err := w.move(w.newDir()); err != nil {
+		w.tb.Fatal(err)
+	}
+	s.mu.Lock()
+	s.cut = true
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+	s.mu.Unlock()
+	s.end()
+	w.state, w.service = dir, nil
+}
+
+// Stop ends the service as systemctl stop does.
+func (w *World) Stop() {
+	w.tb.Helper()
+	s := w.service
+	if s == nil {
+		return
+	}
+	w.tell("criguard is asked to end")
+	s.end()
+	select {
+	case err := <-s.ended:
+		w.tell("criguard ends, error %v", err)
+		if err != nil {
+			w.violate("the service ended with an error: %v", err)
+		}
+	case <-time.After(patience):
+		w.violate("the service did not end within %v", patience)
+	}
+	w.state, w.service = s.dir, nil
+}
+
+// Close ends everything that runs.
+func (w *World) Close() {
+	w.tb.Helper()
+	w.Stop()
+	for _, s := range w.services {
+		if s.cut {
+			<-s.ended
+		}
+	}
+	w.runtime.Stop()
+	w.asking.Wait()
+	w.kernel.close()
+}
+
+// Stops returns the stops in the history on disk, in order.
+func (w *World) Stops() (stops []api.StopView) {
+	w.tb.Helper()
+	list, err := history.Read(context.Background(), w.state, api.HistoryQuery{})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.tb.Fatal(err)
+	}
+	for _, p := range list.Passes {
+		if p.Stop != nil {
+			stops = append(stops, *p.Stop)
+		}
+	}
+	return stops
+}
+
+// copyTree copies the files below a directory with their permissions.
+func copyTree(to, from string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(to, rel), info.Mode().Perm())
+		case !info.Mode().IsRegular():
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, rel), b, info.Mode().Perm())
+	})
+}

@@ -1,0 +1,109 @@
+package world
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/criguard/criguard/cri/critest"
+)
+
+// run runs a world in a bubble, and fails the test for each violation.
+func run(t *testing.T, prepare func(*testing.T) (*World, time.Duration)) (story string) {
+	t.Helper()
+	var wrong []string
+	synctest.Test(t, func(t *testing.T) {
+		w, length := prepare(t)
+		w.Run(length)
+		w.Close()
+		w.agree(w)
+		story, wrong = w.story.String(), w.wrong
+	})
+	for _, v := range wrong {
+		t.Error(v)
+	}
+	return story
+}
+
+// An hour on a node where nothing happens: no pod is stopped.
+func TestIdleHour(t *testing.T) {
+	real := time.Now()
+	run(t, func(t *testing.T) (*World, time.Duration) {
+		w := New(t, 4*gib, critest.Containerd2)
+		for i := range 30 {
+			w.Add(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i)}, used: 20 * mib})
+		}
+		w.Start()
+		return w, time.Hour
+	})
+	t.Logf("an hour with 30 pods took %v", time.Since(real))
+}
+
+// seeds returns the seeds to run: CRIGUARD_SEEDS, such as "1000" or "1000-2000", or the first ones.
+func seeds(t *testing.T) (from, to uint64) {
+	t.Helper()
+	text := os.Getenv("CRIGUARD_SEEDS")
+	if text == "" {
+		return 0, 12
+	}
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		first, last = "0", first
+	}
+	from, err := strconv.ParseUint(first, 10, 64)
+	if err == nil {
+		to, err = strconv.ParseUint(last, 10, 64)
+	}
+	if err != nil || to <= from {
+		t.Fatalf("CRIGUARD_SEEDS=%s: neither a number of seeds nor a range of them (hint: 1000, 1000-2000)", text)
+	}
+	return from, to
+}
+
+// In the world of any seed, what must always hold does. CRIGUARD_SEED tells the story of one.
+func TestSeeds(t *testing.T) {
+	if text := os.Getenv("CRIGUARD_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log("\n" + run(t, func(t *testing.T) (*World, time.Duration) { return FromSeed(t, seed) }))
+		return
+	}
+	from, to := seeds(t)
+	for seed := from; seed < to; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			run(t, func(t *testing.T) (*World, time.Duration) { return FromSeed(t, seed) })
+		})
+	}
+}
+
+// The same seed has the same story.
+func TestSameStory(t *testing.T) {
+	for _, seed := range []uint64{1, 4, 18} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			story := run(t, func(t *testing.T) (*World, time.Duration) { return FromSeed(t, seed) })
+			again := run(t, func(t *testing.T) (*World, time.Duration) { return FromSeed(t, seed) })
+			if story != again {
+				t.Errorf("two stories:\n%s", diff(story, again))
+			}
+		})
+	}
+}
+
+// diff returns the first lines in which two stories differ.
+func diff(a, b string) string {
+	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range min(len(as), len(bs)) {
+		if as[i] != bs[i] {
+			return as[i] + "\n" + bs[i]
+		}
+	}
+	return fmt.Sprintf("%d and %d lines", len(as), len(bs))
+}
