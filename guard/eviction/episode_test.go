@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -221,6 +222,56 @@ func TestReliefDuringAListingRaisesNoAlarm(t *testing.T) {
 	if p := n.at(g, 0); p.Alarm != "" || p.Stop != nil {
 		t.Errorf("alarm %q, stop %+v", p.Alarm, p.Stop)
 	}
+}
+
+// Pressure that ends while the pass reclaims or lists holds nothing back: neither the record of the pass nor the status
+// names a reason, there is nothing new for the history, and the alarm of an earlier pass ends with the next one.
+func TestReliefDuringAPassHoldsNothingBack(t *testing.T) {
+	for name, prepare := range map[string]func(n *fakeNode, relieved func()) Reclaimer{
+		"by the reclaim": func(_ *fakeNode, relieved func()) Reclaimer { return reclaimerFunc(relieved) },
+		"during the listing before the decision": func(n *fakeNode, relieved func()) Reclaimer {
+			n.foreign, n.onListing = 6*testGiB, relieved
+			return n
+		},
+		"during the listing before the stop": func(n *fakeNode, relieved func()) Reclaimer {
+			n.renewed, n.onListing = map[string]inventory.Pod{"big": n.pods[0]}, relieved
+			return n
+		},
+	} {
+		g, n := newManager(t, memoryHard)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		n.protect("test")
+		wantHeld(t, n.at(g, 0), api.HeldProtected)
+		n.protect("")
+		relieved := false
+		g.reclaimer = prepare(n, func() { relieved = true; n.set(policy.MemoryAvailable, 8*testGiB) })
+		last := g.LastID
+		p := n.at(g, g.cfg.Eviction.Interval)
+		if !relieved || len(g.pressure.Met) == 0 {
+			t.Fatalf("%s: relieved %t, met %v: want the relief within the pass", name, relieved, g.pressure.Met)
+		}
+		if p.Stop != nil || p.Held != "" || p.HeldBy != "" || len(g.Holds()) != 0 {
+			t.Errorf("%s: stop %+v, held by %q at %q, holds %v", name, p.Stop, p.Held, p.HeldBy, g.Holds())
+		}
+		if r := g.RankNow(t.Context(), policy.MemoryAvailable); r.Held != nil {
+			t.Errorf("%s: the ranking is held by %+v", name, r.Held)
+		}
+		if p.Alarm != "" || p.Notable() || g.LastID != last {
+			t.Errorf("%s: alarm %q, notable %t, last record %d after %d", name, p.Alarm, p.Notable(), g.LastID, last)
+		}
+		n.at(g, g.cfg.Eviction.Interval+minPause)
+		if st := g.Status(func(policy.Signal) string { return "" }, false); len(st.Alarms) != 0 {
+			t.Errorf("%s: alarms %q after the next pass", name, st.Alarms)
+		}
+	}
+}
+
+// reclaimerFunc is a Reclaimer that frees memory at once.
+type reclaimerFunc func()
+
+func (f reclaimerFunc) Reclaim(context.Context, policy.Met, policy.Layout, []inventory.Pod) ReliefJob {
+	f()
+	return Finished{}
 }
 
 // Observe mode reports a stop that a fresh listing delayed.
