@@ -92,39 +92,28 @@ func Steps(c *config.Config, s policy.Signal, l policy.Layout) []reclaim.Step {
 }
 
 // stepsFor returns the reclaim steps that free something on the pressed device.
-func stepsFor(s policy.Signal, l policy.Layout) []reclaim.Step {
-	pool := l.Pool(s)
-	image := pool == policy.PoolImageBytes || pool == policy.PoolImageInodes
-	switch {
-	case pool == policy.PoolMemory:
+func stepsFor(s policy.Signal, l policy.Layout) (steps []reclaim.Step) {
+	switch l.Pool(s) {
+	case policy.PoolMemory:
 		return []reclaim.Step{reclaim.StepMemory}
-	case pool == policy.PoolSwap:
+	case policy.PoolSwap:
 		return nil // reclaiming memory would fill the swap
-	case pool == policy.PoolPIDs:
+	case policy.PoolPIDs:
 		return []reclaim.Step{reclaim.StepSandboxes}
-	case l == policy.DedicatedImageFS && image:
-		return []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepImages}
-	case l == policy.DedicatedImageFS:
-		return []reclaim.Step{reclaim.StepLogs}
-	case l == policy.SplitFS && image:
-		return []reclaim.Step{reclaim.StepImages}
-	case l == policy.SplitFS:
-		return []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs}
-	default:
-		return []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs, reclaim.StepImages}
 	}
+	if l.SameDevice(s, policy.ContainerFSAvailable) {
+		steps = append(steps, reclaim.StepContainers, reclaim.StepSandboxes)
+	}
+	if l.SameDevice(s, policy.NodeFSAvailable) {
+		steps = append(steps, reclaim.StepLogs)
+	}
+	if l.SameDevice(s, policy.ImageFSAvailable) {
+		steps = append(steps, reclaim.StepImages)
+	}
+	return steps
 }
 
-// stepsOff returns the names of the steps for a signal that the configuration switches off.
-func stepsOff(c *config.Config, s policy.Signal, l policy.Layout) (off []string) {
-	for _, step := range stepsFor(s, l) {
-		if isOff(c, step) {
-			off = append(off, string(step))
-		}
-	}
-	return off
-}
-
+// isOff reports whether the configuration switches a step off.
 func isOff(c *config.Config, s reclaim.Step) bool {
 	switch s {
 	case reclaim.StepMemory:

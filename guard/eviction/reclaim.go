@@ -182,8 +182,13 @@ func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
 			done.YoungImages, api.FormatBytes(done.YoungBytes))
 	}
 	v := api.ReclaimView{
-		Signal: r.relieves.Signal, Steps: done.Steps, Off: stepsOff(&g.cfg, r.relieves.Signal, g.kernel.Layout()),
+		Signal: r.relieves.Signal, Steps: done.Steps,
 		Freed: done.Freed, Took: api.Duration(now - r.started), Reports: done.Reports,
+	}
+	for _, step := range stepsFor(v.Signal, g.kernel.Layout()) {
+		if isOff(&g.cfg, step) {
+			v.Off = append(v.Off, string(step))
+		}
 	}
 	switch {
 	case !done.Late:
