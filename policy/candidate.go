@@ -107,21 +107,18 @@ func (s Signal) isMemory() bool { return SingleFS.Pool(s) == PoolMemory }
 // unknown or out of date.
 func (c *Candidate) covered(s Signal) bool { return c.QoS == Guaranteed && s.isMemory() }
 
-// on returns the part of the usage on the filesystem of a disk signal. With a dedicated imagefs, the
-// writable layers are there and the rest is on nodefs. A split imagefs holds only images, which no stop
-// frees.
+// on returns the part of the usage on the device of a disk signal: the writable layers are on that of
+// containerfs, the rest on that of nodefs. A split imagefs holds only images, which no stop frees.
 func (u DiskUsage) on(s Signal, l Layout) Measured {
-	if u.LogsApart {
-		u.Logs = Exactly(0)
+	used := Exactly(0)
+	if l.SameDevice(s, ContainerFSAvailable) {
+		used = used.Plus(u.Rootfs)
 	}
-	switch beside := l.beside(s); {
-	case l == DedicatedImageFS && beside:
-		return u.Rootfs
-	case l == DedicatedImageFS:
-		return u.Logs.Plus(u.Volumes)
-	case beside:
-		return Exactly(0)
-	default:
-		return u.Total()
+	if l.SameDevice(s, NodeFSAvailable) {
+		used = used.Plus(u.Volumes)
+		if !u.LogsApart {
+			used = used.Plus(u.Logs)
+		}
 	}
+	return used
 }

@@ -83,8 +83,5 @@ func (l Layout) String() string { return nameOf(layoutNames, l, "layout") }
 
 // SameDevice reports whether two signals cover the bytes or inodes of the same device.
 func (l Layout) SameDevice(a, b Signal) bool {
-	return a.IsDisk() && b.IsDisk() && l.beside(a) == l.beside(b)
+	return a.IsDisk() && b.IsDisk() && (l.Pool(a) >= PoolImageBytes) == (l.Pool(b) >= PoolImageBytes)
 }
-
-// beside reports whether a disk signal covers another device than that of nodefs.
-func (l Layout) beside(s Signal) bool { return l.Pool(s) >= PoolImageBytes }
