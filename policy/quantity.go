@@ -82,44 +82,40 @@ func parseQuantity(s string) (q Quantity, rule, hint string) {
 	if end >= 0 {
 		number, suffix = number[:end], number[end:]
 	}
-	whole, fraction, _ := strings.Cut(number, ".")
-	digits := whole + fraction
-	if digits == "" || strings.Contains(fraction, ".") {
+	value, ok := new(big.Rat).SetString(number)
+	if !ok {
 		return q, "must begin with a number", `as "100Mi" or "10%"`
 	}
-	value, _ := new(big.Int).SetString(digits, 10)
 	if suffix == "%" {
-		return percentage(value, len(fraction))
+		return percentage(value)
 	}
-	factor, divisor, rule, hint := multiplier(suffix)
+	factor, rule, hint := multiplier(suffix)
 	if rule != "" {
 		return q, rule, hint
 	}
-	rest := new(big.Int)
-	value.QuoRem(value.Mul(value, factor), divisor.Mul(divisor, power(10, len(fraction))), rest)
+	value.Mul(value, factor)
+	n, rest := new(big.Int).QuoRem(value.Num(), value.Denom(), new(big.Int))
 	if rest.Sign() > 0 {
 		if slices.Contains(fractionSuffixes, suffix) && suffix != "" {
 			return q, "must be whole bytes", fmt.Sprintf(`%q is a fraction in Kubernetes; mega is "M", mebi is "Mi"`, suffix)
 		}
-		value.Add(value, big.NewInt(1))
+		n.Add(n, big.NewInt(1))
 	}
-	if !value.IsInt64() {
+	if !n.IsInt64() {
 		return q, "must be below 8Ei", ""
 	}
-	return Quantity{n: value.Int64()}, "", ""
+	return Quantity{n: n.Int64()}, "", ""
 }
 
-func percentage(value *big.Int, decimals int) (q Quantity, rule, hint string) {
-	rest := new(big.Int)
-	value.Mul(value, big.NewInt(percentUnit))
-	value.QuoRem(value, power(10, decimals), rest)
+func percentage(value *big.Rat) (q Quantity, rule, hint string) {
+	value.Mul(value, big.NewRat(percentUnit, 1))
 	switch {
-	case rest.Sign() != 0:
+	case !value.IsInt():
 		return q, fmt.Sprintf("must have at most %d decimals", percentDigits), ""
-	case value.Cmp(big.NewInt(wholePercent)) > 0:
+	case value.Cmp(big.NewRat(wholePercent, 1)) > 0:
 		return q, "must not be above 100%", ""
 	}
-	return Quantity{n: value.Int64(), percent: true}, "", ""
+	return Quantity{n: value.Num().Int64(), percent: true}, "", ""
 }
 
 // The suffixes, by the power of 1024, 1000 or a thousandth that they stand for.
@@ -129,36 +125,35 @@ var (
 	fractionSuffixes = []string{"", "m", "u", "n"}
 )
 
-// multiplier returns what a suffix or an exponent stands for: a factor or a divisor.
-func multiplier(suffix string) (factor, divisor *big.Int, rule, hint string) {
-	one := big.NewInt(1)
+// multiplier returns the factor that a suffix or an exponent stands for.
+func multiplier(suffix string) (factor *big.Rat, rule, hint string) {
 	if i := slices.Index(decimalSuffixes, suffix); i >= 0 {
-		return power(1000, i), one, "", ""
+		return power(1000, i), "", ""
 	} else if i := slices.Index(binarySuffixes, suffix); i >= 0 {
-		return power(1024, i), one, "", ""
+		return power(1024, i), "", ""
 	} else if i := slices.Index(fractionSuffixes, suffix); i >= 0 {
-		return one, power(1000, i), "", ""
+		return new(big.Rat).Inv(power(1000, i)), "", ""
 	}
 	switch {
 	case suffix[0] == 'e' || suffix[0] == 'E':
 		exp, err := strconv.ParseUint(strings.TrimPrefix(suffix[1:], "+"), 10, 8)
 		if err != nil || exp > maxQuantityLen {
-			return nil, nil, "must have an exponent between 0 and 64", ""
+			return nil, "must have an exponent between 0 and 64", ""
 		}
-		return power(10, int(exp)), one, "", ""
+		return power(10, int(exp)), "", ""
 	case suffix == "K":
-		return nil, nil, "must have a known suffix", `"k" is 1000, "Ki" is 1024`
+		return nil, "must have a known suffix", `"k" is 1000, "Ki" is 1024`
 	}
 	if bare := strings.TrimRight(suffix, "Bb"); bare != "" && bare != suffix {
-		if _, _, rule, _ := multiplier(bare); rule == "" {
-			return nil, nil, "must have a known suffix", fmt.Sprintf("leave the %q out", suffix[len(bare):])
+		if _, rule, _ := multiplier(bare); rule == "" {
+			return nil, "must have a known suffix", fmt.Sprintf("leave the %q out", suffix[len(bare):])
 		}
 	}
-	return nil, nil, "must have a known suffix", "suffixes are Ki, Mi, Gi, Ti, Pi, Ei, k, M, G, T, P, E and %"
+	return nil, "must have a known suffix", "suffixes are Ki, Mi, Gi, Ti, Pi, Ei, k, M, G, T, P, E and %"
 }
 
-func power(base int64, exp int) *big.Int {
-	return new(big.Int).Exp(big.NewInt(base), big.NewInt(int64(exp)), nil)
+func power(base int64, exp int) *big.Rat {
+	return new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(base), big.NewInt(int64(exp)), nil))
 }
 
 // Of returns the quantity in units of the signal for a capacity. It is exact; a percentage is rounded
