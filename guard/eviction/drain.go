@@ -54,16 +54,11 @@ func drainOrder(pods []inventory.Pod) []*inventory.Pod {
 	stays := func(p *inventory.Pod) int { return min(len(p.Protection), 1) }
 	slices.SortFunc(order, func(a, b *inventory.Pod) int {
 		return cmp.Or(
-			cmp.Compare(stays(a), stays(b)), cmp.Compare(a.Priority, b.Priority), cmp.Compare(drainClass(a.QoS), drainClass(b.QoS)),
+			cmp.Compare(stays(a), stays(b)), cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.QoS, a.QoS),
 			cmp.Compare(b.Created, a.Created), cmp.Compare(a.ID, b.ID),
 		)
 	})
 	return order
-}
-
-// drainClass returns the position of a class in a drain: 0 for BestEffort, which is stopped first.
-func drainClass(q policy.QoS) int {
-	return slices.Index([]policy.QoS{policy.BestEffort, policy.Burstable, policy.Guaranteed, policy.QoSUnknown}, q)
 }
 
 // drain stops the next sandbox of a drain. That includes sandboxes created after the drain began, but a
