@@ -132,11 +132,11 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		g.invalidateReclaims(f.stop.Pool)
 	}
 	view, res := *f.view, out.Result
-	res.Available, res.SettledIn, res.Freed = g.obs[f.met.Signal].Available, api.Duration(now-f.started), back
+	res.Available, res.SettledIn, res.Freed = g.obs[f.stop.Signal].Available, api.Duration(now-f.stop.At), back
 	if f.resumed {
-		res.EmptiedIn += api.Duration(f.launched - f.started)
+		res.EmptiedIn += api.Duration(f.launched - f.stop.At)
 	} else if f.stop.Cause == policy.CausePressure && res.Emptied {
-		res.DeadIn = api.Duration(f.launched-f.met.Since) + res.EmptiedIn
+		res.DeadIn = api.Duration(f.launched-f.since) + res.EmptiedIn
 	}
 	view.Result = &res
 	p.Settled = append(p.Settled, view)

@@ -47,9 +47,8 @@ type StopOutcome struct {
 type flight struct {
 	view     *api.StopView // shared with the record of the pass that began the stop
 	stop     policy.Stop
-	met      policy.Met
+	since    time.Duration // since when its threshold had been met
 	order    StopOrder
-	started  time.Duration
 	launched time.Duration // when the job was started, after ranking
 	job      StopJob
 	awaited  bool          // a pool waits for its effect, and it is over only then
@@ -89,14 +88,13 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 		return true
 	}
 	c := g.choose(g.runtime.Inventory(ctx, false), now, i, due)
-	for j := range c.Ranked {
-		if r := &c.Ranked[j]; r.ID == f.order.Pod.ID && r.Protection == "" && r.Yield >= c.Helps {
-			g.escalate(f, due[0].Signal, now, p)
-			return true
-		}
+	helps := func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID && r.Protection == "" && r.Yield >= c.Helps }
+	if !slices.ContainsFunc(c.Ranked, helps) {
+		st.flight = nil
+		return false
 	}
-	st.flight = nil
-	return false
+	g.escalate(f, due[0].Signal, now, p)
+	return true
 }
 
 // inheritedFor is how long a stop that an earlier run of the service began may still take effect, except on a disk.
@@ -147,10 +145,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	case pod.Protection != "":
 		res.Errors = []string{"protected since: " + pod.Protection}
 	case age < s.Grace+inheritedFor:
-		f := &flight{
-			view: &view, stop: *s, met: policy.Met{Threshold: policy.Threshold{Signal: s.Signal, Kind: s.Kind}}, order: g.orderFor(pod, s.Signal, s.Kind),
-			started: s.At, awaited: true, resumed: true,
-		}
+		f := &flight{view: &view, stop: *s, order: g.orderFor(pod, s.Signal, s.Kind), awaited: true, resumed: true}
 		f.order.Grace = max(s.Grace-age, 0)
 		g.pools[i].flight = f
 		g.start(ctx, f)
@@ -176,7 +171,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		long := m.Kind == policy.Soft && time.Duration(f.view.Grace) > g.cfg.Eviction.MaxPodGracePeriod
 		if f.stop.Cause.ByOperator() && !f.awaited && !long && !c.Pool.IsDisk() && st.flight == nil {
 			// The pool waits for it as for a stop of its own, whose grace period would not be longer.
-			f.stop.Pool, f.stop.Signal, f.stop.Expected, f.met = c.Pool, m.Signal, v.Yield, m
+			f.stop.Pool, f.stop.Signal, f.stop.Expected, f.since = c.Pool, m.Signal, v.Yield, m.Since
 			f.awaited, st.flight = true, f
 		}
 		return heldBy(api.HeldInFlight)
@@ -219,7 +214,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		pod.Disk = v.Disk // as measured for the ranking
 	}
 	order := g.orderFor(pod, m.Signal, m.Kind)
-	if st.flight = g.launch(ctx, now, &flight{view: &view, stop: stop, met: m, order: order, awaited: true}, p); st.flight == nil {
+	if st.flight = g.launch(ctx, now, &flight{view: &view, stop: stop, since: m.Since, order: order, awaited: true}, p); st.flight == nil {
 		st.observed = append(st.observed, pod.ID)
 	}
 	p.Stop.Reason = reason(&c.Decision, now) // format the reason after the kill
@@ -247,9 +242,9 @@ func (g *Manager) launch(ctx context.Context, now time.Duration, f *flight, p *a
 		p.ID = g.NextID()
 	}
 	f.stop.Pass, f.stop.Pod, f.stop.UID = p.ID, f.order.Pod.FullName(), f.order.Pod.UID
-	f.stop.Grace, f.stop.Available = time.Duration(f.view.Grace), f.view.Available
+	f.stop.At, f.stop.Grace, f.stop.Available = now, time.Duration(f.view.Grace), f.view.Available
 	g.restraint.Begin(f.stop, now)
-	p.Stop, f.started, g.unsaved = f.view, now, true
+	p.Stop, g.unsaved = f.view, true
 	f.view.Pod, f.view.UID, f.view.Sandbox = f.order.Pod.FullName(), f.order.Pod.UID, f.order.Pod.ID
 	if f.view.DryRun {
 		return nil
