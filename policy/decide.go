@@ -183,22 +183,23 @@ func (d *Decision) lack(needs []Lack) {
 // chooseCulprit finds the culprit, the one that grows fastest, and makes it the victim if no other pods can
 // carry the pool.
 func (d *Decision) chooseCulprit(candidates []Ranked) {
+	over := int64(0) // what the candidates above their request yield
+	for i := range candidates {
+		if c := &candidates[i]; c.Over {
+			over = addCapped(over, c.Yield)
+			if c.Growth.Known && (d.over == nil || c.Growth.Value > d.over.Growth.Value) {
+				d.over = c
+			}
+		}
+	}
 	for i := range candidates {
 		c := &candidates[i]
-		if c.Over && c.Growth.Known && (d.over == nil || c.Growth.Value > d.over.Growth.Value) {
-			d.over = c
-		}
 		if !c.Growth.Known || !d.Fills(c.Growth.Value) {
 			continue
 		}
-		others, seconds := sum(candidates[:i]), int64(carryCulprit)
-		if !c.Over {
-			others, seconds = 0, carryCovered
-			for j := range candidates {
-				if o := &candidates[j]; o.Over {
-					others = addCapped(others, o.Yield)
-				}
-			}
+		others, seconds := over, int64(carryCovered)
+		if c.Over {
+			others, seconds = sum(candidates[:i]), carryCulprit
 		}
 		wins := others < addCapped(d.Deficit, times(d.Fill, seconds))
 		if d.Culprit == nil || wins && d.Victim == nil || wins == (d.Victim != nil) && c.Growth.Value > d.Culprit.Growth.Value {
