@@ -237,7 +237,7 @@ func (d *Decision) TakeCulprit(wait time.Duration) bool {
 // chooseByRank chooses in the first tier that yields enough.
 func (d *Decision) chooseByRank(tiers [][]Ranked) {
 	tier := tiers[0]
-	if len(tiers) > 1 && (len(tier) == 0 || d.Tiers[0] < d.Deficit/tierOfDeficit+d.Deficit%tierOfDeficit) {
+	if len(tiers) > 1 && d.Tiers[0] < d.Deficit/tierOfDeficit+d.Deficit%tierOfDeficit {
 		tier = tiers[1]
 	}
 	for _, why := range []Why{ByCameBack, ByRank} {
