@@ -42,14 +42,11 @@ type QuantityError struct {
 
 // Error returns "parse quantity …: rule (hint: …)".
 func (e *QuantityError) Error() string {
-	return fmt.Sprintf("parse quantity %q: %s%s", e.Value, e.Rule, hint(e.Hint))
-}
-
-func hint(h string) string {
-	if h == "" {
-		return ""
+	text := fmt.Sprintf("parse quantity %q: %s", e.Value, e.Rule)
+	if e.Hint != "" {
+		text += " (hint: " + e.Hint + ")"
 	}
-	return " (hint: " + h + ")"
+	return text
 }
 
 // ParseQuantity parses the kubelet's syntax: a number of bytes, inodes or tasks with a binary suffix
