@@ -155,7 +155,7 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 	needs := make([]Lack, len(q.Due))
 	for i, m := range q.Due {
 		n := Lack{Deficit: max(m.Deficit, 1)}
-		fall, outside := q.Samples.fall(m.Signal, pool, q.Observed[m.Signal], cs, q.Pods, q.Now)
+		fall, outside := q.Samples.fall(m.Signal, q.Observed[m.Signal], cs, q.Pods, q.Now)
 		n.Fill, n.Outside, n.back = max(fall, 0), max(outside, 0), max(-outside, 0)
 		n.taken = q.Samples.taken(m.Signal, q.Observed[m.Signal], cs, q.Pods, q.Now)
 		n.Need = max(addCapped(m.Lack, times(n.Fill, pool.Horizon())), 1)

@@ -107,15 +107,15 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 }
 
 // Fill returns how fast a signal falls, per second. It is 0 without a sample, and for a stall.
-func (s *Samples) Fill(sig Signal, pool Pool, o Observation, now time.Duration) int64 {
-	fall, _ := s.fall(sig, pool, o, nil, Amount{}, now)
+func (s *Samples) Fill(sig Signal, o Observation, now time.Duration) int64 {
+	fall, _ := s.fall(sig, o, nil, Amount{}, now)
 	return max(fall, 0)
 }
 
 // fall returns how fast a signal falls, per second, and the part of that which the growth of the unprotected
 // pods does not explain. They are negative if it rises. pods is the working set of the pods cgroup now.
-func (s *Samples) fall(sig Signal, pool Pool, o Observation, cs []Candidate, pods Amount, now time.Duration) (fall, outside int64) {
-	maxAge := maxSampleAge
+func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, now time.Duration) (fall, outside int64) {
+	pool, maxAge := SingleFS.Pool(sig), maxSampleAge
 	if pool.IsDisk() {
 		maxAge = maxDiskSample
 	}

@@ -58,10 +58,10 @@ func TestFill(t *testing.T) {
 		{"clock went back", MemoryAvailable, []reading{{at: minute, available: 100}}, second, 50, 0},
 	} {
 		s := samplesOf(v.signal, v.readings...)
-		if got := s.Fill(v.signal, SingleFS.Pool(v.signal), read(v.available, math.MaxInt64), v.now); got != v.want {
+		if got := s.Fill(v.signal, read(v.available, math.MaxInt64), v.now); got != v.want {
 			t.Errorf("%s: %d, want %d", v.name, got, v.want)
 		}
-		if got := s.Fill(v.signal, SingleFS.Pool(v.signal), Observation{Status: Failed}, v.now); got != 0 {
+		if got := s.Fill(v.signal, Observation{Status: Failed}, v.now); got != 0 {
 			t.Errorf("%s, not read now: %d", v.name, got)
 		}
 	}
@@ -74,7 +74,7 @@ func TestFillOfAnOldReading(t *testing.T) {
 	}
 	var s Samples
 	s.Add(9*second, one(NodeFSAvailable, at(5*second, 500)), nil, Amount{})
-	if got := s.Fill(NodeFSAvailable, PoolNodeBytes, at(10*second, 400), 10*second); got != 20 {
+	if got := s.Fill(NodeFSAvailable, at(10*second, 400), 10*second); got != 20 {
 		t.Errorf("falls by %d, want 20", got)
 	}
 }
@@ -121,7 +121,7 @@ func TestOutsideFill(t *testing.T) {
 			NodeFSAvailable: 0, NodeFSInodesFree: 0, MemoryStall: 0,
 		} {
 			s := samplesOf(signal, reading{0, 1000, v.cgroupBefore, v.before})
-			if _, got := s.fall(signal, SingleFS.Pool(signal), read(1000-v.fall, math.MaxInt64), v.after, v.cgroupAfter, 2*second); got != want {
+			if _, got := s.fall(signal, read(1000-v.fall, math.MaxInt64), v.after, v.cgroupAfter, 2*second); got != want {
 				t.Errorf("%s, %s: %d, want %d", v.name, signal, got, want)
 			}
 		}
@@ -204,7 +204,7 @@ func TestSamplesKept(t *testing.T) {
 		if i < 10 {
 			continue
 		}
-		if got := s.Fill(MemoryAvailable, PoolMemory, read(int64(1000-i), 1000), now); got != 10 {
+		if got := s.Fill(MemoryAvailable, read(int64(1000-i), 1000), now); got != 10 {
 			t.Fatalf("at %s the signal falls by %d", now, got)
 		}
 	}

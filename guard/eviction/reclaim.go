@@ -74,7 +74,7 @@ func (g *Manager) reclaimWait(i policy.Pool, m policy.Met) time.Duration {
 	switch {
 	case i.IsDisk():
 		o := g.obs[m.Signal]
-		fill := g.samples.Fill(m.Signal, i, o, g.kernel.Now())
+		fill := g.samples.Fill(m.Signal, o, g.kernel.Now())
 		if fill <= 0 {
 			return ReclaimTimeout
 		}
