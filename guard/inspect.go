@@ -82,7 +82,7 @@ func (l *Look) Rank(ctx context.Context, s policy.Signal) (api.Ranking, error) {
 // MetNow returns the hard thresholds of the configuration that are met now, see eviction.Manager. For a disk
 // it first measures what each pod uses.
 func (l *Look) MetNow(ctx context.Context) []api.MetNow {
-	if slices.ContainsFunc(l.guard.Pressure().Met, func(m policy.Met) bool { return m.Signal.IsDisk() }) {
+	if slices.ContainsFunc(l.guard.Snapshot().Pressure.Met, func(m policy.Met) bool { return m.Signal.IsDisk() }) {
 		l.host.meter.Measure(ctx, l.host.lister.Current().Pods)
 	}
 	return l.guard.MetNow(ctx)

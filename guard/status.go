@@ -126,7 +126,7 @@ func (s *Service) Settings(ctx context.Context) (c api.Settings, err error) {
 // statusLine returns the state in one line, for the service manager.
 func (s *Service) statusLine() string {
 	line := "no pressure"
-	if c := s.guard.Pressure().Conditions; c != 0 {
+	if c := s.guard.Snapshot().Pressure.Conditions; c != 0 {
 		line = c.String()
 	}
 	if o := s.guard.Orders.Line(s.host.kernel.Now()); o != "" {
@@ -148,7 +148,7 @@ func (s *Service) statusLine() string {
 }
 
 // isHeld reports whether a stop is held back now.
-func (s *Service) isHeld() bool { return s.held.Reason != "" && len(s.guard.Pressure().Met) > 0 }
+func (s *Service) isHeld() bool { return s.held.Reason != "" && len(s.guard.Snapshot().Pressure.Met) > 0 }
 
 // loadBudget restores the budget of an earlier run, so that a crash loop does not refill it.
 func (s *Service) loadBudget() *policy.Restraint {

@@ -180,9 +180,6 @@ func (g *Manager) Thresholds() (all []string) {
 // Config returns the configuration in force.
 func (g *Manager) Config() *config.Config { return &g.cfg }
 
-// Pressure returns the conditions and met thresholds of the last pass.
-func (g *Manager) Pressure() policy.Pressure { return g.pressure }
-
 // Restraint returns the stop budget and the other limits on stops that outlive the service.
 func (g *Manager) Restraint() *policy.Restraint { return g.restraint }
 

@@ -143,7 +143,7 @@ func (o *observed) shuffle(rng *rand.Rand, cfg config.Config, lines []trace.Line
 
 // episodes follows the pools' episodes.
 func (o *observed) episodes(p *api.Pass) {
-	for _, m := range o.sim.guard.Pressure().Met {
+	for _, m := range o.sim.guard.Snapshot().Pressure.Met {
 		pool := policy.SingleFS.Pool(m.Signal)
 		if o.met[pool] == 0 || o.met[pool] < o.last && time.Duration(p.At)-o.met[pool] >= 30*time.Second {
 			o.began[pool] = time.Duration(p.At)
@@ -272,7 +272,7 @@ func (o *observed) overdue(p *api.Pass) {
 		return
 	}
 	var due [policy.PoolCount]bool
-	for _, m := range o.sim.guard.Pressure().Met {
+	for _, m := range o.sim.guard.Snapshot().Pressure.Met {
 		pool := policy.SingleFS.Pool(m.Signal)
 		due[pool] = due[pool] || m.Due && m.Kind == policy.Hard
 	}
