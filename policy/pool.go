@@ -83,5 +83,6 @@ func (l Layout) String() string { return nameOf(layoutNames, l, "layout") }
 
 // SameDevice reports whether two signals cover the bytes or inodes of the same device.
 func (l Layout) SameDevice(a, b Signal) bool {
-	return a.IsDisk() && b.IsDisk() && (l.Pool(a) >= PoolImageBytes) == (l.Pool(b) >= PoolImageBytes)
+	p, q := l.Pool(a), l.Pool(b)
+	return p.IsDisk() && q.IsDisk() && (p >= PoolImageBytes) == (q >= PoolImageBytes)
 }
