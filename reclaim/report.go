@@ -78,7 +78,7 @@ type Report struct {
 	Kept    []Item `json:"kept,omitempty"`     // what stays, and why
 	KeptFor []Kept `json:"kept_for,omitempty"` // in a digest of a step that removed nothing: what stays, by reason
 	// The space that came back on the target's filesystem, by statfs before and after each removal:
-	// what something else writes meanwhile hides a part of it, but never makes it negative. It is zero
+	// concurrent writes hide a part of it, but never make it negative. It is zero
 	// without a target or in a dry run.
 	Freed       int64     `json:"freed" unit:"bytes"`
 	FreedInodes int64     `json:"freed_inodes,omitempty" unit:"inodes"` // likewise
@@ -93,7 +93,7 @@ type Report struct {
 
 // Kept is how many items stay for the same reason.
 type Kept struct {
-	Why   string `json:"why"`                         // the reason, without what is special to one item
+	Why   string `json:"why"`                         // the reason, without details of single items
 	Items int    `json:"items"`                       // how many
 	Size  int64  `json:"size,omitempty" unit:"bytes"` // of all of them, as listed
 }

@@ -24,7 +24,7 @@ type Workload struct {
 	Workload   string   `json:"workload"`              // what recreates the pods
 	Stops      int      `json:"stops"`                 // in a row
 	Ago        Duration `json:"ago"`                   // since the last stop
-	RetryAfter Duration `json:"retry_after,omitempty"` // left until it may be stopped again for a soft threshold
+	RetryAfter Duration `json:"retry_after,omitempty"` // time until it may be stopped again for a soft threshold
 }
 
 // BudgetOf returns the budget as it is printed.

@@ -123,8 +123,8 @@ type Need struct {
 	Pool          policy.Pool `json:"pool"`                                 // memory, swap, pid, or the bytes or inodes of a filesystem
 	Deficit       int64       `json:"deficit" unit:"pool"`                  // to the threshold or, inside the minimum reclaim, to the target
 	Fill          int64       `json:"fill" unit:"pool"`                     // how fast the signal falls, per second
-	OutsideFill   int64       `json:"outside_fill" unit:"pool"`             // the part of fill that the growth of the pods does not explain
-	Need          int64       `json:"need" unit:"pool"`                     // what has to come back for the pool to be relieved when a stop takes effect
+	OutsideFill   int64       `json:"outside_fill" unit:"pool"`             // the part of fill that the growth of the unprotected pods does not explain
+	Need          int64       `json:"need" unit:"pool"`                     // amount that has to come back for the pool to be relieved when a stop takes effect
 	Helps         int64       `json:"helps" unit:"pool"`                    // the smallest yield that helps
 	Attainable    bool        `json:"attainable"`                           // stopping pods brings relief for at least 10 s
 	Culprit       string      `json:"culprit"`                              // namespace/name of the pod that fills the pool; "" = none
@@ -145,7 +145,7 @@ type MetView struct {
 	Threshold string        `json:"threshold"`               // signal:kind
 	Signal    policy.Signal `json:"signal"`                  // its signal
 	Available int64         `json:"available" unit:"signal"` // now
-	Target    int64         `json:"target" unit:"signal"`    // what has to be available for it to be clear, with the minimum reclaim
+	Target    int64         `json:"target" unit:"signal"`    // amount that has to be available for it to clear, with the minimum reclaim
 	For       Duration      `json:"for"`                     // how long it has been met
 	Due       bool          `json:"due"`                     // met, and the grace period is over
 	Wait      Duration      `json:"wait,omitempty"`          // remaining grace period

@@ -48,7 +48,7 @@ type Grant struct {
 	Deadline time.Duration // since boot; the permit is void from then on
 }
 
-// Counts is how many soft stops a node made. Tokens are not permits: the fleet does not know of them.
+// Counts is how many soft stops a node made. The fleet knows only of those with a permit, not of those with a token.
 type Counts struct {
 	Permits int `json:"permits"` // with a permit of the fleet
 	Trickle int `json:"trickle"` // with a token of the trickle

@@ -40,8 +40,8 @@ type Need struct {
 	Pool        policy.Pool `json:"pool"`                     // memory, swap, pid, or the bytes or inodes of a filesystem
 	Deficit     int64       `json:"deficit" unit:"pool"`      // to the threshold or, inside the minimum reclaim, to the target
 	Fill        int64       `json:"fill" unit:"pool"`         // how fast the signal falls, per second
-	OutsideFill int64       `json:"outside_fill" unit:"pool"` // the part of fill that the growth of the pods does not explain
-	Need        int64       `json:"need" unit:"pool"`         // what has to come back when a stop takes effect
+	OutsideFill int64       `json:"outside_fill" unit:"pool"` // the part of fill that the growth of the unprotected pods does not explain
+	Need        int64       `json:"need" unit:"pool"`         // amount that has to come back when a stop takes effect
 	Helps       int64       `json:"helps" unit:"pool"`        // the smallest yield that helps
 	Attainable  bool        `json:"attainable"`               // stopping pods brings relief for at least 10 s
 	Culprit     string      `json:"culprit"`                  // the pod that fills the pool; empty = none

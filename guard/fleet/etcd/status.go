@@ -95,7 +95,7 @@ func (c *Client) List(ctx context.Context) (Fleet, error) {
 	return f, err
 }
 
-// Shared is a configuration that nodes share which want a soft stop.
+// Shared is a configuration shared by nodes that want a soft stop.
 type Shared struct {
 	Digest  string `json:"digest"`  // of the configuration
 	Version string `json:"version"` // of criguard

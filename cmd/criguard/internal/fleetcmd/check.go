@@ -40,7 +40,7 @@ type endpointCheck struct {
 	Size      int64        `json:"size_bytes,omitempty" unit:"bytes"`  // of the database
 	Quota     int64        `json:"quota_bytes,omitempty" unit:"bytes"` // of the database; absent before etcd 3.6
 	RoundTrip api.Duration `json:"round_trip,omitempty"`               // of a read that a majority confirmed
-	Error     string       `json:"error,omitempty"`                    // short name of the failure; absent = it suits
+	Error     string       `json:"error,omitempty"`                    // short name of the failure; absent = none
 }
 
 func newCheck(o *options) *cobra.Command {

@@ -26,7 +26,7 @@ type Status struct {
 	APIVersion  string             `json:"apiVersion"`
 	Fleet       string             `json:"fleet"`                  // its name
 	Error       string             `json:"error,omitempty"`        // why etcd does not answer: only the node is known
-	Full        bool               `json:"full"`                   // every zone of some size is full: a bad rollout looks like this
+	Full        bool               `json:"full"`                   // every zone of min_zone or more members is full, as after a bad rollout
 	Settling    bool               `json:"settling"`               // the fleet had no members a short time ago
 	SettlingFor api.Duration       `json:"settling_for,omitempty"` // until it counts as settled
 	PausedFor   api.Duration       `json:"paused_for,omitempty"`   // by an operator
@@ -57,7 +57,7 @@ type memberStatus struct {
 	Wants   []string `json:"wants,omitempty"` // pools that want a soft stop
 }
 
-// pressuredMembers is a configuration that members share which want a soft stop.
+// pressuredMembers is a configuration shared by members that want a soft stop.
 type pressuredMembers struct {
 	Digest  string `json:"digest"`  // of the configuration
 	Version string `json:"version"` // of criguard
