@@ -48,7 +48,7 @@ func seeds(t *testing.T) (from, to uint64) {
 	t.Helper()
 	text := os.Getenv("CRIGUARD_SEEDS")
 	if text == "" {
-		return 0, 12
+		return 0, 8
 	}
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -85,7 +85,7 @@ func TestSeeds(t *testing.T) {
 
 // The same seed has the same story.
 func TestSameStory(t *testing.T) {
-	for _, seed := range []uint64{1, 4, 18} {
+	for _, seed := range []uint64{1, 4} {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			story := run(t, func(t *testing.T) (*World, time.Duration) { return FromSeed(t, seed) })
