@@ -148,7 +148,9 @@ func (s *Service) statusLine() string {
 }
 
 // isHeld reports whether a stop is held back now.
-func (s *Service) isHeld() bool { return s.held.Reason != "" && len(s.guard.Snapshot().Pressure.Met) > 0 }
+func (s *Service) isHeld() bool {
+	return s.held.Reason != "" && len(s.guard.Snapshot().Pressure.Met) > 0
+}
 
 // loadBudget restores the budget of an earlier run, so that a crash loop does not refill it.
 func (s *Service) loadBudget() *policy.Restraint {

@@ -22,7 +22,6 @@ type check struct {
 	busyUntil        time.Duration
 	metAt            time.Duration // a threshold was last met
 	hogAt            time.Duration // a hog outside the pods last took memory
-	orders           int           // pods that operators may have stopped
 	kills            []*pod        // that the service stopped, in order
 	blindUntil       time.Duration // the runtime may not say what a new pod is, which protects it
 	observe          bool

@@ -103,10 +103,6 @@ func newKernel(tb testing.TB, root string, capacity int64) *kernel {
 	return k
 }
 
-// proc and sys are the mount points of procfs and sysfs.
-func (k *kernel) proc() string { return filepath.Join(k.root, "proc") }
-func (k *kernel) sys() string  { return filepath.Join(k.root, "sys") }
-
 // add adds the cgroups of a pod.
 func (k *kernel) add(p *pod) {
 	k.tb.Helper()

@@ -117,7 +117,7 @@ func addPods(w *World, d dice) {
 		if d.oneIn(30) {
 			p.linger = d.at(0, 20*time.Second) // in D state
 		}
-		w.Add(p)
+		w.addPod(p)
 	}
 	w.outside = max(w.capacity-w.podsUse()-max(w.hard, w.soft)-d.between(300, 800)*mib, 0)
 	w.cache = d.between(0, 500) * mib

@@ -144,8 +144,8 @@ func (w *World) At(at time.Duration, do func(*World)) {
 	w.plan = slices.Insert(w.plan, i, event{at, do})
 }
 
-// Add adds a pod.
-func (w *World) Add(p *pod) *pod {
+// addPod adds a pod to the kernel and the runtime.
+func (w *World) addPod(p *pod) *pod {
 	w.tb.Helper()
 	if len(p.spec.Containers) == 0 {
 		p.spec.Containers = []critest.ContainerSpec{{}}
@@ -240,7 +240,7 @@ func (w *World) comeBack(old *pod) {
 	w.runtime.Forget(old.ID)
 	w.rmdir(old.CgroupParent)
 	synctest.Wait()
-	p := w.Add(&pod{spec: spec, used: 10 * mib, rate: old.rate, forks: old.forks, returns: old.returns, protected: old.protected, linger: old.linger})
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, rate: old.rate, forks: old.forks, returns: old.returns, protected: old.protected, linger: old.linger})
 	if p.rate > 0 || p.forks > 0 {
 		p.leaks = time.Now()
 	}
@@ -404,7 +404,9 @@ func (w *World) Close() {
 	w.Stop()
 	for _, s := range w.services {
 		if s.cut {
-			<-s.ended
+			if err := <-s.ended; err != nil {
+				w.tell("the service that was killed would have ended with an error: %v", err)
+			}
 		}
 	}
 	w.runtime.Stop()

@@ -31,16 +31,16 @@ func run(t *testing.T, prepare func(*testing.T) (*World, time.Duration)) (story 
 
 // An hour on a node where nothing happens: no pod is stopped.
 func TestIdleHour(t *testing.T) {
-	real := time.Now()
+	began := time.Now()
 	run(t, func(t *testing.T) (*World, time.Duration) {
 		w := New(t, 4*gib, critest.Containerd2)
 		for i := range 30 {
-			w.Add(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i)}, used: 20 * mib})
+			w.addPod(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i)}, used: 20 * mib})
 		}
 		w.Start()
 		return w, time.Hour
 	})
-	t.Logf("an hour with 30 pods took %v", time.Since(real))
+	t.Logf("an hour with 30 pods took %v", time.Since(began))
 }
 
 // seeds returns the seeds to run: CRIGUARD_SEEDS, such as "1000" or "1000-2000", or the first ones.
