@@ -143,7 +143,7 @@ func seeFallback(t *testing.T, cfg config.Config) (after string) {
 
 // seeRuntime shows which runtime answers.
 func seeRuntime(t *testing.T, cfg config.Config) string {
-	c := cri.NewConnector((&host{}).connectorOptions(cfg.Runtime))
+	c := cri.NewConnector((&host{}).connectorOptions(cfg.Runtime, machine.Real()))
 	defer c.Close()
 	if err := c.Connect(t.Context()); err != nil {
 		return "none"

@@ -36,8 +36,6 @@ const (
 // host is this node: the kernel, the runtime and the listed pods. It implements eviction.Runtime.
 type host struct {
 	conn    *cri.Connector
-	now     func() time.Duration // since boot
-	network cri.Network
 	layout  cgroup.Layout
 	kernel  *node.Node
 	disks   *disk.Watcher
@@ -72,7 +70,7 @@ func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 		return nil, err
 	}
 	h := &host{
-		now: m.BootTime, network: m.Runtime, layout: layout, disks: disk.NewWatcher(root, m.Statfs), wake: func(string) {},
+		layout: layout, disks: disk.NewWatcher(root, m.Statfs), wake: func(string) {},
 		podLogs: cmp.Or(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
 	}
 	h.mounts = mounts.New(mounts.Options{Layout: layout, Proc: proc, KubeletRoot: root, PodLogs: h.podLogs})
@@ -82,21 +80,21 @@ func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 	}
 	h.meter = disk.NewMeter(disk.MeterOptions{
 		Source: func() (disk.LayerSource, error) { return h.conn.Client() },
-		Root:   root, Logs: h.podLogs, Now: h.now,
+		Root:   root, Logs: h.podLogs, Now: m.BootTime,
 	})
 	h.kernel, err = node.Open(node.Options{
 		Layout: layout, Proc: proc, PodsCgroup: cfg.Node.PodsCgroup, KubeletRoot: root,
-		StallWindow: cfg.Eviction.StallWindow, Now: h.now, Disks: h.disks, Meter: h.meter, NewWaker: m.NewWaker,
+		StallWindow: cfg.Eviction.StallWindow, Now: m.BootTime, Disks: h.disks, Meter: h.meter, NewWaker: m.NewWaker,
 	})
 	if err != nil {
 		return nil, err
 	}
 	h.lister = inventory.New(inventory.Options{
 		Config: cfg, Source: h.connect, Layout: layout, Proc: proc, Capacity: h.kernel.Total, KubeletRoot: root, Refresh: h.readDiskPaths,
-		Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: h.now, Clock: time.Now,
+		Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: m.BootTime, Clock: time.Now,
 	})
 	h.listed = func(inv inventory.Inventory) { h.kernel.Track(inv.Pods) }
-	h.conn = cri.NewConnector(h.connectorOptions(cfg.Runtime))
+	h.conn = cri.NewConnector(h.connectorOptions(cfg.Runtime, m))
 	return h, nil
 }
 
@@ -114,9 +112,9 @@ func (h *host) lookAtMounts(ctx context.Context) []string {
 }
 
 // connectorOptions configures the connector to find the runtime that has this node's pods.
-func (h *host) connectorOptions(cfg config.Runtime) cri.ConnectorOptions {
+func (h *host) connectorOptions(cfg config.Runtime, m machine.Machine) cri.ConnectorOptions {
 	return cri.ConnectorOptions{
-		Network: h.network, Endpoint: cfg.Endpoint, Timeout: cfg.Timeout, Crictl: (&crictl{path: crictlConfig, wait: lastgood.FileTimeout}).endpoint, Now: h.now,
+		Network: m.Runtime, Endpoint: cfg.Endpoint, Timeout: cfg.Timeout, Crictl: (&crictl{path: crictlConfig, wait: lastgood.FileTimeout}).endpoint, Now: m.BootTime,
 		Pods: func() int { return len(h.lister.Current().Pods) },
 	}
 }
@@ -128,7 +126,7 @@ func (h *host) logs() reclaim.Logs { return reclaim.Logs{Dir: h.podLogs, Mounts:
 func (h *host) gcOptions(log *slog.Logger, record func(api.ReclaimView, *api.Peer)) gc.Options {
 	return gc.Options{
 		Config: h.config(), BootID: h.bootID, Log: log, Record: record, Wake: func() { h.wake("reclaim") }, Client: h.conn.Client,
-		RuntimeSince: h.runtimeSince, Now: h.now, Memory: h.layout, Logs: h.logs(),
+		RuntimeSince: h.runtimeSince, Now: h.kernel.Now, Memory: h.layout, Logs: h.logs(),
 		Disks: h.disks, Meter: h.meter, Lister: h.lister, Node: h.kernel,
 	}
 }

@@ -60,7 +60,7 @@ func (h *host) watchEvents(ctx context.Context, relist func()) {
 		if _, v := h.conn.Version(); err != nil || !v.EventsShareable() {
 			continue
 		}
-		h.subscribed.Store(int64(h.now()))
+		h.subscribed.Store(int64(h.kernel.Now()))
 		relist()
 		for _, err := range client.Events(ctx) {
 			if errors.Is(err, cri.ErrUnsupported) {
@@ -80,7 +80,7 @@ func (h *host) watchEvents(ctx context.Context, relist func()) {
 // because a runtime without events ends it at once.
 func (h *host) hinted() bool {
 	since := time.Duration(h.subscribed.Load())
-	return since != 0 && h.now()-since >= eventsPause
+	return since != 0 && h.kernel.Now()-since >= eventsPause
 }
 
 // listed handles every listing, in the lister's goroutine.

@@ -16,6 +16,7 @@ import (
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/disk"
 	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
@@ -56,7 +57,7 @@ func TestListPause(t *testing.T) {
 func searchAmong(t *testing.T, n *host, now func() time.Duration, servers ...*critest.Server) {
 	t.Helper()
 	n.conn.Close()
-	opt := n.connectorOptions(n.config().Runtime)
+	opt := n.connectorOptions(n.config().Runtime, machine.Real())
 	opt.Endpoint, opt.Now, opt.Crictl = "", now, nil
 	for _, s := range servers {
 		opt.Known = append(opt.Known, s.Endpoint())
