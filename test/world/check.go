@@ -2,7 +2,6 @@ package world
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -136,5 +135,5 @@ func (w *World) nameOf(id string) string {
 			return p.String() + " " + id[:12]
 		}
 	}
-	return strings.Clone(id)
+	return id
 }

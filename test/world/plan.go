@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 )
@@ -178,7 +180,7 @@ const seesAgain = 10 * time.Second
 func runtimeTrouble(w *World, d dice, at time.Duration) {
 	length := d.at(10*time.Millisecond, 20*time.Second)
 	var fault critest.Fault
-	switch what := d.IntN(4); what {
+	switch d.IntN(4) {
 	case 0:
 		w.At(at, func(w *World) {
 			w.tell("the runtime is restarted and away for %v", length)
@@ -193,7 +195,7 @@ func runtimeTrouble(w *World, d dice, at time.Duration) {
 	case 1:
 		fault.Hang = true
 	case 2:
-		fault.Err = critest.Code(14, "transport is closing")
+		fault.Err = critest.Code(codes.Unavailable, "transport is closing")
 	case 3:
 		fault.Delay = d.at(time.Millisecond, 3*time.Second)
 	}

@@ -54,11 +54,11 @@ type World struct {
 	settings []string // lines of the configuration
 	plan     []event  // what is still to come, in order
 	runtime  *critest.Server
-	sockets  struct{ runtime *pipe } // where the runtime listens
-	service  *service                // nil = none runs
-	services []*service              // all of them
-	state    string                  // the directory of the last one
-	asking   sync.WaitGroup          // commands without an answer
+	socket   *pipe          // where the runtime listens
+	service  *service       // nil = none runs
+	services []*service     // all of them
+	state    string         // the directory of the last one
+	asking   sync.WaitGroup // commands without an answer
 }
 
 // service is a run of criguard.
@@ -92,10 +92,9 @@ func New(tb testing.TB, capacity int64, d critest.Dialect, lines ...string) *Wor
 	tb.Helper()
 	w := &World{story: newStory(), tb: tb, dir: tb.TempDir(), settings: lines}
 	w.kernel = newKernel(tb, w.newDir(), capacity)
-	w.sockets.runtime = newPipe()
 	w.runtime = critest.New(tb, d, critest.WithLatency(newLatency().of), critest.WithListener(func() (net.Listener, error) {
-		w.sockets.runtime = newPipe()
-		return w.sockets.runtime, nil
+		w.socket = newPipe()
+		return w.socket, nil
 	}))
 	w.hide(w.dir, "")
 	w.hide(w.runtime.Endpoint(), "unix:///run/cri.sock")
@@ -171,15 +170,10 @@ func (w *World) Run(d time.Duration) {
 			next = max(min(next, w.plan[0].at), w.Now())
 		}
 		passed := next - w.Now()
-		w.settle(passed)
+		time.Sleep(passed)
+		synctest.Wait() // until the service has done all that it does then
 		w.act(passed)
 	}
-}
-
-// settle waits until d has passed and the service has done all that it does then.
-func (w *World) settle(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 // act is one step of the world, after d has passed.
@@ -304,7 +298,7 @@ func (w *World) machine(s *service) machine.Machine {
 			if s.cut {
 				return nil, errors.New("killed")
 			}
-			conn, err := w.sockets.runtime.dial(ctx, path)
+			conn, err := w.socket.dial(ctx, path)
 			if err == nil {
 				s.conns = append(s.conns, conn)
 			}
@@ -317,18 +311,14 @@ func (w *World) machine(s *service) machine.Machine {
 	}
 }
 
-// Client returns a client of the service.
-func (w *World) Client() *control.Client {
-	return control.NewClientOver(rundir.Dir(w.service.dir), w.service.control.dial)
-}
-
 // Command sends a command to the service and does not wait for the answer. done is called if the service has executed it.
 func (w *World) Command(c api.Command, done func()) {
-	if w.service == nil {
+	s := w.service
+	if s == nil {
 		return
 	}
 	w.tell("operator: %s %s", c.Command, c.Pod)
-	client := w.Client()
+	client := control.NewClientOver(rundir.Dir(s.dir), s.control.dial)
 	w.asking.Go(func() {
 		a, err := client.Command(context.Background(), c)
 		if err != nil {
@@ -351,8 +341,8 @@ func (w *World) Reload(bad bool, lines ...string) {
 	}
 }
 
-// Kill ends the service without notice, as SIGKILL or a power failure of its disk would: what it has not written is lost,
-// and what it does from now on reaches nobody.
+// Kill ends the service without notice, as SIGKILL would: what it has not written is lost, and what it does from now on
+// reaches nobody.
 func (w *World) Kill() {
 	s := w.service
 	if s == nil {
