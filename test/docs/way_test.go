@@ -35,6 +35,7 @@ var others = map[string]elsewhere{
 	"make test32":               {".ci/verify", " make test32\n"},
 	"make properties":           {".ci/verify", " make properties\n"},
 	"make world":                {".ci/verify", " make world SEEDS=300\n"},
+	"make world SEEDS=300":      {".ci/verify", " make world SEEDS=300\n"},
 	"make fuzz":                 {".ci/verify", " make fuzz FUZZTIME="},
 	"go run ./test/lab/install": {"Makefile", "\n\t$(leftovers) go run ./test/lab/install\n"}, // it needs the room that this test uses
 	"make packages":             {"test/package/main_test.go", `"packages", `},                // for all architectures
