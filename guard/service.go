@@ -151,6 +151,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.fleet = client.New(client.Options{Config: cfg, Dir: s.opt.Dir, Access: s.readers, BootID: n.bootID, Version: s.opt.Version, Log: s.log, Now: n.kernel.Now})
 	s.guard = eviction.New(cfg, n.kernel, n, s.gc, s.stops, s.fleet, restraint)
 	s.guard.LastID = s.history.LastID()
+	s.loadSamples()
 	s.hooks = hook.NewDispatcher(s.log, s.metrics.Hook)
 	s.conditions.Dir = s.opt.Dir
 	s.resumeOrders()
@@ -249,6 +250,10 @@ func (s *Service) after(p *api.Pass) {
 	s.warnSwap()
 	if s.guard.Unsaved() {
 		s.saveBudget()
+	}
+	if s.guard.Sampled() {
+		err := rundir.Save(s.opt.Dir, samplesFile, s.readers, s.guard.Samples().Saved(s.host.bootID), !rundir.Synced)
+		s.degraded("samples", "save", "samples not saved: after a restart, it is not known for a second which pod grows", err)
 	}
 	s.endHold(time.Duration(p.At))
 	if p.Held != "" && !api.Transient(p.Held) {

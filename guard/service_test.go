@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,18 @@ func TestServiceSavesAClosedBreaker(t *testing.T) {
 	}
 }
 
+// The sample of a pass is there after a restart.
+func TestServiceSavesSamples(t *testing.T) {
+	s, again := newOperated(t, "")
+	p := s.guard.Pass(t.Context(), "test")
+	s.after(&p)
+	next := again()
+	next.loadSamples()
+	if age, ok := next.guard.Samples().Age(time.Duration(p.At)); !ok || age != 0 {
+		t.Errorf("a sample: %t, %s older than the pass", ok, age)
+	}
+}
+
 // A service starts without state that it cannot read, and logs why. The first service has none to miss.
 func TestServiceWithoutReadableState(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -84,7 +97,7 @@ func TestServiceWithoutReadableState(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newOperated(t, "")
-			for _, file := range []string{budgetFile, ordersFile} {
+			for _, file := range []string{budgetFile, samplesFile, ordersFile} {
 				if err := c.create(s.opt.Dir.Path(file)); err != nil {
 					t.Fatal(err)
 				}
@@ -97,12 +110,15 @@ func TestServiceWithoutReadableState(t *testing.T) {
 			if r := s.loadBudget(); r == nil || len(r.Status(s.host.kernel.Now()).Breakers) > 0 {
 				t.Errorf("budget: %+v", r)
 			}
+			if s.loadSamples(); !reflect.DeepEqual(*s.guard.Samples(), policy.Samples{}) {
+				t.Errorf("samples: %+v", s.guard.Samples())
+			}
 			want := 0
 			if c.want != "" {
 				want = 1
 			}
-			for _, message := range []string{"orders of the last run not readable", "stop budget of the last run not readable"} {
-				if strings.Count(text.String(), message) != want || strings.Count(text.String(), c.want) < 2*want {
+			for _, message := range []string{"orders of the last run not readable", "stop budget of the last run not readable", "samples of the last run not readable"} {
+				if strings.Count(text.String(), message) != want || strings.Count(text.String(), c.want) < 3*want {
 					t.Errorf("logged %q, want %d times %q: %q", text.String(), want, message, c.want)
 				}
 			}

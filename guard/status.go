@@ -13,15 +13,17 @@ import (
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/eviction"
-	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/guard/safetext"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 )
 
-// budgetFile keeps the stop budget across restarts.
-const budgetFile = "budget.json"
+// Files that keep the stop budget and the samples across restarts.
+const (
+	budgetFile  = "budget.json"
+	samplesFile = "samples.json"
+)
 
 // callGap is the minimum gap between two calls into the loop, so that many clients at once cannot keep it
 // from its passes.
@@ -171,6 +173,15 @@ func (s *Service) saveBudget() {
 	s.degraded("budget", "budget", "stop budget not saved: a restart would refill it", err)
 }
 
+// loadSamples restores the samples of an earlier run. Without them, it is not known for a second which pod grows.
+func (s *Service) loadSamples() {
+	samples, err := rundir.Load(s.opt.Dir, samplesFile, s.readers, func(b []byte) (policy.Samples, error) {
+		return policy.LoadSamples(b, s.host.bootID, s.host.kernel.Now())
+	})
+	s.degraded("samples", "start", "samples of the last run not readable: for a second, it is not known which pod grows", err)
+	*s.guard.Samples() = samples
+}
+
 // rank ranks the pods for a signal, and says why the signal has no amounts, if so.
 func rank(ctx context.Context, g *eviction.Manager, h *host, sig policy.Signal) api.Ranking {
 	r := g.RankNow(ctx, sig)
@@ -181,16 +192,8 @@ func rank(ctx context.Context, g *eviction.Manager, h *host, sig policy.Signal) 
 	if inv.Err != nil {
 		r.Stale = inv.Err.Error()
 	}
-	r.ListedAt = listedAgo(inv, h.kernel.Now())
+	r.ListedAt = (*api.Duration)(inv.Age(h.kernel.Now()))
 	return r
-}
-
-// listedAgo returns the age of a list of pods, nil if nothing was ever listed.
-func listedAgo(inv inventory.Inventory, now time.Duration) *api.Duration {
-	if inv.At < 0 {
-		return nil
-	}
-	return new(api.Duration(now - inv.At))
 }
 
 // status combines the state of the manager and the node.
@@ -201,7 +204,7 @@ func status(g *eviction.Manager, h *host) api.Status {
 	st.Runtime = api.RuntimeStatus{Endpoint: endpoint, Name: v.RuntimeName, Version: v.RuntimeVersion, Up: inv.Err == nil}
 	st.Kernel = api.KernelStatus{Cgroup: h.kernel.Cgroup(), PodsCgroup: h.kernel.PodsCgroup(), Layout: h.kernel.Layout().String(), Wakes: h.kernel.Wakes()}
 	st.Pods = len(inv.Pods)
-	st.Runtime.ListedAt = listedAgo(inv, h.kernel.Now())
+	st.Runtime.ListedAt = (*api.Duration)(inv.Age(h.kernel.Now()))
 	if inv.Err != nil {
 		st.Runtime.Error = inv.Err.Error()
 	}

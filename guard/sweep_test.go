@@ -18,7 +18,7 @@ import (
 // A sweep removes criguard's temporary files that a crash left behind. It keeps a file that is being written,
 // and every other file.
 func TestSweepTemporary(t *testing.T) {
-	left := []string{".history.jsonl-123", ".stop-7.json-1", ".budget.json-99", ".fleet.json-7", ".fleet-agent.json-8", ".orders.json-0", ".conditions.json-5", ".thresholds.json-3"}
+	left := []string{".history.jsonl-123", ".stop-7.json-1", ".budget.json-99", ".samples.json-4", ".fleet.json-7", ".fleet-agent.json-8", ".orders.json-0", ".conditions.json-5", ".thresholds.json-3"}
 	others := []string{"history.jsonl", "orders.json", ".history.jsonl-", ".history.jsonl-12x", ".other.json-1", "history.jsonl-1", ".budget.json-9.bak", ".stop-x.json-1"}
 	for name, c := range map[string]struct {
 		age, older time.Duration
@@ -77,7 +77,7 @@ func TestSweepLeavesTheWorkingDirectory(t *testing.T) {
 // A sweep finds the temporary files that rundir writes.
 func TestSweepFindsWhatIsWritten(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{history.FileName, "stop-7.json", budgetFile, ordersFile, conditions.File, hold.FileName, "fleet.json", "fleet-agent.json"} {
+	for _, name := range []string{history.FileName, "stop-7.json", budgetFile, samplesFile, ordersFile, conditions.File, hold.FileName, "fleet.json", "fleet-agent.json"} {
 		f, err := os.CreateTemp(dir, rundir.TemporaryName(name))
 		if err != nil {
 			t.Fatal(err)

@@ -247,7 +247,7 @@ func newManager(t *testing.T, conf string) (*Manager, *fakeNode) {
 	return New(configtest.Parse(t, conf), n, n, n, n, nil, policy.NewRestraint("boot")), n
 }
 
-// restarted returns a Manager of the same node, with the restraint that g would leave to the next run.
+// restarted returns a Manager of the same node, with the restraint and the samples that g would leave to the next run.
 func restarted(t *testing.T, g *Manager, n *fakeNode) *Manager {
 	t.Helper()
 	saved, err := json.Marshal(g.restraint)
@@ -258,7 +258,14 @@ func restarted(t *testing.T, g *Manager, n *fakeNode) *Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(g.cfg, n, n, n, n, nil, r)
+	next := New(g.cfg, n, n, n, n, nil, r)
+	if saved, err = json.Marshal(g.samples.Saved("boot")); err != nil {
+		t.Fatal(err)
+	}
+	if next.samples, err = policy.LoadSamples(saved, "boot", n.now); err != nil {
+		t.Fatal(err)
+	}
+	return next
 }
 
 // at moves the clock to an hour plus d and makes a pass.

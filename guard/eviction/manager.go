@@ -96,8 +96,10 @@ type Manager struct {
 	emptied  map[string]time.Duration // until when a sandbox that a stop has emptied may still be listed
 	Orders   api.Orders               // the operators' commands
 	LastID   uint64                   // of the last record, perhaps of an earlier run of the service
-	// again is true if another pass can act at once, and unsaved if the restraint has changed in this pass.
-	again, unsaved bool
+	// again is true if another pass can act at once, unsaved if the restraint has changed in this pass, and sampled if this
+	// pass has taken a sample that is worth saving, as one at savedAt was before.
+	again, unsaved, sampled bool
+	savedAt                 time.Duration
 }
 
 // derivedFrom holds what the derived thresholds depend on.
@@ -108,7 +110,7 @@ type derivedFrom struct {
 }
 
 // New returns a Manager that has observed nothing yet. fleet is nil for a node on its own. restraint may carry
-// the budget of an earlier run of the service.
+// the budget of an earlier run of the service, and [Manager.Samples] its samples.
 func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, fleet Fleet, restraint *policy.Restraint) *Manager {
 	g := &Manager{
 		kernel: k, runtime: rt, reclaimer: rc, stopper: st, fleet: fleet, restraint: restraint, started: k.Now(), pacer: pacer{cpus: runtime.NumCPU()},
@@ -161,7 +163,7 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 	g.before = g.obs
 	g.observe(now)
 	p := api.Pass{At: api.Duration(now), Wake: wake, Conditions: g.pressure.Conditions, Changed: g.pressure.Conditions != before}
-	g.again, g.unsaved = false, false
+	g.again, g.unsaved, g.sampled = false, false, false
 	if g.sampleAll {
 		g.sample(ctx, now)
 	}
@@ -233,6 +235,9 @@ const (
 	sampleIdle  = 8 * time.Second        // so that there always is a sample
 )
 
+// saveSamples is how often samples are saved at most.
+const saveSamples = time.Second
+
 // isSampleDue reports whether the pods were listed or changed enough since the last sample.
 func (g *Manager) isSampleDue(ctx context.Context, now time.Duration) bool {
 	age, sampled := g.samples.Age(now)
@@ -264,6 +269,9 @@ func (g *Manager) sample(ctx context.Context, now time.Duration) {
 	cs := inventory.Candidates(inv.Pods)
 	g.kernel.Measure(cs, policy.MemoryAvailable)
 	g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
+	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {
+		g.savedAt = now
+	}
 }
 
 // derive adds the thresholds that follow from the node's layout and allocatable memory. It recomputes them

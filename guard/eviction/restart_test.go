@@ -226,3 +226,29 @@ func TestRestartKeepsTheCountOfFruitlessStops(t *testing.T) {
 		t.Errorf("budget %+v", g.restraint.Status(n.now))
 	}
 }
+
+// Just after a restart, it is known which pod grows: the samples of the run before count.
+func TestRestartKnowsWhoGrows(t *testing.T) {
+	for name, c := range map[string]struct {
+		created time.Duration // of the leak
+		forget  bool          // the samples are lost
+		want    string
+	}{
+		"an old sandbox":  {time.Minute, false, "d/leak"},
+		"a young sandbox": {time.Hour + time.Second, false, "d/leak"},
+		"no samples":      {time.Minute, true, "d/big"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			n.pods = append(n.pods, testPod("leak", testMiB))
+			n.pods[2].Priority, n.pods[2].Created = 1, c.created
+			n.at(g, 2*time.Second)
+			n.leak("leak", testGiB/2)
+			n.now += 1500 * time.Millisecond
+			if g = restarted(t, g, n); c.forget {
+				g.samples = policy.Samples{}
+			}
+			wantStop(t, n.at(g, 3500*time.Millisecond), c.want)
+		})
+	}
+}

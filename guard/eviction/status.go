@@ -185,3 +185,9 @@ func (g *Manager) Restraint() *policy.Restraint { return g.restraint }
 
 // Unsaved reports whether the restraint changed in the last pass.
 func (g *Manager) Unsaved() bool { return g.unsaved }
+
+// Samples returns the samples of the signals and the pods.
+func (g *Manager) Samples() *policy.Samples { return &g.samples }
+
+// Sampled reports whether the samples are to be saved after the last pass.
+func (g *Manager) Sampled() bool { return g.sampled }

@@ -53,6 +53,14 @@ type Inventory struct {
 	Err  error         // error of the last listing; nil if it succeeded
 }
 
+// Age returns how long ago the pods were listed, nil if never.
+func (inv *Inventory) Age(now time.Duration) *time.Duration {
+	if inv.At < 0 {
+		return nil
+	}
+	return new(now - inv.At)
+}
+
 // Candidates returns the part of the pods that ranking needs.
 func Candidates(pods []Pod) []policy.Candidate {
 	cs := make([]policy.Candidate, len(pods))

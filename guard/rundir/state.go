@@ -97,7 +97,7 @@ func SweepTemporary(dir string, older time.Duration, now time.Time) {
 	if err != nil {
 		return // the directory does not exist, or the next write reports the error
 	}
-	temporary := regexp.MustCompile(`^\.(history\.jsonl|stop-[0-9]+\.json|budget\.json|orders\.json|fleet(-agent)?\.json|conditions\.json|thresholds\.json)-[0-9]+$`)
+	temporary := regexp.MustCompile(`^\.(history\.jsonl|stop-[0-9]+\.json|budget\.json|samples\.json|orders\.json|fleet(-agent)?\.json|conditions\.json|thresholds\.json)-[0-9]+$`)
 	for _, e := range entries {
 		if !temporary.MatchString(e.Name()) || !e.Type().IsRegular() {
 			continue

@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// savedSamples is the JSON form of samples. Times are nanoseconds since boot.
+type savedSamples struct {
+	BootID string        `json:"boot_id"`
+	Kept   []savedSample `json:"samples"`
+}
+
+type savedSample struct {
+	At         time.Duration          `json:"at"`
+	Signals    map[Signal]Observation `json:"signals"`
+	Pods       map[string]savedPod    `json:"pods"` // by sandbox
+	PodsCgroup *int64                 `json:"pods_cgroup,omitempty"`
+}
+
+// savedPod is a podSample. Of an unknown amount, -1 is saved.
+type savedPod [PoolPIDs + 1]int64
+
+// Saved returns what the next run of the service needs of the samples, for JSON: the oldest and the newest, so that one of
+// them is old enough and not too old.
+func (s *Samples) Saved(bootID string) any {
+	saved := savedSamples{BootID: bootID}
+	for i := range s.kept {
+		if i == 0 || i == len(s.kept)-1 {
+			saved.Kept = append(saved.Kept, s.kept[i].saved())
+		}
+	}
+	return saved
+}
+
+func (s *sample) saved() savedSample {
+	to := savedSample{At: s.at, Signals: map[Signal]Observation{}, Pods: make(map[string]savedPod, len(s.pods))}
+	if s.cgroup.Known {
+		to.PodsCgroup = &s.cgroup.Value
+	}
+	for sig, o := range s.obs {
+		if o.usable() {
+			to.Signals[Signal(sig)] = o
+		}
+	}
+	for id, used := range s.pods {
+		var p savedPod
+		for pool, a := range used {
+			if p[pool] = max(a.Value, 0); !a.Known {
+				p[pool] = -1
+			}
+		}
+		to.Pods[id] = p
+	}
+	return to
+}
+
+// LoadSamples restores samples that were saved on this boot. Those of another boot or of the future are discarded.
+func LoadSamples(data []byte, bootID string, now time.Duration) (s Samples, err error) {
+	var saved savedSamples
+	if err := json.Unmarshal(data, &saved); err != nil {
+		return Samples{}, fmt.Errorf("restore samples: %w", err)
+	}
+	for _, from := range saved.Kept {
+		if last := len(s.kept) - 1; saved.BootID != bootID || from.At < 0 || from.At > now || last >= 0 && from.At < s.kept[last].at {
+			continue
+		}
+		to := sample{at: from.At, pods: make(map[string]podSample, len(from.Pods))}
+		if c := from.PodsCgroup; c != nil {
+			to.cgroup = Known(max(*c, 0))
+		}
+		for sig, o := range from.Signals {
+			if o.usable() {
+				to.obs[sig] = o
+			}
+		}
+		for id, used := range from.Pods {
+			var p podSample
+			for pool, n := range used {
+				p[pool] = Amount{max(n, 0), n >= 0}
+			}
+			to.pods[id] = p
+		}
+		s.kept = append(s.kept, to)
+	}
+	return s, nil
+}
