@@ -56,6 +56,31 @@ func TestEscalationIsNeverHeld(t *testing.T) {
 	}
 }
 
+// A soft stop's pod that is listed no more has ended. The hard threshold waits for its memory, and no pod is stopped in its
+// place.
+func TestHardThresholdWaitsForTheMemoryOfAnEndedPod(t *testing.T) {
+	for _, c := range []struct {
+		left policy.Amount
+		want string
+	}{
+		{policy.Known(3 * testGiB), ""}, {policy.Amount{}, ""}, {policy.Known(0), "d/small"},
+	} {
+		g, n := softStop(t, "")
+		n.pods = n.pods[1:]
+		n.remains["big"] = c.left
+		n.leak("small", testGiB/2)
+		p := n.at(g, 10500*time.Millisecond)
+		if c.want != "" {
+			wantStop(t, p, c.want)
+			continue
+		}
+		wantHeld(t, p, api.HeldInFlight)
+		if p.Escalated != "d/big" {
+			t.Errorf("%+v left: escalated %q", c.left, p.Escalated)
+		}
+	}
+}
+
 // If the soft stop's pod does not reach the hard need / 20, the hard threshold chooses for itself, and the
 // soft stop no longer counts as in flight, in this pass or a later one.
 func TestHardThresholdDoesNotWaitForASmallSoftStop(t *testing.T) {

@@ -77,7 +77,8 @@ func (g *Manager) killsDirectly(s policy.Signal) bool {
 
 // inFlight reports whether a pool waits for its last stop, which may have begun in an earlier run of the
 // service. A hard threshold does not wait for a soft stop: it escalates the stop if that helps and no
-// operator has protected the pod since, and chooses for itself otherwise.
+// operator has protected the pod since, and chooses for itself otherwise. A pod that is listed no more has
+// ended, but what it used may still be coming back.
 func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) bool {
 	st := &g.pools[i]
 	f := st.flight
@@ -88,8 +89,12 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 		return true
 	}
 	c := g.choose(g.runtime.Inventory(ctx, false), now, i, due)
-	helps := func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID && r.Protection == "" && r.Yield >= c.Helps }
-	if !slices.ContainsFunc(c.Ranked, helps) {
+	left := g.kernel.Remaining(f.order.Pod, i)
+	helps := i.IsDisk() || !left.Known || left.Value >= c.Helps
+	if at := slices.IndexFunc(c.Ranked, func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID }); at >= 0 {
+		helps = c.Ranked[at].Protection == "" && c.Ranked[at].Yield >= c.Helps
+	}
+	if !helps {
 		st.flight = nil
 		return false
 	}
