@@ -115,7 +115,7 @@ func seeFallback(t *testing.T, cfg config.Config) (after string) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		n := &host{conn: cri.NewConnector(cri.ConnectorOptions{Endpoint: cfg.Runtime.Endpoint}), layout: layout, wake: func(string) {}}
+		n := &host{conn: cri.NewConnector(cri.ConnectorOptions{Endpoint: cfg.Runtime.Endpoint}), cgroups: layout, layout: layout, wake: func(string) {}}
 		n.cfg.Store(&cfg)
 		s := stop.New(ctx, n.stopOptions(func(inventory.Pod) {}))
 		start := time.Now()

@@ -36,6 +36,7 @@ const (
 // host is this node: the kernel, the runtime and the listed pods. It implements eviction.Runtime.
 type host struct {
 	conn    *cri.Connector
+	cgroups reclaim.Cgroups
 	layout  cgroup.Layout
 	kernel  *node.Node
 	disks   *disk.Watcher
@@ -70,7 +71,7 @@ func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 		return nil, err
 	}
 	h := &host{
-		layout: layout, disks: disk.NewWatcher(root, m.Statfs), wake: func(string) {},
+		cgroups: m.Cgroups(layout), layout: layout, disks: disk.NewWatcher(root, m.Statfs), wake: func(string) {},
 		podLogs: cmp.Or(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
 	}
 	h.mounts = mounts.New(mounts.Options{Layout: layout, Proc: proc, KubeletRoot: root, PodLogs: h.podLogs})
@@ -134,7 +135,7 @@ func (h *host) gcOptions(log *slog.Logger, record func(api.ReclaimView, *api.Pee
 // stopOptions configures the stops of pods on this node.
 func (h *host) stopOptions(stopping func(inventory.Pod)) stop.Options {
 	return stop.Options{
-		Config: h.config, Runtime: h.conn, Layout: h.layout, Logs: h.logs(), Stopping: stopping, Ended: func() { h.wake("stop") },
+		Config: h.config, Runtime: h.conn, Cgroups: h.cgroups, Logs: h.logs(), Stopping: stopping, Ended: func() { h.wake("stop") },
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package machine is what the service uses of its machine besides files: the clock, the kernel's wake-ups, the size of
-// filesystems, locks and sockets. Whatever waits outside of Go's own timers and channels is here, so that a test can put
+// Package machine is what the service uses of its machine besides files: the clock, the kernel's wake-ups, kills, the size
+// of filesystems, locks and sockets. Whatever waits outside of Go's own timers and channels is here, so that a test can put
 // a simulated machine in its place and let time pass as fast as it can; see test/world.
 package machine
 
@@ -13,12 +13,14 @@ import (
 	"github.com/criguard/criguard/guard/disk"
 	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // Machine is a machine to guard.
 type Machine struct {
 	BootTime   func() time.Duration // since boot, suspend included
 	NewWaker   func(cgroup.Layout) (node.Waker, error)
+	Cgroups    func(cgroup.Layout) reclaim.Cgroups     // kills processes
 	Statfs     func(path string) (cgroup.Space, error) // of the filesystem that holds a path
 	LockMemory func() error                            // keeps the process's memory from being swapped
 	// LockNode takes the locks of a node. See [rundir.Dir.LockNode].
@@ -32,6 +34,7 @@ func Real() Machine {
 	return Machine{
 		BootTime:   cgroup.BootTime,
 		NewWaker:   node.NewWaker,
+		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return l },
 		Statfs:     disk.Statfs,
 		LockMemory: cgroup.LockMemory,
 		LockNode:   rundir.Dir.LockNode,

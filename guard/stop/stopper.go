@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
@@ -20,7 +19,7 @@ import (
 type Options struct {
 	Config  func() config.Config // the configuration in force
 	Runtime *cri.Connector
-	Layout  cgroup.Layout
+	Cgroups reclaim.Cgroups
 	Logs    reclaim.Logs
 	// Stopping is called for each pod that is stopped: its images are kept for a while.
 	Stopping func(inventory.Pod)
@@ -52,7 +51,7 @@ func (s *Stopper) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob
 	for _, c := range o.Pod.Containers {
 		req.Containers = append(req.Containers, reclaim.VictimContainer{ID: c.ID, Name: c.Name, Cgroup: c.Cgroup})
 	}
-	stop := reclaim.NewStops(runtimeStops{s.opt.Runtime}, s.opt.Layout).Stop(s.ctx, req)
+	stop := reclaim.NewStops(runtimeStops{s.opt.Runtime}, s.opt.Cgroups).Stop(s.ctx, req)
 	s.opt.Stopping(o.Pod)
 	s.running.Go(func() {
 		<-stop.Done()

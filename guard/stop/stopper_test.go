@@ -37,7 +37,7 @@ func options(t *testing.T, srv *critest.Server) Options {
 		t.Fatal(err)
 	}
 	return Options{
-		Config: func() config.Config { return cfg }, Runtime: conn, Layout: layout, Stopping: func(inventory.Pod) {}, Ended: func() {},
+		Config: func() config.Config { return cfg }, Runtime: conn, Cgroups: layout, Stopping: func(inventory.Pod) {}, Ended: func() {},
 	}
 }
 
