@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ const pidMax = 32768
 // nodeTasks is the number of tasks outside of the pods.
 const nodeTasks = 200
 
-// kernel is the files of a node with cgroup v2, in a procfs and a sysfs of its own.
+// kernel is the files of a node, in a procfs and a sysfs of its own.
 type kernel struct {
 	tb       testing.TB
 	root     string // contains proc and sys
@@ -45,6 +46,11 @@ type kernel struct {
 	pods     []*pod
 	out      bool // memory ran out
 	waker    *waker
+	v1       bool // cgroup v1
+
+	stopping chan struct{} // see stopBegins
+	mu       sync.Mutex
+	signaled map[string]bool // cgroups whose processes were killed
 }
 
 // pod is a pod on the kernel and the runtime.
@@ -52,6 +58,7 @@ type pod struct {
 	critest.Pod
 	spec      critest.PodSpec
 	used      int64 // bytes, in its first container
+	limit     int64 // bytes at which the kernel kills it; 0 = none
 	rate      int64 // bytes per second that it takes
 	tasks     int64
 	forks     int64 // tasks per second that it starts
@@ -63,9 +70,8 @@ type pod struct {
 	killed    time.Time
 	atKill    int64
 	gone      bool
-	jobEnded  bool     // by itself
+	jobEnded  bool     // by itself, or by its limit
 	written   [2]int64 // what its files say of memory and tasks
-	killFiles []string // of its containers
 }
 
 func (p *pod) String() string { return p.Namespace + "/" + p.Name }
@@ -76,83 +82,132 @@ func (p *pod) isDying() bool { return !p.killed.IsZero() && !p.gone }
 // runs reports whether it runs undisturbed.
 func (p *pod) runs() bool { return p.killed.IsZero() && !p.gone }
 
-func newKernel(tb testing.TB, root string, capacity int64) *kernel {
+func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 	tb.Helper()
-	k := &kernel{tb: tb, capacity: capacity, root: root, waker: newWaker(), files: map[string]*file{}}
+	k := &kernel{tb: tb, v1: v1, capacity: capacity, root: root, waker: newWaker(v1), files: map[string]*file{}, signaled: map[string]bool{}, stopping: make(chan struct{}, 1)}
+	self := "0::/\n"
+	if v1 {
+		self = "2:pids:/\n1:memory:/\n"
+	}
 	boot := map[string]string{
 		"proc/loadavg":                             "0.00 0.00 0.00 1/100 1000\n",
 		"proc/sys/kernel/pid_max":                  fmt.Sprintln(pidMax),
 		"proc/sys/kernel/random/boot_id":           "3f7e1d2c-0000-0000-0000-000000000000\n",
 		"proc/pressure/memory":                     nodetest.Stall(0),
 		"proc/pressure/io":                         nodetest.Stall(0),
-		"proc/self/cgroup":                         "0::/\n",
+		"proc/self/cgroup":                         self,
 		"proc/meminfo":                             "",
-		fmt.Sprintf("proc/%d/cgroup", os.Getpid()): "0::/\n",
-		"sys/fs/cgroup/cgroup.controllers":         "memory pids\n",
-		"sys/fs/cgroup/kubepods/cgroup.procs":      "",
-		"sys/fs/cgroup/kubepods/cgroup.events":     "populated 1\nfrozen 0\n",
-		"sys/fs/cgroup/kubepods/memory.max":        "max\n",
-		"sys/fs/cgroup/kubepods/pids.max":          "max\n",
-		"sys/fs/cgroup/kubepods/pids.current":      "0\n",
-		"sys/fs/cgroup/kubepods/memory.stat":       "",
-		"sys/fs/cgroup/kubepods/memory.current":    "0\n",
+		fmt.Sprintf("proc/%d/cgroup", os.Getpid()): self,
+	}
+	if !v1 {
+		boot["sys/fs/cgroup/cgroup.controllers"] = "memory pids\n"
 	}
 	for _, name := range slices.Sorted(maps.Keys(boot)) {
 		k.create(name, boot[name])
 	}
+	if v1 {
+		k.makeFiles("/", true)
+	}
+	k.mkdir(podsCgroup)
+	k.makeFiles(podsCgroup, false)
 	return k
 }
+
+// podsCgroup is the cgroup of all pods.
+const podsCgroup = "/kubepods"
+
+// memory returns the path of a file of the memory controller.
+func (k *kernel) memory(rel, name string) string {
+	if k.v1 {
+		return filepath.Join("sys/fs/cgroup/memory", rel, name)
+	}
+	return filepath.Join("sys/fs/cgroup", rel, name)
+}
+
+// tasks returns the path of a file of the pids controller.
+func (k *kernel) tasks(rel, name string) string {
+	if k.v1 {
+		return filepath.Join("sys/fs/cgroup/pids", rel, name)
+	}
+	return filepath.Join("sys/fs/cgroup", rel, name)
+}
+
+// usageFile is the name of the file of what a cgroup uses.
+func (k *kernel) usageFile() string {
+	if k.v1 {
+		return "memory.usage_in_bytes"
+	}
+	return "memory.current"
+}
+
+// makeFiles makes the files of a cgroup. A leaf has a process, the others have some below.
+func (k *kernel) makeFiles(rel string, leaf bool) {
+	k.create(k.memory(rel, k.usageFile()), "0\n")
+	k.create(k.memory(rel, "memory.stat"), "")
+	k.create(k.tasks(rel, "pids.current"), "0\n")
+	k.create(k.tasks(rel, "pids.max"), "max\n")
+	if k.v1 {
+		k.create(k.memory(rel, "memory.limit_in_bytes"), "9223372036854771712\n")
+		procs := ""
+		if leaf {
+			procs = somePID
+		}
+		k.create(k.memory(rel, "cgroup.procs"), procs)
+		k.create(k.tasks(rel, "cgroup.procs"), procs)
+		return
+	}
+	for _, f := range []struct{ name, text string }{
+		{"cgroup.procs", ""}, {"cgroup.kill", ""}, {"cgroup.events", "populated 1\nfrozen 0\n"}, {"memory.max", "max\n"}, {"memory.swap.current", "0\n"},
+	} {
+		k.create(k.memory(rel, f.name), f.text)
+	}
+}
+
+// somePID is a process that no machine has: pid_max is lower.
+const somePID = "4194304\n"
 
 // add adds the cgroups of a pod.
 func (k *kernel) add(p *pod) {
 	k.tb.Helper()
 	k.pods = append(k.pods, p)
+	k.mkdir(p.CgroupParent)
+	k.makeFiles(p.CgroupParent, false)
 	for _, c := range p.Containers {
-		p.killFiles = append(p.killFiles, "/"+cgroupFile(c.Cgroup, "cgroup.kill"))
-	}
-	rels := []string{p.CgroupParent}
-	for _, c := range p.Containers {
-		rels = append(rels, c.Cgroup)
-	}
-	for _, rel := range rels {
-		k.mkdir(rel)
-		for _, f := range []struct{ name, text string }{
-			{"cgroup.procs", ""}, {"cgroup.kill", ""}, {"cgroup.events", "populated 1\nfrozen 0\n"}, {"memory.current", "0\n"}, {"memory.stat", ""},
-			{"memory.max", "max\n"}, {"memory.swap.current", "0\n"}, {"pids.current", "1\n"}, {"pids.max", "max\n"},
-		} {
-			k.create(cgroupFile(rel, f.name), f.text)
-		}
+		k.mkdir(c.Cgroup)
+		k.makeFiles(c.Cgroup, true)
 	}
 }
 
 // mkdir makes a cgroup and those above it.
 func (k *kernel) mkdir(rel string) {
-	dir := filepath.Join(k.root, cgroupFile(rel, ""))
-	if _, err := os.Stat(dir); err == nil || rel == "/" || rel == "." {
+	dir := filepath.Join(k.root, k.memory(rel, ""))
+	if _, err := os.Stat(dir); err == nil || rel == "/" {
 		return
 	}
 	k.mkdir(filepath.Dir(rel))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		k.tb.Fatal(err)
+	for _, dir := range []string{dir, filepath.Join(k.root, k.tasks(rel, ""))} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			k.tb.Fatal(err)
+		}
 	}
 	k.waker.note(rel, false)
 }
 
 // rmdir removes a cgroup and those below it.
 func (k *kernel) rmdir(rel string) {
-	if err := os.RemoveAll(filepath.Join(k.root, cgroupFile(rel, ""))); err != nil {
-		k.tb.Fatal(err)
-	}
-	for name, f := range k.files {
-		if strings.HasPrefix(name, cgroupFile(rel, "")+"/") {
-			_ = f.open.Close() // of nil, it does nothing
-			delete(k.files, name)
+	for _, dir := range []string{k.memory(rel, ""), k.tasks(rel, "")} {
+		if err := os.RemoveAll(filepath.Join(k.root, dir)); err != nil {
+			k.tb.Fatal(err)
+		}
+		for name, f := range k.files {
+			if strings.HasPrefix(name, dir+"/") {
+				_ = f.open.Close() // of nil, it does nothing
+				delete(k.files, name)
+			}
 		}
 	}
 	k.waker.note(rel, true)
 }
-
-func cgroupFile(rel, name string) string { return filepath.Join("sys/fs/cgroup", rel, name) }
 
 // create creates a file.
 func (k *kernel) create(name, text string) {
@@ -171,7 +226,9 @@ func (k *kernel) move(root string) error {
 	if err := copyTree(root, k.root); err != nil {
 		return err
 	}
+	k.mu.Lock()
 	k.root = root
+	k.mu.Unlock()
 	k.close()
 	return nil
 }
@@ -235,31 +292,64 @@ func (k *kernel) writeAll() {
 	k.write("proc/meminfo", fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %d kB\nInactive(file): %d kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
 		kb(k.capacity), kb(available-cache), kb(available), kb(cache)))
 	k.write("proc/loadavg", fmt.Sprintf("0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0)))
-	k.write("sys/fs/cgroup/kubepods/memory.current", fmt.Sprintln(k.podsUse()))
-	k.write("sys/fs/cgroup/kubepods/memory.stat", memoryStat(k.podsUse()))
-	tasks := pidMax - nodeTasks - k.freeTasks()
-	k.write("sys/fs/cgroup/kubepods/pids.current", fmt.Sprintln(tasks))
 	for _, p := range k.pods {
 		if p.written == [2]int64{p.used, p.tasks} {
 			continue
 		}
 		p.written = [2]int64{p.used, p.tasks}
 		for _, rel := range []string{p.CgroupParent, p.Containers[0].Cgroup} {
-			k.write(cgroupFile(rel, "memory.current"), fmt.Sprintln(p.used))
-			k.write(cgroupFile(rel, "memory.stat"), memoryStat(p.used))
-			k.write(cgroupFile(rel, "pids.current"), fmt.Sprintln(p.tasks))
+			k.writeUse(rel, p.used, p.tasks)
 		}
+	}
+	k.writeUse(podsCgroup, k.podsUse(), pidMax-nodeTasks-k.freeTasks())
+	if k.v1 {
+		used := k.capacity - available + cache
+		k.write(k.memory("/", k.usageFile()), fmt.Sprintln(used))
+		k.waker.cross("/", used)
+		k.waker.cross(podsCgroup, k.podsUse())
 	}
 }
 
-func memoryStat(anon int64) string {
-	return fmt.Sprintf("anon %d\nfile 0\nshmem 0\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", anon, anon)
+// writeUse writes what a cgroup uses.
+func (k *kernel) writeUse(rel string, memory, tasks int64) {
+	stat := fmt.Sprintf("anon %d\nfile 0\nshmem 0\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", memory, memory)
+	if k.v1 {
+		stat = fmt.Sprintf("total_rss %d\ntotal_shmem 0\ntotal_swap 0\ntotal_inactive_file 0\ntotal_active_file 0\n", memory)
+	}
+	k.write(k.memory(rel, k.usageFile()), fmt.Sprintln(memory))
+	k.write(k.memory(rel, "memory.stat"), stat)
+	k.write(k.tasks(rel, "pids.current"), fmt.Sprintln(tasks))
 }
 
 // isKilled reports whether the service has killed one of the pod's containers through its cgroup.
 func (k *kernel) isKilled(p *pod, container int) bool {
-	info, err := os.Stat(k.root + p.killFiles[container])
-	return err == nil && info.Size() > 0
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.signaled[p.Containers[container].Cgroup]
+}
+
+// cgroups are the cgroups of a service, which tell the kernel what was killed. It implements [reclaim.Cgroups].
+type cgroups struct {
+	cgroup.Layout
+	kernel *kernel
+	root   string // of the kernel's files when the service began
+}
+
+// Kill implements [reclaim.Cgroups]. On v1, a process would have to exist to be killed.
+func (c cgroups) Kill(rel string) (n int, err error) {
+	k := c.kernel
+	if n = 1; !k.v1 {
+		n, err = c.Layout.Kill(rel)
+	} else if ok, err := c.Populated(rel); !ok || err != nil {
+		return 0, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil && k.root == c.root {
+		k.signaled[rel] = true
+		k.stopBegins()
+	}
+	return n, err
 }
 
 // grow lets d pass for what takes memory and tasks.
@@ -268,8 +358,10 @@ func (k *kernel) grow(d time.Duration) {
 	k.outside += of(k.hog)
 	for _, p := range k.pods {
 		if p.runs() {
-			p.used += of(p.rate)
 			p.tasks += of(p.forks)
+			if p.used += of(p.rate); p.limit > 0 {
+				p.used = min(p.used, p.limit)
+			}
 		}
 	}
 }

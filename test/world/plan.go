@@ -52,11 +52,14 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	if observe {
 		lines = append([]string{`mode = "observe"`}, lines...)
 	}
-	w = New(tb, capacity, pick(d, critest.Dialects()...), lines...)
-	w.hard, w.soft, w.pids = hard, soft, pidMax/20
-	w.steady = d.oneIn(2)
+	steady := d.oneIn(2)
+	for i := 0; i < 40 && !steady; i += 3 {
+		lines = append(lines, fmt.Sprintf("[[priority]]\nname = \"pod-%d\"\nvalue = %d", i, pick(d, -10, 10, 1000)))
+	}
+	w = New(tb, d.oneIn(2), capacity, pick(d, critest.Dialects()...), lines...)
+	w.hard, w.soft, w.pids, w.steady = hard, soft, pidMax/20, steady
 	w.observe, w.weak = observe, observe
-	w.tell("seed %d: %d MiB, %q", seed, capacity/mib, lines)
+	w.tell("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
 	addPods(w, d)
 	w.At(0, (*World).Start)
 	if d.oneIn(2) {
@@ -70,6 +73,9 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	}
 	if d.oneIn(6) {
 		w.At(d.at(5*time.Second, length/2), func(w *World) { forkBomb(w, d) })
+	}
+	for range d.IntN(3) {
+		w.At(d.at(5*time.Second, length), func(w *World) { spike(w, d) })
 	}
 	if d.oneIn(3) {
 		noise(w, d, length)
@@ -95,7 +101,8 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 
 // addPods adds 5 to 40 pods that use at most half of the memory.
 func addPods(w *World, d dice) {
-	for i, total := 0, int64(0); i < int(d.between(5, 40)); i++ {
+	total := int64(0)
+	for i := range d.between(5, 40) {
 		used := d.spread(3, 220) * mib
 		if total += used; total > w.capacity/2 {
 			break
@@ -105,10 +112,13 @@ func addPods(w *World, d dice) {
 		if !w.steady {
 			p.spec.QoS = pick(d, "BestEffort", "Burstable", "Guaranteed")
 		}
+		if p.spec.QoS == "Guaranteed" {
+			p.limit = used + d.between(10, 300)*mib
+		}
 		if d.oneIn(8) {
 			p.spec.Namespace, p.protected = "kube-system", true
 		}
-		c := critest.ContainerSpec{IgnoreTERM: d.oneIn(4)}
+		c := critest.ContainerSpec{IgnoreTERM: d.oneIn(4), MemoryLimit: p.limit}
 		p.spec.Containers = append(p.spec.Containers, c)
 		if d.oneIn(5) {
 			p.spec.Containers = append(p.spec.Containers, critest.ContainerSpec{Name: "sidecar"})
@@ -142,7 +152,6 @@ func leak(w *World, d dice) {
 	}
 	p.rate = d.spread(1, 3000) * mib
 	p.leaks = time.Now()
-	w.weak = w.weak || p.protected || p.linger > 0
 	w.tell("%s begins to leak %d MiB/s", p, p.rate/mib)
 }
 
@@ -154,6 +163,32 @@ func forkBomb(w *World, d dice) {
 	p.forks = d.spread(100, 20000)
 	p.leaks = time.Now()
 	w.tell("%s begins to start %d tasks a second", p, p.forks)
+}
+
+// spike lets a job take memory until a threshold is met, and end by itself soon after.
+func spike(w *World, d dice) {
+	p := someone(w, d)
+	if p == nil || p.rate > 0 {
+		return
+	}
+	p.rate, p.leaks = d.spread(100, 3000)*mib, time.Now()
+	w.tell("%s is a job and takes %d MiB/s", p, p.rate/mib)
+	delay := d.at(0, 20*time.Millisecond)
+	var look func(*World)
+	look = func(w *World) {
+		switch {
+		case !p.runs():
+		case w.available() > w.hard:
+			w.At(w.Now()+time.Millisecond, look)
+		default:
+			w.At(w.Now()+delay, func(w *World) {
+				if p.runs() {
+					w.end(p, "ends by itself", 0)
+				}
+			})
+		}
+	}
+	w.At(w.Now(), look)
 }
 
 func hogOutside(w *World, d dice) {
@@ -215,11 +250,11 @@ func runtimeTrouble(w *World, d dice, at time.Duration) {
 func operate(w *World, d dice, at time.Duration) {
 	switch d.IntN(4) {
 	case 0:
-		lines, bad := append([]string{}, w.settings...), d.oneIn(2)
+		lines, bad := w.settings, d.oneIn(2)
 		if bad {
-			lines = append(lines, "eviction.intervall = '3s'")
+			lines = append([]string{"eviction.intervall = '3s'"}, lines...)
 		} else {
-			lines = append(lines, "eviction.interval = '3s'")
+			lines = append([]string{"eviction.interval = '3s'"}, lines...)
 		}
 		w.At(at, func(w *World) { w.Reload(bad, lines...) })
 	case 1:

@@ -3,6 +3,7 @@ package world
 import (
 	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -10,8 +11,7 @@ import (
 	"github.com/criguard/criguard/cgroup"
 )
 
-// waker is what wakes a service on cgroup v2: nothing announces that memory runs low, but cgroups that come and go do. It
-// implements node.Waker.
+// waker is what wakes a service: cgroups that come and go and, on v1, usage that crosses a level. It implements node.Waker.
 type waker struct {
 	wakes chan cgroup.Wake
 
@@ -20,10 +20,13 @@ type waker struct {
 	trees   map[string]bool // of AddTree
 	changed map[string]bool // and whether it was removed
 	closed  bool
+	v1      bool
+	levels  map[string][]int64 // v1: of usage, by cgroup
+	usage   map[string]int64
 }
 
-func newWaker() *waker {
-	return &waker{wakes: make(chan cgroup.Wake, 16), dirs: map[string]bool{}, trees: map[string]bool{}, changed: map[string]bool{}}
+func newWaker(v1 bool) *waker {
+	return &waker{wakes: make(chan cgroup.Wake, 16), dirs: map[string]bool{}, trees: map[string]bool{}, changed: map[string]bool{}, v1: v1, levels: map[string][]int64{}, usage: map[string]int64{}}
 }
 
 // note reports a cgroup that was made or removed.
@@ -39,13 +42,41 @@ func (w *waker) note(rel string, removed bool) {
 			w.changed[tree], news = false, true
 		}
 	}
-	if !news || w.closed {
+	if news {
+		w.wake(cgroup.WakePods)
+	}
+}
+
+// wake wakes the service. w.mu is held.
+func (w *waker) wake(by cgroup.Wake) {
+	if w.closed {
 		return
 	}
 	select {
-	case w.wakes <- cgroup.WakePods:
+	case w.wakes <- by:
 	default: // one that waits is enough
 	}
+}
+
+// cross wakes if the usage of a cgroup has crossed a level since the last call.
+func (w *waker) cross(rel string, usage int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.usage[rel]
+	w.usage[rel] = usage
+	if slices.ContainsFunc(w.levels[rel], func(l int64) bool { return (last < l) != (usage < l) }) {
+		w.wake(cgroup.WakeMemory)
+	}
+}
+
+func (w *waker) SetMemoryThresholds(rel string, levels []int64) error {
+	if !w.v1 {
+		return cgroup.ErrUnsupported
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.levels[rel] = slices.Clone(levels)
+	return nil
 }
 
 func (w *waker) AddDir(rel string) error  { return w.watch(w.dirs, rel) }
@@ -75,10 +106,9 @@ func (w *waker) Changes(each func(string, bool)) bool {
 	return true
 }
 
-func (w *waker) Wakes() <-chan cgroup.Wake                 { return w.wakes }
-func (w *waker) SetMemoryThresholds(string, []int64) error { return cgroup.ErrUnsupported }
-func (w *waker) AddMemoryEvents(string) error              { return nil }
-func (w *waker) AddMounts() error                          { return nil }
+func (w *waker) Wakes() <-chan cgroup.Wake    { return w.wakes }
+func (w *waker) AddMemoryEvents(string) error { return nil }
+func (w *waker) AddMounts() error             { return nil }
 
 func (w *waker) Close() {
 	w.mu.Lock()

@@ -27,6 +27,7 @@ import (
 	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/reclaim"
 	"github.com/criguard/criguard/systemd"
 )
 
@@ -61,6 +62,14 @@ type World struct {
 	asking   sync.WaitGroup // commands without an answer
 }
 
+// stopBegins ends the world's step: something is killed, or the runtime was asked for it.
+func (k *kernel) stopBegins() {
+	select {
+	case k.stopping <- struct{}{}:
+	default:
+	}
+}
+
 // service is a run of criguard.
 type service struct {
 	dir     string // run directory, history and configuration
@@ -87,12 +96,12 @@ type event struct {
 	do func(*World)
 }
 
-// New returns a world with so many bytes of memory, without pods and service. The lines are its configuration.
-func New(tb testing.TB, capacity int64, d critest.Dialect, lines ...string) *World {
+// New returns a world with cgroup v1 or v2 and so many bytes of memory, without pods and service. The lines are its configuration.
+func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...string) *World {
 	tb.Helper()
 	w := &World{story: newStory(), tb: tb, dir: tb.TempDir(), settings: lines}
-	w.kernel = newKernel(tb, w.newDir(), capacity)
-	w.runtime = critest.New(tb, d, critest.WithLatency(newLatency().of), critest.WithListener(func() (net.Listener, error) {
+	w.kernel = newKernel(tb, w.newDir(), v1, capacity)
+	w.runtime = critest.New(tb, d, critest.WithLatency(newLatency(w.stopBegins).of), critest.WithListener(func() (net.Listener, error) {
 		w.socket = newPipe()
 		return w.socket, nil
 	}))
@@ -105,15 +114,19 @@ func New(tb testing.TB, capacity int64, d critest.Dialect, lines ...string) *Wor
 // latency is how long the runtime takes to answer. No two calls take equally long, so that the order of what follows them is
 // not chance, and a call takes as long in each run.
 type latency struct {
+	stop  func() // called when a stop is asked for
 	mu    sync.Mutex
 	calls map[string]int
 }
 
-func newLatency() *latency { return &latency{calls: map[string]int{}} }
+func newLatency(stop func()) *latency { return &latency{stop: stop, calls: map[string]int{}} }
 
 func (l *latency) of(c critest.Call) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if strings.HasPrefix(c.Method, "Stop") {
+		l.stop()
+	}
 	name := c.Method + " " + c.ID
 	l.calls[name]++
 	h := fnv.New32a()
@@ -169,16 +182,25 @@ func (w *World) Run(d time.Duration) {
 		if len(w.plan) > 0 {
 			next = max(min(next, w.plan[0].at), w.Now())
 		}
-		passed := next - w.Now()
-		time.Sleep(passed)
+		before := w.Now()
+		select {
+		case <-time.After(next - before):
+		case <-w.stopping:
+			w.busyUntil = max(w.busyUntil, w.Now()+stopLasts)
+		}
 		synctest.Wait() // until the service has done all that it does then
-		w.act(passed)
+		w.act(w.Now() - before)
 	}
 }
 
 // act is one step of the world, after d has passed.
 func (w *World) act(d time.Duration) {
 	w.grow(d)
+	for _, p := range w.pods {
+		if p.runs() && p.limit > 0 && p.used == p.limit {
+			w.end(p, "is killed by the kernel, at its limit", 137)
+		}
+	}
 	w.seeStops()
 	for _, p := range w.shrink(time.Now()) {
 		w.tell("%s has ended", p)
@@ -188,6 +210,9 @@ func (w *World) act(d time.Duration) {
 				w.rmdir(c.Cgroup)
 				w.At(w.Now()+noticeDelay, func(w *World) { w.runtime.Kill(c.ID) })
 			}
+		}
+		if !w.v1 {
+			w.write(w.memory(p.CgroupParent, "cgroup.events"), "populated 0\nfrozen 0\n")
 		}
 		w.At(w.Now()+stopLasts, func(w *World) { w.ended(w, p) })
 		if p.returns > 0 {
@@ -226,6 +251,13 @@ func (w *World) seeStops() {
 	}
 }
 
+// end ends a pod that nobody stops.
+func (w *World) end(p *pod, how string, code int32) {
+	w.tell("%s %s", p, how)
+	p.jobEnded = true
+	w.runtime.Exit(p.Containers[0].ID, code)
+}
+
 // comeBack starts a pod again under its name, as a controller does.
 func (w *World) comeBack(old *pod) {
 	spec := old.spec
@@ -234,7 +266,7 @@ func (w *World) comeBack(old *pod) {
 	w.runtime.Forget(old.ID)
 	w.rmdir(old.CgroupParent)
 	synctest.Wait()
-	p := w.addPod(&pod{spec: spec, used: 10 * mib, rate: old.rate, forks: old.forks, returns: old.returns, protected: old.protected, linger: old.linger})
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, returns: old.returns, protected: old.protected, linger: old.linger})
 	if p.rate > 0 || p.forks > 0 {
 		p.leaks = time.Now()
 	}
@@ -286,9 +318,10 @@ func (w *World) machine(s *service) machine.Machine {
 	return machine.Machine{
 		BootTime: func() time.Duration { return time.Hour + w.Now() },
 		NewWaker: func(cgroup.Layout) (node.Waker, error) {
-			w.waker = newWaker()
+			w.waker = newWaker(w.v1)
 			return w.waker, nil
 		},
+		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return cgroups{l, w.kernel, s.kernel} },
 		Statfs:     statfs,
 		LockMemory: func() error { return nil },
 		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },
