@@ -31,6 +31,28 @@ func (s *Server) Exit(containerID string, code int32) {
 	}
 }
 
+// Write lets a container write to its writable layer.
+func (s *Server) Write(containerID string, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[containerID]; c != nil {
+		c.spec.WritableBytes += uint64(bytes)
+	}
+}
+
+// DiskUse returns the bytes of all images and writable layers.
+func (s *Server) DiskUse() (bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, img := range s.images {
+		bytes += img.size
+	}
+	for _, c := range s.containers {
+		bytes += int64(c.spec.WritableBytes)
+	}
+	return bytes
+}
+
 // Alive reports whether a container has processes, whatever the runtime reports.
 func (s *Server) Alive(containerID string) bool {
 	s.mu.Lock()

@@ -14,21 +14,24 @@ const (
 	stopLasts   = 10 * time.Second
 	hogEchoes   = time.Minute
 	fastLeak    = 200 * mib
-	manyPerStop = 4 // pods for a hog outside: the breaker's three, and one that was already due
+	manyPerStop = 4  // pods for a hog outside: the breaker's three, and one that was already due
+	diskBound   = 90 // seconds from a threshold of the disk to a stop: a reclaim, a listing and fresh measurements
 )
 
 // check is what a world must always find. Its amounts are the widest that any configuration of the world had.
 type check struct {
 	hard, soft, pids int64 // a threshold is met below
+	free             int64 // bytes of the disk; a threshold is met below
 	steady           bool  // equal priorities, no requests
 	busyUntil        time.Duration
-	metAt            time.Duration // a threshold was last met
-	hogAt            time.Duration // a hog outside the pods last took memory
-	kills            []*pod        // that the service stopped, in order
-	blindUntil       time.Duration // the runtime may not say what a new pod is, which protects it
+	metAt            map[string]time.Duration // a threshold of a pool was last met
+	hogAt            time.Duration            // a hog outside the pods last took memory
+	kills            []*pod                   // that the service stopped, in order
+	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
 	observe          bool
 	pausedAt         time.Duration // from then …
 	pausedUntil      time.Duration // … until then, an operator's pause lasts
+	full             bool          // the disk was full, or an image was missing
 	innocents        int           // while a hog took memory outside
 	weak             bool          // memory may run out: the service was away or paused, or could not stop what took memory
 }
@@ -62,34 +65,63 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 		late = shortStep // the signals are read again just before
 	}
 	c.note(w)
-	if c.metAt == 0 || w.Now()-c.metAt > late {
-		w.violate("%s was stopped although no threshold was met", p)
+	pool := p.order.pool()
+	if p.order.signal == "" {
+		w.violate("%s was stopped without a word in the log", p)
+	} else if at, met := c.metAt[pool]; !met || w.Now()-at > late {
+		w.violate("%s was stopped although no threshold of %s was met", p, pool)
 	}
 	for _, other := range w.pods {
-		samePool := (other.forks > 0) == (p.forks > 0)
-		if other != p && samePool && other.isDying() && !other.asked && !other.jobEnded && time.Since(other.killed) < stopLasts && direct {
+		if other != p && other.order.pool() == pool && other.isDying() && !other.asked && !other.jobEnded && time.Since(other.killed) < stopLasts && direct {
 			w.violate("%s was stopped while the stop of %s had not ended", p, other)
 		}
 	}
-	if hog := c.hogAt != 0 && w.Now()-c.hogAt < hogEchoes; hog {
-		if p.rate == 0 && p.forks == 0 {
-			if c.innocents++; c.innocents > manyPerStop {
-				w.violate("%d pods were stopped for memory that a process outside of them took", c.innocents)
+	switch pool {
+	case "memory":
+		c.innocent(w, p)
+	case "tasks":
+		for _, bomb := range w.pods {
+			if p.forks == 0 && bomb.forks > 0 && c.mustGo(w, bomb) {
+				w.violate("%s was stopped, although %s starts %d tasks a second", p, bomb, bomb.forks)
 			}
+		}
+	case "disk":
+		for _, writer := range w.pods {
+			if p.writes == 0 && writer.wrote > p.wrote && c.steady && !c.again(p) && c.mustGo(w, writer) {
+				w.violate("%s was stopped, although %s has written %d MiB", p, writer, writer.wrote/mib)
+			}
+		}
+	}
+}
+
+// innocent checks the stop of a pod for memory.
+func (c *check) innocent(w *World, p *pod) {
+	if p.rate > 0 {
+		return
+	}
+	if c.hogAt != 0 && w.Now()-c.hogAt < hogEchoes {
+		if c.innocents++; c.innocents > manyPerStop {
+			w.violate("%d pods were stopped for memory that a process outside of them took", c.innocents)
 		}
 		return
 	}
-	if p.rate > 0 || p.forks > 0 {
-		return
-	}
-	again := slices.ContainsFunc(c.kills[:len(c.kills)-1], func(k *pod) bool { return k.String() == p.String() })
 	for _, leak := range w.pods {
 		// Of equal priorities, the one that uses most is stopped first, but for one that came back.
-		fast := leak.rate >= fastLeak || c.steady && leak.rate > 0 && leak.used > p.used && !again
-		if fast && w.Now() > c.blindUntil && leak.runs() && !leak.protected && time.Since(leak.leaks) > time.Second {
+		fast := leak.rate >= fastLeak || c.steady && leak.rate > 0 && leak.used > p.used && !c.again(p)
+		if fast && c.mustGo(w, leak) {
 			w.violate("%s was stopped, although %s leaks %d MiB/s", p, leak, leak.rate/mib)
 		}
 	}
+}
+
+// again reports whether a pod was stopped before and came back.
+func (c *check) again(p *pod) bool {
+	return slices.ContainsFunc(c.kills, func(k *pod) bool { return k != p && k.String() == p.String() })
+}
+
+// mustGo reports whether the service can know that a pod takes something, and may stop it.
+func (c *check) mustGo(w *World, p *pod) bool {
+	return w.Now() > c.blindUntil && p.runs() && !p.protected && time.Since(p.leaks) > time.Second
 }
 
 // ended checks a pod some time after it has ended.
@@ -111,8 +143,10 @@ func (c *check) inspect(w *World) {
 		c.hogAt = w.Now()
 	}
 	for _, p := range w.pods {
-		c.weak = c.weak || p.rate > 0 && p.protected || p.linger > 0 && (p.rate > 0 || p.isDying())
+		takes := p.rate > 0 || p.writes > 0
+		c.weak = c.weak || takes && p.protected || p.linger > 0 && (takes || p.isDying())
 	}
+	c.inspectDisk(w)
 	if w.out {
 		w.tell("memory has run out")
 		if !c.weak && c.hogAt == 0 && w.Now() > c.blindUntil {
@@ -121,10 +155,42 @@ func (c *check) inspect(w *World) {
 	}
 }
 
+// inspectDisk checks the disk, if anything writes to it.
+func (c *check) inspectDisk(w *World) {
+	if c.free == 0 || c.full {
+		return
+	}
+	if c.full = w.disk.available() == 0; c.full {
+		w.tell("the disk is full")
+		if !c.weak && w.Now() > c.blindUntil && c.slowWrites(w) {
+			w.violate("the disk is full")
+		}
+	}
+	for _, p := range w.pods {
+		if p.runs() && !w.runtime.Has(p.Containers[0].ImageID) {
+			c.full = true // it is said once
+			w.violate("the image of %s is gone", p)
+		}
+	}
+}
+
+// slowWrites reports whether all that is written leaves the time to measure and to reclaim.
+func (c *check) slowWrites(w *World) bool {
+	sum := int64(0)
+	for _, p := range w.pods {
+		sum += p.writes
+	}
+	return sum > 0 && c.free/sum > diskBound
+}
+
 // note notes which thresholds are met.
 func (c *check) note(w *World) {
-	if w.available() < max(c.hard, c.soft) || w.freeTasks() < c.pids {
-		c.metAt = w.Now()
+	for pool, met := range map[string]bool{
+		"memory": w.available() < max(c.hard, c.soft), "tasks": w.freeTasks() < c.pids, "disk": w.disk.available() < c.free,
+	} {
+		if met {
+			c.metAt[pool] = w.Now()
+		}
 	}
 }
 

@@ -35,18 +35,21 @@ const nodeTasks = 200
 
 // kernel is the files of a node, in a procfs and a sysfs of its own.
 type kernel struct {
-	tb       testing.TB
-	root     string // contains proc and sys
-	files    map[string]*file
-	capacity int64 // bytes
-	cache    int64 // bytes of page cache that can be reclaimed
-	outside  int64 // bytes used outside the pods
-	noise    int64 // more of them, which come and go
-	hog      int64 // bytes per second that a process outside the pods takes
-	pods     []*pod
-	out      bool // memory ran out
-	waker    *waker
-	v1       bool // cgroup v1
+	tb        testing.TB
+	root      string // contains proc and sys
+	files     map[string]*file
+	capacity  int64 // bytes
+	cache     int64 // bytes of page cache that can be reclaimed
+	outside   int64 // bytes used outside the pods
+	noise     int64 // more of them, which come and go
+	hog       int64 // bytes per second that a process outside the pods takes
+	pods      []*pod
+	out       bool // memory ran out
+	waker     *waker
+	deaf      bool // the wakers report no event
+	overflows bool // and lose what has changed
+	v1        bool // cgroup v1
+	disk      disk
 
 	stopping chan struct{} // see stopBegins
 	mu       sync.Mutex
@@ -62,9 +65,12 @@ type pod struct {
 	rate      int64 // bytes per second that it takes
 	tasks     int64
 	forks     int64 // tasks per second that it starts
+	writes    int64 // bytes per second that it writes to its writable layer
+	wrote     int64
 	linger    time.Duration
 	returns   time.Duration // after this long a stopped pod is back; 0 = never
 	asked     bool          // an operator asked for its stop
+	order     order         // what the service stopped it for
 	protected bool
 	leaks     time.Time // since when
 	killed    time.Time
@@ -170,6 +176,7 @@ const somePID = "4194304\n"
 func (k *kernel) add(p *pod) {
 	k.tb.Helper()
 	k.pods = append(k.pods, p)
+	k.makePodDirs(p)
 	k.mkdir(p.CgroupParent)
 	k.makeFiles(p.CgroupParent, false)
 	for _, c := range p.Containers {
@@ -359,6 +366,9 @@ func (k *kernel) grow(d time.Duration) {
 	for _, p := range k.pods {
 		if p.runs() {
 			p.tasks += of(p.forks)
+			if p.writes > 0 {
+				k.disk.fill(p, of(p.writes))
+			}
 			if p.used += of(p.rate); p.limit > 0 {
 				p.used = min(p.used, p.limit)
 			}
@@ -388,22 +398,17 @@ func (k *kernel) shrink(now time.Time) (ended []*pod) {
 // pause returns for how long the kernel may be left alone: until the memory or the tasks have changed by as much as
 // matters to a decision.
 func (k *kernel) pause() time.Duration {
-	rate, forks := k.hog, int64(0)
+	rate, forks, writes := k.hog, int64(0), int64(0)
 	for _, p := range k.pods {
 		if p.isDying() {
 			return shortStep
 		}
 		if p.runs() {
-			rate, forks = rate+p.rate, forks+p.forks
+			rate, forks, writes = rate+p.rate, forks+p.forks, writes+p.writes
 		}
 	}
 	until := func(amount, perSecond int64) time.Duration {
 		return time.Duration(float64(amount) / float64(max(perSecond, 1)) * float64(time.Second))
 	}
-	return max(min(until(2*mib, rate), until(50, forks), longStep).Truncate(time.Millisecond), shortStep)
-}
-
-// statfs is a disk with room.
-func statfs(string) (cgroup.Space, error) {
-	return cgroup.Space{Device: 1, Total: 100 << 30, Available: 50 << 30, Inodes: 1e6, InodesFree: 1e6}, nil
+	return max(min(until(2*mib, rate), until(50, forks), until(64*mib, writes), longStep).Truncate(time.Millisecond), shortStep)
 }

@@ -53,15 +53,31 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		lines = append([]string{`mode = "observe"`}, lines...)
 	}
 	steady := d.oneIn(2)
+	free := int64(0)
+	if d.oneIn(4) {
+		free = d.between(1024, 4096) * mib
+		for _, signal := range []string{"nodefs.available", "imagefs.available"} {
+			lines = append(lines, fmt.Sprintf("eviction.hard.%q = \"%dMi\"", signal, free/mib))
+		}
+		lines = append(lines, fmt.Sprintf("images = {min_age = %q, unused_grace = %q}", pick(d, "0s", "2m"), pick(d, "0s", "1m", "1h")))
+	}
 	for i := 0; i < 40 && !steady; i += 3 {
 		lines = append(lines, fmt.Sprintf("[[priority]]\nname = \"pod-%d\"\nvalue = %d", i, pick(d, -10, 10, 1000)))
 	}
 	w = New(tb, d.oneIn(2), capacity, pick(d, critest.Dialects()...), lines...)
 	w.hard, w.soft, w.pids, w.steady = hard, soft, pidMax/20, steady
-	w.observe, w.weak = observe, observe
+	w.observe, w.weak, w.free = observe, observe, free
 	w.tell("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
+	if free > 0 {
+		fillDisk(w, d)
+	}
 	addPods(w, d)
 	w.At(0, (*World).Start)
+	for range d.IntN(3) {
+		if free > 0 {
+			w.At(d.at(5*time.Second, length/2), func(w *World) { write(w, d) })
+		}
+	}
 	if d.oneIn(2) {
 		w.At(d.at(5*time.Second, length/2), func(w *World) { leak(w, d) })
 	}
@@ -79,6 +95,13 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	}
 	if d.oneIn(3) {
 		noise(w, d, length)
+	}
+	w.deaf, w.overflows = d.oneIn(8), d.oneIn(8)
+	if w.kubelet = d.oneIn(2); w.kubelet {
+		w.At(kubeletEvery, func(w *World) { kubelet(w, d) })
+	}
+	for range d.IntN(2) {
+		w.At(d.at(5*time.Second, length), func(w *World) { suspend(w, d) })
 	}
 	for range d.IntN(3) {
 		at := d.at(time.Second, length)
@@ -119,6 +142,9 @@ func addPods(w *World, d dice) {
 			p.spec.Namespace, p.protected = "kube-system", true
 		}
 		c := critest.ContainerSpec{IgnoreTERM: d.oneIn(4), MemoryLimit: p.limit}
+		if w.free > 0 {
+			c.Image = fmt.Sprintf("registry.local/app:%d", d.between(1, 5))
+		}
 		p.spec.Containers = append(p.spec.Containers, c)
 		if d.oneIn(5) {
 			p.spec.Containers = append(p.spec.Containers, critest.ContainerSpec{Name: "sidecar"})
@@ -133,6 +159,24 @@ func addPods(w *World, d dice) {
 	}
 	w.outside = max(w.capacity-w.podsUse()-max(w.hard, w.soft)-d.between(300, 800)*mib, 0)
 	w.cache = d.between(0, 500) * mib
+}
+
+// fillDisk puts images on the disk, and leaves 1 to 4 GiB until the threshold.
+func fillDisk(w *World, d dice) {
+	w.disk.total = d.between(20, 100) * gib
+	for i := range d.between(0, 30) {
+		w.images = append(w.images, w.runtime.AddImage(critest.ImageSpec{Tags: []string{fmt.Sprintf("registry.local/old:%d", i)}, Size: d.spread(20, 900) * mib}))
+	}
+	w.disk.other = w.disk.total - w.runtime.DiskUse() - w.free - d.between(1, 4)*gib
+}
+
+func write(w *World, d dice) {
+	p := someone(w, d)
+	if p == nil {
+		return
+	}
+	p.writes, p.leaks = d.spread(1, 500)*mib, time.Now()
+	w.tell("%s begins to write %d MiB/s", p, p.writes/mib)
 }
 
 // someone returns a pod that runs, nil if none does.
@@ -220,9 +264,11 @@ func runtimeTrouble(w *World, d dice, at time.Duration) {
 		w.At(at, func(w *World) {
 			w.tell("the runtime is restarted and away for %v", length)
 			w.blindUntil = max(w.blindUntil, w.Now()+length+seesAgain)
+			w.away = true
 			w.runtime.Stop()
 		})
 		w.At(at+length, func(w *World) {
+			w.away = false
 			w.runtime.Start()
 			w.tell("the runtime is back")
 		})
@@ -279,4 +325,43 @@ func operate(w *World, d dice, at time.Duration) {
 			}
 		})
 	}
+}
+
+// The kubelet looks at the node every ten seconds, and evicts below its default threshold.
+const (
+	kubeletEvery = 10 * time.Second
+	kubeletHard  = 100 * mib
+)
+
+// kubelet evicts the pod that uses most and collects garbage, beside the service.
+func kubelet(w *World, d dice) {
+	w.At(w.Now()+kubeletEvery, func(w *World) { kubelet(w, d) })
+	if len(w.images) > 0 && d.oneIn(10) {
+		w.tell("the kubelet removes an image")
+		w.runtime.Forget(w.images[0])
+		w.images = w.images[1:]
+	}
+	if w.available() >= kubeletHard {
+		return
+	}
+	var victim *pod
+	for _, p := range w.pods {
+		if p.runs() && p.Namespace != "kube-system" && (victim == nil || p.used > victim.used) {
+			victim = p
+		}
+	}
+	if victim == nil {
+		return
+	}
+	w.end(victim, "is evicted by the kubelet", 137)
+	for _, c := range victim.Containers {
+		w.runtime.Exit(c.ID, 137)
+	}
+}
+
+// suspend lets the machine sleep: only the clock of the boot goes on.
+func suspend(w *World, d dice) {
+	slept := d.at(time.Second, 3*time.Hour)
+	w.tell("the machine has slept for %v", slept)
+	w.slept.Add(int64(slept))
 }

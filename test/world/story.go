@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,8 +17,34 @@ type story struct {
 	began  time.Time
 	mu     sync.Mutex
 	lines  []line
-	wrong  []string // the violations among them
-	hidden []string // pairs: what differs between two runs, and its replacement
+	wrong  []string         // the violations among them
+	hidden []string         // pairs: what differs between two runs, and its replacement
+	orders map[string]order // the stops that the service logged, by sandbox
+}
+
+// order is a stop that a service logged.
+type order struct{ signal, kind string }
+
+// pool returns the pool of the order's signal.
+func (o order) pool() string {
+	switch {
+	case strings.HasPrefix(o.signal, "pid"):
+		return "tasks"
+	case strings.HasPrefix(o.signal, "nodefs"), strings.HasPrefix(o.signal, "imagefs"), strings.HasPrefix(o.signal, "containerfs"):
+		return "disk"
+	default:
+		return "memory"
+	}
+}
+
+// stopLine is the line of a stop in a log.
+var stopLine = regexp.MustCompile(`msg="stopping pod".* sandbox=(\S+) signal=(\S+) kind=(\S+)`)
+
+// orderOf returns the stop that a service logged for a sandbox.
+func (s *story) orderOf(sandbox string) order {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.orders[sandbox]
 }
 
 type line struct {
@@ -25,7 +52,7 @@ type line struct {
 	text string
 }
 
-func newStory() *story { return &story{began: time.Now()} }
+func newStory() *story { return &story{began: time.Now(), orders: map[string]order{}} }
 
 // tell adds a line.
 func (s *story) tell(format string, args ...any) {
@@ -85,6 +112,11 @@ var _ io.Writer = logWriter{}
 // Write implements [io.Writer].
 func (w logWriter) Write(b []byte) (int, error) {
 	if !w.from.isCut() {
+		if m := stopLine.FindSubmatch(b); m != nil {
+			w.mu.Lock()
+			w.orders[string(m[1])] = order{string(m[2]), string(m[3])}
+			w.mu.Unlock()
+		}
 		w.tell("  criguard: %s", strings.TrimSpace(string(b)))
 	}
 	return len(b), nil

@@ -15,14 +15,16 @@ import (
 type waker struct {
 	wakes chan cgroup.Wake
 
-	mu      sync.Mutex
-	dirs    map[string]bool // of AddDir
-	trees   map[string]bool // of AddTree
-	changed map[string]bool // and whether it was removed
-	closed  bool
-	v1      bool
-	levels  map[string][]int64 // v1: of usage, by cgroup
-	usage   map[string]int64
+	mu        sync.Mutex
+	dirs      map[string]bool // of AddDir
+	trees     map[string]bool // of AddTree
+	changed   map[string]bool // and whether it was removed
+	closed    bool
+	deaf      bool // it wakes nobody
+	overflows bool // it loses which cgroups changed
+	v1        bool
+	levels    map[string][]int64 // v1: of usage, by cgroup
+	usage     map[string]int64
 }
 
 func newWaker(v1 bool) *waker {
@@ -49,7 +51,7 @@ func (w *waker) note(rel string, removed bool) {
 
 // wake wakes the service. w.mu is held.
 func (w *waker) wake(by cgroup.Wake) {
-	if w.closed {
+	if w.closed || w.deaf {
 		return
 	}
 	select {
@@ -99,7 +101,11 @@ func (w *waker) Changes(each func(string, bool)) bool {
 	w.mu.Lock()
 	changed := maps.Clone(w.changed)
 	clear(w.changed)
+	lost := w.overflows && len(changed) > 0
 	w.mu.Unlock()
+	if lost {
+		return false
+	}
 	for rel, removed := range changed {
 		each(rel, removed)
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,10 @@ type World struct {
 	services []*service     // all of them
 	state    string         // the directory of the last one
 	asking   sync.WaitGroup // commands without an answer
+	images   []string       // that no pod uses
+	kubelet  bool           // one restarts pods under their UIDs
+	away     bool           // the runtime does not run
+	slept    atomic.Int64   // nanoseconds
 }
 
 // stopBegins ends the world's step: something is killed, or the runtime was asked for it.
@@ -99,12 +104,13 @@ type event struct {
 // New returns a world with cgroup v1 or v2 and so many bytes of memory, without pods and service. The lines are its configuration.
 func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...string) *World {
 	tb.Helper()
-	w := &World{story: newStory(), tb: tb, dir: tb.TempDir(), settings: lines}
+	w := &World{story: newStory(), check: check{metAt: map[string]time.Duration{}}, tb: tb, dir: tb.TempDir(), settings: lines}
 	w.kernel = newKernel(tb, w.newDir(), v1, capacity)
 	w.runtime = critest.New(tb, d, critest.WithLatency(newLatency(w.stopBegins).of), critest.WithListener(func() (net.Listener, error) {
 		w.socket = newPipe()
 		return w.socket, nil
 	}))
+	w.disk = disk{runtime: w.runtime, total: 100 * gib, other: 50 * gib}
 	w.hide(w.dir, "")
 	w.hide(w.runtime.Endpoint(), "unix:///run/cri.sock")
 	w.writeAll()
@@ -247,6 +253,7 @@ func (w *World) seeStops() {
 		if p.jobEnded {
 			continue
 		}
+		p.order = w.orderOf(p.ID)
 		w.stopped(w, p, direct)
 	}
 }
@@ -260,14 +267,22 @@ func (w *World) end(p *pod, how string, code int32) {
 
 // comeBack starts a pod again under its name, as a controller does.
 func (w *World) comeBack(old *pod) {
+	if w.away {
+		w.At(w.Now()+time.Second, func(w *World) { w.comeBack(old) })
+		return
+	}
 	spec := old.spec
 	spec.ID, spec.CgroupParent = "", ""
-	spec.UID = ""
+	if spec.UID = ""; w.kubelet {
+		spec.UID = old.UID
+		spec.Attempt++
+	}
 	w.runtime.Forget(old.ID)
 	w.rmdir(old.CgroupParent)
+	w.removePodDirs(old)
 	synctest.Wait()
-	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, returns: old.returns, protected: old.protected, linger: old.linger})
-	if p.rate > 0 || p.forks > 0 {
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, returns: old.returns, protected: old.protected, linger: old.linger})
+	if p.rate > 0 || p.forks > 0 || p.writes > 0 {
 		p.leaks = time.Now()
 	}
 	w.tell("%s comes back", p)
@@ -305,7 +320,7 @@ func (w *World) Start() {
 // load reads the configuration from a file, as a service does.
 func (w *World) load(s *service, lines []string) (config.Config, error) {
 	text := fmt.Sprintf("node = {proc = %q, sys = %q, root_dir = %q, pod_log_dir = %q}\nruntime.endpoint = %q\n%s\n", filepath.Join(s.kernel, "proc"),
-		filepath.Join(s.kernel, "sys"), filepath.Join(s.dir, "kubelet"), filepath.Join(s.dir, "logs"), w.runtime.Endpoint(), strings.Join(lines, "\n"))
+		filepath.Join(s.kernel, "sys"), filepath.Join(s.kernel, "kubelet"), filepath.Join(s.kernel, "logs"), w.runtime.Endpoint(), strings.Join(lines, "\n"))
 	path := filepath.Join(s.dir, "config.toml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return config.Config{}, err
@@ -316,13 +331,14 @@ func (w *World) load(s *service, lines []string) (config.Config, error) {
 // machine is the machine of a service.
 func (w *World) machine(s *service) machine.Machine {
 	return machine.Machine{
-		BootTime: func() time.Duration { return time.Hour + w.Now() },
+		BootTime: func() time.Duration { return time.Hour + w.Now() + time.Duration(w.slept.Load()) },
 		NewWaker: func(cgroup.Layout) (node.Waker, error) {
 			w.waker = newWaker(w.v1)
+			w.waker.deaf, w.waker.overflows = w.deaf, w.overflows
 			return w.waker, nil
 		},
 		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return cgroups{l, w.kernel, s.kernel} },
-		Statfs:     statfs,
+		Statfs:     w.disk.statfs,
 		LockMemory: func() error { return nil },
 		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },
 		Runtime: cri.Network{DialSocket: func(ctx context.Context, path string) (net.Conn, error) {
@@ -435,6 +451,24 @@ func (w *World) Close() {
 	w.runtime.Stop()
 	w.asking.Wait()
 	w.kernel.close()
+	for _, name := range w.openFiles() {
+		w.violate("%s is still open", name)
+	}
+}
+
+// openFiles returns the files of the world that this process has open.
+func (w *World) openFiles() (names []string) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	for _, fd := range fds {
+		// Another world may close one meanwhile.
+		if name, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(name, w.dir+"/") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Stops returns the stops in the history on disk, in order.
