@@ -31,6 +31,7 @@ type check struct {
 	observe          bool
 	pausedAt         time.Duration // from then …
 	pausedUntil      time.Duration // … until then, an operator's pause lasts
+	plenty           bool          // the budget never holds a stop back
 	full             bool          // the disk was full, or an image was missing
 	innocents        int           // while a hog took memory outside
 	weak             bool          // memory may run out: the service was away or paused, or could not stop what took memory
@@ -197,6 +198,9 @@ func (c *check) note(w *World) {
 // budget checks the stops for hard thresholds that the budget bounds: not those of culprits and of workloads that came back.
 func (c *check) budget(w *World, stops []api.StopView) {
 	const burst, every = 3, 30 * time.Second
+	if c.plenty {
+		return
+	}
 	tokens, last := float64(burst), time.Duration(0)
 	stopped := map[string]bool{}
 	for _, p := range c.kills {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri/critest"
@@ -13,10 +14,10 @@ import (
 type disk struct {
 	runtime *critest.Server // which has the images and the writable layers
 	total   int64           // bytes
-	other   int64           // bytes of what is neither
+	other   atomic.Int64    // bytes of what is neither
 }
 
-func (d *disk) available() int64 { return max(d.total-d.other-d.runtime.DiskUse(), 0) }
+func (d *disk) available() int64 { return max(d.total-d.other.Load()-d.runtime.DiskUse(), 0) }
 
 // statfs implements the Statfs of a machine.
 func (d *disk) statfs(string) (cgroup.Space, error) {

@@ -104,14 +104,12 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		w.At(d.at(5*time.Second, length), func(w *World) { suspend(w, d) })
 	}
 	for range d.IntN(3) {
-		at := d.at(time.Second, length)
-		w.At(at, (*World).Kill)
-		w.At(at+d.at(0, 3*time.Second), func(w *World) {
-			if w.service == nil {
-				w.Start()
-			}
-		})
-		w.weak = true
+		crash(w, d, d.at(time.Second, length))
+	}
+	if d.oneIn(12) { // a crash loop
+		for at := d.at(time.Second, length/2); at < length; at += d.at(5*time.Second, 40*time.Second) {
+			crash(w, d, at)
+		}
 	}
 	for range d.IntN(3) {
 		runtimeTrouble(w, d, d.at(time.Second, length))
@@ -167,7 +165,7 @@ func fillDisk(w *World, d dice) {
 	for i := range d.between(0, 30) {
 		w.images = append(w.images, w.runtime.AddImage(critest.ImageSpec{Tags: []string{fmt.Sprintf("registry.local/old:%d", i)}, Size: d.spread(20, 900) * mib}))
 	}
-	w.disk.other = w.disk.total - w.runtime.DiskUse() - w.free - d.between(1, 4)*gib
+	w.disk.other.Store(w.disk.total - w.runtime.DiskUse() - w.free - d.between(1, 4)*gib)
 }
 
 func write(w *World, d dice) {
@@ -233,6 +231,17 @@ func spike(w *World, d dice) {
 		}
 	}
 	w.At(w.Now(), look)
+}
+
+// crash kills the service and starts it again.
+func crash(w *World, d dice, at time.Duration) {
+	w.At(at, (*World).Kill)
+	w.At(at+d.at(0, 3*time.Second), func(w *World) {
+		if w.service == nil {
+			w.Start()
+		}
+	})
+	w.weak = true
 }
 
 func hogOutside(w *World, d dice) {
@@ -311,6 +320,12 @@ func operate(w *World, d dice, at time.Duration) {
 				w.pausedAt, w.pausedUntil = w.Now()+stopLasts, w.Now()+length // a stop in flight goes on
 			})
 		})
+		if d.oneIn(2) {
+			w.At(at, func(w *World) { leak(w, d) })
+		}
+		if d.oneIn(2) {
+			crash(w, d, at+d.at(time.Second, length))
+		}
 	case 2:
 		w.At(at, func(w *World) {
 			if p := someone(w, d); p != nil {
@@ -324,6 +339,9 @@ func operate(w *World, d dice, at time.Duration) {
 				w.Command(api.Command{Command: api.CommandProtect, Pod: p.String(), For: api.Duration(time.Hour)}, func() { p.protected = true })
 			}
 		})
+		if d.oneIn(2) {
+			crash(w, d, at+d.at(time.Second, time.Minute))
+		}
 	}
 }
 

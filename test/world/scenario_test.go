@@ -2,10 +2,12 @@ package world
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/api"
 )
 
 // A fast leak of high priority is stopped, and nobody else, also when criguard is killed just before the threshold is met
@@ -31,6 +33,231 @@ func TestLeakAroundARestart(t *testing.T) {
 				})
 				if len(w.kills) != 1 || w.kills[0].spec.Name != "leak" {
 					t.Errorf("stopped %v, want the leak", w.kills)
+				}
+			})
+		}
+	}
+}
+
+// scene is a scenario of test/node in the world, where the same pods must be stopped, in the same order.
+type scene struct {
+	name  string
+	lines []string // of the configuration
+	hard  int64    // its threshold of memory, bytes; 0 = 100 MiB
+	play  func(*World)
+	want  []string // the pods that are stopped, in order; nil = nobody
+	some  bool     // want is the pods that may be stopped, in any order
+}
+
+// plenty is a budget that never holds a stop back.
+const plenty = `budget = {hard = {burst = 100, every = "1s"}, per_hour = 0}`
+
+func scenes() []scene {
+	leaky := []string{"leaky"}
+	leak := func(rate int64) func(*World) { return func(w *World) { w.leak(20*time.Second, "leaky", rate) } }
+	away := func(trouble func(*World) func()) func(*World) {
+		return func(w *World) {
+			end := func() {}
+			leaky := w.addPod(&pod{spec: critest.PodSpec{Name: "leaky"}, used: mib})
+			w.At(20*time.Second, func(w *World) { end = trouble(w) })
+			w.At(20100*time.Millisecond, func(w *World) { leaky.rate, leaky.leaks = 400*mib, time.Now() })
+			w.At(40*time.Second, func(*World) { end() })
+		}
+	}
+	return []scene{
+		{name: "leak-fast", play: leak(3000), want: leaky},
+		{name: "leak-slow", play: leak(50), want: leaky},
+		{name: "leak-burstable", want: leaky, play: func(w *World) {
+			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky", QoS: "Burstable"}, used: mib, rate: 200 * mib})
+		}},
+		{name: "leak-twenty", lines: []string{plenty}, want: numbered("leaky", 20), play: func(w *World) { w.leaks(20, 3000) }},
+		{
+			name: "leak-priority", lines: []string{plenty, "[[priority]]\nname = \"leaky-*\"\nvalue = 1000000"}, want: numbered("leaky", 15),
+			play: func(w *World) { w.leaks(15, 200, 800, 3000) },
+		},
+		{
+			// The rule for culprits would take no budget either.
+			name: "leak-again", want: slices.Repeat(leaky, 5), play: func(w *World) {
+				w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky"}, used: mib, rate: 400 * mib, returns: time.Second})
+				w.At(20*time.Second, func(w *World) { w.lastStop(5) })
+			},
+			lines: []string{`budget = {hard = {burst = 1, every = "1h"}}`, `rank = {memory = ["over_request", "priority", "usage"]}`},
+		},
+		{name: "leak-outside", hard: 300 * mib, play: func(w *World) {
+			for i := range time.Duration(5) {
+				w.hogs((20+30*i)*time.Second, 400, 180)
+			}
+		}},
+		{name: "leak-outside-slow", hard: 300 * mib, lines: []string{plenty}, want: numbered("innocent", 6), some: true, play: func(w *World) {
+			for _, name := range numbered("innocent", 6) {
+				w.addPod(&pod{spec: critest.PodSpec{Name: name}, used: 60 * mib})
+			}
+			w.outside = w.capacity - w.podsUse() - w.hard - 50*mib
+			w.hogs(20*time.Second, 10, 100)
+		}},
+		{name: "runtime-killed", want: leaky, play: away(func(w *World) func() {
+			w.runtime.Stop()
+			return w.runtime.Start
+		})},
+		{name: "runtime-hangs", want: leaky, play: away(func(w *World) func() { return w.runtime.Hang() })},
+		{name: "runtime-restarts", want: leaky, play: func(w *World) {
+			w.At(20*time.Second, func(w *World) { w.runtime.Stop() })
+			w.At(21*time.Second, func(w *World) { w.runtime.Start() })
+			w.leak(21100*time.Millisecond, "leaky", 200)
+		}},
+		{
+			name: "killed-mid-stop", lines: []string{`eviction.max_pod_grace_period = "20s"`, `eviction.soft."memory.available" = "400Mi"`, `eviction.soft_grace_period."memory.available" = "1s"`},
+			want: leaky, play: func(w *World) {
+				w.soft = 400 * mib
+				stubborn := []critest.ContainerSpec{{IgnoreTERM: true}}
+				leaky := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky", Containers: stubborn}, used: mib, rate: 400 * mib})
+				w.At(21*time.Second, func(*World) { leaky.rate = 0 })
+				w.At(24*time.Second, (*World).Kill)
+				w.At(25*time.Second, (*World).Start)
+			},
+		},
+		{name: "pause", play: func(w *World) {
+			w.addPod(&pod{spec: critest.PodSpec{Name: "spared"}, used: 128 * mib})
+			w.At(5*time.Second, func(w *World) {
+				w.Command(api.Command{Command: api.CommandPause, For: api.Duration(time.Hour)}, func() {})
+			})
+			w.At(8*time.Second, func(w *World) { w.Reload(false, `eviction.hard."memory.available" = "900Mi"`) })
+			w.At(20*time.Second, (*World).Kill)
+			w.At(21*time.Second, (*World).Start)
+		}},
+		{
+			name: "drain", lines: []string{"[[protect]]\nname = \"guaranteed\""}, want: []string{"besteffort", "burstable", "stubborn"}, some: true,
+			play: func(w *World) {
+				w.addPod(&pod{spec: critest.PodSpec{Name: "stubborn", Containers: []critest.ContainerSpec{{IgnoreTERM: true}}}, used: mib})
+				w.addPod(&pod{spec: critest.PodSpec{Name: "kept", Namespace: "kube-system"}, used: mib, protected: true})
+				w.At(20*time.Second, func(w *World) {
+					for _, p := range w.pods {
+						p.asked = true
+					}
+					w.Command(api.Command{Command: api.CommandDrain, Grace: api.Duration(2 * time.Second)}, func() {})
+				})
+			},
+		},
+		{name: "layer", want: []string{"writer"}, play: func(w *World) {
+			w.disk.total, w.free = 10*gib, 1536*mib // 15 %
+			w.disk.other.Store(7 * gib)
+			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 40 * mib})
+		}},
+		{name: "images", lines: []string{`images = {min_age = "0s", unused_grace = "0s"}`}, play: func(w *World) {
+			w.disk.total, w.free = 10*gib, 1536*mib
+			for i := range 20 {
+				w.images = append(w.images, w.runtime.AddImage(critest.ImageSpec{Tags: []string{fmt.Sprintf("registry.local/old:%d", i)}, Size: 100 * mib}))
+			}
+			w.disk.other.Store(5 * gib)
+			w.At(20*time.Second, func(w *World) { w.disk.other.Add(w.disk.available() - 1200*mib) })
+			w.At(100*time.Second, func(w *World) {
+				left := slices.DeleteFunc(slices.Clone(w.images), func(id string) bool { return !w.runtime.Has(id) })
+				if w.disk.available() < w.free || len(left) < 10 {
+					w.violate("%d images are left, %d MiB are available", len(left), w.disk.available()/mib)
+				}
+			})
+		}},
+		{name: "pods-110", want: leaky, play: func(w *World) {
+			w.capacity = 4 * gib
+			for i := range 107 {
+				w.addPod(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i), QoS: "Burstable"}, used: 8 * mib})
+			}
+			w.leak(20*time.Second, "leaky", 3000)
+		}},
+	}
+}
+
+// numbered returns so many names.
+func numbered(name string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("%s-%d", name, i))
+	}
+	return names
+}
+
+// starts adds a pod at a time after the beginning.
+func (w *World) starts(at time.Duration, p *pod) *pod {
+	w.At(at, func(w *World) {
+		p.leaks = time.Now()
+		w.addPod(p)
+	})
+	return p
+}
+
+// leak starts a pod that takes so many MiB per second.
+func (w *World) leak(at time.Duration, name string, rate int64) {
+	w.starts(at, &pod{spec: critest.PodSpec{Name: name}, used: mib, rate: rate * mib})
+}
+
+// leaks starts one such pod after the other, and the same number at each rate.
+func (w *World) leaks(n int, rates ...int64) {
+	w.plenty = true
+	for i, name := range numbered("leaky", n) {
+		w.leak(time.Duration(20+8*i)*time.Second, name, rates[i*len(rates)/n])
+	}
+}
+
+// lastStop keeps the pods away after so many stops.
+func (w *World) lastStop(n int) {
+	if len(w.kills) < n {
+		w.At(w.Now()+time.Millisecond, func(w *World) { w.lastStop(n) })
+		return
+	}
+	for _, p := range w.pods {
+		p.returns = 0
+	}
+}
+
+// hogs lets a process outside the pods take so many MiB per second until so many MiB are available, and end ten seconds
+// later.
+func (w *World) hogs(at time.Duration, rate, left int64) {
+	var before int64
+	var look func(*World)
+	look = func(w *World) {
+		if w.available() > left*mib {
+			w.At(w.Now()+time.Millisecond, look)
+			return
+		}
+		w.hog = 0
+		w.At(w.Now()+10*time.Second, func(w *World) { w.outside = before })
+	}
+	w.At(at, func(w *World) { w.hog, before = rate*mib, w.outside })
+	w.At(at, look)
+}
+
+// The same pods are stopped in the world as on a virtual node.
+func TestScenes(t *testing.T) {
+	for _, v1 := range []bool{false, true} {
+		for _, s := range scenes() {
+			t.Run(fmt.Sprintf("%s/v1 %t", s.name, v1), func(t *testing.T) {
+				t.Parallel()
+				var w *World
+				story := run(t, func(t *testing.T) (*World, time.Duration) {
+					if s.hard == 0 {
+						s.hard = 100 * mib
+					}
+					lines := append([]string{fmt.Sprintf(`eviction.hard."memory.available" = "%dMi"`, s.hard/mib)}, s.lines...)
+					w = New(t, v1, gib, critest.Containerd2, lines...)
+					w.hard, w.pids, w.outside, w.plenty = s.hard, pidMax/20, 300*mib, len(s.lines) > 0 && s.lines[0] == plenty
+					for _, p := range []*pod{
+						{spec: critest.PodSpec{Name: "guaranteed", QoS: "Guaranteed", Containers: []critest.ContainerSpec{{MemoryLimit: 48 * mib}}}, used: 16 * mib, limit: 48 * mib},
+						{spec: critest.PodSpec{Name: "burstable", QoS: "Burstable"}, used: 16 * mib},
+						{spec: critest.PodSpec{Name: "besteffort"}, used: mib},
+					} {
+						w.addPod(p)
+					}
+					w.At(0, (*World).Start)
+					s.play(w)
+					return w, 3 * time.Minute
+				})
+				var stopped []string
+				for _, p := range w.kills {
+					stopped = append(stopped, p.spec.Name)
+				}
+				allowed := func(name string) bool { return slices.Contains(s.want, name) }
+				if s.some && (len(stopped) == 0 || len(stopped) > 3 || slices.ContainsFunc(stopped, func(name string) bool { return !allowed(name) })) ||
+					!s.some && !slices.Equal(stopped, s.want) {
+					t.Errorf("stopped %q, want %q:\n%s", stopped, s.want, story)
 				}
 			})
 		}

@@ -110,7 +110,8 @@ func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...str
 		w.socket = newPipe()
 		return w.socket, nil
 	}))
-	w.disk = disk{runtime: w.runtime, total: 100 * gib, other: 50 * gib}
+	w.disk.runtime, w.disk.total = w.runtime, 100*gib
+	w.disk.other.Store(50 * gib)
 	w.hide(w.dir, "")
 	w.hide(w.runtime.Endpoint(), "unix:///run/cri.sock")
 	w.writeAll()
