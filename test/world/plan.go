@@ -336,7 +336,7 @@ func operate(w *World, d dice, at time.Duration) {
 	case 3:
 		w.At(at, func(w *World) {
 			if p := someone(w, d); p != nil {
-				w.Command(api.Command{Command: api.CommandProtect, Pod: p.String(), For: api.Duration(time.Hour)}, func() { p.protected = true })
+				w.Command(api.Command{Command: api.CommandProtect, Pod: p.String(), For: api.Duration(24 * time.Hour)}, func() { p.protected = true })
 			}
 		})
 		if d.oneIn(2) {
@@ -382,4 +382,5 @@ func suspend(w *World, d dice) {
 	slept := d.at(time.Second, 3*time.Hour)
 	w.tell("the machine has slept for %v", slept)
 	w.slept.Add(int64(slept))
+	w.pausedUntil -= slept
 }

@@ -1,13 +1,18 @@
 package world
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/simulate"
 )
 
 // A fast leak of high priority is stopped, and nobody else, also when criguard is killed just before the threshold is met
@@ -261,5 +266,24 @@ func TestScenes(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A trace of a world leads a simulation to the same victim.
+func TestTrace(t *testing.T) {
+	var b bytes.Buffer
+	lines := []string{`eviction.hard."memory.available" = "100Mi"`}
+	run(t, func(t *testing.T) (*World, time.Duration) {
+		w := New(t, false, gib, critest.Containerd2, lines...)
+		w.hard, w.outside = 100*mib, 300*mib
+		w.WriteTrace(&b)
+		w.addPod(&pod{spec: critest.PodSpec{Name: "idle", QoS: "BestEffort"}, used: 100 * mib})
+		w.At(0, (*World).Start)
+		w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky", QoS: "BestEffort"}, used: mib, rate: 200 * mib})
+		return w, time.Minute
+	})
+	sum, err := simulate.Run(t.Context(), configtest.Parse(t, lines[0]), &b, io.Discard, simulate.Options{})
+	if err != nil || len(sum.Stops) != 1 || !strings.Contains(fmt.Sprint(sum.Stops[0]), "default/leaky") {
+		t.Errorf("the simulation stops %+v, error %v", sum.Stops, err)
 	}
 }

@@ -50,6 +50,7 @@ type World struct {
 	*kernel
 	*story
 	check
+	tracer   tracer
 	tb       testing.TB
 	dir      string
 	dirs     int      // made in it
@@ -229,6 +230,7 @@ func (w *World) act(d time.Duration) {
 	w.out = w.out || w.available() <= 0
 	w.writeAll()
 	w.inspect(w)
+	w.tracer.write(w)
 	for len(w.plan) > 0 && w.plan[0].at <= w.Now() {
 		e := w.plan[0]
 		w.plan = w.plan[1:]
@@ -452,6 +454,9 @@ func (w *World) Close() {
 	w.runtime.Stop()
 	w.asking.Wait()
 	w.kernel.close()
+	if w.tracer.err != nil {
+		w.tb.Error(w.tracer.err)
+	}
 	for _, name := range w.openFiles() {
 		w.violate("%s is still open", name)
 	}

@@ -71,7 +71,19 @@ func TestSeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Log("\n" + run(t, func(t *testing.T) (*World, time.Duration) { return FromSeed(t, seed) }))
+		t.Log("\n" + run(t, func(t *testing.T) (*World, time.Duration) {
+			w, length := FromSeed(t, seed)
+			if path := os.Getenv("CRIGUARD_TRACE"); path != "" {
+				f, err := os.Create(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = f.Close() })
+				w.WriteTrace(f)
+				t.Logf("configuration of the trace:\n%s", strings.Join(w.settings, "\n"))
+			}
+			return w, length
+		}))
 		return
 	}
 	from, to := seeds(t)
