@@ -11,6 +11,7 @@ import (
 // How long after a threshold was met a stop may still follow, and how long a stop keeps the next one away.
 const (
 	mayFollow   = 5 * time.Second
+	budgetEvery = 30 * time.Second // for a stop by a hard threshold
 	stopLasts   = 10 * time.Second
 	hogEchoes   = time.Minute
 	fastLeak    = 200 * mib
@@ -197,7 +198,7 @@ func (c *check) note(w *World) {
 
 // budget checks the stops for hard thresholds that the budget bounds: not those of culprits and of workloads that came back.
 func (c *check) budget(w *World, stops []api.StopView) {
-	const burst, every = 3, 30 * time.Second
+	const burst = 3
 	if c.plenty {
 		return
 	}
@@ -211,7 +212,7 @@ func (c *check) budget(w *World, stops []api.StopView) {
 			continue
 		}
 		at := p.killed.Sub(w.began)
-		tokens = min(tokens+float64(at-last)/float64(every), burst)
+		tokens = min(tokens+float64(at-last)/float64(budgetEvery), burst)
 		last = at
 		if tokens--; tokens < -0.1 {
 			w.violate("the stop of %s exceeds the budget", p)
@@ -225,8 +226,12 @@ func (c *check) agree(w *World) {
 	stops := w.Stops()
 	c.budget(w, stops)
 	for _, s := range stops {
-		if !s.DryRun {
-			told = append(told, s.Sandbox)
+		if s.DryRun {
+			continue
+		}
+		told = append(told, s.Sandbox)
+		if r := s.Result; len(w.services) == 1 && (r == nil || !r.Emptied && len(r.Errors) == 0) {
+			w.violate("the history does not know how the stop of %s ended: %+v", w.nameOf(s.Sandbox), r)
 		}
 	}
 	for _, p := range c.kills {

@@ -45,6 +45,7 @@ type kernel struct {
 	hog       int64 // bytes per second that a process outside the pods takes
 	pods      []*pod
 	out       bool // memory ran out
+	unread    bool // nobody can read how much memory there is
 	waker     *waker
 	deaf      bool // the wakers report no event
 	overflows bool // and lose what has changed
@@ -296,8 +297,12 @@ func (k *kernel) writeAll() {
 	available := max(k.available(), 0)
 	cache := min(k.cache, available)
 	kb := func(n int64) int64 { return n >> 10 }
-	k.write("proc/meminfo", fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %d kB\nInactive(file): %d kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
-		kb(k.capacity), kb(available-cache), kb(available), kb(cache)))
+	meminfo := fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %d kB\nInactive(file): %d kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+		kb(k.capacity), kb(available-cache), kb(available), kb(cache))
+	if k.unread {
+		meminfo = "MemTotal: none\n"
+	}
+	k.write("proc/meminfo", meminfo)
 	k.write("proc/loadavg", fmt.Sprintf("0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0)))
 	for _, p := range k.pods {
 		if p.written == [2]int64{p.used, p.tasks} {

@@ -103,6 +103,12 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	for range d.IntN(2) {
 		w.At(d.at(5*time.Second, length), func(w *World) { suspend(w, d) })
 	}
+	if d.oneIn(8) {
+		unreadable(w, d, d.at(5*time.Second, length))
+	}
+	if d.oneIn(8) {
+		storm(w, d.at(5*time.Second, length))
+	}
 	for range d.IntN(3) {
 		crash(w, d, d.at(time.Second, length))
 	}
@@ -383,4 +389,21 @@ func suspend(w *World, d dice) {
 	w.tell("the machine has slept for %v", slept)
 	w.slept.Add(int64(slept))
 	w.pausedUntil -= slept
+}
+
+// unreadable lets nobody read how much memory there is, for a while.
+func unreadable(w *World, d dice, at time.Duration) {
+	length := d.at(10*time.Millisecond, 3*time.Second)
+	w.At(at, func(w *World) {
+		w.tell("the memory is unreadable for %v", length)
+		w.unread, w.blindUntil = true, max(w.blindUntil, w.Now()+length+seesAgain)
+	})
+	w.At(at+length, func(w *World) { w.unread = false })
+}
+
+// storm wakes the service a hundred times within ten milliseconds.
+func storm(w *World, at time.Duration) {
+	for i := range time.Duration(100) {
+		w.At(at+i*100*time.Microsecond, func(w *World) { w.waker.spurious() })
+	}
 }

@@ -60,6 +60,13 @@ func (w *waker) wake(by cgroup.Wake) {
 	}
 }
 
+// spurious wakes for nothing.
+func (w *waker) spurious() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wake(cgroup.WakeMemory)
+}
+
 // cross wakes if the usage of a cgroup has crossed a level since the last call.
 func (w *waker) cross(rel string, usage int64) {
 	w.mu.Lock()

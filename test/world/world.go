@@ -477,17 +477,24 @@ func (w *World) openFiles() (names []string) {
 	return names
 }
 
-// Stops returns the stops in the history on disk, in order.
+// Stops returns the stops in the history on disk, in order, with their results.
 func (w *World) Stops() (stops []api.StopView) {
 	w.tb.Helper()
 	list, err := history.Read(context.Background(), w.state, api.HistoryQuery{})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		w.tb.Fatal(err)
 	}
+	results := map[string]*api.StopResult{}
 	for _, p := range list.Passes {
 		if p.Stop != nil {
 			stops = append(stops, *p.Stop)
 		}
+		for i := range p.Settled {
+			results[p.Settled[i].Sandbox] = p.Settled[i].Result
+		}
+	}
+	for i := range stops {
+		stops[i].Result = results[stops[i].Sandbox]
 	}
 	return stops
 }
