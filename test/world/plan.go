@@ -168,7 +168,10 @@ func addPods(w *World, d dice) {
 // fillDisk puts images on the disk, and leaves 1 to 4 GiB until the threshold.
 func fillDisk(w *World, d dice) {
 	w.disk.total = d.between(20, 100) * gib
-	for i := range d.between(0, 30) {
+	for i := range 5 {
+		w.runtime.AddImage(critest.ImageSpec{Tags: []string{fmt.Sprintf("registry.local/app:%d", i+1)}, Size: d.spread(20, 900) * mib})
+	}
+	for i := range d.between(0, pick[int64](d, 0, 5, 30)) {
 		w.images = append(w.images, w.runtime.AddImage(critest.ImageSpec{Tags: []string{fmt.Sprintf("registry.local/old:%d", i)}, Size: d.spread(20, 900) * mib}))
 	}
 	w.disk.other.Store(w.disk.total - w.runtime.DiskUse() - w.free - d.between(1, 4)*gib)

@@ -17,19 +17,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/criguard/criguard/cgroup"
-	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
-	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/api"
-	"github.com/criguard/criguard/guard/config"
-	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/history"
-	"github.com/criguard/criguard/guard/machine"
-	"github.com/criguard/criguard/guard/node"
-	"github.com/criguard/criguard/guard/rundir"
-	"github.com/criguard/criguard/reclaim"
-	"github.com/criguard/criguard/systemd"
 )
 
 // How far the world lets time pass in one step: at most, while a stop may begin, and at least.
@@ -41,9 +31,6 @@ const (
 
 // noticeDelay is how long the runtime takes to notice that a container has ended.
 const noticeDelay = 3100 * time.Microsecond
-
-// patience is how long a service may take to end.
-const patience = 30 * time.Second
 
 // World is a node in virtual time, in a bubble of testing/synctest.
 type World struct {
@@ -74,26 +61,6 @@ func (k *kernel) stopBegins() {
 	case k.stopping <- struct{}{}:
 	default:
 	}
-}
-
-// service is a run of criguard.
-type service struct {
-	dir     string // run directory, history and configuration
-	control *pipe
-	kernel  string // whose files it reads
-	reload  chan func() (config.Config, error)
-	end     context.CancelFunc
-	ended   chan error
-	mu      sync.Mutex
-	cut     bool       // killed: the world no longer listens to it
-	conns   []net.Conn // to the runtime
-}
-
-// isCut reports whether it was killed.
-func (s *service) isCut() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cut
 }
 
 // event is what happens to a world at a time after its beginning.
@@ -289,155 +256,6 @@ func (w *World) comeBack(old *pod) {
 		p.leaks = time.Now()
 	}
 	w.tell("%s comes back", p)
-}
-
-// Start starts a service.
-func (w *World) Start() {
-	w.tb.Helper()
-	s := &service{dir: w.newDir()}
-	if w.state != "" {
-		if err := copyTree(s.dir, w.state); err != nil {
-			w.tb.Fatal(err)
-		}
-	}
-	s.kernel = w.kernel.root
-	cfg, err := w.load(s, w.settings)
-	if err != nil {
-		w.tb.Fatal(err)
-	}
-	ctx, end := context.WithCancel(context.Background())
-	s.end, s.ended, s.control, s.reload = end, make(chan error, 1), newPipe(), make(chan func() (config.Config, error), 1)
-	w.services = append(w.services, s)
-	w.service = s
-	w.tell("criguard starts")
-	m := w.machine(s)
-	log := w.log(s)
-	go func() {
-		s.ended <- guard.Serve(ctx, guard.ServiceOptions{
-			Config: cfg, Dir: rundir.Dir(s.dir), Version: "world", Notifier: &systemd.Notifier{}, Log: log, Machine: m,
-			Load: func() (config.Config, error) { return w.load(s, w.settings) }, Reload: s.reload,
-		})
-	}()
-}
-
-// load reads the configuration from a file, as a service does.
-func (w *World) load(s *service, lines []string) (config.Config, error) {
-	text := fmt.Sprintf("node = {proc = %q, sys = %q, root_dir = %q, pod_log_dir = %q}\nruntime.endpoint = %q\n%s\n", filepath.Join(s.kernel, "proc"),
-		filepath.Join(s.kernel, "sys"), filepath.Join(s.kernel, "kubelet"), filepath.Join(s.kernel, "logs"), w.runtime.Endpoint(), strings.Join(lines, "\n"))
-	path := filepath.Join(s.dir, "config.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return config.Config{}, err
-	}
-	return config.Load(path)
-}
-
-// machine is the machine of a service.
-func (w *World) machine(s *service) machine.Machine {
-	return machine.Machine{
-		BootTime: func() time.Duration { return time.Hour + w.Now() + time.Duration(w.slept.Load()) },
-		NewWaker: func(cgroup.Layout) (node.Waker, error) {
-			w.waker = newWaker(w.v1)
-			w.waker.deaf, w.waker.overflows = w.deaf, w.overflows
-			return w.waker, nil
-		},
-		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return cgroups{l, w.kernel, s.kernel} },
-		Statfs:     w.disk.statfs,
-		LockMemory: func() error { return nil },
-		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },
-		Runtime: cri.Network{DialSocket: func(ctx context.Context, path string) (net.Conn, error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.cut {
-				return nil, errors.New("killed")
-			}
-			conn, err := w.socket.dial(ctx, path)
-			if err == nil {
-				s.conns = append(s.conns, conn)
-			}
-			return conn, err
-		}},
-		Listen: func(d rundir.Dir) (net.Listener, error) {
-			// The service looks whether its socket is still there.
-			return control.NewLimitListener(s.control), os.WriteFile(d.Socket(), nil, 0o600)
-		},
-	}
-}
-
-// Command sends a command to the service and does not wait for the answer. done is called if the service has executed it.
-func (w *World) Command(c api.Command, done func()) {
-	s := w.service
-	if s == nil {
-		return
-	}
-	w.tell("operator: %s %s", c.Command, c.Pod)
-	client := control.NewClientOver(rundir.Dir(s.dir), s.control.dial)
-	w.asking.Go(func() {
-		a, err := client.Command(context.Background(), c)
-		if err != nil {
-			w.tell("operator: %s: %v", c.Command, err)
-			return
-		}
-		w.tell("operator: %s: %s", c.Command, a.Message)
-		done()
-	})
-}
-
-// Reload has the service reload a configuration of these lines. A bad one is corrected before the next start.
-func (w *World) Reload(bad bool, lines ...string) {
-	w.tell("operator: reload with %q", lines)
-	if !bad {
-		w.settings = lines
-	}
-	if s := w.service; s != nil {
-		s.reload <- func() (config.Config, error) { return w.load(s, lines) }
-	}
-}
-
-// Kill ends the service without notice, as SIGKILL would: what it has not written is lost, and what it does from now on
-// reaches nobody.
-func (w *World) Kill() {
-	s := w.service
-	if s == nil {
-		return
-	}
-	w.tell("criguard is killed")
-	dir := w.newDir()
-	if err := copyTree(dir, s.dir); err != nil {
-		w.tb.Fatal(err)
-	}
-	// What still runs on the old files no longer sees or does anything.
-	if err := w.move(w.newDir()); err != nil {
-		w.tb.Fatal(err)
-	}
-	s.mu.Lock()
-	s.cut = true
-	for _, c := range s.conns {
-		_ = c.Close()
-	}
-	s.mu.Unlock()
-	s.end()
-	w.state, w.service = dir, nil
-}
-
-// Stop ends the service as systemctl stop does.
-func (w *World) Stop() {
-	w.tb.Helper()
-	s := w.service
-	if s == nil {
-		return
-	}
-	w.tell("criguard is asked to end")
-	s.end()
-	select {
-	case err := <-s.ended:
-		w.tell("criguard ends, error %v", err)
-		if err != nil {
-			w.violate("the service ended with an error: %v", err)
-		}
-	case <-time.After(patience):
-		w.violate("the service did not end within %v", patience)
-	}
-	w.state, w.service = s.dir, nil
 }
 
 // Close ends everything that runs.
