@@ -1,11 +1,15 @@
 package world
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/policy"
 )
 
 // How long after a threshold was met a stop may still follow, and how long a stop keeps the next one away.
@@ -34,6 +38,7 @@ type check struct {
 	pausedUntil      time.Duration // … until then, an operator's pause lasts
 	plenty           bool          // the budget never holds a stop back
 	full             bool          // the disk was full, or an image was missing
+	told             []string      // the stops that the service told of at the end; nil = it was not asked
 	innocents        int           // while a hog took memory outside
 	weak             bool          // memory may run out: the service was away or paused, or could not stop what took memory
 }
@@ -220,6 +225,44 @@ func (c *check) budget(w *World, stops []api.StopView) {
 	}
 }
 
+// transition is how long a condition outlasts its threshold.
+const transition = 5 * time.Minute
+
+// ask checks what the service says of itself, in a world that has stood still for a while.
+func (c *check) ask(w *World) {
+	s := w.service
+	if s == nil || w.out || w.unread {
+		return
+	}
+	time.Sleep(time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	client := control.NewClientOver(rundir.Dir(s.dir), s.control.dial)
+	status, err := client.Status(ctx)
+	if err != nil {
+		w.violate("the service does not say its status: %v", err)
+		return
+	}
+	at, met := c.metAt["memory"]
+	switch has := status.Conditions.Has(policy.MemoryPressure); {
+	case has && (!met || w.Now()-at > transition+mayFollow):
+		w.violate("the status has MemoryPressure, although no threshold of memory has been met since %v", at)
+	case !has && w.available() < c.hard:
+		w.violate("the status has no MemoryPressure, although %d MiB are available", w.available()/mib)
+	}
+	list, err := client.Passes(ctx, api.HistoryQuery{})
+	if err != nil {
+		w.violate("the service does not say its history: %v", err)
+		return
+	}
+	c.told = []string{}
+	for _, p := range list.Passes {
+		if p.Stop != nil && !p.Stop.DryRun {
+			c.told = append(c.told, p.Stop.Sandbox)
+		}
+	}
+}
+
 // agree checks at the end that the history has the stops that the world saw, each once and in order.
 func (c *check) agree(w *World) {
 	var told, seen []string
@@ -233,6 +276,9 @@ func (c *check) agree(w *World) {
 		if r := s.Result; len(w.services) == 1 && (r == nil || !r.Emptied && len(r.Errors) == 0) {
 			w.violate("the history does not know how the stop of %s ended: %+v", w.nameOf(s.Sandbox), r)
 		}
+	}
+	if c.told != nil && !slices.Equal(c.told, told) {
+		w.violate("the service told of the stops %q, and its history on disk has %q", c.told, told)
 	}
 	for _, p := range c.kills {
 		if !p.asked {

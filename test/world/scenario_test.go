@@ -126,7 +126,10 @@ func scenes() []scene {
 			w.At(5*time.Second, func(w *World) {
 				w.Command(api.Command{Command: api.CommandPause, For: api.Duration(time.Hour)}, func() {})
 			})
-			w.At(8*time.Second, func(w *World) { w.Reload(false, `eviction.hard."memory.available" = "900Mi"`) })
+			w.At(8*time.Second, func(w *World) {
+				w.hard = 900 * mib
+				w.Reload(false, `eviction.hard."memory.available" = "900Mi"`)
+			})
 			w.At(20*time.Second, (*World).Kill)
 			w.At(21*time.Second, (*World).Start)
 		}},

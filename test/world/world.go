@@ -261,6 +261,7 @@ func (w *World) comeBack(old *pod) {
 // Close ends everything that runs.
 func (w *World) Close() {
 	w.tb.Helper()
+	w.ask(w)
 	w.Stop()
 	for _, s := range w.services {
 		if s.cut {
