@@ -36,7 +36,7 @@ const maxStopErrors = 16
 
 // leaf is a container and its known state.
 type leaf struct {
-	id   string
+	id   string // "" = unknown to the runtime
 	path string // of its cgroup; "" = unknown, so the runtime's report counts instead
 
 	// Guarded by Stop.mu.
@@ -54,9 +54,9 @@ func (l *leaf) emptied() bool { return l.populated && l.empty }
 // stopped through the runtime alone.
 func (s *Stop) findLeaves() []*leaf {
 	pod := cleanCgroup(s.req.Cgroup)
-	leaves := make([]*leaf, len(s.req.Containers))
-	for i, c := range s.req.Containers {
-		leaves[i] = &leaf{id: c.ID, path: cleanCgroup(c.Cgroup)}
+	leaves := make([]*leaf, 0, len(s.req.Containers)+len(s.req.Unlisted))
+	for _, c := range s.req.Containers {
+		leaves = append(leaves, &leaf{id: c.ID, path: cleanCgroup(c.Cgroup)})
 	}
 	for i, l := range leaves {
 		if l.path == "" {
@@ -72,6 +72,12 @@ func (s *Stop) findLeaves() []*leaf {
 			s.note(fmt.Errorf("stop %s: cgroup %q of container %s is not that of one container: not killed directly",
 				s.req.Pod, s.req.Containers[i].Cgroup, s.req.Containers[i].Name))
 			l.path = ""
+		}
+	}
+	for _, rel := range s.req.Unlisted {
+		// The monitor of a container ends with it.
+		if rel = cleanCgroup(rel); pod != "" && path.Dir(rel) == pod && !strings.Contains(path.Base(rel), "conmon") {
+			leaves = append(leaves, &leaf{path: rel})
 		}
 	}
 	return leaves
@@ -190,7 +196,7 @@ func (s *Stop) kill(by Method) {
 		if err != nil {
 			s.note(fmt.Errorf("kill cgroup %s: %w", l.path, err))
 		}
-		if n > 0 {
+		if n > 0 && l.id != "" {
 			sandbox = sandboxCgroup(l, s.req.SandboxID)
 		}
 	}

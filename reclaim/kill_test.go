@@ -128,6 +128,38 @@ func TestStopKillsContainersOfThePod(t *testing.T) {
 	}
 }
 
+// A stop kills the pod's containers that the runtime does not list, and asks the runtime only for those that it does. It
+// kills no monitor, and nothing that is not directly in the pod's cgroup.
+func TestStopKillsUnlistedContainers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		kept := []string{"/kubepods/podx/crio-conmon-new.scope", "/kubepods/podx", "/kubepods/podxy/new", "/kubepods/podx/a/b"}
+		for _, rel := range append([]string{"/kubepods/podx/new"}, kept...) {
+			n.procs[rel] = 2
+		}
+		v := Victim{
+			SandboxID: "sb", Pod: "default/x", Cgroup: "/kubepods/podx", Unlisted: append([]string{"/kubepods/podx/new", "/kubepods/podx/../podxy/new"}, kept...),
+			Containers: []VictimContainer{{ID: "old", Name: "c", Cgroup: "/kubepods/podx/old"}},
+		}
+		s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: v, Direct: true})
+		if r := settled(t, s); !r.Emptied || r.Nothing || r.Method != ByDirect || r.Killed != 2 {
+			t.Errorf("%+v", r)
+		}
+		<-s.Finished()
+		for _, rel := range kept {
+			if n.procs[rel] != 2 {
+				t.Errorf("%s was killed", rel)
+			}
+		}
+		for _, call := range n.seen() {
+			if strings.Contains(call, "stop ") && !strings.Contains(call, "stop old ") && !strings.Contains(call, "stop sandbox") {
+				t.Error(call)
+			}
+		}
+	})
+}
+
 // The sandbox's own process is left to the runtime if the pod has memory in files, or may have, so that the runtime
 // unmounts them.
 func TestStopLeavesSharedMemoryToTheRuntime(t *testing.T) {

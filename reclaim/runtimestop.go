@@ -52,7 +52,7 @@ func (s *Stop) stopByRuntime(ctx context.Context) {
 func (s *Stop) stopContainers(ctx context.Context) {
 	var calls sync.WaitGroup
 	for _, l := range s.leaves {
-		if s.isStopped(l) {
+		if l.id == "" || s.isStopped(l) {
 			continue
 		}
 		calls.Go(func() {
@@ -127,7 +127,7 @@ func (s *Stop) isStopped(l *leaf) bool {
 
 func (s *Stop) containersStopped() bool {
 	for _, l := range s.leaves {
-		if !s.isStopped(l) {
+		if l.id != "" && !s.isStopped(l) {
 			return false
 		}
 	}

@@ -16,6 +16,7 @@ type Victim struct {
 	Pod        string // namespace/name, for errors
 	Cgroup     string // the pod's own, which is never killed; "" = unknown
 	Containers []VictimContainer
+	Unlisted   []string // cgroups of containers that the runtime does not list, directly below the pod's own
 }
 
 // VictimContainer is a container of the sandbox to stop.

@@ -100,9 +100,11 @@ func (n *fakeNode) Unlisted(_ []inventory.Pod, s policy.Signal) (int64, bool) {
 	return max(largest, n.foreign), len(n.hidden) > 0 || n.foreign > 0 && !n.confirmed
 }
 
-func (n *fakeNode) HasUnlisted(p inventory.Pod) bool {
-	_, ok := n.renewed[p.ID]
-	return ok
+func (n *fakeNode) UnlistedIn(p inventory.Pod) []string {
+	if _, ok := n.renewed[p.ID]; ok {
+		return []string{p.Cgroup + "/new"}
+	}
+	return nil
 }
 
 func (n *fakeNode) Inventory(_ context.Context, fresh bool) inventory.Inventory {

@@ -35,7 +35,7 @@ func (n *twoPools) PodsMemory() policy.Amount                                   
 func (n *twoPools) Remaining(inventory.Pod, policy.Pool) policy.Amount              { return policy.Amount{} }
 func (n *twoPools) Unlisted([]inventory.Pod, policy.Signal) (largest int64, _ bool) { return 0, false }
 func (n *twoPools) ConfirmUnlisted()                                                {}
-func (n *twoPools) HasUnlisted(inventory.Pod) bool                                  { return false }
+func (n *twoPools) UnlistedIn(inventory.Pod) []string                               { return nil }
 
 func (n *twoPools) Inventory(context.Context, bool) inventory.Inventory {
 	return inventory.Inventory{Pods: n.pods}

@@ -34,8 +34,8 @@ type Kernel interface {
 	// ConfirmUnlisted reports that the runtime has re-listed the pods between the last two calls of
 	// Unlisted. Pods that both calls found are thereby confirmed as unlisted.
 	ConfirmUnlisted()
-	// HasUnlisted reports whether the pod runs a container that was not listed with it.
-	HasUnlisted(inventory.Pod) bool
+	// UnlistedIn returns the cgroups of the containers that the pod runs and that were not listed with it.
+	UnlistedIn(inventory.Pod) []string
 }
 
 // Runtime lists the running pods. Inventory answers from memory; with fresh, it asks the container runtime

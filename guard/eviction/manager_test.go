@@ -151,6 +151,21 @@ func TestPassContainerRestarted(t *testing.T) {
 	}
 }
 
+// If a container was started in place of a listed one and the runtime does not answer, the stop kills whatever runs in
+// the pod's cgroup. Otherwise it would kill nothing, again and again.
+func TestPassContainerRestartedUnlisted(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		g, n := newManager(t, softAndHard)
+		n.pods[0].Cgroup = "/kubepods/podbig"
+		n.renewed, n.down = map[string]inventory.Pod{"big": n.pods[0]}, down
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		if got := n.stops[0].order.Unlisted; down != slices.Equal(got, []string{"/kubepods/podbig/new"}) {
+			t.Errorf("down %t: kills %q", down, got)
+		}
+	}
+}
+
 // A signal that is held back or cannot be read does not affect the others.
 func TestPassSignalsAreIndependent(t *testing.T) {
 	g, n := newManager(t, "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n\"pid.available\" = \"100\"\n")

@@ -19,6 +19,8 @@ type StopOrder struct {
 	// Direct kills the container cgroups at once, without waiting for the runtime. Fallback kills them if
 	// the runtime has not confirmed the stop in time.
 	Direct, Fallback bool
+	// Unlisted is the cgroups of the pod's containers that the runtime cannot list. They are killed like the others.
+	Unlisted []string
 	// Discard removes the pod's dead containers, and DiscardLogs removes their logs: a stop for a pressed
 	// disk is meant to free what they wrote.
 	Discard, DiscardLogs bool
@@ -198,13 +200,18 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 			return outcome{unneeded: true} // the permit stays unused
 		}
 	}
-	if g.kernel.HasUnlisted(*pod) {
+	var unlisted []string
+	if len(g.kernel.UnlistedIn(*pod)) > 0 {
 		// A container has started since the listing, perhaps in place of a listed one: the stop would kill
 		// the wrong containers. One that the fresh listing lacks too may never be listed.
-		pod = inventory.ByID(g.runtime.Inventory(ctx, true).Pods, v.ID)
+		inv := g.runtime.Inventory(ctx, true)
+		pod = inventory.ByID(inv.Pods, v.ID)
 		met := g.stillMet(m) // listing took time
 		if pod == nil || pod.Protection != "" || len(met) == 0 {
 			return outcome{unneeded: true}
+		}
+		if inv.Err != nil { // nobody says what it is, but it is the pod's
+			unlisted = g.kernel.UnlistedIn(*pod)
 		}
 	}
 	view := api.StopView{
@@ -219,6 +226,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		pod.Disk = v.Disk // as measured for the ranking
 	}
 	order := g.orderFor(pod, m.Signal, m.Kind)
+	order.Unlisted = unlisted
 	if st.flight = g.launch(ctx, now, &flight{view: &view, stop: stop, since: m.Since, order: order, awaited: true}, p); st.flight == nil {
 		st.observed = append(st.observed, pod.ID)
 	}

@@ -81,32 +81,36 @@ func (n *Node) isListed(rel string, pods []inventory.Pod) bool {
 			owners = append(owners, p)
 		}
 	}
-	return len(owners) > 0 && !n.hasUnlisted(rel, owners...)
+	return len(owners) > 0 && len(n.unlistedIn(rel, owners...)) == 0
 }
 
-// HasUnlisted reports whether an unlisted container of the pod runs, such as one that started after the
+// UnlistedIn returns the cgroups of a pod's unlisted containers that run, such as one that started after the
 // listing, perhaps in place of a listed one.
-func (n *Node) HasUnlisted(p inventory.Pod) bool {
-	return p.Cgroup != "" && n.hasUnlisted(p.Cgroup, &p)
+func (n *Node) UnlistedIn(p inventory.Pod) []string {
+	if p.Cgroup == "" {
+		return nil
+	}
+	return n.unlistedIn(p.Cgroup, &p)
 }
 
-// hasUnlisted checks the children of a pod's cgroup. The runtime's own processes for a sandbox or container
+// unlistedIn checks the children of a pod's cgroup. If it cannot read them, it returns the cgroup itself. The runtime's own processes for a sandbox or container
 // are in the cgroup itself or in a child named after a listed ID. A process in any other child belongs to an
 // unlisted container.
-func (n *Node) hasUnlisted(rel string, owners ...*inventory.Pod) bool {
+func (n *Node) unlistedIn(rel string, owners ...*inventory.Pod) (unlisted []string) {
 	children, err := n.opt.Layout.Children(rel)
-	if err != nil {
-		return !errors.Is(err, cgroup.ErrGone)
+	if err != nil && !errors.Is(err, cgroup.ErrGone) {
+		return []string{rel}
 	}
 	for _, name := range children {
 		if slices.ContainsFunc(owners, func(p *inventory.Pod) bool { return p.OwnsCgroupNamed(name) }) {
 			continue
 		}
-		if populated, err := n.opt.Layout.Populated(path.Join(rel, name)); populated || err != nil && !errors.Is(err, cgroup.ErrGone) {
-			return true
+		child := path.Join(rel, name)
+		if populated, err := n.opt.Layout.Populated(child); populated || err != nil && !errors.Is(err, cgroup.ErrGone) {
+			unlisted = append(unlisted, child)
 		}
 	}
-	return false
+	return unlisted
 }
 
 // peek reads an untracked cgroup's usage of the resource that the signal ranks by, see policy.Rank. If the

@@ -50,14 +50,14 @@ func TestUnlistedWithoutContainers(t *testing.T) {
 	own := inventory.Pod{Candidate: policy.Candidate{ID: "5and80c5", UID: "uid-1"}, Cgroup: "/kubepods/besteffort/poduid-1",
 		Containers: []inventory.Container{{ID: "dead"}, {ID: "c1"}}}
 	populate("kubepods/besteffort/poduid-1/crio-conmon-c1", "1")
-	if k.HasUnlisted(own) {
+	if k.UnlistedIn(own) != nil {
 		t.Error("what runs a listed container is taken for one that was not listed")
 	}
 	populate("kubepods/besteffort/poduid-1/new", "1")
-	if !k.HasUnlisted(own) {
-		t.Error("a container in place of a listed one is not noticed")
+	if got := k.UnlistedIn(own); !slices.Equal(got, []string{"/kubepods/besteffort/poduid-1/new"}) {
+		t.Errorf("the container in place of a listed one: %q", got)
 	}
-	if gone := (inventory.Pod{Cgroup: "/kubepods/besteffort/podother"}); k.HasUnlisted(gone) || k.HasUnlisted(inventory.Pod{}) {
+	if gone := (inventory.Pod{Cgroup: "/kubepods/besteffort/podother"}); k.UnlistedIn(gone) != nil || k.UnlistedIn(inventory.Pod{}) != nil {
 		t.Error("a pod without a cgroup has a container")
 	}
 	if _, found := k.Unlisted(pods, policy.MemoryAvailable); !found {
@@ -130,17 +130,17 @@ func TestUnlistedInASharedPodCgroup(t *testing.T) {
 
 // A cgroup belongs to a container if its name ends in the container's whole ID; a name that merely contains
 // the ID does not count.
-func TestHasUnlistedByWholeIDs(t *testing.T) {
+func TestUnlistedByWholeIDs(t *testing.T) {
 	files := map[string]string{"cgroup.controllers": "memory pids\n"}
 	for _, rel := range []string{"poda/c1", "poda/crio-conmon-c1.scope", "poda/kata_s1", "podb/c1", "podb/c12"} {
 		files["kubepods/"+rel+"/cgroup.events"] = "populated 1\n"
 	}
 	k := kernelOn(t, files)
 	pod := inventory.Pod{Candidate: policy.Candidate{ID: "s1"}, Containers: []inventory.Container{{ID: "c1"}}, Cgroup: "/kubepods/poda"}
-	if k.HasUnlisted(pod) {
+	if k.UnlistedIn(pod) != nil {
 		t.Error("what runs a listed container is taken for one that was not listed")
 	}
-	if pod.Cgroup = "/kubepods/podb"; !k.HasUnlisted(pod) {
+	if pod.Cgroup = "/kubepods/podb"; len(k.UnlistedIn(pod)) != 1 {
 		t.Error("a container whose ID begins with a listed one's goes unnoticed")
 	}
 }

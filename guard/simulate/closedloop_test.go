@@ -222,8 +222,8 @@ func (w *loopWorld) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { ret
 // ConfirmUnlisted implements Kernel.
 func (w *loopWorld) ConfirmUnlisted() {}
 
-// HasUnlisted implements Kernel.
-func (w *loopWorld) HasUnlisted(inventory.Pod) bool { return false }
+// UnlistedIn implements Kernel.
+func (w *loopWorld) UnlistedIn(inventory.Pod) []string { return nil }
 
 // Inventory implements Runtime.
 func (w *loopWorld) Inventory(_ context.Context, fresh bool) inventory.Inventory {

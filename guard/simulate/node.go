@@ -147,8 +147,8 @@ func (n *Node) Observe(obs *policy.Observations) {
 // Layout returns the layout in the trace.
 func (n *Node) Layout() policy.Layout { return n.layout }
 
-// HasUnlisted returns false: a trace lists everything that runs.
-func (n *Node) HasUnlisted(inventory.Pod) bool { return false }
+// UnlistedIn returns nothing: a trace lists everything that runs.
+func (n *Node) UnlistedIn(inventory.Pod) []string { return nil }
 
 // Unlisted finds nothing, for the same reason.
 func (n *Node) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { return 0, false }

@@ -44,7 +44,7 @@ func (s *Stopper) Wait() { s.running.Wait() }
 // returns.
 func (s *Stopper) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob {
 	req := reclaim.StopRequest{
-		Victim: reclaim.Victim{SandboxID: o.Pod.ID, Pod: o.Pod.FullName(), Cgroup: o.Pod.Cgroup},
+		Victim: reclaim.Victim{SandboxID: o.Pod.ID, Pod: o.Pod.FullName(), Cgroup: o.Pod.Cgroup, Unlisted: o.Unlisted},
 		Grace:  o.Grace, Direct: o.Direct, Fallback: o.Fallback,
 		StopTimeout: s.opt.Config().Eviction.StopTimeout,
 	}

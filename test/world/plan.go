@@ -39,7 +39,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	tb.Helper()
 	d := dice{rand.New(rand.NewPCG(seed, 13))}
 	capacity := d.between(1024, 8192) * mib
-	length = 10 * time.Minute
+	length = d.at(2*time.Minute, 6*time.Minute)
 	hard := d.between(100, 400) * mib
 	lines := []string{fmt.Sprintf(`eviction.hard."memory.available" = "%dMi"`, hard/mib)}
 	soft := int64(0)
@@ -161,7 +161,7 @@ func addPods(w *World, d dice) {
 		}
 		w.addPod(p)
 	}
-	w.outside = max(w.capacity-w.podsUse()-max(w.hard, w.soft)-d.between(300, 800)*mib, 0)
+	w.outside = max(w.capacity-w.podsUse()-max(w.hard, w.soft)-d.spread(50, 800)*mib, 0)
 	w.cache = d.between(0, 500) * mib
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config/configtest"
@@ -41,6 +43,30 @@ func TestLeakAroundARestart(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A kubelet starts a pod again under its UID while the runtime lists nothing. The pod leaks again, and is stopped again.
+func TestLeakInAPodThatIsNotListed(t *testing.T) {
+	for _, v1 := range []bool{false, true} {
+		t.Run(fmt.Sprint("v1 ", v1), func(t *testing.T) {
+			var w *World
+			run(t, func(t *testing.T) (*World, time.Duration) {
+				w = New(t, v1, gib, critest.Containerd2, `eviction.hard."memory.available" = "100Mi"`)
+				w.hard, w.outside, w.kubelet = 100*mib, 300*mib, true
+				w.addPod(&pod{spec: critest.PodSpec{Name: "idle"}, used: 100 * mib})
+				w.Start()
+				w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky"}, used: mib, rate: 400 * mib, returns: time.Second})
+				w.At(21*time.Second, func(w *World) {
+					w.runtime.Inject(critest.Fault{Method: "ListPodSandbox", Err: critest.Code(codes.Unavailable, "transport is closing")})
+				})
+				return w, 40 * time.Second
+			})
+			idle := func(p *pod) bool { return p.spec.Name != "leaky" }
+			if len(w.kills) < 3 || slices.ContainsFunc(w.kills, idle) {
+				t.Errorf("stopped %v", w.kills)
+			}
+		})
 	}
 }
 

@@ -19,7 +19,7 @@ type story struct {
 	lines  []line
 	wrong  []string         // the violations among them
 	hidden []string         // pairs: what differs between two runs, and its replacement
-	orders map[string]order // the stops that the service logged, by sandbox
+	orders map[string]order // the last stops that the service logged, by pod's UID
 }
 
 // order is a stop that a service logged.
@@ -38,13 +38,13 @@ func (o order) pool() string {
 }
 
 // stopLine is the line of a stop in a log.
-var stopLine = regexp.MustCompile(`msg="stopping pod".* sandbox=(\S+) signal=(\S+) kind=(\S+)`)
+var stopLine = regexp.MustCompile(`msg="stopping pod".* uid=(\S+) sandbox=\S+ signal=(\S+) kind=(\S+)`)
 
-// orderOf returns the stop that a service logged for a sandbox.
-func (s *story) orderOf(sandbox string) order {
+// orderOf returns the last stop that a service logged for a pod.
+func (s *story) orderOf(uid string) order {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.orders[sandbox]
+	return s.orders[uid]
 }
 
 type line struct {

@@ -223,7 +223,7 @@ func (w *World) seeStops() {
 		if p.jobEnded {
 			continue
 		}
-		p.order = w.orderOf(p.ID)
+		p.order = w.orderOf(p.UID)
 		w.stopped(w, p, direct)
 	}
 }
