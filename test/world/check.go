@@ -30,6 +30,7 @@ type check struct {
 	steady           bool  // equal priorities, no requests
 	busyUntil        time.Duration
 	metAt            map[string]time.Duration // a threshold of a pool was last met
+	dueAt            time.Duration            // a hard threshold of memory has been met since; 0 = it is not met
 	hogAt            time.Duration            // a hog outside the pods last took memory
 	kills            []*pod                   // that the service stopped, in order
 	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
@@ -38,7 +39,7 @@ type check struct {
 	pausedUntil      time.Duration // … until then, an operator's pause lasts
 	plenty           bool          // the budget never holds a stop back
 	full             bool          // the disk was full, or an image was missing
-	told             []string      // the stops that the service told of at the end; nil = it was not asked
+	reported         []string      // the stops in the history that the service returned at the end; nil = none was requested
 	innocents        int           // while a hog took memory outside
 	weak             bool          // memory may run out: the service was away or paused, or could not stop what took memory
 }
@@ -49,7 +50,7 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	if direct {
 		how = "directly"
 	}
-	w.tell("criguard stops %s %s: it uses %d MiB, %d MiB are available", p, how, p.used/mib, w.available()/mib)
+	w.logf("criguard stops %s %s: it uses %d MiB, %d MiB are available", p, how, p.used/mib, w.available()/mib)
 	c.kills = append(c.kills, p)
 	c.busyUntil = max(c.busyUntil, w.Now()+stopLasts+p.linger)
 	if p.asked {
@@ -88,13 +89,13 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 		c.innocent(w, p)
 	case "tasks":
 		for _, bomb := range w.pods {
-			if p.forks == 0 && bomb.forks > 0 && c.mustGo(w, bomb) {
+			if p.forks == 0 && bomb.forks > 0 && c.mustGo(w, bomb, p.order.at) {
 				w.violate("%s was stopped, although %s starts %d tasks a second", p, bomb, bomb.forks)
 			}
 		}
 	case "disk":
 		for _, writer := range w.pods {
-			if p.writes == 0 && writer.wrote > p.wrote && c.steady && !c.again(p) && c.mustGo(w, writer) {
+			if p.writes == 0 && writer.wrote > p.wrote && c.steady && !c.again(p) && c.mustGo(w, writer, p.order.at) {
 				w.violate("%s was stopped, although %s has written %d MiB", p, writer, writer.wrote/mib)
 			}
 		}
@@ -114,8 +115,9 @@ func (c *check) innocent(w *World, p *pod) {
 	}
 	for _, leak := range w.pods {
 		// Of equal priorities, the one that uses most is stopped first, but for one that came back.
-		fast := leak.rate >= fastLeak || c.steady && leak.rate > 0 && leak.used > p.used && !c.again(p)
-		if fast && c.mustGo(w, leak) {
+		used := leak.used - int64(float64(leak.rate)*(w.Now()-p.order.at).Seconds()) // when the stop was decided
+		fast := leak.rate >= fastLeak || c.steady && leak.rate > 0 && used > p.used && !c.again(p)
+		if fast && c.mustGo(w, leak, p.order.at) {
 			w.violate("%s was stopped, although %s leaks %d MiB/s", p, leak, leak.rate/mib)
 		}
 	}
@@ -126,9 +128,9 @@ func (c *check) again(p *pod) bool {
 	return slices.ContainsFunc(c.kills, func(k *pod) bool { return k != p && k.String() == p.String() })
 }
 
-// mustGo reports whether the service can know that a pod takes something, and may stop it.
-func (c *check) mustGo(w *World, p *pod) bool {
-	return w.Now() > c.blindUntil && p.runs() && !p.protected && time.Since(p.leaks) > time.Second
+// mustGo reports whether the service could know at a time that a pod takes something, and may stop it.
+func (c *check) mustGo(w *World, p *pod, at time.Duration) bool {
+	return w.Now() > c.blindUntil && p.runs() && !p.protected && at-p.leaks.Sub(w.began) > time.Second
 }
 
 // ended checks a pod some time after it has ended.
@@ -154,11 +156,28 @@ func (c *check) inspect(w *World) {
 		c.weak = c.weak || takes && p.protected || p.linger > 0 && (takes || p.isDying())
 	}
 	c.inspectDisk(w)
+	c.inspectDue(w)
 	if w.out {
-		w.tell("memory has run out")
+		w.logf("memory has run out")
 		if !c.weak && c.hogAt == 0 && w.Now() > c.blindUntil {
 			w.violate("memory has run out")
 		}
+	}
+}
+
+// inspectDue checks that a leak is stopped in time: the stop of the pods before it waits for the budget at most.
+func (c *check) inspectDue(w *World) {
+	if w.available() >= c.hard || w.isStopping() || c.weak || c.observe || c.hogAt != 0 || w.Now() < c.blindUntil {
+		c.dueAt = 0
+		return
+	}
+	if c.dueAt == 0 {
+		c.dueAt = w.Now()
+	}
+	leaks := slices.ContainsFunc(w.pods, func(p *pod) bool { return p.runs() && p.rate > 0 })
+	if leaks && w.Now()-c.dueAt > budgetEvery+time.Second {
+		c.dueAt = w.Now()
+		w.violate("a hard threshold of memory has been met for %v, and no pod was stopped", budgetEvery)
 	}
 }
 
@@ -168,7 +187,7 @@ func (c *check) inspectDisk(w *World) {
 		return
 	}
 	if c.full = w.disk.available() == 0; c.full {
-		w.tell("the disk is full")
+		w.logf("the disk is full")
 		if !c.weak && w.Now() > c.blindUntil && c.slowWrites(w) {
 			w.violate("the disk is full")
 		}
@@ -255,17 +274,17 @@ func (c *check) ask(w *World) {
 		w.violate("the service does not say its history: %v", err)
 		return
 	}
-	c.told = []string{}
+	c.reported = []string{}
 	for _, p := range list.Passes {
 		if p.Stop != nil && !p.Stop.DryRun {
-			c.told = append(c.told, p.Stop.Sandbox)
+			c.reported = append(c.reported, p.Stop.Sandbox)
 		}
 	}
 }
 
 // agree checks at the end that the history has the stops that the world saw, each once and in order.
 func (c *check) agree(w *World) {
-	var told []string
+	var saved []string
 	stops := w.Stops()
 	c.budget(w, stops)
 	// A kubelet starts a pod again under its UID, and the service may not have listed its new sandbox.
@@ -274,18 +293,18 @@ func (c *check) agree(w *World) {
 		if s.DryRun {
 			continue
 		}
-		told = append(told, s.Sandbox)
+		saved = append(saved, s.Sandbox)
 		ofPod[s.UID]++
 		if r := s.Result; len(w.services) == 1 && (r == nil || !r.Emptied && len(r.Errors) == 0) {
 			w.violate("the history does not know how the stop of %s ended: %+v", w.nameOf(s.Sandbox), r)
 		}
 	}
-	if c.told != nil && !slices.Equal(c.told, told) {
-		w.violate("the service told of the stops %q, and its history on disk has %q", c.told, told)
+	if c.reported != nil && !slices.Equal(c.reported, saved) {
+		w.violate("the service returned the stops %q, and its history on disk has %q", c.reported, saved)
 	}
 	killed := map[string]int{}
 	for _, p := range c.kills {
-		if killed[p.UID]++; !p.asked && !slices.Contains(told, p.ID) && killed[p.UID] > ofPod[p.UID] {
+		if killed[p.UID]++; !p.asked && !slices.Contains(saved, p.ID) && killed[p.UID] > ofPod[p.UID] {
 			w.violate("the history does not have the stop of %s", p)
 		}
 	}

@@ -45,7 +45,7 @@ type kernel struct {
 	hog       int64 // bytes per second that a process outside the pods takes
 	pods      []*pod
 	out       bool // memory ran out
-	unread    bool // nobody can read how much memory there is
+	unread    bool // meminfo is unreadable
 	waker     *waker
 	deaf      bool // the wakers report no event
 	overflows bool // and lose what has changed

@@ -67,7 +67,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	w = New(tb, d.oneIn(2), capacity, pick(d, critest.Dialects()...), lines...)
 	w.hard, w.soft, w.pids, w.steady = hard, soft, pidMax/20, steady
 	w.observe, w.weak, w.free = observe, observe, free
-	w.tell("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
+	w.logf("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
 	if free > 0 {
 		fillDisk(w, d)
 	}
@@ -183,7 +183,7 @@ func write(w *World, d dice) {
 		return
 	}
 	p.writes, p.leaks = d.spread(1, 500)*mib, time.Now()
-	w.tell("%s begins to write %d MiB/s", p, p.writes/mib)
+	w.logf("%s begins to write %d MiB/s", p, p.writes/mib)
 }
 
 // someone returns a pod that runs, nil if none does.
@@ -203,7 +203,7 @@ func leak(w *World, d dice) {
 	}
 	p.rate = d.spread(1, 3000) * mib
 	p.leaks = time.Now()
-	w.tell("%s begins to leak %d MiB/s", p, p.rate/mib)
+	w.logf("%s begins to leak %d MiB/s", p, p.rate/mib)
 }
 
 func forkBomb(w *World, d dice) {
@@ -213,7 +213,7 @@ func forkBomb(w *World, d dice) {
 	}
 	p.forks = d.spread(100, 20000)
 	p.leaks = time.Now()
-	w.tell("%s begins to start %d tasks a second", p, p.forks)
+	w.logf("%s begins to start %d tasks a second", p, p.forks)
 }
 
 // spike lets a job take memory until a threshold is met, and end by itself soon after.
@@ -223,7 +223,7 @@ func spike(w *World, d dice) {
 		return
 	}
 	p.rate, p.leaks = d.spread(100, 3000)*mib, time.Now()
-	w.tell("%s is a job and takes %d MiB/s", p, p.rate/mib)
+	w.logf("%s is a job and takes %d MiB/s", p, p.rate/mib)
 	delay := d.at(0, 20*time.Millisecond)
 	var look func(*World)
 	look = func(w *World) {
@@ -255,9 +255,9 @@ func crash(w *World, d dice, at time.Duration) {
 
 func hogOutside(w *World, d dice) {
 	w.hog = d.spread(1, 3000) * mib
-	w.tell("a process outside the pods takes %d MiB/s", w.hog/mib)
+	w.logf("a process outside the pods takes %d MiB/s", w.hog/mib)
 	w.At(w.Now()+d.at(time.Second, time.Minute), func(w *World) {
-		w.tell("the process outside the pods has ended")
+		w.logf("the process outside the pods has ended")
 		w.hog = 0
 		w.outside = max(w.capacity-w.podsUse()-max(w.hard, w.soft)-400*mib, 0)
 	})
@@ -280,7 +280,7 @@ func runtimeTrouble(w *World, d dice, at time.Duration) {
 	switch d.IntN(4) {
 	case 0:
 		w.At(at, func(w *World) {
-			w.tell("the runtime is restarted and away for %v", length)
+			w.logf("the runtime is restarted and away for %v", length)
 			w.blindUntil = max(w.blindUntil, w.Now()+length+seesAgain)
 			w.away = true
 			w.runtime.Stop()
@@ -288,7 +288,7 @@ func runtimeTrouble(w *World, d dice, at time.Duration) {
 		w.At(at+length, func(w *World) {
 			w.away = false
 			w.runtime.Start()
-			w.tell("the runtime is back")
+			w.logf("the runtime is back")
 		})
 		return
 	case 1:
@@ -301,13 +301,13 @@ func runtimeTrouble(w *World, d dice, at time.Duration) {
 	fault.Method = pick(d, "", "", "ListPodSandbox", "ListContainers", "ContainerStatus", "StopPodSandbox", "StopContainer")
 	release := func() {}
 	w.At(at, func(w *World) {
-		w.tell("the runtime: %q: delay %v, hang %t, error %v", fault.Method, fault.Delay, fault.Hang, fault.Err)
+		w.logf("the runtime: %q: delay %v, hang %t, error %v", fault.Method, fault.Delay, fault.Hang, fault.Err)
 		w.blindUntil = max(w.blindUntil, w.Now()+length+seesAgain)
 		release = w.runtime.Inject(fault)
 	})
 	w.At(at+length, func(w *World) {
 		release()
-		w.tell("the runtime answers again")
+		w.logf("the runtime answers again")
 	})
 }
 
@@ -364,7 +364,7 @@ const (
 func kubelet(w *World, d dice) {
 	w.At(w.Now()+kubeletEvery, func(w *World) { kubelet(w, d) })
 	if len(w.images) > 0 && d.oneIn(10) {
-		w.tell("the kubelet removes an image")
+		w.logf("the kubelet removes an image")
 		w.runtime.Forget(w.images[0])
 		w.images = w.images[1:]
 	}
@@ -389,16 +389,16 @@ func kubelet(w *World, d dice) {
 // suspend lets the machine sleep: only the clock of the boot goes on.
 func suspend(w *World, d dice) {
 	slept := d.at(time.Second, 3*time.Hour)
-	w.tell("the machine has slept for %v", slept)
+	w.logf("the machine has slept for %v", slept)
 	w.slept.Add(int64(slept))
 	w.pausedUntil -= slept
 }
 
-// unreadable lets nobody read how much memory there is, for a while.
+// unreadable makes meminfo unreadable for a while.
 func unreadable(w *World, d dice, at time.Duration) {
 	length := d.at(10*time.Millisecond, 3*time.Second)
 	w.At(at, func(w *World) {
-		w.tell("the memory is unreadable for %v", length)
+		w.logf("the memory is unreadable for %v", length)
 		w.unread, w.blindUntil = true, max(w.blindUntil, w.Now()+length+seesAgain)
 	})
 	w.At(at+length, func(w *World) { w.unread = false })

@@ -17,7 +17,7 @@ import (
 	"github.com/criguard/criguard/guard/simulate"
 )
 
-// A fast leak of high priority is stopped, and nobody else, also when criguard is killed just before the threshold is met
+// Only a fast leak of high priority is stopped, also when criguard is killed just before the threshold is met
 // and comes back just before or after that.
 func TestLeakAroundARestart(t *testing.T) {
 	for _, v1 := range []bool{false, true} {
@@ -76,7 +76,7 @@ type scene struct {
 	lines []string // of the configuration
 	hard  int64    // its threshold of memory, bytes; 0 = 100 MiB
 	play  func(*World)
-	want  []string // the pods that are stopped, in order; nil = nobody
+	want  []string // the pods that are stopped, in order; nil = none
 	some  bool     // want is the pods that may be stopped, in any order
 }
 

@@ -65,7 +65,7 @@ func (w *World) Start() {
 	s.end, s.ended, s.control, s.reload = end, make(chan error, 1), newPipe(), make(chan func() (config.Config, error), 1)
 	w.services = append(w.services, s)
 	w.service = s
-	w.tell("criguard starts")
+	w.logf("criguard starts")
 	m := w.machine(s)
 	log := w.log(s)
 	go func() {
@@ -125,22 +125,22 @@ func (w *World) Command(c api.Command, done func()) {
 	if s == nil {
 		return
 	}
-	w.tell("operator: %s %s", c.Command, c.Pod)
+	w.logf("operator: %s %s", c.Command, c.Pod)
 	client := control.NewClientOver(rundir.Dir(s.dir), s.control.dial)
 	w.asking.Go(func() {
 		a, err := client.Command(context.Background(), c)
 		if err != nil {
-			w.tell("operator: %s: %v", c.Command, err)
+			w.logf("operator: %s: %v", c.Command, err)
 			return
 		}
-		w.tell("operator: %s: %s", c.Command, a.Message)
+		w.logf("operator: %s: %s", c.Command, a.Message)
 		done()
 	})
 }
 
 // Reload has the service reload a configuration of these lines. A bad one is corrected before the next start.
 func (w *World) Reload(bad bool, lines ...string) {
-	w.tell("operator: reload with %q", lines)
+	w.logf("operator: reload with %q", lines)
 	if !bad {
 		w.settings = lines
 	}
@@ -156,7 +156,7 @@ func (w *World) Kill() {
 	if s == nil {
 		return
 	}
-	w.tell("criguard is killed")
+	w.logf("criguard is killed")
 	dir := w.newDir()
 	if err := copyTree(dir, s.dir); err != nil {
 		w.tb.Fatal(err)
@@ -182,11 +182,11 @@ func (w *World) Stop() {
 	if s == nil {
 		return
 	}
-	w.tell("criguard is asked to end")
+	w.logf("criguard is asked to end")
 	s.end()
 	select {
 	case err := <-s.ended:
-		w.tell("criguard ends, error %v", err)
+		w.logf("criguard ends, error %v", err)
 		if err != nil {
 			w.violate("the service ended with an error: %v", err)
 		}

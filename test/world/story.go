@@ -23,7 +23,10 @@ type story struct {
 }
 
 // order is a stop that a service logged.
-type order struct{ signal, kind string }
+type order struct {
+	signal, kind string
+	at           time.Duration // since the world began
+}
 
 // pool returns the pool of the order's signal.
 func (o order) pool() string {
@@ -54,8 +57,8 @@ type line struct {
 
 func newStory() *story { return &story{began: time.Now(), orders: map[string]order{}} }
 
-// tell adds a line.
-func (s *story) tell(format string, args ...any) {
+// logf adds a line.
+func (s *story) logf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = append(s.lines, line{time.Since(s.began), fmt.Sprintf(format, args...)})
@@ -66,7 +69,7 @@ func (s *story) hide(text, by string) { s.hidden = append(s.hidden, text, by) }
 
 // violate adds a violation of what must always hold.
 func (s *story) violate(format string, args ...any) {
-	s.tell("VIOLATION: "+format, args...)
+	s.logf("VIOLATION: "+format, args...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
@@ -114,10 +117,10 @@ func (w logWriter) Write(b []byte) (int, error) {
 	if !w.from.isCut() {
 		if m := stopLine.FindSubmatch(b); m != nil {
 			w.mu.Lock()
-			w.orders[string(m[1])] = order{string(m[2]), string(m[3])}
+			w.orders[string(m[1])] = order{string(m[2]), string(m[3]), time.Since(w.began)}
 			w.mu.Unlock()
 		}
-		w.tell("  criguard: %s", strings.TrimSpace(string(b)))
+		w.logf("  criguard: %s", strings.TrimSpace(string(b)))
 	}
 	return len(b), nil
 }

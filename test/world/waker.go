@@ -20,7 +20,7 @@ type waker struct {
 	trees     map[string]bool // of AddTree
 	changed   map[string]bool // and whether it was removed
 	closed    bool
-	deaf      bool // it wakes nobody
+	deaf      bool // it sends no wake-up
 	overflows bool // it loses which cgroups changed
 	v1        bool
 	levels    map[string][]int64 // v1: of usage, by cgroup

@@ -178,7 +178,7 @@ func (w *World) act(d time.Duration) {
 	}
 	w.seeStops()
 	for _, p := range w.shrink(time.Now()) {
-		w.tell("%s has ended", p)
+		w.logf("%s has ended", p)
 		w.writeAll()
 		for i, c := range p.Containers {
 			if i == 0 || w.isKilled(p, i) {
@@ -228,9 +228,9 @@ func (w *World) seeStops() {
 	}
 }
 
-// end ends a pod that nobody stops.
+// end ends a pod without a stop.
 func (w *World) end(p *pod, how string, code int32) {
-	w.tell("%s %s", p, how)
+	w.logf("%s %s", p, how)
 	p.jobEnded = true
 	w.runtime.Exit(p.Containers[0].ID, code)
 }
@@ -255,7 +255,7 @@ func (w *World) comeBack(old *pod) {
 	if p.rate > 0 || p.forks > 0 || p.writes > 0 {
 		p.leaks = time.Now()
 	}
-	w.tell("%s comes back", p)
+	w.logf("%s comes back", p)
 }
 
 // Close ends everything that runs.
@@ -266,7 +266,7 @@ func (w *World) Close() {
 	for _, s := range w.services {
 		if s.cut {
 			if err := <-s.ended; err != nil {
-				w.tell("the service that was killed would have ended with an error: %v", err)
+				w.logf("the service that was killed would have ended with an error: %v", err)
 			}
 		}
 	}
