@@ -91,10 +91,12 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 		return true
 	}
 	c := g.choose(g.runtime.Inventory(ctx, false), now, i, due)
-	left := g.kernel.Remaining(f.order.Pod, i)
-	helps := i.IsDisk() || !left.Known || left.Value >= c.Helps
+	var helps bool
 	if at := slices.IndexFunc(c.Ranked, func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID }); at >= 0 {
 		helps = c.Ranked[at].Protection == "" && c.Ranked[at].Yield >= c.Helps
+	} else {
+		left := g.kernel.Remaining(f.order.Pod, i)
+		helps = i.IsDisk() || !left.Known || left.Value >= c.Helps
 	}
 	if !helps {
 		st.flight = nil
@@ -210,7 +212,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		if pod == nil || pod.Protection != "" || len(met) == 0 {
 			return outcome{unneeded: true}
 		}
-		if inv.Err != nil { // nobody says what it is, but it is the pod's
+		if inv.Err != nil { // the runtime cannot list them, but they belong to the pod
 			unlisted = g.kernel.UnlistedIn(*pod)
 		}
 	}

@@ -93,9 +93,9 @@ func (n *Node) UnlistedIn(p inventory.Pod) []string {
 	return n.unlistedIn(p.Cgroup, &p)
 }
 
-// unlistedIn checks the children of a pod's cgroup. If it cannot read them, it returns the cgroup itself. The runtime's own processes for a sandbox or container
-// are in the cgroup itself or in a child named after a listed ID. A process in any other child belongs to an
-// unlisted container.
+// unlistedIn returns the children of a pod's cgroup that belong to unlisted containers, or the cgroup itself if it cannot
+// be read. The runtime's own processes for a sandbox or container are in the cgroup itself or in a child named after a
+// listed ID. A process in any other child belongs to an unlisted container.
 func (n *Node) unlistedIn(rel string, owners ...*inventory.Pod) (unlisted []string) {
 	children, err := n.opt.Layout.Children(rel)
 	if err != nil && !errors.Is(err, cgroup.ErrGone) {
