@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -30,18 +31,21 @@ func withUmask(t *testing.T, mask int) {
 }
 
 // openToOthers lists the files below a directory that users other than root and group criguard may use in any
-// way.
+// way. The service is running: a temporary file may get its name between being listed and being looked at.
 func openToOthers(t *testing.T, dir string) (open []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = d.Info()
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		info, err := d.Info()
-		if err == nil && info.Mode().Perm()&0o007 != 0 {
+		if err == nil && !d.IsDir() && info.Mode().Perm()&0o007 != 0 {
 			open = append(open, strings.TrimPrefix(path, dir+"/")+" "+info.Mode().String())
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
