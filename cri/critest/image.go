@@ -69,8 +69,13 @@ func (s *Server) image(ref string) *image {
 	if ref == "" {
 		return nil
 	}
+	id := cri.TrimID(ref)
+	if i := slices.IndexFunc(s.images, func(img *image) bool { return cri.TrimID(img.id) == id }); i >= 0 {
+		return s.images[i]
+	}
+	named := sameName(ref)
 	for _, img := range s.images {
-		if cri.TrimID(img.id) == cri.TrimID(ref) || slices.Contains(img.digests, ref) || slices.ContainsFunc(img.tags, sameName(ref)) {
+		if slices.Contains(img.digests, ref) || slices.ContainsFunc(img.tags, named) {
 			return img
 		}
 	}
