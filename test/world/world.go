@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/history"
@@ -72,7 +74,7 @@ type event struct {
 // New returns a world with cgroup v1 or v2 and so many bytes of memory, without pods and service. The lines are its configuration.
 func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...string) *World {
 	tb.Helper()
-	w := &World{story: newStory(), check: check{metAt: map[string]time.Duration{}}, tb: tb, dir: tb.TempDir(), settings: lines}
+	w := &World{story: newStory(), check: check{metAt: map[string]time.Duration{}}, tb: tb, dir: memoryDir(tb), settings: lines}
 	w.kernel = newKernel(tb, w.newDir(), v1, capacity)
 	w.runtime = critest.New(tb, d, critest.WithLatency(newLatency(w.stopBegins).of), critest.WithListener(func() (net.Listener, error) {
 		w.socket = newPipe()
@@ -85,6 +87,29 @@ func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...str
 	w.writeAll()
 	return w
 }
+
+// memoryDir returns a directory in memory, like the files of the kernel: on a disk, a world takes four times as long.
+func memoryDir(tb testing.TB) string {
+	tb.Helper()
+	sweep()
+	dir, err := os.MkdirTemp("/dev/shm", fmt.Sprintf("criguard-test-%d-world-", os.Getpid()))
+	if err != nil {
+		return tb.TempDir()
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// sweep removes the directories in memory of tests that were killed.
+var sweep = sync.OnceFunc(func() {
+	dirs, _ := filepath.Glob("/dev/shm/criguard-test-*-world-*")
+	for _, dir := range dirs {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(dir), "criguard-test-%d-", &pid); err == nil && unix.Kill(pid, 0) == unix.ESRCH {
+			_ = os.RemoveAll(dir)
+		}
+	}
+})
 
 // latency is how long the runtime takes to answer. No two calls take equally long, so that the order of what follows them is
 // not chance, and a call takes as long in each run.
