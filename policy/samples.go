@@ -66,6 +66,20 @@ func (s *Samples) Note(now time.Duration, obs *Observations, cs []Candidate, pod
 	s.byCgroup = podsMemory.Known
 }
 
+// Slept makes the samples younger by a time in which the machine slept: what grows when it wakes is as new as before.
+func (s *Samples) Slept(d time.Duration) {
+	for i := range s.kept {
+		k := &s.kept[i]
+		k.at += d
+		for sig := range k.obs {
+			k.obs[sig].At += d
+		}
+	}
+	for sig := range s.outside {
+		s.outside[sig].shift(int64(d / time.Second))
+	}
+}
+
 // Age returns how long ago the last sample was taken. It returns false if there is none.
 func (s *Samples) Age(now time.Duration) (time.Duration, bool) {
 	if len(s.kept) == 0 {
@@ -179,6 +193,18 @@ func (w *swing) note(now time.Duration, available int64, used Amount) {
 	}
 	s.rise = max(s.rise, w.level-s.low)
 	s.low, s.high = min(s.low, w.level), max(s.high, w.level)
+}
+
+// shift moves the readings by whole seconds.
+func (w *swing) shift(seconds int64) {
+	before := w.seconds
+	clear(w.seconds[:])
+	for _, s := range before {
+		if s.any {
+			s.at += seconds
+			w.seconds[uint64(s.at)%uint64(len(w.seconds))] = s
+		}
+	}
 }
 
 // rise returns by how much the level rose at most.

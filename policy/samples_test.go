@@ -251,3 +251,27 @@ func TestTaken(t *testing.T) {
 		t.Errorf("disk: %d", got)
 	}
 }
+
+// After a sleep of the machine, growth, fill and what was taken are what they were before.
+func TestSlept(t *testing.T) {
+	pod := func(used int64) []Candidate {
+		return []Candidate{{ID: "a", Memory: Known(used), Created: second}}
+	}
+	for _, slept := range []time.Duration{0, 1500 * time.Millisecond, 3 * time.Second, 3*time.Hour + 7*time.Millisecond} {
+		s := samplesOf(MemoryAvailable, reading{10 * second, 1000, Amount{}, pod(100)}, reading{12 * second, 400, Amount{}, pod(300)})
+		s.Slept(slept)
+		now := slept + 13*second
+		cs := pod(350)
+		fall, outside := s.fall(MemoryAvailable, read(350, math.MaxInt64), cs, Amount{}, now)
+		grew, taken := s.Growth(&cs[0], PoolMemory, now), s.taken(MemoryAvailable, read(350, math.MaxInt64), cs, Amount{}, now)
+		if fall != 50 || outside != 0 || grew != Known(50) || taken != 400 {
+			t.Errorf("slept %v: falls by %d, %d outside, the pod grows by %+v, %d were taken", slept, fall, outside, grew, taken)
+		}
+		var disk Samples
+		disk.Add(9*second, one(NodeFSAvailable, Observation{Available: 500, Capacity: 1000, At: 5 * second, Status: OK}), nil, Amount{})
+		disk.Slept(slept)
+		if got := disk.Fill(NodeFSAvailable, Observation{Available: 400, At: slept + 10*second, Capacity: 1000, Status: OK}, slept+10*second); got != 20 {
+			t.Errorf("slept %v: a disk falls by %d, want 20", slept, got)
+		}
+	}
+}

@@ -27,6 +27,7 @@ func (l *Loop) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	wake, due := "start", time.Now()
+	now, awake := l.Guard.kernel.Now(), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,6 +44,11 @@ func (l *Loop) Run(ctx context.Context) {
 			}
 		case <-timer.C:
 		}
+		// Go's clock stands still while the machine sleeps (CLOCK_MONOTONIC), the time since boot goes on.
+		if slept := l.Guard.kernel.Now() - now - time.Since(awake); slept >= sleepAtLeast {
+			l.Guard.samples.Slept(slept)
+		}
+		now, awake = l.Guard.kernel.Now(), time.Now()
 		p := l.Guard.Pass(ctx, wake)
 		if wake != "timer" {
 			due = time.Now().Add(minPause)
@@ -73,6 +79,10 @@ const (
 	heldPause = 250 * time.Millisecond // while a due threshold is held back
 	jobPause  = 10 * time.Millisecond  // while waiting for the effect of a stop
 )
+
+// sleepAtLeast is how long the machine must have slept between two passes to make the samples too old. Less may be what
+// passed between reading the two clocks.
+const sleepAtLeast = time.Second
 
 // unseenAtMost bounds how much of a time without a pass, or without a reading, counts for a grace period:
 // 10 s, which is the kubelet's monitoring interval and ten times maxPause. A longer gap means that the node

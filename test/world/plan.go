@@ -101,7 +101,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		w.At(kubeletEvery, func(w *World) { kubelet(w, d) })
 	}
 	for range d.IntN(2) {
-		w.At(d.at(5*time.Second, length), func(w *World) { suspend(w, d) })
+		w.At(d.at(5*time.Second, length), func(w *World) { w.sleep(d.at(time.Second, 3*time.Hour)) })
 	}
 	if d.oneIn(8) {
 		unreadable(w, d, d.at(5*time.Second, length))
@@ -386,12 +386,11 @@ func kubelet(w *World, d dice) {
 	}
 }
 
-// suspend lets the machine sleep: only the clock of the boot goes on.
-func suspend(w *World, d dice) {
-	slept := d.at(time.Second, 3*time.Hour)
-	w.logf("the machine has slept for %v", slept)
-	w.slept.Add(int64(slept))
-	w.pausedUntil -= slept
+// sleep lets the machine sleep: only the clock of the boot goes on.
+func (w *World) sleep(d time.Duration) {
+	w.logf("the machine has slept for %v", d)
+	w.slept.Add(int64(d))
+	w.pausedUntil -= d
 }
 
 // unreadable makes meminfo unreadable for a while.

@@ -25,15 +25,7 @@ func TestLeakAroundARestart(t *testing.T) {
 			t.Run(fmt.Sprintf("v1 %t, %v away", v1, away), func(t *testing.T) {
 				var w *World
 				run(t, func(t *testing.T) (*World, time.Duration) {
-					w = New(t, v1, 4*gib, critest.Containerd2, `eviction.hard."memory.available" = "100Mi"`, "[[priority]]\nname = \"leak\"\nvalue = 1000")
-					w.hard = 100 * mib
-					for i := range 19 {
-						w.addPod(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i)}, used: 100 * mib})
-					}
-					leak := w.addPod(&pod{spec: critest.PodSpec{Name: "leak"}, used: 10 * mib})
-					w.Start()
-					w.At(20*time.Second, func(*World) { leak.rate, leak.leaks = 700*mib, time.Now() })
-					// 4096 - 1900 - 10 - 100 MiB at 700 MiB/s: 2.98 s until the threshold.
+					w = leaky(t, v1)
 					w.At(22800*time.Millisecond, (*World).Kill)
 					w.At(22800*time.Millisecond+away, (*World).Start)
 					return w, 30 * time.Second
@@ -44,6 +36,41 @@ func TestLeakAroundARestart(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Only a fast leak of high priority is stopped, also when the machine sleeps just before the threshold is met: nothing
+// grows meanwhile.
+func TestLeakAroundASleep(t *testing.T) {
+	for _, v1 := range []bool{false, true} {
+		for _, slept := range []time.Duration{3 * time.Second, 3 * time.Hour} {
+			t.Run(fmt.Sprintf("v1 %t, %v", v1, slept), func(t *testing.T) {
+				var w *World
+				run(t, func(t *testing.T) (*World, time.Duration) {
+					w = leaky(t, v1)
+					w.At(22800*time.Millisecond, func(w *World) { w.sleep(slept) })
+					return w, 30 * time.Second
+				})
+				if len(w.kills) != 1 || w.kills[0].spec.Name != "leak" {
+					t.Errorf("stopped %v, want the leak", w.kills)
+				}
+			})
+		}
+	}
+}
+
+// leaky returns a world with a service, in which a pod of high priority beside 19 others begins to leak fast after 20 s. The
+// hard threshold is met 2.98 s later: (4096 - 1900 - 10 - 100 MiB) / 700 MiB/s.
+func leaky(t *testing.T, v1 bool) *World {
+	t.Helper()
+	w := New(t, v1, 4*gib, critest.Containerd2, `eviction.hard."memory.available" = "100Mi"`, "[[priority]]\nname = \"leak\"\nvalue = 1000")
+	w.hard = 100 * mib
+	for i := range 19 {
+		w.addPod(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i)}, used: 100 * mib})
+	}
+	leak := w.addPod(&pod{spec: critest.PodSpec{Name: "leak"}, used: 10 * mib})
+	w.Start()
+	w.At(20*time.Second, func(*World) { leak.rate, leak.leaks = 700*mib, time.Now() })
+	return w
 }
 
 // A kubelet starts a pod again under its UID while the runtime lists nothing. The pod leaks again, and is stopped again.
