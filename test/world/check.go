@@ -25,9 +25,10 @@ const (
 
 // check is what a world must always find. Its amounts are the widest that any configuration of the world had.
 type check struct {
-	hard, soft, pids int64 // a threshold is met below
-	free             int64 // bytes of the disk; a threshold is met below
-	steady           bool  // equal priorities, no requests
+	hard, soft, pids int64         // a threshold is met below
+	free             int64         // bytes of the disk; a threshold is met below
+	keeps            time.Duration // that long, an image stays that no pod has used
+	steady           bool          // equal priorities, no requests
 	busyUntil        time.Duration
 	metAt            map[string]time.Duration // a threshold of a pool was last met
 	dueAt            time.Duration            // a hard threshold of memory has been met since; 0 = it is not met
@@ -192,12 +193,27 @@ func (c *check) inspectDisk(w *World) {
 			w.violate("the disk is full")
 		}
 	}
+	c.inspectImages(w)
 	for _, p := range w.pods {
 		if p.runs() && !w.runtime.Has(p.Containers[0].ImageID) {
 			c.full = true // it is said once
 			w.violate("the image of %s is gone", p)
 		}
 	}
+}
+
+// inspectImages checks those that no pod uses: the service removes none that it has to keep. Half a second is for the order of
+// what happens within a step.
+func (c *check) inspectImages(w *World) {
+	w.images = slices.DeleteFunc(w.images, func(img image) bool {
+		if w.runtime.Has(img.id) {
+			return false
+		}
+		if age := w.time() - img.pulled; age+time.Second/2 < c.keeps {
+			w.violate("an unused image was removed %v after its pull", age)
+		}
+		return true
+	})
 }
 
 // slowWrites reports whether all that is written leaves the time to measure and to reclaim.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri/critest"
@@ -30,6 +31,21 @@ func (d *disk) fill(p *pod, bytes int64) {
 	p.wrote += bytes
 	d.runtime.Write(p.Containers[0].ID, bytes)
 }
+
+// image is one that no pod uses.
+type image struct {
+	id     string
+	pulled time.Duration // at this time of the world
+}
+
+// pull adds an image that no pod uses.
+func (w *World) pull(name string, size int64) {
+	id := w.runtime.AddImage(critest.ImageSpec{Tags: []string{"registry.local/" + name}, Size: size})
+	w.images = append(w.images, image{id, w.time()})
+}
+
+// time is the time since the world began, with what the machine has slept.
+func (w *World) time() time.Duration { return w.Now() + time.Duration(w.slept.Load()) }
 
 // podDirs are the directories that a kubelet makes for a pod.
 func (k *kernel) podDirs(p *pod) []string {

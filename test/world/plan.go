@@ -53,29 +53,32 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		lines = append([]string{`mode = "observe"`}, lines...)
 	}
 	steady := d.oneIn(2)
-	free := int64(0)
+	free, keeps := int64(0), time.Duration(0)
 	if d.oneIn(4) {
 		free = d.between(1024, 4096) * mib
 		for _, signal := range []string{"nodefs.available", "imagefs.available"} {
 			lines = append(lines, fmt.Sprintf("eviction.hard.%q = \"%dMi\"", signal, free/mib))
 		}
-		lines = append(lines, fmt.Sprintf("images = {min_age = %q, unused_grace = %q}", pick(d, "0s", "2m"), pick(d, "0s", "1m", "1h")))
+		minAge, grace := pick(d, 0, 2*time.Minute), pick(d, 0, time.Minute, time.Hour)
+		lines = append(lines, fmt.Sprintf("images = {min_age = \"%v\", unused_grace = \"%v\"}", minAge, grace))
+		keeps = max(minAge, grace)
 	}
 	for i := 0; i < 40 && !steady; i += 3 {
 		lines = append(lines, fmt.Sprintf("[[priority]]\nname = \"pod-%d\"\nvalue = %d", i, pick(d, -10, 10, 1000)))
 	}
 	w = New(tb, d.oneIn(2), capacity, pick(d, critest.Dialects()...), lines...)
 	w.hard, w.soft, w.pids, w.steady = hard, soft, pidMax/20, steady
-	w.observe, w.weak, w.free = observe, observe, free
+	w.observe, w.weak, w.free, w.keeps = observe, observe, free, keeps
 	w.logf("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
 	if free > 0 {
 		fillDisk(w, d)
 	}
 	addPods(w, d)
 	w.At(0, (*World).Start)
-	for range d.IntN(3) {
+	for i := range d.IntN(3) {
 		if free > 0 {
 			w.At(d.at(5*time.Second, length/2), func(w *World) { write(w, d) })
+			w.At(d.at(5*time.Second, length), func(w *World) { w.pull(fmt.Sprintf("new:%d", i), d.spread(20, 900)*mib) })
 		}
 	}
 	if d.oneIn(2) {
@@ -102,6 +105,10 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	}
 	for range d.IntN(2) {
 		w.At(d.at(5*time.Second, length), func(w *World) { w.sleep(d.at(time.Second, 3*time.Hour)) })
+	}
+	if d.oneIn(8) {
+		broken := d.at(time.Second, time.Minute)
+		w.At(d.at(5*time.Second, length), func(w *World) { w.BreakDisk(broken) })
 	}
 	if d.oneIn(8) {
 		unreadable(w, d, d.at(5*time.Second, length))
@@ -172,7 +179,7 @@ func fillDisk(w *World, d dice) {
 		w.runtime.AddImage(critest.ImageSpec{Tags: []string{fmt.Sprintf("registry.local/app:%d", i+1)}, Size: d.spread(20, 900) * mib})
 	}
 	for i := range d.between(0, pick[int64](d, 0, 5, 30)) {
-		w.images = append(w.images, w.runtime.AddImage(critest.ImageSpec{Tags: []string{fmt.Sprintf("registry.local/old:%d", i)}, Size: d.spread(20, 900) * mib}))
+		w.pull(fmt.Sprintf("old:%d", i), d.spread(20, 900)*mib)
 	}
 	w.disk.other.Store(w.disk.total - w.runtime.DiskUse() - w.free - d.between(1, 4)*gib)
 }
@@ -365,7 +372,7 @@ func kubelet(w *World, d dice) {
 	w.At(w.Now()+kubeletEvery, func(w *World) { kubelet(w, d) })
 	if len(w.images) > 0 && d.oneIn(10) {
 		w.logf("the kubelet removes an image")
-		w.runtime.Forget(w.images[0])
+		w.runtime.Forget(w.images[0].id)
 		w.images = w.images[1:]
 	}
 	if w.available() >= kubeletHard {

@@ -29,7 +29,9 @@ const patience = 30 * time.Second
 
 // service is a run of criguard.
 type service struct {
-	dir     string // run directory, history and configuration
+	dir     string // run directory and history
+	config  string // file
+	away    bool   // the directory cannot be used
 	control *pipe
 	kernel  string // whose files it reads
 	reload  chan func() (config.Config, error)
@@ -50,7 +52,7 @@ func (s *service) isCut() bool {
 // Start starts a service.
 func (w *World) Start() {
 	w.tb.Helper()
-	s := &service{dir: w.newDir()}
+	s := &service{dir: w.newDir(), config: filepath.Join(w.newDir(), "config.toml")}
 	if w.state != "" {
 		if err := copyTree(s.dir, w.state); err != nil {
 			w.tb.Fatal(err)
@@ -80,17 +82,16 @@ func (w *World) Start() {
 func (w *World) load(s *service, lines []string) (config.Config, error) {
 	text := fmt.Sprintf("node = {proc = %q, sys = %q, root_dir = %q, pod_log_dir = %q}\nruntime.endpoint = %q\n%s\n", filepath.Join(s.kernel, "proc"),
 		filepath.Join(s.kernel, "sys"), filepath.Join(s.kernel, "kubelet"), filepath.Join(s.kernel, "logs"), w.runtime.Endpoint(), strings.Join(lines, "\n"))
-	path := filepath.Join(s.dir, "config.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 		return config.Config{}, err
 	}
-	return config.Load(path)
+	return config.Load(s.config)
 }
 
 // machine is the machine of a service.
 func (w *World) machine(s *service) machine.Machine {
 	return machine.Machine{
-		BootTime: func() time.Duration { return time.Hour + w.Now() + time.Duration(w.slept.Load()) },
+		BootTime: func() time.Duration { return time.Hour + w.time() },
 		NewWaker: func(cgroup.Layout) (node.Waker, error) {
 			w.waker = newWaker(w.v1)
 			w.waker.deaf, w.waker.overflows = w.deaf, w.overflows
@@ -149,11 +150,37 @@ func (w *World) Reload(bad bool, lines ...string) {
 	}
 }
 
+// BreakDisk makes the directory of the service's files unusable for a while: nothing can be written or read.
+func (w *World) BreakDisk(length time.Duration) {
+	s := w.service
+	if s == nil || s.away {
+		return
+	}
+	w.logf("the disk of the service's files is broken for %v", length)
+	s.away = true
+	if err := errors.Join(os.Rename(s.dir, s.dir+"-away"), os.WriteFile(s.dir, nil, 0o600)); err != nil {
+		w.tb.Fatal(err)
+	}
+	w.At(w.Now()+length, func(w *World) { w.mend(s) })
+}
+
+// mend makes the directory of a service usable again.
+func (w *World) mend(s *service) {
+	if !s.away {
+		return
+	}
+	w.logf("the disk of the service's files works again")
+	s.away = false
+	if err := errors.Join(os.Remove(s.dir), os.Rename(s.dir+"-away", s.dir)); err != nil {
+		w.tb.Fatal(err)
+	}
+}
+
 // Kill ends the service without notice, as SIGKILL would: what it has not written is lost, and what it does from now on
-// reaches nobody.
+// reaches nobody. While its disk is broken, it would lose its memory, too: it stays.
 func (w *World) Kill() {
 	s := w.service
-	if s == nil {
+	if s == nil || s.away {
 		return
 	}
 	w.logf("criguard is killed")
@@ -182,6 +209,7 @@ func (w *World) Stop() {
 	if s == nil {
 		return
 	}
+	w.mend(s)
 	w.logf("criguard is asked to end")
 	s.end()
 	select {

@@ -75,6 +75,9 @@ func (s *story) violate(format string, args ...any) {
 	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
 }
 
+// temporary is the random part of the name of a temporary file.
+var temporary = regexp.MustCompile(`(\.[a-z-]+\.json)-[0-9]+`)
+
 func (s *story) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +87,7 @@ func (s *story) String() string {
 	for _, l := range s.lines {
 		_, _ = fmt.Fprintf(&b, "%12.3fs  %s\n", l.at.Seconds(), l.text)
 	}
-	return strings.NewReplacer(s.hidden...).Replace(b.String())
+	return temporary.ReplaceAllString(strings.NewReplacer(s.hidden...).Replace(b.String()), "$1")
 }
 
 // log returns a logger of a service that writes to the story, until it is killed.

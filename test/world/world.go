@@ -51,7 +51,7 @@ type World struct {
 	services []*service     // all of them
 	state    string         // the directory of the last one
 	asking   sync.WaitGroup // commands without an answer
-	images   []string       // that no pod uses
+	images   []image        // that no pod uses
 	kubelet  bool           // one restarts pods under their UIDs
 	away     bool           // the runtime does not run
 	slept    atomic.Int64   // nanoseconds
