@@ -252,7 +252,7 @@ func (s *Service) podsKnown() error {
 // inForce applies the current orders to everything that depends on them, and saves them.
 func (s *Service) inForce() {
 	s.applyOrders()
-	err := rundir.Save(s.opt.Dir, ordersFile, s.readers, api.SavedOrders{BootID: s.host.bootID, Orders: s.guard.Orders}, !rundir.Synced)
+	err := s.states.Save(ordersFile, api.SavedOrders{BootID: s.host.bootID, Orders: s.guard.Orders})
 	s.degraded("orders", "command", "pause, drain and protect not saved: a restart would end them", err)
 }
 

@@ -38,7 +38,7 @@ func newOperatedOn(t *testing.T, srv *critest.Server, more string) (s *Service, 
 	s.host.lister.List(t.Context())
 	return s, func() *Service {
 		next := effectService(t, cfg)
-		next.opt.Dir = s.opt.Dir
+		next.opt.Dir, next.states.Dir = s.opt.Dir, s.opt.Dir
 		next.resumeOrders()
 		return next
 	}

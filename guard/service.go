@@ -54,7 +54,8 @@ type Service struct {
 	gc         *gc.Manager
 	hooks      *hook.Dispatcher
 	conditions conditions.Writer
-	readers    rundir.Access // of the orders and budget files
+	readers    rundir.Access // of the orders, budget and samples files
+	states     rundir.States
 	started    time.Time
 	stops      *stop.Stopper
 	fleet      *client.Client
@@ -141,6 +142,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 		s.log.Warn("kernel notifications unavailable, polling only", systemd.EventKey, systemd.EventDegraded, "action", "wake", "reason", err.Error())
 	}
 	s.readers = rundir.ForOperators()
+	s.states = rundir.States{Dir: s.opt.Dir, Access: s.readers}
 	restraint := s.loadBudget()
 	s.history = history.Open(s.opt.Config.HistoryDir(), s.opt.Config.History.Passes)
 	s.samples = history.NewSamples(s.opt.Config.HistoryDir())
@@ -252,7 +254,8 @@ func (s *Service) after(p *api.Pass) {
 		s.saveBudget()
 	}
 	if s.guard.Sampled() {
-		err := rundir.Save(s.opt.Dir, samplesFile, s.readers, s.guard.Samples().Saved(s.host.bootID), !rundir.Synced)
+		s.states.Retry()
+		err := s.states.Save(samplesFile, s.guard.Samples().Saved(s.host.bootID))
 		s.degraded("samples", "save", "samples not saved: after a restart, it is not known for a second which pod grows", err)
 	}
 	s.endHold(time.Duration(p.At))

@@ -169,8 +169,7 @@ func (s *Service) saveBudget() {
 	if s.guard.Config().Mode == config.ModeObserve {
 		return
 	}
-	err := rundir.Save(s.opt.Dir, budgetFile, s.readers, s.guard.Restraint(), !rundir.Synced)
-	s.degraded("budget", "budget", "stop budget not saved: a restart would refill it", err)
+	s.degraded("budget", "budget", "stop budget not saved: a restart would refill it", s.states.Save(budgetFile, s.guard.Restraint()))
 }
 
 // loadSamples restores the samples of an earlier run. Without them, it is not known for a second which pod grows.

@@ -10,7 +10,7 @@ import (
 // retryAfter is the delay before a retry after a failure. slowWrite is how long a write may take before
 // Stalled reports it.
 const (
-	retryAfter = time.Minute
+	retryAfter = 10 * time.Second
 	slowWrite  = 2 * time.Second
 )
 

@@ -57,6 +57,35 @@ func Save(d Dir, name string, a Access, v any, sync bool) error {
 	return a.Replace(string(d), name, append(b, '\n'), sync)
 }
 
+// States are the state files of a run directory, which is in memory. It keeps what could not be saved, such as while /run was
+// full.
+type States struct {
+	Dir     Dir
+	Access  Access
+	unsaved map[string]any
+}
+
+// Save saves a file, as the function of that name does. If that fails, v is kept for Retry.
+func (s *States) Save(name string, v any) error {
+	err := Save(s.Dir, name, s.Access, v, !Synced)
+	switch {
+	case err == nil:
+		delete(s.unsaved, name)
+	case s.unsaved == nil:
+		s.unsaved = map[string]any{name: v}
+	default:
+		s.unsaved[name] = v
+	}
+	return err
+}
+
+// Retry tries again to save what could not be saved.
+func (s *States) Retry() {
+	for name, v := range s.unsaved {
+		_ = s.Save(name, v)
+	}
+}
+
 // Replace replaces a file atomically: readers see the old or the new content, never a part. With
 // sync, this also holds after a power failure.
 func (a Access) Replace(dir, name string, data []byte, sync bool) error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -188,5 +189,33 @@ func TestSaveThatFails(t *testing.T) {
 	}
 	if all, err := os.ReadDir(string(d)); err != nil || len(all) != 1 {
 		t.Errorf("files: %v, %v", all, err)
+	}
+}
+
+// What cannot be saved is kept, and saved by a later retry. A newer save replaces it.
+func TestStatesRetry(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	s := States{Dir: Dir(dir), Access: forRoot()}
+	saved := func() string {
+		b, _ := os.ReadFile(filepath.Join(dir, "a"))
+		return string(b)
+	}
+	for _, v := range []int{1, 2} {
+		if err := s.Save("a", v); err == nil {
+			t.Fatal("saved without a directory")
+		}
+	}
+	s.Retry()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if s.Retry(); saved() != "2\n" {
+		t.Errorf("after a retry, the file is %q", saved())
+	}
+	if err := os.Remove(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if s.Retry(); saved() != "" {
+		t.Errorf("a retry without need has saved %q", saved())
 	}
 }

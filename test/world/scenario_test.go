@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +82,40 @@ func TestPodThatIsNotListedYet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What could not be saved while the disk was broken is saved when it works again: the stop, the budget that it cost and a pause
+// survive a kill of the service.
+func TestBrokenDiskLosesNothing(t *testing.T) {
+	run(t, func(t *testing.T) (*World, time.Duration) {
+		w := leaky(t, false)
+		var leak *pod
+		w.At(15*time.Second, func(w *World) { w.BreakDisk(20 * time.Second) })
+		w.At(30*time.Second, func(w *World) {
+			w.Command(api.Command{Command: api.CommandPause, For: api.Duration(time.Hour)}, func() { w.pausedAt, w.pausedUntil = w.Now(), time.Hour })
+		})
+		w.At(47*time.Second, func(w *World) {
+			if len(w.kills) != 1 {
+				t.Fatalf("stopped %v, want the leak", w.kills)
+			}
+			leak = w.kills[0]
+			budget, err := os.ReadFile(filepath.Join(w.service.dir, "budget.json"))
+			if err != nil || !bytes.Contains(budget, []byte(`"stops":`)) {
+				t.Errorf("the budget is %s, %v", budget, err)
+			}
+			w.Kill()
+			w.Start()
+		})
+		w.At(50*time.Second, func(w *World) {
+			if stops := w.Stops(); len(stops) != 1 || stops[0].Sandbox != leak.ID {
+				t.Errorf("the history has %+v", stops)
+			}
+			if o, err := os.ReadFile(filepath.Join(w.service.dir, "orders.json")); err != nil || !bytes.Contains(o, []byte(`"pause":`)) {
+				t.Errorf("the orders are %s, %v", o, err)
+			}
+		})
+		return w, time.Minute
+	})
 }
 
 // leaky returns a world with a service, in which a pod of high priority beside 19 others begins to leak fast after 20 s. The

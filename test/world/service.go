@@ -29,9 +29,10 @@ const patience = 30 * time.Second
 
 // service is a run of criguard.
 type service struct {
-	dir     string // run directory and history
-	config  string // file
-	away    bool   // the directory cannot be used
+	dir     string        // run directory and history
+	config  string        // file
+	away    bool          // the directory cannot be used
+	saved   time.Duration // what was not saved meanwhile is saved again until then
 	control *pipe
 	kernel  string // whose files it reads
 	reload  chan func() (config.Config, error)
@@ -150,6 +151,9 @@ func (w *World) Reload(bad bool, lines ...string) {
 	}
 }
 
+// savesAgain is how long after its disk works again a service may need to save everything.
+const savesAgain = 11 * time.Second
+
 // BreakDisk makes the directory of the service's files unusable for a while: nothing can be written or read.
 func (w *World) BreakDisk(length time.Duration) {
 	s := w.service
@@ -170,17 +174,17 @@ func (w *World) mend(s *service) {
 		return
 	}
 	w.logf("the disk of the service's files works again")
-	s.away = false
+	s.away, s.saved = false, w.Now()+savesAgain
 	if err := errors.Join(os.Remove(s.dir), os.Rename(s.dir+"-away", s.dir)); err != nil {
 		w.tb.Fatal(err)
 	}
 }
 
 // Kill ends the service without notice, as SIGKILL would: what it has not written is lost, and what it does from now on
-// reaches nobody. While its disk is broken, it would lose its memory, too: it stays.
+// reaches nobody. A service that has not saved everything because its disk was broken stays: that would be lost, rightly.
 func (w *World) Kill() {
 	s := w.service
-	if s == nil || s.away {
+	if s == nil || s.away || w.Now() < s.saved {
 		return
 	}
 	w.logf("criguard is killed")
