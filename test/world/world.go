@@ -76,7 +76,7 @@ func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...str
 	tb.Helper()
 	w := &World{story: newStory(), check: check{metAt: map[string]time.Duration{}}, tb: tb, dir: memoryDir(tb), settings: lines}
 	w.kernel = newKernel(tb, w.newDir(), v1, capacity)
-	w.runtime = critest.New(tb, d, critest.WithLatency(newLatency(w.stopBegins).of), critest.WithListener(func() (net.Listener, error) {
+	w.runtime = critest.New(tb, d, critest.WithLatency(w.latency), critest.WithListener(func() (net.Listener, error) {
 		w.socket = newPipe()
 		return w.socket, nil
 	}))
@@ -111,26 +111,14 @@ var sweep = sync.OnceFunc(func() {
 	}
 })
 
-// latency is how long the runtime takes to answer. No two calls take equally long, so that the order of what follows them is
-// not chance, and a call takes as long in each run.
-type latency struct {
-	stop  func() // called when a stop is asked for
-	mu    sync.Mutex
-	calls map[string]int
-}
-
-func newLatency(stop func()) *latency { return &latency{stop: stop, calls: map[string]int{}} }
-
-func (l *latency) of(c critest.Call) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// latency returns how long the runtime takes to answer. Two calls do not take equally long, unless they ask for the same at the
+// same time: in which order they arrive is chance, and must make no difference.
+func (w *World) latency(c critest.Call) time.Duration {
 	if strings.HasPrefix(c.Method, "Stop") {
-		l.stop()
+		w.stopBegins()
 	}
-	name := c.Method + " " + c.ID
-	l.calls[name]++
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, name, l.calls[name])
+	_, _ = fmt.Fprint(h, c.Method, " ", c.ID, " ", w.Now())
 	return 100*time.Microsecond + time.Duration(h.Sum32()%1_000_000)
 }
 
