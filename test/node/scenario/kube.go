@@ -32,6 +32,14 @@ func kube() []Scenario {
 			Profiles: profiles, Run: kubeDisk,
 		},
 		{
+			Name: "kube-drain", What: "a drain stops what may be stopped as often as the kubelet restarts it, nobody else; then all run again",
+			Profiles: profiles, Run: kubeDrain,
+		},
+		{
+			Name: "kube-images", What: "images fill the disk beside a kubelet: as many as needed are pruned, none that a pod uses, nobody is stopped",
+			Profiles: profiles, Run: kubeImages,
+		},
+		{
 			Name: "kube-derived", What: "classes, memory requests and exclusions are those of the API, also after a resize",
 			Profiles: profiles, Run: kubeDerived,
 		},
@@ -152,6 +160,52 @@ func kubeDisk(n *Node) {
 	n.Stopped(p, "hard", policy.NodeFSAvailable, policy.ImageFSAvailable, policy.ContainerFSAvailable)
 	n.Until("the pod to have failed", func() bool { return n.apiPods()[p.Name].Status.Phase == "Failed" })
 	n.Until("the space to be back", func() bool { return n.Available(policy.NodeFSAvailable) > threshold+room/2 })
+}
+
+// kubeDrain gives the drain a limit, because the kubelet restarts one of the pods for ever.
+func kubeDrain(n *Node) {
+	n.Configure("[[protect]]\nname = \"guaranteed\"\n")
+	if err := n.api.CreateStaticPod(cluster.Workload("static", cluster.Resources{}, "pause")); err != nil {
+		n.Fatalf("%v", err)
+	}
+	const mirror = "static-" + cluster.Node
+	n.add(n.running(mirror))
+	n.add(n.create(cluster.Workload("web", cluster.Resources{}, "pause")))
+	n.settled()
+	for _, p := range n.pods {
+		p.stopped = p.Name != mirror && p.Name != "guaranteed"
+	}
+	n.Sayf("%s", n.Shell("criguard drain --grace 2s --yes --timeout 1m 2>&1; echo exit code $?"))
+	stops := map[string]int{}
+	for _, s := range n.stops() {
+		stops[s.UID]++
+	}
+	for _, p := range n.pods {
+		if p.stopped && stops[p.UID] == 0 {
+			n.Errorf("%s was not stopped", p.ID())
+		}
+	}
+	n.Shell("criguard undrain")
+	n.Until("the pod to run again", func() bool { return n.apiPods()["web"].Runs() })
+}
+
+// kubeImages has images that leave less room than criguard's threshold, but more than the kubelet's, which collects none.
+func kubeImages(n *Node) {
+	if err := importArchive(SpareImages); err != nil {
+		n.Fatalf("%v", err)
+	}
+	const list = "ctr -n k8s.io images list -q name~=registry.example"
+	before := strings.Fields(n.Shell(list))
+	user := cluster.Workload("user", cluster.Resources{}, "pause")
+	user.Spec.Containers[0].Image = before[0]
+	p := n.add(n.create(user))
+	n.Configure("[images]\nmin_age = \"0s\"\nunused_grace = \"0s\"\nhold_after_runtime_restart = \"0s\"\n" + besideKubelet)
+	n.Until("images to be pruned", func() bool {
+		return len(strings.Fields(n.Shell(list))) < len(before) && n.share(policy.ImageFSAvailable) >= 17
+	})
+	n.NobodyStopped(3 * time.Second)
+	n.remove(p)
+	n.add(n.create(user)) // it pulls nothing
 }
 
 func kubeAway(n *Node) {
