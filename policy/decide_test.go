@@ -271,8 +271,11 @@ func TestCulprit(t *testing.T) {
 		{"a younger sandbox has grown by all that it uses", scene{fell: 110, pods: []pod{
 			{id: "leak", use: 110, priority: 9, created: 10*second + second/2}, idle(2000),
 		}}, "leak", ByCulprit, ""},
+		{"a young one that is in no sample has grown since it was created", scene{fell: 110, pods: []pod{
+			{id: "leak", use: 1100, priority: 9, created: second}, idle(2000),
+		}}, "leak", ByCulprit, ""},
 		{"an older one that is in no sample is unknown", scene{fell: 110, pods: []pod{
-			{id: "leak", use: 110, priority: 9, created: 10 * second}, idle(2000),
+			{id: "leak", use: 1100, priority: 9, created: second - 1}, idle(2000),
 		}}, "idle", ByRank, ""},
 		{"a fast leak goes even though relief is not attainable", scene{lack: 5000, fell: 10_000, pods: []pod{
 			{id: "leak", use: 9000, grew: 8000, priority: 9}, idle(100),

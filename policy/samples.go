@@ -100,8 +100,9 @@ func (s *Samples) base(now, maxAge time.Duration) *sample {
 	return nil
 }
 
-// Growth returns how fast a candidate's usage of a pool grows, per second. A sandbox younger than the
-// sample has grown by all that it uses. It is unknown for disks, and without a sample.
+// Growth returns how fast a candidate's usage of a pool grows, per second. A sandbox younger than the sample has grown by all
+// that it uses, and so has a young one that was not listed when the sample was taken. It is unknown for disks, and without a
+// sample.
 func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	if p == PoolSwap && !c.Swap.Known {
 		p = PoolMemory // ranked by memory, see Rank
@@ -111,13 +112,17 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 		return Amount{}
 	}
 	used := c.sample()[p]
-	if used.Known && c.Created > base.at {
-		return Known(PerSecond(used.Value, max(now-c.Created, minSampleAge)))
+	past, listed := base.pods[c.ID]
+	switch age := now - c.Created; {
+	case !used.Known:
+		return Amount{}
+	case c.Created > base.at, !listed && age <= maxSampleAge:
+		return Known(PerSecond(used.Value, max(age, minSampleAge)))
+	case past[p].Known:
+		return Known(PerSecond(used.Value-past[p].Value, now-base.at))
+	default:
+		return Amount{}
 	}
-	if past := base.pods[c.ID][p]; used.Known && past.Known {
-		return Known(PerSecond(used.Value-past.Value, now-base.at))
-	}
-	return Amount{}
 }
 
 // Fill returns how fast a signal falls, per second. It is 0 without a sample, and for a stall.

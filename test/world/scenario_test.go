@@ -118,6 +118,31 @@ func TestBrokenDiskLosesNothing(t *testing.T) {
 	})
 }
 
+// Only a fast leak of high priority is stopped, also if no wake-up announced its pod and no sample has it, as soon after a
+// restart: it is young, and has grown since it was created.
+func TestLeakThatNoSampleHas(t *testing.T) {
+	for _, v1 := range []bool{false, true} {
+		t.Run(fmt.Sprint("v1 ", v1), func(t *testing.T) {
+			var w *World
+			run(t, func(t *testing.T) (*World, time.Duration) {
+				w = New(t, v1, 4*gib, critest.Containerd2, `eviction.hard."memory.available" = "100Mi"`, "[[priority]]\nname = \"leak\"\nvalue = 1000")
+				w.hard, w.deaf = 100*mib, true
+				w.At(18*time.Second, (*World).Kill)
+				w.At(19*time.Second, (*World).Start)
+				for i := range 19 {
+					w.addPod(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i)}, used: 100 * mib})
+				}
+				w.Start()
+				w.leak(20500*time.Millisecond, "leak", 700)
+				return w, 30 * time.Second
+			})
+			if len(w.kills) != 1 || w.kills[0].spec.Name != "leak" {
+				t.Errorf("stopped %v, want the leak", w.kills)
+			}
+		})
+	}
+}
+
 // leaky returns a world with a service, in which a pod of high priority beside 19 others begins to leak fast after 20 s. The
 // hard threshold is met 2.98 s later: (4096 - 1900 - 10 - 100 MiB) / 700 MiB/s.
 func leaky(t *testing.T, v1 bool) *World {
