@@ -75,6 +75,7 @@ type pod struct {
 	protected bool
 	leaks     time.Time // since when
 	killed    time.Time
+	stoppedAt time.Duration // at this time of the world, with what the machine slept
 	atKill    int64
 	gone      bool
 	jobEnded  bool     // by itself, or by its limit
