@@ -30,7 +30,7 @@ func service() []Scenario {
 			},
 		},
 		{
-			Name: "reload", What: "a bad configuration is refused and a good one taken while a pod leaks",
+			Name: "reload", What: "a bad configuration is refused and a good one taken: a leak is stopped at the new threshold",
 			Profiles: []Profile{V2},
 			Run:      reload,
 		},
@@ -68,13 +68,17 @@ func killedMidStop(n *Node) {
 
 func reload(n *Node) {
 	pid := n.pid()
-	p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-rate", "40")
+	n.disarm("leaky")
+	p := n.RunPod(primed("leaky", "hog", "-mib", "4096", "-rate", "40"))
 	n.Write(configFile, "[eviction.hard]\n\"memory.available\" = \"lots\"\n")
 	n.Shell("systemctl reload criguard")
 	n.Until("the refusal", func() bool { return strings.Contains(n.Status().ConfigNote, "memory.available") })
-	limit := n.Available(policy.MemoryAvailable) - 50<<20
-	n.Write(configFile, fmt.Sprintf("[eviction.hard]\n\"memory.available\" = \"%d\"\n", limit))
+	limit := n.Available(policy.MemoryAvailable)&^(1<<20-1) - 50<<20
+	threshold := fmt.Sprintf("%dMi", limit>>20)
+	n.Write(configFile, "[eviction.hard]\n\"memory.available\" = \""+threshold+"\"\n")
 	n.Shell("systemctl reload criguard")
+	n.Until("the new threshold", func() bool { return n.inForce(threshold) })
+	n.arm(p.Name) // not before: a reload that meets a hard threshold at once is held
 	stop := n.Stopped(p, "hard", policy.MemoryAvailable)
 	if stop.Available > limit || stop.Available < limit-100<<20 {
 		n.Errorf("stopped at %d bytes available, the new threshold is %d", stop.Available, limit)
