@@ -40,7 +40,7 @@ type rise struct {
 func (g *Manager) isOver(f *flight, now time.Duration) (over bool, back int64) {
 	switch {
 	case !f.awaited:
-		return true, 0
+		return true, f.stop.Expected
 	case f.stop.Pool.IsDisk():
 		return g.isDiskOver(f, now)
 	}
@@ -101,11 +101,11 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		}
 	}
 	out := f.job.Outcome()
-	if f.ending && !out.Result.Emptied && f.stop.Cause == policy.CausePressure && f.stop.Kind == policy.Soft {
+	if f.ending && !out.Result.Emptied && f.stop.Cause == policy.CausePressure {
 		return false // the next run of the service takes it over
 	}
 	over, back := g.isOver(f, now)
-	killed := !out.Nothing && (out.Result.Emptied || !f.awaited)
+	killed := (!out.Nothing || f.resumed) && (out.Result.Emptied || !f.awaited)
 	if !over && killed && !f.ending {
 		return false
 	}
@@ -124,22 +124,20 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	default:
 		r.End(f.order.Pod.ID, back)
 	}
-	g.unsaved = true
 	if f.awaited {
 		if st := &g.pools[f.stop.Pool]; st.flight == f {
 			st.flight = nil
 		}
 		g.invalidateReclaims(f.stop.Pool)
 	}
-	view, res := *f.view, out.Result
+	res := out.Result
 	res.Available, res.SettledIn, res.Freed = g.obs[f.stop.Signal].Available, api.Duration(now-f.stop.At), back
 	if f.resumed {
 		res.EmptiedIn += api.Duration(f.launched - f.stop.At)
 	} else if f.stop.Cause == policy.CausePressure && res.Emptied {
 		res.DeadIn = api.Duration(f.launched-f.since) + res.EmptiedIn
 	}
-	view.Result = &res
-	p.Settled = append(p.Settled, view)
+	g.report(f, &res, p)
 	return true
 }
 
@@ -149,8 +147,8 @@ func remember(until map[string]time.Duration, sandbox string, now time.Duration)
 	until[sandbox] = now + survivedPenalty
 }
 
-// Conclude settles the stops whose jobs are done, without waiting for their effect. It leaves soft stops that
-// the end of the service cuts short to the next run.
+// Conclude settles the stops whose jobs are done, without waiting for their effect. It leaves stops that the
+// end of the service cuts short to the next run.
 func (g *Manager) Conclude() api.Pass {
 	p := api.Pass{At: api.Duration(g.kernel.Now()), Wake: "end", Conditions: g.pressure.Conditions}
 	g.kernel.Observe(&g.obs)

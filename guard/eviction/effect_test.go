@@ -313,7 +313,7 @@ func TestConcludeJudgesNoStop(t *testing.T) {
 }
 
 // If the end of the service cuts a stop short, the pod was already asked to terminate. So the stop keeps
-// its budget, although it has killed nothing yet.
+// its budget, although it has killed nothing yet, and the next run takes it over.
 func TestConcludeReturnsNothing(t *testing.T) {
 	for name, end := range map[string]func(*Manager, *fakeNode) api.Pass{
 		"the service goes on": func(g *Manager, n *fakeNode) api.Pass { return n.at(g, time.Second) },
@@ -327,10 +327,15 @@ func TestConcludeReturnsNothing(t *testing.T) {
 			n.stops[0].outcome.Nothing = true
 			close(n.stops[0].done)
 			n.set(policy.MemoryAvailable, 8*testGiB)
-			wantSettled(t, end(g, n), 1)
-			left := g.restraint.Status(n.now).Hard.Left
-			if ends := name == "the service ends"; ends != (left < full) {
-				t.Errorf("%v of %v are left", left, full)
+			p, left := end(g, n), g.restraint.Status(n.now).Hard.Left
+			if name == "the service ends" {
+				full--
+				wantSettled(t, p, 0)
+			} else {
+				wantSettled(t, p, 1)
+			}
+			if left != full {
+				t.Errorf("%v are left, want %v", left, full)
 			}
 		})
 	}

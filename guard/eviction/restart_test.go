@@ -19,8 +19,9 @@ func TestRestartWaitsOnlyForThePoolOfTheStop(t *testing.T) {
 	n.now += time.Second
 	g = restarted(t, g, n)
 	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	n.pods[1].PIDs = policy.Known(500)
 	n.obs[policy.PIDAvailable] = policy.Observation{Available: 5, Capacity: 1000, Status: policy.OK}
-	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Signal != "pid.available" {
+	if p := n.at(g, 2*time.Second); stopped(&p) != "d/small" || p.Stop.Signal != "pid.available" {
 		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
 	}
 }
@@ -53,8 +54,8 @@ func TestRestartReclaimsAnotherPoolAtOnce(t *testing.T) {
 	}
 }
 
-// After a restart, a pool waits only for the sandbox of the stop in flight: until it is not listed, holds
-// nothing any more, or 10 s are over.
+// After a restart, a pool waits only for the sandbox of the stop in flight: until it is not listed, or holds
+// nothing any more.
 func TestRestartWaitsOnlyForThatSandbox(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakeNode)
@@ -81,25 +82,102 @@ func TestRestartWaitsOnlyForThatSandbox(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A sandbox whose processes the run before has killed is stopped all the same, but no pool waits for that.
+func TestRestartStopsAnEmptySandbox(t *testing.T) {
 	g, n := newManager(t, memoryHard)
 	n.set(policy.MemoryAvailable, testGiB/2)
 	wantStop(t, n.at(g, 0), "d/big")
+	n.remains["big"] = policy.Known(0)
 	n.now += time.Second
 	g = restarted(t, g, n)
-	wantHeld(t, n.at(g, 11*time.Second-1), api.HeldInFlight)
-	wantStop(t, n.at(g, 11*time.Second), "d/big")
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	if n.at(g, time.Second); len(n.stops) != 2 || n.stops[1].order.Pod.ID != "big" || g.pools[policy.PoolMemory].flight != nil {
+		t.Fatalf("stops %+v", n.stops)
+	}
+	n.stops[1].outcome.Nothing = true
+	n.kill(n.stops[1])
+	p := n.at(g, 2*time.Second)
+	if wantSettled(t, p, 1); p.Settled[0].Result.Freed != 4*testGiB {
+		t.Errorf("settled %+v", p.Settled[0].Result)
+	}
 }
 
-// For a disk, an earlier run's stop is waited for 30 s: its files have to be deleted.
-func TestRestartWaitsLongerForADisk(t *testing.T) {
-	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
-	n.set(policy.NodeFSAvailable, 0)
-	wantStop(t, n.at(g, 0), "d/big")
-	n.now += time.Second
-	g = restarted(t, g, n)
-	wantHeld(t, n.at(g, time.Second+diskEffectWait-1), api.HeldInFlight)
-	if p := n.at(g, time.Second+diskEffectWait); p.Stop == nil {
-		t.Errorf("held by %q", p.Held)
+// A hard stop that a crash interrupted, perhaps before it reached a process, is repeated after the restart,
+// without another charge, and has an outcome for the record of its begin.
+func TestRestartRepeatsAHardStop(t *testing.T) {
+	for name, nothing := range map[string]bool{"the run before did not kill": false, "the run before killed": true} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			n.set(policy.MemoryAvailable, testGiB/2)
+			wantStop(t, n.at(g, 0), "d/big")
+			began, left := g.LastID, g.restraint.Status(n.now).Hard.Left
+			n.now += time.Second
+			g = restarted(t, g, n)
+			wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
+			if len(n.stops) != 2 || !n.stops[1].order.Direct || n.stops[1].order.Pod.ID != "big" || n.stops[1].order.Grace != 0 {
+				t.Fatalf("stops %+v", n.stops)
+			}
+			n.stops[1].outcome.Nothing = nothing
+			n.free(8 * testGiB)
+			p := n.at(g, 3*time.Second)
+			wantSettled(t, p, 1)
+			if v := p.Settled[0]; v.Pass != began || v.Kind != "hard" || v.Result.Freed != v.Expected || g.restraint.Status(n.now).Hard.Left != left {
+				t.Errorf("settled %+v, %+v, budget %+v", v, v.Result, g.restraint.Status(n.now).Hard)
+			}
+		})
+	}
+}
+
+// A hard stop is not repeated if the service was not running for 10 s: the node has changed since, and its
+// sandbox is a candidate like any other.
+func TestRestartRepeatsNoOldHardStop(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		g, n := newManager(t, memoryHard)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.now += 10*time.Second - 1
+		if late {
+			n.now++
+		}
+		g = restarted(t, g, n)
+		if p := g.Pass(t.Context(), "test"); late {
+			wantSettled(t, p, 1)
+			if wantStop(t, p, "d/big"); p.Settled[0].Result.Emptied || len(p.Settled[0].Result.Errors) != 1 {
+				t.Errorf("settled %+v", p.Settled[0].Result)
+			}
+		} else {
+			wantHeld(t, p, api.HeldInFlight)
+		}
+	}
+}
+
+// For a disk, the stop of an earlier run is repeated for 30 s: its containers may not have been removed. Then its
+// effect is waited for as usual: its files have to be deleted.
+func TestRestartRepeatsADiskStop(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+		n.set(policy.NodeFSAvailable, 0)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.now += diskEffectWait - 1
+		if late {
+			n.now++
+		}
+		g = restarted(t, g, n)
+		p := g.Pass(t.Context(), "test")
+		if late {
+			wantStop(t, p, "d/big")
+			continue
+		}
+		if wantHeld(t, p, api.HeldInFlight); !n.stops[1].order.Discard {
+			t.Errorf("the stop leaves the containers: %+v", n.stops[1].order)
+		}
+		n.stops[1].outcome.Nothing = true // the run before killed
+		n.kill(n.stops[1])
+		n.at(g, diskEffectWait)
+		wantHeld(t, n.at(g, 2*diskEffectWait-1), api.HeldInFlight)
+		wantSettled(t, n.at(g, 2*diskEffectWait), 1)
 	}
 }
 

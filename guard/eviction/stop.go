@@ -85,7 +85,8 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	st := &g.pools[i]
 	f := st.flight
 	if f == nil {
-		return g.inherited(ctx, now, i, due[0].Kind)
+		s := g.restraint.Unfinished(i) // of an earlier run, while nothing is listed yet
+		return s != nil && g.flightOf(s.Sandbox) == nil
 	}
 	if due[0].Kind == policy.Soft || f.stop.Kind == policy.Hard || f.ended != 0 {
 		return true
@@ -106,66 +107,55 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	return true
 }
 
-// inheritedFor is how long a stop that an earlier run of the service began may still take effect, except on a disk.
-const inheritedFor = 10 * time.Second
+// takeOverWithin is how long after its grace period a stop that an earlier run of the service began is still
+// continued, except on a disk. Later, its sandbox is chosen again, or another one.
+const takeOverWithin = 10 * time.Second
 
-// inherited reports whether a stop that an earlier run of the service began for a pool may still take
-// effect: its sandbox is listed and holds some of the pool.
-func (g *Manager) inherited(ctx context.Context, now time.Duration, i policy.Pool, kind policy.Kind) bool {
-	s := g.restraint.Unfinished(i)
-	if s == nil || g.flightOf(s.Sandbox) != nil || kind == policy.Hard && s.Kind == policy.Soft {
-		return false // a soft stop that is too small, or that cannot be escalated any more, holds no hard one
-	}
-	limit := inheritedFor
-	if i.IsDisk() {
-		limit = diskEffectWait
-	}
-	inv := g.runtime.Inventory(ctx, false)
-	pod := inventory.ByID(inv.Pods, s.Sandbox)
-	left := policy.Amount{}
-	if pod != nil {
-		left = g.kernel.Remaining(*pod, i)
-	}
-	holds := inv.At < 0 || pod != nil && (!left.Known || left.Value > 0)
-	if holds && now-max(s.At, g.started) < limit {
-		return true
-	}
-	g.restraint.End(s.Sandbox, s.Expected-min(left.Value, s.Expected))
-	g.unsaved = true
-	return false
-}
-
-// takeOver continues the soft stop that an earlier run of the service began for a pool, with the rest of its
-// grace period. If it is too late for that, takeOver records what became of the stop.
+// takeOver continues the stop that an earlier run of the service began for a pool, with the rest of its grace
+// period: the run may have ended before the stop reached a single process, and stopping what has ended does no
+// harm. takeOver records what became of a stop that ended without the service, or that it is too late for.
 func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool, p *api.Pass) {
 	s, inv := g.restraint.Unfinished(i), g.runtime.Inventory(ctx, false)
-	if s == nil || s.Pass == 0 || s.Kind != policy.Soft || inv.At < 0 || g.flightOf(s.Sandbox) != nil {
+	if s == nil || inv.At < 0 || g.flightOf(s.Sandbox) != nil {
 		return
 	}
-	view := api.StopView{
+	f := &flight{stop: *s, resumed: true, view: &api.StopView{
 		Pass: s.Pass, Pod: s.Pod, UID: s.UID, Sandbox: s.Sandbox, Signal: s.Signal.String(), Kind: s.Kind.String(),
 		Grace: api.Duration(s.Grace), Reason: "begun by an earlier run of the service", Available: s.Available, Expected: s.Expected,
+	}}
+	age, within := now-s.At, takeOverWithin
+	if i.IsDisk() {
+		within = diskEffectWait
 	}
-	age := now - s.At
 	res := api.StopResult{Available: g.obs[s.Signal].Available, SettledIn: api.Duration(age)}
-	switch pod := inventory.ByID(inv.Pods, s.Sandbox); {
+	pod := inventory.ByID(inv.Pods, s.Sandbox)
+	switch {
 	case pod == nil:
 		res.Emptied, res.EmptiedIn, res.Method, res.Freed = true, api.Duration(age), string(reclaim.ByRuntime), s.Expected
 	case pod.Protection != "":
 		res.Errors = []string{"protected since: " + pod.Protection}
-	case age < s.Grace+inheritedFor:
-		f := &flight{view: &view, stop: *s, order: g.orderFor(pod, s.Signal, s.Kind), awaited: true, resumed: true}
+	case age < s.Grace+within:
+		f.order = g.orderFor(pod, s.Signal, s.Kind)
 		f.order.Grace = max(s.Grace-age, 0)
-		g.pools[i].flight = f
+		if f.awaited = i.IsDisk() || g.kernel.Remaining(*pod, i) != policy.Known(0); f.awaited {
+			g.pools[i].flight = f // otherwise, only the sandbox itself is left to stop
+		}
 		g.start(ctx, f)
 		return
 	default:
-		res.Errors = []string{"the service was not running when the grace period ended"}
+		res.Errors = []string{"the service was not running when the stop should have ended"}
 	}
 	g.restraint.End(s.Sandbox, res.Freed)
+	g.report(f, &res, p)
+}
+
+// report records the outcome of a stop, unless an earlier run of the service has.
+func (g *Manager) report(f *flight, res *api.StopResult, p *api.Pass) {
 	g.unsaved = true
-	view.Result = &res
-	p.Settled = append(p.Settled, view)
+	if view := *f.view; !f.resumed || view.Pass != 0 {
+		view.Result = res
+		p.Settled = append(p.Settled, view)
+	}
 }
 
 // begin takes a token from the budget and starts the stop, unless something holds it back.

@@ -19,7 +19,7 @@ func TestTimesOfTheContract(t *testing.T) {
 		{"a stop waits for a reclaim of memory, swap or PIDs at a hard threshold", hardReclaimWait, 150 * time.Millisecond},
 		{"a stop waits for a reclaim of a disk, at least", minDiskReclaimWait, 2 * time.Second},
 		{"a stop waits for a reclaim, at most", ReclaimTimeout, time.Minute},
-		{"a stop of an earlier run is waited for, except on a disk", inheritedFor, 10 * time.Second},
+		{"a stop of an earlier run is continued, except on a disk", takeOverWithin, 10 * time.Second},
 		{"pods are sampled near a threshold", sampleNear, time.Second},
 	} {
 		if c.got != c.want {

@@ -259,6 +259,19 @@ func scenes() []scene {
 				w.At(25*time.Second, (*World).Start)
 			},
 		},
+		{name: "killed-mid-kill", lines: []string{`eviction.direct_kill = "never"`}, want: leaky, play: func(w *World) {
+			leaky := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky"}, used: mib, rate: 400 * mib})
+			w.At(21*time.Second, func(w *World) { w.runtime.Stop() })
+			w.At(21500*time.Millisecond, func(*World) { leaky.rate = 0 }) // 90 MiB are available
+			w.At(22*time.Second, (*World).Kill)
+			w.At(23*time.Second, (*World).Start)
+			w.At(24*time.Second, func(w *World) { w.runtime.Start() })
+			w.At(30*time.Second, func(w *World) {
+				if leaky.runs() {
+					w.violate("the stop that the crash interrupted was not continued")
+				}
+			})
+		}},
 		{name: "pause", play: func(w *World) {
 			w.addPod(&pod{spec: critest.PodSpec{Name: "spared"}, used: 128 * mib})
 			w.At(5*time.Second, func(w *World) {
