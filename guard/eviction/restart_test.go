@@ -153,6 +153,21 @@ func TestRestartRepeatsNoOldHardStop(t *testing.T) {
 	}
 }
 
+// A hard stop is not repeated if the pod still runs and the node has recovered without it.
+func TestRestartRepeatsNoNeedlessHardStop(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	full := g.restraint.Status(n.now).Hard.Left
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.now += time.Second
+	g = restarted(t, g, n)
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	p := n.at(g, time.Second)
+	if wantSettled(t, p, 1); len(n.stops) != 1 || p.Settled[0].Result.Emptied || len(p.Settled[0].Result.Errors) != 1 || g.restraint.Status(n.now).Hard.Left != full {
+		t.Errorf("%d stops, settled %+v", len(n.stops), p.Settled[0].Result)
+	}
+}
+
 // For a disk, the stop of an earlier run is repeated for 30 s: its containers may not have been removed. Then its
 // effect is waited for as usual: its files have to be deleted.
 func TestRestartRepeatsADiskStop(t *testing.T) {

@@ -113,7 +113,7 @@ const takeOverWithin = 10 * time.Second
 
 // takeOver continues the stop that an earlier run of the service began for a pool, with the rest of its grace
 // period: the run may have ended before the stop reached a single process, and stopping what has ended does no
-// harm. takeOver records what became of a stop that ended without the service, or that it is too late for.
+// harm. takeOver records what became of a stop that ended without the service, or that is not needed any more.
 func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool, p *api.Pass) {
 	s, inv := g.restraint.Unfinished(i), g.runtime.Inventory(ctx, false)
 	if s == nil || inv.At < 0 || g.flightOf(s.Sandbox) != nil {
@@ -134,6 +134,11 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		res.Emptied, res.EmptiedIn, res.Method, res.Freed = true, api.Duration(age), string(reclaim.ByRuntime), s.Expected
 	case pod.Protection != "":
 		res.Errors = []string{"protected since: " + pod.Protection}
+	case s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
+		res.Errors = []string{"not continued: no threshold is met any more"}
+		g.report(f, &res, p)
+		g.restraint.Undo(s.Sandbox)
+		return
 	case age < s.Grace+within:
 		f.order = g.orderFor(pod, s.Signal, s.Kind)
 		f.order.Grace = max(s.Grace-age, 0)
@@ -147,6 +152,11 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	}
 	g.restraint.End(s.Sandbox, res.Freed)
 	g.report(f, &res, p)
+}
+
+// runs reports whether a pod has tasks, as far as that is known.
+func (g *Manager) runs(pod *inventory.Pod) bool {
+	return g.kernel.Remaining(*pod, policy.PoolPIDs) != policy.Known(0)
 }
 
 // report records the outcome of a stop, unless an earlier run of the service has.

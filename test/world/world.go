@@ -215,6 +215,7 @@ func (w *World) act(d time.Duration) {
 		e := w.plan[0]
 		w.plan = w.plan[1:]
 		e.do(w)
+		w.writeAll()
 		synctest.Wait()
 	}
 }
@@ -233,6 +234,11 @@ func (w *World) seeStops() {
 			continue
 		}
 		p.killed, p.atKill = time.Now(), p.used
+		if direct && p.linger > 0 { // a runtime stops no pod with a process in D state
+			for method, id := range map[string]string{"StopPodSandbox": p.ID, "StopContainer": p.Containers[0].ID} {
+				time.AfterFunc(p.linger, w.runtime.Inject(critest.Fault{Method: method, ID: id, Hang: true}))
+			}
+		}
 		if p.jobEnded {
 			continue
 		}
