@@ -104,7 +104,9 @@ func (s *Service) listed(inv inventory.Inventory) {
 	if inv.Err == nil {
 		s.lastAt = endpoint
 	}
-	s.freeSoon()
+	if inv.Err == nil || !s.settled.Load() { // a listing that fails, each second, takes no memory
+		s.freeSoon()
+	}
 }
 
 // freeAfter is how long after a listing or a large answer its memory is released, with that of all others in
