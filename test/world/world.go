@@ -215,8 +215,8 @@ func (w *World) act(d time.Duration) {
 		e := w.plan[0]
 		w.plan = w.plan[1:]
 		e.do(w)
-		w.writeAll()
 		synctest.Wait()
+		w.writeAll()
 	}
 }
 
