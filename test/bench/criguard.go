@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
@@ -20,7 +23,7 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// criguard is this project's guard, run as its unit runs it: with a nice value of −10.
+// criguard is this project's guard, run as its unit runs it: with a nice value of −10, and timers that may be late.
 type criguard struct {
 	bench    *bench
 	direct   string        // eviction.direct_kill
@@ -38,8 +41,11 @@ type criguard struct {
 	log bytes.Buffer
 }
 
-// unitNice is the nice value in systemd/criguard.service.
-const unitNice = "-10"
+// The nice value and the slack of timers in systemd/criguard.service.
+const (
+	unitNice  = "-10"
+	unitSlack = time.Millisecond
+)
 
 // Ways to kill (eviction.direct_kill): directly at once, or only through the runtime.
 const (
@@ -83,7 +89,7 @@ func (b *bench) start(ctx context.Context, g *criguard, secluded bool) (_ *crigu
 		g.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	}
 	g.cmd.Env = append(os.Environ(), "GOMEMLIMIT=24MiB") // as in the unit
-	if err := g.cmd.Start(); err != nil {
+	if err := startWithSlack(g.cmd, unitSlack); err != nil {
 		return nil, errors.Join(fmt.Errorf("start criguard: %w", err), os.RemoveAll(g.dir))
 	}
 	g.ended = make(chan error, 1)
@@ -93,6 +99,17 @@ func (b *bench) start(ctx context.Context, g *criguard, secluded bool) (_ *crigu
 		return nil, errors.Join(err, g.close())
 	}
 	return g, nil
+}
+
+// startWithSlack starts a program whose timers may be that late. It inherits that from the thread that starts it.
+func startWithSlack(cmd *exec.Cmd, slack time.Duration) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0); err != nil {
+		return fmt.Errorf("set timer slack: %w", err)
+	}
+	err := cmd.Start()
+	return errors.Join(err, unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)) // the thread's own again
 }
 
 // memoryDir returns a directory in memory, like /run on a node, or "" if there is none.

@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +52,35 @@ func TestRules(t *testing.T) {
 		g := &criguard{direct: killDirect, signal: tt.signal, dir: "/run/bench", more: tt.more}
 		if got, fleet := thresholds(t, g.rules(tt.level)); !slices.Equal(got, tt.want) || fleet != tt.fleet {
 			t.Errorf("%s at %d, %q: %q, in a fleet: %v, want %q, %v", tt.signal, tt.level, tt.more, got, fleet, tt.want, tt.fleet)
+		}
+	}
+}
+
+// The benchmark runs criguard as the unit does.
+func TestRunsLikeTheUnit(t *testing.T) {
+	unit, err := os.ReadFile("../../systemd/criguard.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"\nNice=" + unitNice + "\n", "\nTimerSlackNSec=" + unitSlack.String() + "\n"} {
+		if !strings.Contains(string(unit), line) {
+			t.Errorf("criguard.service does not have %q", strings.TrimSpace(line))
+		}
+	}
+}
+
+// A program that is started with a slack has it.
+func TestStartWithSlack(t *testing.T) {
+	for _, slack := range []time.Duration{unitSlack, 2 * time.Millisecond} {
+		cmd := exec.Command("sleep", "60")
+		if err := startWithSlack(cmd, slack); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", cmd.Process.Pid))
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if got := strings.TrimSpace(string(text)); err != nil || got != fmt.Sprint(slack.Nanoseconds()) {
+			t.Errorf("the program's slack is %q, %v; want %v", got, err, slack)
 		}
 	}
 }

@@ -118,6 +118,7 @@ func hogSpec(n int) lab.PodSpec { return lab.PodSpec{Name: fmt.Sprintf("hog-%d",
 type try struct {
 	killed, dead, relieved time.Duration // since the crossing
 	overshoot              int64
+	size                   int64   // of the hog in the end, bytes
 	reached                float64 // the hog's actual rate until its end, MiB/s
 	right                  bool    // the guard killed only the hog
 	spoiled                bool    // something other than the hog crossed the level
@@ -173,6 +174,7 @@ func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate flo
 	}
 	t := try{
 		killed: s.last - s.crossed, dead: s.dead - s.crossed, relieved: s.relieved - s.crossed, overshoot: s.overshoot,
+		size:    h.taken(),
 		reached: float64(h.taken()) / mib / (s.last - h.began()).Seconds(),
 	}
 	t.spoiled = s.spoiled(headroom)

@@ -50,6 +50,7 @@ type latency struct {
 	Dead        spread  `json:"dead_ms"`     // its process is gone and its memory freed
 	Relieved    spread  `json:"relieved_ms"` // memory is back above the level
 	Overshoot   spread  `json:"overshoot_mib"`
+	Size        spread  `json:"hog_mib"` // the larger, the longer the kernel frees it
 	Wrong       int     `json:"wrong_victims"`
 	Spoiled     int     `json:"spoiled_tries"` // repeated: something other than the hog crossed the level
 }
@@ -60,13 +61,14 @@ func (l *latency) add(t try) {
 	l.Dead.addTime(t.dead)
 	l.Relieved.addTime(t.relieved)
 	l.Overshoot.add(float64(t.overshoot) / mib)
+	l.Size.add(float64(t.size) / mib)
 	if !t.right {
 		l.Wrong++
 	}
 }
 
 func (l *latency) finish() {
-	for _, s := range []*spread{&l.Reached, &l.Killed, &l.Dead, &l.Relieved, &l.Overshoot} {
+	for _, s := range []*spread{&l.Reached, &l.Killed, &l.Dead, &l.Relieved, &l.Overshoot, &l.Size} {
 		s.finish()
 	}
 }
@@ -153,15 +155,15 @@ func printLatency(w io.Writer, heading string, rows []latency) {
 	}
 	title(w, heading)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "guard\tMiB/s\treached\theadroom MiB\tgrew last\tdead\trelieved\tovershoot MiB\twrong\ttries\t")
+	fmt.Fprintln(t, "guard\tMiB/s\treached\theadroom MiB\tgrew last\tdead\trelieved\tovershoot MiB\thog MiB\twrong\ttries\t")
 	for i := range rows {
 		l := &rows[i]
 		name := l.Guard
 		if l.Case != "" {
 			name += ", " + l.Case
 		}
-		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t\n",
-			name, l.Rate, l.Reached.Median, l.HeadroomMiB, l.Killed, l.Dead, l.Relieved, l.Overshoot, l.Wrong, l.Dead.N)
+		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%d\t%s\t%s\t%s\t%s\t%.0f\t%d\t%d\t\n",
+			name, l.Rate, l.Reached.Median, l.HeadroomMiB, l.Killed, l.Dead, l.Relieved, l.Overshoot, l.Size.Median, l.Wrong, l.Dead.N)
 	}
 	_ = t.Flush()
 }
