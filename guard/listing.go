@@ -99,6 +99,7 @@ func (s *Service) listed(inv inventory.Inventory) {
 	case inv.Err == nil && (s.once("runtime") || was != nil || endpoint != s.lastAt):
 		s.log.Info("runtime available", systemd.EventKey, systemd.EventRuntimeUp, "action", "runtime", "endpoint", endpoint,
 			"runtime", v.String(), "pods", len(inv.Pods))
+		s.wake("runtime") // the pods' growth is measured from now on
 		s.gc.Begin()
 	}
 	if inv.Err == nil {
@@ -156,10 +157,10 @@ func (s *Service) warnAbsent(obs *policy.Observations, reason func(policy.Signal
 	}
 }
 
-// warnSwap logs once that pods are ranked for swap.available by something other than their swap.
+// warnSwap logs once that the swap of pods is not known, although a threshold of swap is set.
 func (s *Service) warnSwap() {
 	if note := s.guard.SwapNote(s.host.kernel.SwapUnaccounted()); note != "" && s.once("swap of pods") {
-		s.log.Warn("pods are not ranked by the signal itself", systemd.EventKey, systemd.EventDegraded,
+		s.log.Warn("the swap of pods is unknown", systemd.EventKey, systemd.EventDegraded,
 			"action", "observe", "signal", policy.SwapAvailable.String(), "reason", note)
 	}
 }

@@ -216,10 +216,10 @@ func TestServiceWarnsOfUnaccountedSwap(t *testing.T) {
 		for range 2 {
 			s.warnSwap()
 		}
-		if got := strings.Count(text.String(), "pods are not ranked by the signal itself"); (got == 1) != unaccounted || got > 1 {
+		if got := strings.Count(text.String(), "the swap of pods is unknown"); (got == 1) != unaccounted || got > 1 {
 			t.Errorf("unaccounted %t: logged %d times", unaccounted, got)
 		}
-		if got := s.status().Warnings; slices.ContainsFunc(got, func(w string) bool { return strings.Contains(w, api.ByMemory) }) != unaccounted {
+		if got := s.status().Warnings; slices.ContainsFunc(got, func(w string) bool { return strings.Contains(w, "swapaccount=1") }) != unaccounted {
 			t.Errorf("unaccounted %t: warnings %q", unaccounted, got)
 		}
 	}

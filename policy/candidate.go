@@ -56,10 +56,9 @@ func (u DiskUsage) Known() bool {
 func (u DiskUsage) Total() Measured { return u.Rootfs.Plus(u.Logs).Plus(u.Volumes) }
 
 // usage returns the candidate's usage of the resource that the signal ranks by. For disks it is the
-// part on the device under pressure; images belong to no pod. For swap it is the pod's swap alone,
-// because its resident memory frees no swap. For stalls it is memory plus swap, as the kernel's OOM
-// killer counts: tasks wait for pages that were swapped out, and a pod is no smaller because its pages
-// were swapped out.
+// part on the device under pressure; images belong to no pod. For stalls and swap it is memory plus swap,
+// as the kernel's OOM killer counts: tasks wait for pages that were swapped out, and a pod is no smaller
+// because its pages were swapped out.
 func (c *Candidate) usage(s Signal, l Layout) Measured {
 	switch r := s.Resource(); {
 	case r == ResourcePIDs:
@@ -68,9 +67,7 @@ func (c *Candidate) usage(s Signal, l Layout) Measured {
 		return c.Disk.on(s, l)
 	case r == ResourceInodes:
 		return c.Inodes.on(s, l)
-	case s == SwapAvailable:
-		return c.Swap.Measured()
-	case s.IsStall() && c.Swap.Known:
+	case s.IsEvidence() && c.Swap.Known:
 		return Amount{addCapped(max(c.Memory.Value, 0), max(c.Swap.Value, 0)), c.Memory.Known}.Measured()
 	default:
 		return c.Memory.Measured()
@@ -86,7 +83,7 @@ func (c *Candidate) yield(s Signal, usage int64) int64 {
 	return usage
 }
 
-// request returns the candidate's request in the same unit. Swap, inodes and tasks cannot be requested,
+// request returns the candidate's request in the same unit. Inodes and tasks cannot be requested,
 // so any usage of them is above the request.
 func (c *Candidate) request(s Signal) int64 {
 	switch {

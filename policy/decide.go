@@ -155,9 +155,10 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 	needs := make([]Lack, len(q.Due))
 	for i, m := range q.Due {
 		n := Lack{Deficit: max(m.Deficit, 1)}
-		fall, outside := q.Samples.fall(m.Signal, q.Observed[m.Signal], cs, q.Pods, q.Now)
+		o := q.Observed.level(m.Signal)
+		fall, outside := q.Samples.fall(m.Signal, o, cs, q.Pods, q.Now)
 		n.Fill, n.Outside, n.back = max(fall, 0), max(outside, 0), max(-outside, 0)
-		n.taken = q.Samples.taken(m.Signal, q.Observed[m.Signal], cs, q.Pods, q.Now)
+		n.taken = q.Samples.taken(m.Signal, o, cs, q.Pods, q.Now)
 		n.Need = max(addCapped(m.Lack, times(n.Fill, pool.Horizon())), 1)
 		needs[i] = n
 	}
@@ -167,7 +168,7 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 // recovers reports whether a signal still rises, and what comes back from outside the pods makes up for its deficit
 // within a second. That rate alone is not enough: it is an average over a second or more.
 func (q *Shortage) recovers(s Signal, n Lack) bool {
-	return n.back >= n.Deficit && q.Before != nil && q.Before[s].usable() && q.Observed[s].Available > q.Before[s].Available
+	return n.back >= n.Deficit && q.Before != nil && q.Before[s].usable() && q.Observed.level(s).Available > q.Before.level(s).Available
 }
 
 // lack sets what the pool lacks: the largest of each.
@@ -225,7 +226,7 @@ func (d *Decision) TakeCulprit(wait time.Duration) bool {
 		return false
 	}
 	growth, seconds := d.over.Growth.Value, min(int64(wait/time.Second), lastSeconds)
-	usesUp := seconds > 0 && !d.Met.Signal.IsStall() && times(max(growth, 0), seconds) >= d.Met.Available
+	usesUp := seconds > 0 && !d.Met.Signal.IsEvidence() && times(max(growth, 0), seconds) >= d.Met.Available
 	if !d.Fills(growth) && !usesUp {
 		return false
 	}

@@ -110,31 +110,30 @@ func (tr *trial) sample() {
 // growth returns a pod's growth per second by the contract.
 func (tr *trial) growth(c *Candidate) (float64, bool) {
 	of := func(c *Candidate) Amount {
-		switch {
-		case tr.pool == PoolPIDs:
+		if tr.pool == PoolPIDs {
 			return c.PIDs
-		case tr.pool == PoolSwap && c.Swap.Known:
-			return c.Swap
-		default:
-			return c.Memory
 		}
+		return c.Memory
 	}
 	same := func(w Candidate) bool { return w.ID == c.ID }
 	switch i := slices.IndexFunc(tr.was, same); {
 	case tr.pool.IsDisk() || tr.age < second || tr.age > 10*second || !of(c).Known:
 		return 0, false
 	case c.Created > tr.q.Now-tr.age:
-		return float64(of(c).Value) / max((tr.q.Now-c.Created).Seconds(), 1), true
+		used := float64(of(c).Value)
+		if tr.pool == PoolMemory && c.Swap.Known {
+			used += float64(c.Swap.Value)
+		}
+		return used / max((tr.q.Now-c.Created).Seconds(), 1), true
 	case i < 0:
 		return 0, false
-	case tr.pool == PoolSwap && c.Swap.Known:
-		return float64(c.Swap.Value-tr.was[i].Swap.Value) / tr.age.Seconds(), tr.was[i].Swap.Known
 	default:
 		w := of(&tr.was[i])
-		if tr.pool == PoolSwap {
-			w = tr.was[i].Memory
+		grown := float64(of(c).Value - w.Value)
+		if tr.pool == PoolMemory && c.Swap.Known && tr.was[i].Swap.Known {
+			grown += float64(c.Swap.Value - tr.was[i].Swap.Value)
 		}
-		return float64(of(c).Value-w.Value) / tr.age.Seconds(), w.Known
+		return grown / tr.age.Seconds(), w.Known
 	}
 }
 
@@ -152,7 +151,10 @@ func (tr *trial) rates(m Met) (fill, outside, taken float64) {
 		return 0, 0, 0
 	}
 	fall := float64(tr.before[m.Signal].Available - tr.q.Observed[m.Signal].Available)
-	grown, known := tr.grown()
+	if m.Signal == SwapAvailable && tr.q.Observed[MeminfoAvailable].usable() {
+		fall += float64(tr.before[MeminfoAvailable].Available - tr.q.Observed[MeminfoAvailable].Available)
+	}
+	grown, known := tr.grown(m.Signal)
 	if known && tr.age < 10*second {
 		taken = max(min(fall, fall-grown), 0)
 	}
@@ -165,15 +167,18 @@ func (tr *trial) rates(m Met) (fill, outside, taken float64) {
 }
 
 // grown returns by how much the unprotected pods have grown since the sample, if that is known.
-func (tr *trial) grown() (sum float64, known bool) {
+func (tr *trial) grown(s Signal) (sum float64, known bool) {
 	for i, cs := range [][]Candidate{tr.was, tr.pods} {
 		sign := float64(2*i - 1)
-		byCgroup := tr.pool == PoolMemory && tr.cgroup[i].Known
+		byCgroup := tr.pool == PoolMemory && s != SwapAvailable && tr.cgroup[i].Known
 		if byCgroup {
 			sum += sign * float64(tr.cgroup[i].Value)
 		}
 		for j := range cs {
-			used := map[Pool]Amount{PoolMemory: cs[j].Memory, PoolSwap: cs[j].Swap, PoolPIDs: cs[j].PIDs}[tr.pool]
+			used := map[Pool]Amount{PoolMemory: cs[j].Memory, PoolPIDs: cs[j].PIDs}[tr.pool]
+			if s == SwapAvailable && cs[j].Swap.Known {
+				used.Value += cs[j].Swap.Value
+			}
 			protected := cs[j].Protection != ""
 			switch {
 			case !used.Known && byCgroup == protected:
@@ -185,7 +190,7 @@ func (tr *trial) grown() (sum float64, known bool) {
 			}
 		}
 	}
-	return sum, !tr.pool.IsDisk() && (tr.pool != PoolMemory || tr.cgroup[0].Known == tr.cgroup[1].Known)
+	return sum, !tr.pool.IsDisk() && (tr.pool != PoolMemory || s == SwapAvailable || tr.cgroup[0].Known == tr.cgroup[1].Known)
 }
 
 // lacks returns the largest deficit, fill and need of all thresholds, and of those that are attainable and do not recover

@@ -51,7 +51,7 @@ func (p pod) candidate(unit, use int64) Candidate {
 	}
 	c := Candidate{
 		ID: p.id, QoS: p.qos, Priority: p.priority, MemoryRequest: p.req * unit, StorageRequest: p.req * unit, Created: -1,
-		Memory: amount, Swap: amount, PIDs: amount, Disk: disk, Inodes: disk, Survived: p.survived, CameBack: p.back,
+		Memory: amount, PIDs: amount, Disk: disk, Inodes: disk, Survived: p.survived, CameBack: p.back,
 	}
 	if p.protected {
 		c.Protection = "static pod"
@@ -195,7 +195,7 @@ func TestCandidates(t *testing.T) {
 		floor := map[Resource]int64{ResourceMemory: mi, ResourceDisk: mi, ResourceInodes: 32, ResourcePIDs: 1}[s.Resource()]
 		usage := func(n int64) Candidate {
 			c := pod{}.candidate(1, n)
-			if s.IsStall() {
+			if s.IsEvidence() {
 				c.Swap = Known(0)
 			}
 			return c
@@ -216,9 +216,6 @@ func TestCandidates(t *testing.T) {
 			"yield below it": {cached, tooSmall}, "protected": {protected, "static pod"}, "unknown": {unknown, ExcludedUnknown},
 			"survived": {survived, ExcludedSurvived},
 		} {
-			if name == "unknown" && s == SwapAvailable {
-				v.c.Memory = Amount{} // not ranked by memory either
-			}
 			v.c.ID = "x"
 			if got := Rank([]Candidate{v.c}, s, SingleFS, nil)[0]; got.Excluded != v.want || (got.Position == 1) != (v.want == "") {
 				t.Errorf("%s, %s: excluded %q, want %q", s, name, got.Excluded, v.want)
@@ -289,7 +286,6 @@ func TestCulprit(t *testing.T) {
 		{"a list without culprit gives the kubelet's order", withKeys(more(above, idle(500)), KeyOverRequest, KeyPriority, KeyUsage), "idle", ByRank, ""},
 		{"culprit may stand anywhere in the list", withKeys(more(above, idle(500)), KeyPriority, KeyCulprit), "leak", ByCulprit, ""},
 		{"PIDs", other(PIDAvailable, more(above, idle(500))), "leak", ByCulprit, ""},
-		{"swap", other(SwapAvailable, more(above, idle(500))), "leak", ByCulprit, ""},
 		{"never on a disk", withKeys(other(NodeFSAvailable, more(above, idle(500))), KeyCulprit, KeyPriority), "idle", ByRank, ""},
 	})
 	first, waits := more(above, idle(500)), more(above, idle(minuteOf))

@@ -13,7 +13,7 @@
 //
 //  1. Signals are independent: a signal that cannot be read, or that is still met,
 //     neither blinds nor vetoes another ([Evaluate]).
-//  2. The order of acting is fixed: memory before swap before PIDs before disks ([Pool]), and in each of
+//  2. The order of acting is fixed: memory before PIDs before disks ([Pool]), and in each of
 //     them hard before soft.
 //  3. A soft grace period is forgiven only after the signal was clear for
 //     [Settings].SoftForgive, not after one good sample. A gap between readings counts for at most

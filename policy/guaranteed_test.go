@@ -36,7 +36,7 @@ func TestGuaranteedIsNeverAboveItsRequest(t *testing.T) {
 		ranked := Rank(cs, s, SingleFS, keys)
 		for i := range ranked {
 			p := &ranked[i]
-			if p.QoS != Guaranteed || !p.Known() || s == SwapAvailable && !p.ByMemory {
+			if p.QoS != Guaranteed || !p.Known() {
 				continue
 			}
 			guaranteed++

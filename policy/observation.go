@@ -28,6 +28,16 @@ type Observation struct {
 // Observations is one reading of every signal.
 type Observations [SignalCount]Observation
 
+// level returns the reading from which the rates of a signal are measured. For swap, it is that of memory and swap
+// together: the kernel moves one to the other.
+func (obs *Observations) level(s Signal) Observation {
+	o, memory := obs[s], obs[MeminfoAvailable]
+	if s == SwapAvailable && o.usable() && memory.usable() {
+		o.Available, o.Capacity = addCapped(o.Available, memory.Available), addCapped(o.Capacity, memory.Capacity)
+	}
+	return o
+}
+
 // StallCapacity is the capacity of the stall signals, in millionths of the window.
 const StallCapacity = 1_000_000
 

@@ -6,8 +6,7 @@ type Pool uint8
 
 // The pools. imagefs has its own pools only if it is on another device than nodefs.
 const (
-	PoolMemory      Pool = iota // bytes; stalls are relieved by memory, too
-	PoolSwap                    // bytes
+	PoolMemory      Pool = iota // bytes; stalls and short swap are relieved by memory, too
 	PoolPIDs                    // tasks
 	PoolNodeBytes               // bytes of the device of nodefs
 	PoolNodeInodes              // its inodes
@@ -16,11 +15,11 @@ const (
 	PoolCount                   // number of pools
 )
 
-var poolNames = []string{"memory", "swap", "pid", "nodefs bytes", "nodefs inodes", "imagefs bytes", "imagefs inodes"}
+var poolNames = []string{"memory", "pid", "nodefs bytes", "nodefs inodes", "imagefs bytes", "imagefs inodes"}
 
 // poolResources are what the pools consist of, by pool.
 var poolResources = [PoolCount]Resource{
-	ResourceMemory, ResourceMemory, ResourcePIDs, ResourceDisk, ResourceInodes, ResourceDisk, ResourceInodes,
+	ResourceMemory, ResourcePIDs, ResourceDisk, ResourceInodes, ResourceDisk, ResourceInodes,
 }
 
 // String returns the pool's name.

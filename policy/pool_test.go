@@ -14,7 +14,7 @@ func TestPoolsByLayout(t *testing.T) {
 	} {
 		want := map[Signal]Pool{
 			MemoryAvailable: PoolMemory, AllocatableMemoryAvailable: PoolMemory, MeminfoAvailable: PoolMemory,
-			MemoryStall: PoolMemory, IOStall: PoolMemory, SwapAvailable: PoolSwap, PIDAvailable: PoolPIDs,
+			MemoryStall: PoolMemory, IOStall: PoolMemory, SwapAvailable: PoolMemory, PIDAvailable: PoolPIDs,
 			NodeFSAvailable: disks[0], NodeFSInodesFree: disks[1], ImageFSAvailable: disks[2], ImageFSInodesFree: disks[3],
 			ContainerFSAvailable: disks[4], ContainerFSInodesFree: disks[5],
 		}

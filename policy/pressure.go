@@ -10,7 +10,7 @@ type Settings struct {
 	TransitionPeriod time.Duration // how long a condition stays on after its thresholds cleared
 	SoftForgive      time.Duration // how long a signal must be clear before its grace period restarts
 	UnseenAtMost     time.Duration // how much of a gap between readings counts towards a grace period; 0 = all of it
-	StallFloor       Quantity      // a stall stops pods only while meminfo.available is below this
+	StallFloor       Quantity      // a stall or short swap stops pods only while meminfo.available is below this
 }
 
 // State is what Evaluate keeps between rounds. It is a plain value, and the zero value is a fresh
@@ -47,28 +47,33 @@ type Met struct {
 	Target    int64 // amount that must be available for the pressure to end: value + minimum reclaim
 	// Deficit is what lacks to the threshold or, inside the minimum reclaim, to the target, and Lack is what
 	// lacks to the target. A stall has no amount of its own: its lack is what memory lacks to the stall
-	// floor, and its deficit a twentieth of that.
+	// floor, and its deficit a twentieth of that. Swap lacks no more than memory does.
 	Deficit, Lack int64
-	WarnOnly      bool // a stall while memory is above the floor or unknown: never due, without a deficit
+	WarnOnly      bool // a stall or short swap while memory is above the floor or unknown: never due, without a deficit
 }
 
 // lacks sets what lacks of an observed signal.
 func (m *Met) lacks(obs *Observations, floor Quantity) {
 	o := obs[m.Signal]
 	m.Available, m.Target = o.Available, m.Threshold.Target(o.Capacity)
-	switch value := m.Value.Of(o.Capacity); {
-	case m.Signal.IsStall():
-		memory := obs[MeminfoAvailable]
-		m.WarnOnly = !memory.usable() || memory.Available >= floor.Of(memory.Capacity)
-		if !m.WarnOnly {
-			m.Lack = floor.Of(memory.Capacity) - memory.Available
-			m.Deficit = twentieth(m.Lack)
-		}
-	case m.Available < value:
+	if value := m.Value.Of(o.Capacity); m.Available < value {
 		m.Deficit, m.Lack = value-m.Available, m.Target-m.Available
-	default:
+	} else {
 		m.Deficit = m.Target - m.Available
 		m.Lack = m.Deficit
+	}
+	if !m.Signal.IsEvidence() {
+		return
+	}
+	memory := obs[MeminfoAvailable]
+	lack := floor.Of(memory.Capacity) - memory.Available
+	switch m.WarnOnly = !memory.usable() || lack <= 0; {
+	case m.WarnOnly:
+		m.Deficit, m.Lack = 0, 0
+	case m.Signal.IsStall():
+		m.Deficit, m.Lack = twentieth(lack), lack
+	default:
+		m.Deficit, m.Lack = min(m.Deficit, lack), min(m.Lack, lack)
 	}
 }
 

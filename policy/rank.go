@@ -17,7 +17,6 @@ type Ranked struct {
 	Quality  Quality    // of the usage
 	Over     bool       // the usage is above the request, as the ranking counts it
 	Yield    int64      // what a stop gives back; 0 if unknown
-	ByMemory bool       // for swap: its swap is unknown, and Usage is its memory
 	Excluded string     // why it is not a candidate; "" = it is one
 
 	above  int64 // usage − request; Unknown if the usage is
@@ -43,21 +42,16 @@ func (r *Ranked) Known() bool { return r.Quality != QualityUnknown }
 //
 // A candidate is not protected, its usage is known, its stop gives back more than next to nothing, and it
 // did not survive a stop just before. An unknown usage never counts as 0, and such a pod is never stopped.
-//
-// For swap, Rank compares pods by their swap alone, which is what a stop frees. If no pod is known to
-// have any, the pods whose swap is unknown rank by memory (ByMemory), because swap is filled from
-// memory.
 func Rank(cs []Candidate, s Signal, l Layout, keys []Key) []Ranked {
 	if len(keys) == 0 {
 		keys = DefaultKeys(s.Resource())
 	}
-	byMemory := s == SwapAvailable && !slices.ContainsFunc(cs, func(c Candidate) bool { return c.Swap.Known && c.Swap.Value > 0 })
 	rows := make([]Ranked, len(cs))
 	order := make([]*Ranked, len(cs))
 	values := make([]KeyValue, 0, len(cs)*len(keys))
 	for i := range cs {
 		r := &rows[i]
-		r.Candidate, r.ByMemory = cs[i], byMemory && !cs[i].Swap.Known
+		r.Candidate = cs[i]
 		r.measure(s, l)
 		from := len(values)
 		for _, k := range keys {
@@ -78,9 +72,6 @@ func Rank(cs []Candidate, s Signal, l Layout, keys []Key) []Ranked {
 // measure sets what the ranking needs of the usage.
 func (r *Ranked) measure(s Signal, l Layout) {
 	floor := l.Pool(s).floor()
-	if r.ByMemory {
-		s = MemoryAvailable
-	}
 	used := r.usage(s, l)
 	r.Quality, r.Request, r.above = used.Quality, max(r.request(s), 0), Unknown
 	if r.Known() {

@@ -213,7 +213,7 @@ func randomKeys(r *rand.Rand) []Key {
 
 func sameRanked(a, b Ranked) bool {
 	return a.Candidate == b.Candidate && a.Position == b.Position && slices.Equal(a.Keys, b.Keys) && a.Usage == b.Usage &&
-		a.Request == b.Request && a.Quality == b.Quality && a.Over == b.Over && a.Yield == b.Yield && a.ByMemory == b.ByMemory && a.Excluded == b.Excluded
+		a.Request == b.Request && a.Quality == b.Quality && a.Over == b.Over && a.Yield == b.Yield && a.Excluded == b.Excluded
 }
 
 // TestRankProperties: a permutation of the input yields the same ranking. No pod is lost. Candidates

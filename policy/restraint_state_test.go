@@ -66,7 +66,7 @@ func TestRestraintGarbage(t *testing.T) {
 	}
 	// Times in the future and impossible counts restrict as much as possible, but not forever.
 	data := `{"boot_id":"boot","now":600000000000,
-		"breakers":{"memory":{"fruitless":-7},"swap":{"fruitless":MANY,"need":-5,"seen":9e18},"pid":{"fruitless":3,"seen":-9e18}},
+		"breakers":{"memory":{"fruitless":-7},"nodefs bytes":{"fruitless":MANY,"need":-5,"seen":9e18},"pid":{"fruitless":3,"seen":-9e18}},
 		"stops":[{"workload":"a","sandbox":"a","kind":"hard","pool":"memory","at":9e18,"token":true,"taken":9e18,"count":-1,"expected":-1,"back":-1,"need":-1},
 			{"workload":"b","sandbox":"b","pool":"memory","at":0,"count":MANY,"token":true,"taken":-9e18},
 			{"workload":"c","sandbox":"c","pool":"pid","cause":"limit","kind":"soft","at":0,"token":true,"taken":9e18,"over":false}]}`
@@ -80,7 +80,7 @@ func TestRestraintGarbage(t *testing.T) {
 		t.Error("the stop for a limit is in flight for a pool, or the one for memory is not")
 	}
 	want := BudgetView{
-		Hard: BucketView{2, 3, 0, 1}, Soft: BucketView{1, 2, 0, 1}, PerHour: 20, Breakers: []Pool{PoolSwap},
+		Hard: BucketView{2, 3, 0, 1}, Soft: BucketView{1, 2, 0, 1}, PerHour: 20, Breakers: []Pool{PoolNodeBytes},
 		Workloads: []WorkloadView{{"a", 1, 0, 10 * second}},
 	}
 	if got := r.Status(now); !reflect.DeepEqual(got, want) {
@@ -107,7 +107,7 @@ func FuzzRestraintJSON(f *testing.F) {
 	f.Add(data, int64(2*minute))
 	f.Add([]byte(`{"boot_id":"boot","now":1,"stops":[{"sandbox":"a","token":true,"taken":-9000000000000000000}]}`), int64(5))
 	f.Add([]byte(`{"boot_id":"boot","stops":[{"sandbox":"a","token":true,"count":-1}]}`), int64(0))
-	f.Add([]byte(`{"boot_id":"boot","now":9,"breakers":{"swap":{"fruitless":5,"pods":{"value":-9223372036854775808,"known":true}}}}`), int64(3))
+	f.Add([]byte(`{"boot_id":"boot","now":9,"breakers":{"pid":{"fruitless":5,"pods":{"value":-9223372036854775808,"known":true}}}}`), int64(3))
 	f.Add([]byte(`{`), int64(-5))
 	f.Fuzz(func(t *testing.T, data []byte, at int64) {
 		now := time.Duration(at)

@@ -439,8 +439,8 @@ func TestStatus(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	r.breakers[PoolSwap].Fruitless, r.breakers[PoolNodeInodes].Fruitless = 3, 2
-	if got := r.Status(5 * second).Breakers; !slices.Equal(got, []Pool{PoolSwap}) {
+	r.breakers[PoolPIDs].Fruitless, r.breakers[PoolNodeInodes].Fruitless = 3, 2
+	if got := r.Status(5 * second).Breakers; !slices.Equal(got, []Pool{PoolPIDs}) {
 		t.Errorf("open breakers: %v", got)
 	}
 	// The records expire after the reset, except those of stops in flight.

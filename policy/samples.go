@@ -31,11 +31,35 @@ type sample struct {
 	cgroup Amount // working set of the pods cgroup
 }
 
-// podSample is what a pod used of each pool but disks.
-type podSample [PoolPIDs + 1]Amount
+// podSample is what a pod used: bytes of memory and of swap, and tasks.
+type podSample struct{ memory, swap, pids Amount }
 
-func (c *Candidate) sample() podSample {
-	return podSample{PoolMemory: c.Memory, PoolSwap: c.Swap, PoolPIDs: c.PIDs}
+func (c *Candidate) sample() podSample { return podSample{c.Memory, c.Swap, c.PIDs} }
+
+// since returns by how much a pod's usage of a pool has grown since another sample. Memory that the kernel has
+// moved to swap is still taken: otherwise a pod that others push out would shrink, and so would a leak.
+func (s *podSample) since(past *podSample, p Pool) Amount {
+	now, then := s.memory, past.memory
+	switch {
+	case p == PoolPIDs:
+		now, then = s.pids, past.pids
+	case s.swap.Known && past.swap.Known:
+		now.add(s.swap)
+		then.add(past.swap)
+	}
+	return Amount{now.Value - then.Value, now.Known && then.Known}
+}
+
+// of returns what the pod used of what a signal's rates are measured from, see [Observations.level].
+func (s *podSample) of(sig Signal) Amount {
+	used := s.memory
+	switch {
+	case sig == PIDAvailable:
+		used = s.pids
+	case sig == SwapAvailable && s.swap.Known:
+		used.add(s.swap)
+	}
+	return used
 }
 
 // Add adds a reading of the signals and of all pods. podsMemory is the working set of the pods cgroup, if
@@ -55,12 +79,11 @@ func (s *Samples) Add(now time.Duration, obs *Observations, cs []Candidate, pods
 // Note notes such a reading for the swing alone, without keeping it as a sample.
 func (s *Samples) Note(now time.Duration, obs *Observations, cs []Candidate, podsMemory Amount) {
 	for sig := range SignalCount {
-		pool := SingleFS.Pool(sig)
-		if pool == PoolMemory && s.byCgroup != podsMemory.Known {
+		if sig.countsCgroup() && s.byCgroup != podsMemory.Known {
 			s.outside[sig] = swing{} // what the pods use is counted in another way from now on
 		}
-		if o := obs[sig]; !sig.IsDisk() && !sig.IsStall() && o.usable() {
-			s.outside[sig].note(now, o.Available, unprotected(cs, pool, podsMemory))
+		if o := obs.level(sig); !sig.IsDisk() && !sig.IsStall() && o.usable() {
+			s.outside[sig].note(now, o.Available, unprotected(cs, sig, podsMemory))
 		}
 	}
 	s.byCgroup = podsMemory.Known
@@ -104,25 +127,20 @@ func (s *Samples) base(now, maxAge time.Duration) *sample {
 // that it uses, and so has a young one that was not listed when the sample was taken. It is unknown for disks, and without a
 // sample.
 func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
-	if p == PoolSwap && !c.Swap.Known {
-		p = PoolMemory // ranked by memory, see Rank
-	}
 	base := s.base(now, maxSampleAge)
 	if p.IsDisk() || base == nil {
 		return Amount{}
 	}
-	used := c.sample()[p]
+	used, span := c.sample(), now-base.at
 	past, listed := base.pods[c.ID]
-	switch age := now - c.Created; {
-	case !used.Known:
-		return Amount{}
-	case c.Created > base.at, !listed && age <= maxSampleAge:
-		return Known(PerSecond(used.Value, max(age, minSampleAge)))
-	case past[p].Known:
-		return Known(PerSecond(used.Value-past[p].Value, now-base.at))
-	default:
+	if age := now - c.Created; c.Created > base.at || !listed && age <= maxSampleAge {
+		past, span = podSample{Known(0), Known(0), Known(0)}, max(age, minSampleAge)
+	}
+	grown := used.since(&past, p)
+	if !grown.Known {
 		return Amount{}
 	}
+	return Known(PerSecond(grown.Value, span))
 }
 
 // Fill returns how fast a signal falls, per second. It is 0 without a sample, and for a stall.
@@ -142,9 +160,9 @@ func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, n
 	if base == nil || sig.IsStall() || !o.usable() || !base.obs[sig].usable() {
 		return 0, 0
 	}
-	fall = base.obs[sig].Available - o.Available
-	before, after := base.unprotected(cs, pool), unprotected(cs, pool, pods)
-	if before.Known && after.Known && (pool != PoolMemory || base.cgroup.Known == pods.Known) {
+	fall = base.obs.level(sig).Available - o.Available
+	before, after := base.unprotected(cs, sig), unprotected(cs, sig, pods)
+	if before.Known && after.Known && (!sig.countsCgroup() || base.cgroup.Known == pods.Known) {
 		outside = fall - (after.Value - before.Value)
 	}
 	span := now - base.at
@@ -157,12 +175,11 @@ func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, n
 // taken returns how much was taken outside the unprotected pods within about the last ten seconds, at most: by how much
 // the signal fell without their growth. Unlike a rate, it does not forget what was given back.
 func (s *Samples) taken(sig Signal, o Observation, cs []Candidate, pods Amount, now time.Duration) int64 {
-	pool := SingleFS.Pool(sig)
-	if sig.IsDisk() || sig.IsStall() || !o.usable() || pool == PoolMemory && s.byCgroup != pods.Known {
+	if sig.IsDisk() || sig.IsStall() || !o.usable() || sig.countsCgroup() && s.byCgroup != pods.Known {
 		return 0
 	}
 	w := s.outside[sig]
-	w.note(now, o.Available, unprotected(cs, pool, pods))
+	w.note(now, o.Available, unprotected(cs, sig, pods))
 	return w.rise(now)
 }
 
@@ -223,12 +240,12 @@ func (w *swing) rise(now time.Duration) (most int64) {
 	return most
 }
 
-// Unprotected returns what the unprotected pods use of a signal's pool, or an unknown amount if a pod that
+// Unprotected returns what the unprotected pods use of a signal's pool (for swap, of memory and swap together), or an unknown amount if a pod that
 // counts is not known. On a device, a pod counts only if it was fully measured: otherwise a better
 // measurement would look like growth. podsCgroup is the working set of the pods cgroup.
 func Unprotected(cs []Candidate, s Signal, l Layout, podsCgroup Amount) Amount {
 	if !s.IsDisk() {
-		return unprotected(cs, l.Pool(s), podsCgroup)
+		return unprotected(cs, s, podsCgroup)
 	}
 	sum := Known(0)
 	for i := range cs {
@@ -240,17 +257,22 @@ func Unprotected(cs []Candidate, s Signal, l Layout, podsCgroup Amount) Amount {
 	return sum
 }
 
-// unprotected returns what the unprotected pods use of a pool. For memory, that is the pods cgroup without the protected
-// pods, if it is known. It is unknown for disks.
-func unprotected(cs []Candidate, p Pool, podsCgroup Amount) Amount {
-	if p.IsDisk() {
+// countsCgroup reports whether what the pods use for a signal is read from the pods cgroup, if possible. Of swap, a node
+// keeps no such reading.
+func (s Signal) countsCgroup() bool { return s.isMemory() && s != SwapAvailable }
+
+// unprotected returns what the unprotected pods use of a signal's pool. For memory, that is the pods cgroup without the
+// protected pods, if it is known. It is unknown for disks.
+func unprotected(cs []Candidate, sig Signal, podsCgroup Amount) Amount {
+	if sig.IsDisk() {
 		return Amount{}
 	}
-	whole := p == PoolMemory && podsCgroup.Known
+	whole := sig.countsCgroup() && podsCgroup.Known
 	sum := Known(0)
 	for j := range cs {
 		if c := &cs[j]; whole == (c.Protection != "") {
-			sum.add(c.sample()[p])
+			used := c.sample()
+			sum.add(used.of(sig))
 		}
 	}
 	if whole {
@@ -260,16 +282,16 @@ func unprotected(cs []Candidate, p Pool, podsCgroup Amount) Amount {
 }
 
 // unprotected is the same for the pods when the sample was taken, of which those are protected that are now.
-func (s *sample) unprotected(cs []Candidate, p Pool) Amount {
+func (s *sample) unprotected(cs []Candidate, sig Signal) Amount {
 	was := make([]Candidate, 0, len(s.pods))
 	protection := make(map[string]string, len(cs))
 	for i := range cs {
 		protection[cs[i].ID] = cs[i].Protection
 	}
 	for id, used := range s.pods {
-		was = append(was, Candidate{Memory: used[PoolMemory], Swap: used[PoolSwap], PIDs: used[PoolPIDs], Protection: protection[id]})
+		was = append(was, Candidate{Memory: used.memory, Swap: used.swap, PIDs: used.pids, Protection: protection[id]})
 	}
-	return unprotected(was, p, s.cgroup)
+	return unprotected(was, sig, s.cgroup)
 }
 
 // add adds to a sum, which is unknown once a part of it is.

@@ -19,8 +19,8 @@ type savedSample struct {
 	PodsCgroup *int64                 `json:"pods_cgroup,omitempty"`
 }
 
-// savedPod is a podSample. Of an unknown amount, -1 is saved.
-type savedPod [PoolPIDs + 1]int64
+// savedPod is a podSample: memory, swap and tasks. Of an unknown amount, -1 is saved.
+type savedPod [3]int64
 
 // Saved returns what the next run of the service needs of the samples, for JSON: the oldest and the newest, so that one of
 // them is old enough and not too old.
@@ -46,9 +46,9 @@ func (s *sample) saved() savedSample {
 	}
 	for id, used := range s.pods {
 		var p savedPod
-		for pool, a := range used {
-			if p[pool] = max(a.Value, 0); !a.Known {
-				p[pool] = -1
+		for i, a := range []Amount{used.memory, used.swap, used.pids} {
+			if p[i] = max(a.Value, 0); !a.Known {
+				p[i] = -1
 			}
 		}
 		to.Pods[id] = p
@@ -77,8 +77,8 @@ func LoadSamples(data []byte, bootID string, now time.Duration) (s Samples, err 
 		}
 		for id, used := range from.Pods {
 			var p podSample
-			for pool, n := range used {
-				p[pool] = Amount{max(n, 0), n >= 0}
+			for i, to := range []*Amount{&p.memory, &p.swap, &p.pids} {
+				*to = Amount{max(used[i], 0), used[i] >= 0}
 			}
 			to.pods[id] = p
 		}

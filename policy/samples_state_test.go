@@ -39,7 +39,7 @@ func TestSamplesSurviveARestart(t *testing.T) {
 		next := afterRestart(t, s, now)
 		cs, o := pods(90, 40), read(500, 10_000)
 		for i := range cs {
-			for _, pool := range []Pool{PoolMemory, PoolSwap, PoolPIDs} {
+			for _, pool := range []Pool{PoolMemory, PoolPIDs} {
 				if got, want := next.Growth(&cs[i], pool, now), s.Growth(&cs[i], pool, now); got != want {
 					t.Errorf("%s: %s of %s grows by %+v, want %+v", name, pool, cs[i].ID, got, want)
 				}
@@ -85,7 +85,7 @@ func TestDamagedSamples(t *testing.T) {
 		}
 	}
 	s, _ := LoadSamples([]byte(`{"boot_id":"boot","samples":[`+sample+`]}`), "boot", second)
-	if want := (podSample{Known(1), {}, Known(3)}); s.kept[0].pods["a"] != want || s.kept[0].cgroup != Known(0) {
+	if want := (podSample{Known(1), Amount{}, Known(3)}); s.kept[0].pods["a"] != want || s.kept[0].cgroup != Known(0) {
 		t.Errorf("%+v", s.kept[0])
 	}
 	for _, text := range []string{`{`, `{"samples":3}`, `{"samples":[{"signals":{"no.such":{}}}]}`, `{"samples":[{"pods":{"a":["x"]}}]}`} {

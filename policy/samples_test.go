@@ -85,7 +85,7 @@ func TestFillOfAnOldReading(t *testing.T) {
 func TestOutsideFill(t *testing.T) {
 	pod := func(id string, used Amount, protection string) Candidate {
 		disk := DiskUsage{Rootfs: Exactly(used.Value), Logs: Exactly(0), Volumes: Exactly(0)}
-		return Candidate{ID: id, Memory: used, Swap: used, PIDs: used, Disk: disk, Inodes: disk, Created: -1, Protection: protection}
+		return Candidate{ID: id, Memory: used, PIDs: used, Disk: disk, Inodes: disk, Created: -1, Protection: protection}
 	}
 	const none, static = "", "static pod"
 	pods := func(cs ...Candidate) []Candidate { return cs }
@@ -161,12 +161,9 @@ func TestGrowth(t *testing.T) {
 		{"younger, unknown now", []reading{{at: minute}}, minute + second, minute + 3*second, Amount{}, Amount{}},
 	} {
 		s := samplesOf(MemoryAvailable, v.readings...)
-		for pool, times := range map[Pool]int64{PoolMemory: 1, PoolSwap: 10, PoolPIDs: 100, PoolNodeBytes: 0, PoolImageInodes: 0} {
+		for pool, times := range map[Pool]int64{PoolMemory: 1, PoolPIDs: 100, PoolNodeBytes: 0, PoolImageInodes: 0} {
 			scaled := func(a Amount, by int64) Amount { return Amount{a.Value * by, a.Known} }
-			c := Candidate{ID: "pod", Created: v.created, Memory: v.used, Swap: scaled(v.used, 10), PIDs: scaled(v.used, 100)}
-			if pool == PoolSwap && !v.used.Known {
-				continue // ranked by memory
-			}
+			c := Candidate{ID: "pod", Created: v.created, Memory: v.used, PIDs: scaled(v.used, 100)}
 			want := scaled(v.want, times)
 			if want.Known = want.Known && times > 0; !want.Known {
 				want = Amount{}
@@ -176,10 +173,35 @@ func TestGrowth(t *testing.T) {
 			}
 		}
 	}
-	// A pod whose swap is not accounted is ranked by memory, so its memory has to grow.
-	s := samplesOf(SwapAvailable, reading{at: 0, pods: []Candidate{{ID: "pod", Memory: Known(10)}}})
-	if got := s.Growth(&Candidate{ID: "pod", Created: -1, Memory: Known(50)}, PoolSwap, second); got != Known(40) {
-		t.Errorf("swap not accounted: %+v", got)
+}
+
+// Memory that is moved to swap is neither growth nor the opposite.
+func TestGrowthInSwap(t *testing.T) {
+	for _, v := range []struct {
+		name               string
+		memory, swap       Amount
+		nowMemory, nowSwap Amount
+		createdAfter       bool
+		want               Amount
+	}{
+		{"pushed out", Known(100), Known(0), Known(30), Known(70), false, Known(0)},
+		{"comes back", Known(30), Known(70), Known(90), Known(10), false, Known(0)},
+		{"leaks into swap", Known(100), Known(0), Known(100), Known(70), false, Known(70)},
+		{"gives back", Known(100), Known(50), Known(80), Known(20), false, Known(-50)},
+		{"not accounted", Known(100), Amount{}, Known(130), Amount{}, false, Known(30)},
+		{"accounted since", Known(100), Amount{}, Known(130), Known(70), false, Known(30)},
+		{"new", Amount{}, Amount{}, Known(30), Known(70), true, Known(100)},
+		{"new, not accounted", Amount{}, Amount{}, Known(30), Amount{}, true, Known(30)},
+		{"memory unknown", Known(100), Known(0), Amount{}, Known(70), false, Amount{}},
+	} {
+		s := samplesOf(MemoryAvailable, reading{at: minute, pods: []Candidate{{ID: "pod", Memory: v.memory, Swap: v.swap}}})
+		c := Candidate{ID: "pod", Created: -1, Memory: v.nowMemory, Swap: v.nowSwap}
+		if v.createdAfter {
+			c.Created = minute + 1
+		}
+		if got := s.Growth(&c, PoolMemory, minute+second); got != v.want {
+			t.Errorf("%s: %+v, want %+v", v.name, got, v.want)
+		}
 	}
 }
 

@@ -36,14 +36,15 @@ var signals = [SignalCount + 1]struct {
 	condition Condition
 	pools     [3]Pool // by layout
 	stall     bool
+	evidence  bool   // see IsEvidence
 	kubelet   bool   // the kubelet has it, too
 	hard      string // hard threshold by default; "" = none
 }{
 	MemoryAvailable:            {name: "memory.available", kubelet: true, hard: "100Mi"},
 	AllocatableMemoryAvailable: {name: "allocatableMemory.available", kubelet: true},
 	MeminfoAvailable:           {name: "meminfo.available"},
-	SwapAvailable:              {name: "swap.available", pools: [3]Pool{PoolSwap, PoolSwap, PoolSwap}},
-	MemoryStall:                {name: "memory.stall", stall: true},
+	SwapAvailable:              {name: "swap.available", evidence: true},
+	MemoryStall:                {name: "memory.stall", stall: true, evidence: true},
 	PIDAvailable:               {name: "pid.available", condition: PIDPressure, pools: [3]Pool{PoolPIDs, PoolPIDs, PoolPIDs}, kubelet: true, hard: "5%"},
 	NodeFSAvailable:            {name: "nodefs.available", condition: DiskPressure, pools: [3]Pool{PoolNodeBytes, PoolNodeBytes, PoolNodeBytes}, kubelet: true, hard: "10%"},
 	NodeFSInodesFree:           {name: "nodefs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolNodeInodes, PoolNodeInodes}, kubelet: true, hard: "5%"},
@@ -51,7 +52,7 @@ var signals = [SignalCount + 1]struct {
 	ImageFSInodesFree:          {name: "imagefs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolImageInodes, PoolImageInodes}, kubelet: true, hard: "5%"},
 	ContainerFSAvailable:       {name: "containerfs.available", condition: DiskPressure, pools: [3]Pool{PoolNodeBytes, PoolImageBytes, PoolNodeBytes}, kubelet: true},
 	ContainerFSInodesFree:      {name: "containerfs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolImageInodes, PoolNodeInodes}, kubelet: true},
-	IOStall:                    {name: "io.stall", condition: DiskPressure, stall: true},
+	IOStall:                    {name: "io.stall", condition: DiskPressure, stall: true, evidence: true},
 	SignalCount:                {condition: DiskPressure},
 }
 
@@ -125,6 +126,11 @@ func (s Signal) IsDisk() bool { return SingleFS.Pool(s).IsDisk() }
 // IsStall reports whether the signal is a share of time (PSI) instead of a level. Its amounts are
 // millionths of the window and cannot be compared with a pod's usage.
 func (s Signal) IsStall() bool { return signals[min(s, SignalCount)].stall }
+
+// IsEvidence reports whether the signal alone does not show that memory is short, as a stall does not. Neither does
+// short swap: pages that no pod needs may stay there for ever, and the pod that they belong to did not push them out.
+// A threshold of such a signal stops a pod only while memory is below [Settings.StallFloor].
+func (s Signal) IsEvidence() bool { return signals[min(s, SignalCount)].evidence }
 
 // InKubelet reports whether the kubelet has the signal, too.
 func (s Signal) InKubelet() bool { return signals[min(s, SignalCount)].kubelet }

@@ -11,84 +11,88 @@ func candidatesOf(ranked []Ranked) []string {
 	return ids(slices.DeleteFunc(slices.Clone(ranked), func(r Ranked) bool { return r.Excluded != "" }))
 }
 
-// Pods without swap are not candidates for it, however large they are.
-func TestRankForSwap(t *testing.T) {
-	web := func(id string) Candidate { return Candidate{ID: id, Memory: Known(gi), Swap: Known(0)} }
-	inSwap := Candidate{ID: "in swap", Memory: Known(50 * mi), MemoryRequest: 100 * mi, Swap: Known(4 * gi)}
-	pods := []Candidate{web("web1"), web("web2"), web("web3"), inSwap}
-	ranked := Rank(pods, SwapAvailable, SingleFS, nil)
-	if got := candidatesOf(ranked); !slices.Equal(got, []string{"in swap"}) {
-		t.Fatalf("candidates %v", got)
-	}
-	first := ranked[0]
-	if first.Usage != 4*gi || first.Yield != 4*gi || first.Request != 0 || first.ByMemory {
-		t.Errorf("%+v", first)
-	}
-	if got := ranked[1].Excluded; got != ExcludedTooSmall {
-		t.Errorf("without swap: excluded %q", got)
-	}
-	q := lacking(SwapAvailable, 512*mi)
-	if d := Decide(pods, q); d.Victim == nil || d.Victim.ID != "in swap" || d.Pool != PoolSwap {
-		t.Errorf("chose %+v", d)
+// A full swap is no shortage: its threshold is due only while memory is below the stall floor, and lacks what lacks to that, or
+// to itself, whichever is less.
+func TestSwapIsEvidence(t *testing.T) {
+	hard := Threshold{Signal: SwapAvailable, Value: Bytes(512 * mi), MinReclaim: Bytes(mi)}
+	settings := Settings{StallFloor: Percent(20)}
+	for _, v := range []struct {
+		name          string
+		swap          int64
+		memory        Observation
+		due           bool
+		lack, deficit int64
+	}{
+		{"at the floor", 0, read(200*mi, 1000*mi), false, 0, 0},
+		{"below it", 0, read(200*mi-20, 1000*mi), true, 20, 20},
+		{"swap lacks less", 512*mi - 3, read(0, 1000*mi), true, mi + 3, 3},
+		{"in the minimum reclaim", 512*mi + 3, read(0, 1000*mi), true, mi - 3, mi - 3},
+		{"memory unknown", 0, Observation{}, false, 0, 0},
+	} {
+		obs := one(SwapAvailable, read(v.swap, gi))
+		obs[MeminfoAvailable] = v.memory
+		before := one(SwapAvailable, read(0, gi))
+		before[MeminfoAvailable] = v.memory
+		state, _ := Evaluate(State{}, []Threshold{hard}, settings, before, 0)
+		_, p := Evaluate(state, []Threshold{hard}, settings, obs, second)
+		if len(p.Met) != 1 || p.Met[0].Due != v.due || p.Met[0].WarnOnly == v.due || p.Conditions.Has(MemoryPressure) != v.due {
+			t.Fatalf("%s: %+v", v.name, p)
+		}
+		if m := p.Met[0]; m.Lack != v.lack || m.Deficit != v.deficit {
+			t.Errorf("%s: lacks %d, deficit %d", v.name, m.Lack, m.Deficit)
+		}
 	}
 }
 
-// A request covers memory only, so it does not protect a pod's swap; a priority does.
-func TestRankForSwapOrder(t *testing.T) {
-	pods := []Candidate{
-		{ID: "within its request", Memory: Known(mi), MemoryRequest: gi, Swap: Known(900 * mi)},
-		{ID: "over its request", Memory: Known(gi), Swap: Known(100 * mi)},
-		{ID: "less", Memory: Known(mi), Swap: Known(90 * mi)},
-		{ID: "low", Memory: Known(mi), Swap: Known(50 * mi), Priority: -1},
-		{ID: "unknown", Memory: Known(9 * gi)},
-		{ID: "idle", Memory: Known(9 * gi), Swap: Known(4096)},
+// observed returns what is available of swap and of memory.
+func observed(swap, memory int64) *Observations {
+	obs := one(SwapAvailable, read(swap, gi))
+	obs[MeminfoAvailable] = read(memory, 4*gi)
+	return obs
+}
+
+// The pod that pushes others into swap is stopped, not one that was pushed.
+func TestPodsThatArePushedIntoSwap(t *testing.T) {
+	idle := func(id string, swap int64) Candidate {
+		return Candidate{ID: id, Created: -1, Priority: -1, Memory: Known(200*mi - swap), Swap: Known(swap)}
 	}
-	want := []string{"low", "within its request", "over its request", "less"}
-	if got := candidatesOf(Rank(pods, SwapAvailable, SingleFS, nil)); !slices.Equal(got, want) {
-		t.Errorf("ranked %v, want %v", got, want)
+	q := lacking(SwapAvailable, 100*mi)
+	q.Samples = &Samples{}
+	q.Now = minute
+	before := []Candidate{idle("a", 0), idle("b", 0), {ID: "leak", Created: -1, Memory: Known(100 * mi), Swap: Known(0)}}
+	q.Samples.Add(q.Now-second, observed(700*mi, 400*mi), before, Amount{})
+	q.Observed = observed(300*mi, 400*mi)
+	now := []Candidate{idle("a", 190*mi), idle("b", 180*mi), {ID: "leak", Created: -1, Memory: Known(500 * mi), Swap: Known(0)}}
+	if d := Decide(now, q); d.Victim == nil || d.Victim.ID != "leak" || d.Why != ByCulprit || d.Pool != PoolMemory {
+		t.Errorf("chose %+v", d.Victim)
 	}
 }
 
-// If the kernel does not account for the pods' swap, the pods rank by memory, and the result says so. A
-// pod that is known to have no swap is still not a candidate.
-func TestRankForSwapNotAccounted(t *testing.T) {
-	pods := []Candidate{
-		{ID: "large", Memory: Known(gi)}, {ID: "small", Memory: Known(100 * mi)},
-		{ID: "within", Memory: Known(gi), MemoryRequest: gi}, {ID: "none", Memory: Known(9 * gi), Swap: Known(0)}, {ID: "unknown"},
-		{ID: "Guaranteed", Memory: Known(gi), QoS: Guaranteed},
+// If a process outside all pods pushes them into swap, none of them is stopped.
+func TestPodsThatAreNoCauseOfSwap(t *testing.T) {
+	idle := func(swap int64) []Candidate {
+		return []Candidate{{ID: "a", Created: -1, Memory: Known(200*mi - swap), Swap: Known(swap)}, {ID: "b", Created: -1, Memory: Known(100 * mi), Swap: Known(0)}}
 	}
-	ranked := Rank(pods, SwapAvailable, SingleFS, nil)
-	if got, want := candidatesOf(ranked), []string{"large", "small", "within", "Guaranteed"}; !slices.Equal(got, want) {
-		t.Errorf("ranked %v, want %v", got, want)
-	}
-	for _, r := range ranked {
-		if r.ByMemory != (r.ID != "none") {
-			t.Errorf("%s by memory: %t", r.ID, r.ByMemory)
-		}
-	}
-	if r := ranked[2]; r.Usage != gi || r.Request != gi {
-		t.Errorf("usage %d of %d", r.Usage, r.Request)
-	}
-	for _, r := range Rank(pods, MemoryAvailable, SingleFS, nil) {
-		if r.ByMemory {
-			t.Errorf("%s is marked as ranked by memory, for memory", r.ID)
-		}
-	}
-	if d := Decide(pods, lacking(SwapAvailable, 512*mi)); d.Victim == nil || d.Victim.ID != "large" || d.Need != 512*mi {
-		t.Errorf("chose %+v", d)
+	q := lacking(SwapAvailable, 100*mi)
+	q.Samples, q.Now = &Samples{}, minute
+	q.Samples.Add(q.Now-second, observed(700*mi, 400*mi), idle(0), Known(300*mi))
+	q.Observed = observed(500*mi, 400*mi)
+	d := Decide(idle(200*mi), q)
+	if d.Victim != nil || d.Held != HeldOutside || d.Fill != 200*mi || d.Outside != 200*mi || d.Need != 300*mi {
+		t.Errorf("held by %q, victim %+v, %+v", d.Held, d.Victim, d.Lack)
 	}
 }
 
 // In a stall, tasks wait for pages that were swapped out, and those still count for the pod: for its usage
-// as ranked, and for what its stop gives back.
-func TestRankForStalls(t *testing.T) {
+// as ranked, and for what its stop gives back. The same holds for swap.
+func TestRankForStallsAndSwap(t *testing.T) {
 	pods := []Candidate{
 		{ID: "resident", Memory: Known(gi), Swap: Known(0)}, {ID: "not accounted", Memory: Known(2 * gi)},
 		{ID: "pushed out", Memory: Known(50 * mi), ActiveFile: 10 * mi, Swap: Known(4 * gi)},
 		{ID: "huge", Memory: Known(math.MaxInt64), Swap: Known(1), Priority: 1},
 		{ID: "wrong", Memory: Known(2 * mi), Swap: Known(math.MinInt64)}, {ID: "unknown", Swap: Known(gi)},
 	}
-	for _, s := range []Signal{MemoryStall, IOStall} {
+	for _, s := range []Signal{MemoryStall, IOStall, SwapAvailable} {
 		ranked := Rank(pods, s, SingleFS, nil)
 		if got, want := candidatesOf(ranked), []string{"pushed out", "not accounted", "resident", "wrong", "huge"}; !slices.Equal(got, want) {
 			t.Errorf("%s ranked %v, want %v", s, got, want)

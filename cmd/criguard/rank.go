@@ -104,10 +104,8 @@ func printRanking(w io.Writer, r api.Ranking) {
 }
 
 func printRanked(w io.Writer, s policy.Signal, pods []api.RankedView) {
-	byMemory := false
 	t := cli.NewTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER BY", "FREES", "NOTE")
 	for _, p := range pods {
-		byMemory = byMemory || p.ByMemory
 		pos, usage, frees, over := "-", p.FormatUsage(s), "-", "-"
 		if p.Position > 0 {
 			pos = strconv.Itoa(p.Position)
@@ -127,15 +125,12 @@ func printRanked(w io.Writer, s policy.Signal, pods []api.RankedView) {
 		t.Row(pos, p.Pod, p.QoS, priority, usage, request, over, frees, note)
 	}
 	t.Flush()
-	if byMemory {
-		fmt.Fprintf(w, "Ranked %s.\n", api.ByMemory)
-	}
 }
 
 // requestNote says where a pod's memory request comes from, and that oom_score_adj cannot show a small one.
 func requestNote(s policy.Signal, p *api.RankedView) string {
 	switch {
-	case p.RequestSource == "" || !p.ByMemoryRequest(s):
+	case p.RequestSource == "" || s.Resource() != policy.ResourceMemory:
 		return ""
 	case p.Request > 0:
 		return "request from " + p.RequestSource

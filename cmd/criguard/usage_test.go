@@ -103,17 +103,6 @@ func TestStatusOfAbsentSignals(t *testing.T) {
 	}
 }
 
-// A swap ranking notes when it ranks by memory instead.
-func TestRankingByMemory(t *testing.T) {
-	for _, byMemory := range []bool{false, true} {
-		var out strings.Builder
-		printRanking(&out, api.Ranking{Signal: policy.SwapAvailable, Capacity: 1, Pods: []api.RankedView{{Pod: "d/a", ByMemory: byMemory}}})
-		if strings.Contains(out.String(), "\nRanked "+api.ByMemory) != byMemory {
-			t.Errorf("%t: %s", byMemory, out.String())
-		}
-	}
-}
-
 // A ranking says what holds the stop back.
 func TestRankingOfAHeldStop(t *testing.T) {
 	var out strings.Builder
@@ -144,12 +133,13 @@ func TestRankingOfAbsentSignal(t *testing.T) {
 	}
 }
 
-// Pods request memory and disk space, but no PIDs, inodes or swap. The source of a memory request belongs to no other ranking.
+// Pods request memory and disk space, but no PIDs or inodes. The source of a memory request belongs to no other ranking.
 func TestRankingWithoutRequests(t *testing.T) {
 	pod := api.RankedView{Position: 1, Pod: "d/a", QoS: "Burstable", Known: true, Usage: 13, Frees: 13, Over: true, RequestSource: "oom_score_adj"}
 	for signal, want := range map[policy.Signal]string{
-		policy.PIDAvailable: "0 13 - - 13", policy.NodeFSInodesFree: "0 13 - - 13", policy.SwapAvailable: "0 13 - - 13",
+		policy.PIDAvailable: "0 13 - - 13", policy.NodeFSInodesFree: "0 13 - - 13",
 		policy.NodeFSAvailable: "0 13 0 13 13", policy.MemoryAvailable: "0 13 0 13 13 request too small for oom_score_adj to show",
+		policy.SwapAvailable: "0 13 0 13 13 request too small for oom_score_adj to show",
 	} {
 		var out strings.Builder
 		printRanking(&out, api.Ranking{Signal: signal, Capacity: 1, Pods: []api.RankedView{pod}})

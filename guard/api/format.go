@@ -129,9 +129,9 @@ const NoRequest = "-"
 // FormatRequest formats the pod's request for the resource that the signal ranks, "unknown" or NoRequest.
 func (r *RankedView) FormatRequest(s policy.Signal) string {
 	switch {
-	case !r.ByMemoryRequest(s) && s.Resource() != policy.ResourceDisk:
+	case s.Resource() != policy.ResourceMemory && s.Resource() != policy.ResourceDisk:
 		return NoRequest
-	case r.ByMemoryRequest(s) && r.RequestSource == SourceUnknown:
+	case s.Resource() == policy.ResourceMemory && r.RequestSource == SourceUnknown:
 		return SourceUnknown
 	default:
 		return FormatUsage(s, r.Request)
@@ -196,6 +196,3 @@ func FormatKeyValue(s policy.Signal, k policy.KeyValue) string {
 		return strconv.FormatInt(k.Value, 10)
 	}
 }
-
-// ByMemory explains a swap ranking in which a pod's swap usage is unknown.
-const ByMemory = "by memory, because the kernel does not account the swap of pods"

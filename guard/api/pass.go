@@ -54,7 +54,7 @@ const (
 	HeldInFlight = "in flight"
 	// HeldObserve reports that observe mode has already logged the stop and does not repeat it.
 	HeldObserve = "observe"
-	// HeldStallFloor reports a stall while available memory is above stall_floor.
+	// HeldStallFloor reports a stall or short swap while available memory is above stall_floor.
 	HeldStallFloor = "stall floor"
 	// HeldUnlisted reports that an unlisted pod may use more than the victim, or that the runtime does not
 	// answer while the disk usage is not known in full.

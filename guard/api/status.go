@@ -45,16 +45,10 @@ type RankedView struct {
 	Over           bool              `json:"over"`                      // the usage is above the request, as the ranking counts it
 	Keys           []policy.KeyValue `json:"keys"`                      // the values by which it is ranked
 	Frees          int64             `json:"frees" unit:"signal"`       // what its stop gives back
-	ByMemory       bool              `json:"by_memory,omitempty"`       // for swap: the pod's swap usage is unknown, so usage is its memory
 	Excluded       string            `json:"excluded,omitempty"`        // why the pod is not a candidate
 	Standing       string            `json:"standing,omitempty"`        // while its pool is short: what a candidate's stop would do
 	RequestSource  string            `json:"request_source,omitempty"`  // where the request comes from
 	PrioritySource string            `json:"priority_source,omitempty"` // where the priority comes from
-}
-
-// ByMemoryRequest reports whether the signal ranks the pod by its memory request.
-func (r *RankedView) ByMemoryRequest(s policy.Signal) bool {
-	return s.Resource() == policy.ResourceMemory && (s != policy.SwapAvailable || r.ByMemory)
 }
 
 // Ranking is the order in which pods would be stopped for a signal.

@@ -37,7 +37,7 @@ func (c Config) Notes() []string {
 			share(t.Value) > share(pruned)-share(c.Images.High) {
 			note("the %s threshold %s = %s is met before images.high = %s is reached: criguard removes unused images only under pressure", t.Kind, t.Signal, t.Value, c.Images.High)
 		}
-		if t.Signal.IsStall() && c.Eviction.StallFloor.IsZero() {
+		if t.Signal.IsEvidence() && c.Eviction.StallFloor.IsZero() {
 			note("eviction.stall_floor is 0: the %s threshold %s only causes warnings", t.Kind, t.Signal)
 		}
 	}

@@ -42,7 +42,7 @@ func TestMetricsOfAnAlarm(t *testing.T) {
 		t.Helper()
 		p := n.at(g, 0)
 		m.Observe(&p, g.Snapshot())
-		metricstest.Want(t, m, map[string]string{`alarm{pool="memory"}`: memory, `alarm{pool="swap"}`: "0"})
+		metricstest.Want(t, m, map[string]string{`alarm{pool="memory"}`: memory, `alarm{pool="pid"}`: "0"})
 	}
 	want("1")
 	n.set(policy.MemoryAvailable, 8*testGiB)

@@ -77,8 +77,6 @@ func (n *fakeNode) Remaining(pod inventory.Pod, p policy.Pool) policy.Amount {
 	switch {
 	case running == nil:
 		return policy.Known(0)
-	case p == policy.PoolSwap && running.Swap.Known:
-		return running.Swap
 	case p == policy.PoolPIDs:
 		return running.PIDs
 	default:

@@ -95,9 +95,10 @@ func Steps(c *config.Config, s policy.Signal, l policy.Layout) []reclaim.Step {
 func stepsFor(s policy.Signal, l policy.Layout) (steps []reclaim.Step) {
 	switch l.Pool(s) {
 	case policy.PoolMemory:
+		if s == policy.SwapAvailable {
+			return nil // reclaiming memory would fill the swap
+		}
 		return []reclaim.Step{reclaim.StepMemory}
-	case policy.PoolSwap:
-		return nil // reclaiming memory would fill the swap
 	case policy.PoolPIDs:
 		return []reclaim.Step{reclaim.StepSandboxes}
 	}

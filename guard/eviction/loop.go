@@ -157,6 +157,8 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 			d = min(d, p.heldFor(obs[m.Signal], m.Signal))
 		} else if !m.WarnOnly {
 			d = min(d, m.Wait)
+		} else if !m.Signal.IsStall() { // those wake the loop
+			d = min(d, heldPause) // memory may fall below the stall floor
 		}
 	}
 	return max(d, minPause)

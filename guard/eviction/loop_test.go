@@ -175,9 +175,11 @@ func TestPacer(t *testing.T) {
 		if got := p.pause([]policy.Threshold{hard}, waits, obs, time.Minute); got != 70*time.Millisecond {
 			t.Errorf("pause %s, want 70ms", got)
 		}
-		warns := policy.Pressure{Met: []policy.Met{{Threshold: hard, WarnOnly: true}}}
-		if got := p.pause([]policy.Threshold{{Signal: policy.MemoryStall}}, warns, obs, time.Minute); got != maxPause {
-			t.Errorf("pause %s for a stall that only warns, want %s", got, maxPause)
+		for signal, want := range map[policy.Signal]time.Duration{policy.MemoryStall: maxPause, policy.SwapAvailable: heldPause} {
+			warns := policy.Pressure{Met: []policy.Met{{Threshold: policy.Threshold{Signal: signal}, WarnOnly: true}}}
+			if got := p.pause([]policy.Threshold{{Signal: signal}}, warns, obs, time.Minute); got != want {
+				t.Errorf("pause %s while %s only warns, want %s", got, signal, want)
+			}
 		}
 	})
 }

@@ -262,10 +262,12 @@ func (g *Manager) SamplePause() time.Duration {
 	return pause
 }
 
-// sample takes a sample of the signals and the pods.
+// sample takes a sample of the signals and the pods, once these were listed: in a later sample, each would seem new.
 func (g *Manager) sample(ctx context.Context, now time.Duration) {
 	inv := g.runtime.Inventory(ctx, false)
-	g.listed = inv.At
+	if g.listed = inv.At; inv.At < 0 {
+		return
+	}
 	cs := inventory.Candidates(inv.Pods)
 	g.kernel.Measure(cs, policy.MemoryAvailable)
 	g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())

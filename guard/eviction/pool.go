@@ -194,10 +194,10 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 	return choice{d, inv.Pods, inv.At, unprotected}
 }
 
-// outside returns what is used of a signal's pool outside the unprotected pods. A stall has no amount of
-// its own.
+// outside returns what is used of a signal's pool outside the unprotected pods. For a stall or short swap, the pool is
+// memory.
 func (g *Manager) outside(s policy.Signal, unprotected policy.Amount) policy.Amount {
-	if s.IsStall() {
+	if s.IsEvidence() {
 		s = policy.MeminfoAvailable
 	}
 	o := g.obs[s]

@@ -26,7 +26,7 @@ func RankedViews(d *policy.Decision, pods []inventory.Pod) []api.RankedView {
 		*v = api.RankedView{
 			Position: r.Position, Pod: r.Namespace + "/" + r.Name, UID: r.UID, Sandbox: r.ID,
 			QoS: r.QoS.String(), Priority: r.Priority, Usage: r.Usage, Known: r.Known(), AtLeast: r.Quality == policy.QualityAtLeast,
-			Request: r.Request, Over: r.Over, Keys: r.Keys, Frees: r.Yield, ByMemory: r.ByMemory, Excluded: r.Excluded,
+			Request: r.Request, Over: r.Over, Keys: r.Keys, Frees: r.Yield, Excluded: r.Excluded,
 		}
 		if p := byID[r.ID]; p != nil {
 			v.RequestSource, v.PrioritySource = p.RequestSource, p.PrioritySource
@@ -86,9 +86,6 @@ func reason(d *policy.Decision, now time.Duration) string {
 	b.WriteString("; " + grounds(d) + ": " + strings.Join(keys, ", "))
 	if v.Quality == policy.QualityAtLeast {
 		b.WriteString("; usage measured in part: a lower bound")
-	}
-	if v.ByMemory {
-		b.WriteString("; " + api.ByMemory)
 	}
 	return b.String()
 }

@@ -18,7 +18,7 @@ func TestReclaimOfEveryDuePoolStarts(t *testing.T) {
 	g, n := newManager(t, memoryHard+"\"swap.available\" = \"1Gi\"\n\"pid.available\" = \"100\"\n\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
 	n.set(policy.MemoryAvailable, testGiB/2)
 	wantStop(t, n.at(g, 0), "d/big")
-	for _, s := range []policy.Signal{policy.SwapAvailable, policy.PIDAvailable, policy.NodeFSAvailable, policy.NodeFSInodesFree} {
+	for _, s := range []policy.Signal{policy.PIDAvailable, policy.NodeFSAvailable, policy.NodeFSInodesFree} {
 		n.set(s, 0)
 	}
 	n.slow, n.swapping, n.reclaimed = true, true, nil
@@ -27,7 +27,7 @@ func TestReclaimOfEveryDuePoolStarts(t *testing.T) {
 	for _, m := range n.reclaimed {
 		got = append(got, m.Signal)
 	}
-	want := []policy.Signal{policy.SwapAvailable, policy.PIDAvailable, policy.NodeFSAvailable, policy.NodeFSInodesFree}
+	want := []policy.Signal{policy.PIDAvailable, policy.NodeFSAvailable, policy.NodeFSInodesFree}
 	if !slices.Equal(got, want) {
 		t.Errorf("reclaims of %v, want %v", got, want)
 	}
@@ -63,10 +63,10 @@ func TestDeviceReclaimsToTheLargerNeed(t *testing.T) {
 	}
 }
 
-// A stop waits at most 150 ms for a reclaim for memory, swap and PIDs at a hard threshold. The loop wakes up
+// A stop waits at most 150 ms for a reclaim for memory and PIDs at a hard threshold. The loop wakes up
 // by then.
 func TestHardStopWaits150msForReclaim(t *testing.T) {
-	for s, name := range map[policy.Signal]string{policy.MemoryAvailable: "memory", policy.SwapAvailable: "swap", policy.PIDAvailable: "pid"} {
+	for s, name := range map[policy.Signal]string{policy.MemoryAvailable: "memory", policy.PIDAvailable: "pid"} {
 		t.Run(name, func(t *testing.T) {
 			g, n := newManager(t, memoryHard+"\"swap.available\" = \"1Gi\"\n\"pid.available\" = \"100\"\n")
 			n.swapping = true

@@ -345,3 +345,21 @@ func TestRestartKnowsWhoGrows(t *testing.T) {
 		})
 	}
 }
+
+// A pod that is older than the first listing of a new service has not grown by all that it uses.
+func TestNoSampleBeforeTheFirstListing(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.pods = append(n.pods, testPod("leak", testMiB))
+	n.pods[0].Created, n.pods[2].Created, n.pods[2].Priority = n.now-time.Second, n.now-time.Second, 1
+	pods := n.pods
+	n.pods, n.listedAt = nil, -1
+	n.set(policy.MemoryAvailable, 3*testGiB/2)
+	n.at(g, 0)
+	n.at(g, 800*time.Millisecond)
+	n.pods, n.listedAt = pods, n.now
+	n.at(g, 810*time.Millisecond)
+	n.leak("leak", testGiB*9/10)
+	if p := n.at(g, 1700*time.Millisecond); p.Need == nil || p.Need.Culprit != "" {
+		t.Errorf("need %+v", p.Need)
+	}
+}

@@ -149,14 +149,14 @@ func (g *Manager) Holds() (all []api.Hold) {
 	return all
 }
 
-// SwapNote returns a note if pods are ranked by memory for a swap threshold, because the kernel does not
+// SwapNote returns a note if pods are ranked by memory alone for a swap threshold, because the kernel does not
 // account their swap (unaccounted). Otherwise it returns "".
 func (g *Manager) SwapNote(unaccounted bool) string {
 	set := slices.ContainsFunc(g.thresholds, func(t policy.Threshold) bool { return t.Signal == policy.SwapAvailable })
 	if !set || g.obs[policy.SwapAvailable].Status != policy.OK || !unaccounted {
 		return ""
 	}
-	return policy.SwapAvailable.String() + ": pods are ranked " + api.ByMemory + " (hint: put swapaccount=1 on the kernel's command line)"
+	return policy.SwapAvailable.String() + ": the kernel does not account the swap of pods, so that only their memory counts (hint: put swapaccount=1 on the kernel's command line)"
 }
 
 // Thresholds reads the signals and returns the thresholds in force, each with its amount on this node:

@@ -75,7 +75,7 @@ const wakeOther = "other"
 // wakeNames returns the wake-up reasons of passes.
 func wakeNames() []string {
 	return []string{
-		"start", "timer", "reload", "command", "stop", "reclaim", string(cgroup.WakeMemory), string(cgroup.WakeMemoryEvents),
+		"start", "timer", "reload", "command", "stop", "reclaim", "runtime", string(cgroup.WakeMemory), string(cgroup.WakeMemoryEvents),
 		string(cgroup.WakeMemoryStall), string(cgroup.WakeIOStall), wakeOther,
 	}
 }

@@ -218,7 +218,6 @@ func TestRemaining(t *testing.T) {
 		want policy.Amount
 	}{
 		{"memory", pods[0], policy.PoolMemory, policy.Known(900)},
-		{"swap", pods[0], policy.PoolSwap, policy.Known(7)},
 		{"tasks", pods[0], policy.PoolPIDs, policy.Known(3)},
 		{"memory of two cgroups", pods[1], policy.PoolMemory, policy.Known(300)},
 		{"tasks of two cgroups", pods[1], policy.PoolPIDs, policy.Known(6)},

@@ -36,9 +36,9 @@ func TestMeasureSwap(t *testing.T) {
 		swap                     policy.Amount
 		largest, stalled, memory int64 // of the unlisted pod
 	}{
-		"v1":                    {v1("total_swap 4000\n"), policy.Known(4000), 4000, 4600, 600},
+		"v1":                    {v1("total_swap 4000\n"), policy.Known(4000), 4600, 4600, 600},
 		"v1 without accounting": {v1(""), policy.Amount{}, 600, 600, 600},
-		"v2":                    {v2("4000\n"), policy.Known(4000), 4000, 4600, 600},
+		"v2":                    {v2("4000\n"), policy.Known(4000), 4600, 4600, 600},
 		"v2 without accounting": {v2(""), policy.Amount{}, 600, 600, 600},
 	} {
 		t.Run(name, func(t *testing.T) {

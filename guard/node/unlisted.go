@@ -121,9 +121,7 @@ func (n *Node) peek(rel string, s policy.Signal) int64 {
 	switch {
 	case errors.Is(err, cgroup.ErrGone):
 		return 0
-	case err == nil && s == policy.SwapAvailable && u.Swap >= 0:
-		return u.Swap
-	case err == nil && memory && s.IsStall() && u.Memory >= 0:
+	case err == nil && memory && s.IsEvidence() && u.Memory >= 0:
 		return u.Memory + max(u.Swap, 0)
 	case err == nil && memory && u.Memory >= 0:
 		return u.Memory

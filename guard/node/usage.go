@@ -80,8 +80,6 @@ func (n *Node) Remaining(pod inventory.Pod, p policy.Pool) policy.Amount {
 	switch {
 	case len(rels) == 0:
 		return policy.Amount{}
-	case p == policy.PoolSwap && u.swap.Known:
-		return u.swap
 	case p == policy.PoolPIDs:
 		return u.pids
 	default:

@@ -117,9 +117,14 @@ func (n *Node) addStopped() {
 		c := []policy.Candidate{{ID: key}}
 		measure(&c[0], &t)
 		for s := range policy.SignalCount {
-			if o := &n.obs[s]; o.Status == policy.OK && !s.IsStall() {
-				o.Available += min(policy.Rank(c, s, n.layout, nil)[0].Yield, o.Capacity-o.Available)
+			o, back := &n.obs[s], c[0].Swap.Value
+			if o.Status != policy.OK || s.IsStall() {
+				continue
 			}
+			if s != policy.SwapAvailable {
+				back = policy.Rank(c, s, n.layout, nil)[0].Yield
+			}
+			o.Available += min(back, o.Capacity-o.Available)
 		}
 	}
 }

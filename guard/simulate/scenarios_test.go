@@ -293,24 +293,28 @@ func FuzzSimulate(f *testing.F) {
 	})
 }
 
-// Pods are ranked by the swap usage in a trace. If a trace has no swap usage, they are ranked by memory.
+// While memory is short, pods are ranked for swap by their memory and swap in a trace. Otherwise, none is stopped.
 func TestSimulateSwap(t *testing.T) {
 	line := func(web, leaky string) string {
-		return `{"at":"0s","signals":{"swap.available":{"available":"100Mi","capacity":"4Gi"}},"pods":[` +
+		return `{"at":"0s","signals":{"swap.available":{"available":"100Mi","capacity":"4Gi"},"meminfo.available":{"available":"200Mi","capacity":"4Gi"}},"pods":[` +
 			`{"name":"d/web","memory_usage":"1Gi"` + web + `},{"name":"d/leaky","memory_usage":"50Mi"` + leaky + `}]}`
 	}
 	later := `{"at":"1s","pods":[{"name":"d/web"},{"name":"d/leaky"}]}`
 	got := simulate(t, swapHard, Options{}, line(`,"swap_usage":"0"`, `,"swap_usage":"3Gi"`))
-	if stopOf(got[0]) != "d/leaky hard" || strings.Contains(got[0].Stop.Reason, api.ByMemory) {
+	if stopOf(got[0]) != "d/leaky hard" {
 		t.Errorf("%+v", got[0].Stop)
 	}
-	got = simulate(t, swapHard, Options{}, line(`,"swap_usage":"2Gi","protected":true`, `,"swap_usage":"0"`), later)
+	got = simulate(t, swapHard, Options{}, strings.Replace(line(`,"swap_usage":"2Gi","protected":true`, `,"swap_usage":"0"`), `"50Mi"`, `"10Mi"`, 1), later)
 	if got[1].Stop != nil || got[1].Held != api.HeldProtected {
 		t.Errorf("what a line leaves out: %+v, held by %q", got[1].Stop, got[1].Held)
 	}
 	got = simulate(t, swapHard, Options{}, line("", ""))
-	if stopOf(got[0]) != "d/web hard" || !strings.HasSuffix(got[0].Stop.Reason, api.ByMemory) {
+	if stopOf(got[0]) != "d/web hard" {
 		t.Errorf("without: %+v", got[0].Stop)
+	}
+	got = simulate(t, swapHard, Options{}, strings.Replace(line("", ""), `"200Mi"`, `"2Gi"`, 1))
+	if got[0].Stop != nil || got[0].Held != api.HeldStallFloor {
+		t.Errorf("memory is not short: %+v, held by %q", got[0].Stop, got[0].Held)
 	}
 }
 

@@ -71,6 +71,11 @@ func memory() []Scenario {
 			Profiles: []Profile{V2},
 			Run:      zram,
 		},
+		{
+			Name: "zram-idle", What: "a leak pushes idle pods into compressed swap: it is stopped, and none of them",
+			Profiles: []Profile{V2},
+			Run:      zramIdle,
+		},
 	}
 }
 
@@ -180,10 +185,22 @@ func (n *Node) hogOutside(size int64, rate int) {
 	n.Shell(fmt.Sprintf("systemd-run -q -u hog -p OOMScoreAdjust=-500 %s/workload hog -mib %d -rate %d", payload, size>>20, rate))
 }
 
+const zramOn = "modprobe zram && echo 512M >/sys/block/zram0/disksize && mkswap -q /dev/zram0 && swapon /dev/zram0"
+
 func zram(n *Node) {
-	n.Shell("modprobe zram && echo 512M >/sys/block/zram0/disksize && mkswap -q /dev/zram0 && swapon /dev/zram0")
+	n.Shell(zramOn)
 	n.Configure("[eviction.hard]\n\"memory.available\" = \"0%\"\n\"swap.available\" = \"40%\"\n")
 	p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-rate", "200")
 	n.Stopped(p, "hard", policy.SwapAvailable)
 	n.Until("swap to be back", func() bool { return n.Available(policy.SwapAvailable) > 300<<20 })
+}
+
+func zramIdle(n *Node) {
+	n.Shell(zramOn)
+	for i := range 3 {
+		n.holds(n.Run(lab.PodSpec{Name: fmt.Sprintf("idle-%d", i)}, "hog", "-mib", "100"), 100<<20)
+	}
+	n.Configure("[eviction.hard]\n\"memory.available\" = \"0%\"\n\"swap.available\" = \"70%\"\n[[priority]]\nname = \"leaky\"\nvalue = 1000\n")
+	p := n.Run(lab.PodSpec{Name: "leaky"}, "hog", "-mib", "4096", "-rate", "200")
+	n.Stopped(p, "hard", policy.SwapAvailable)
 }

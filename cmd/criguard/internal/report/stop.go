@@ -106,9 +106,6 @@ func (p *page) ranking(one *api.Pass) {
 		rows = append(rows, rankedRow(sig, &one.Ranked[i], len(keys)))
 	}
 	p.put("<p>The ranking of that moment.</p>\n")
-	if slices.ContainsFunc(one.Ranked, func(r api.RankedView) bool { return r.ByMemory }) {
-		p.put("<p>Ranked %s.</p>\n", api.ByMemory)
-	}
 	if one.RankedMore > 0 {
 		p.put("<p>%s pods more were ranked; only the last stops are kept with all.</p>\n", strconv.Itoa(one.RankedMore))
 	}

@@ -20,9 +20,6 @@ func (v *view) podTable(rows int) []line {
 	if keys := v.ranking.Keys; len(keys) > 0 {
 		text += ", ranked by " + api.KeyNames(v.chosen, keys)
 	}
-	if slices.ContainsFunc(v.ranking.Pods, func(p api.RankedView) bool { return p.ByMemory }) {
-		text += ", " + api.ByMemory
-	}
 	lines := []line{v.title(text)}
 	switch {
 	case v.rankingErr != nil && len(v.ranking.Pods) == 0:
