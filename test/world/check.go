@@ -29,6 +29,7 @@ const (
 type check struct {
 	hard, soft, pids int64         // a threshold is met below
 	free             int64         // bytes of the disk; a threshold is met below
+	swapShort        int64         // bytes of swap; a threshold is met below, while memory is short
 	keeps            time.Duration // that long, an image stays that no pod has used
 	steady           bool          // equal priorities, no requests
 	busyUntil        time.Duration
@@ -122,9 +123,12 @@ func (c *check) innocent(w *World, p *pod) {
 	}
 	for _, leak := range w.pods {
 		// Of equal priorities, the one that uses most is stopped first, but for one that came back.
-		used := leak.used - int64(float64(leak.rate)*(w.Now()-p.order.at).Seconds()) // when the stop was decided
+		used, other := leak.used-int64(float64(leak.rate)*(w.Now()-p.order.at).Seconds()), p.used // when the stop was decided
+		if p.order.signal == policy.SwapAvailable.String() {
+			used, other = used+leak.swapped, other+p.swapped
+		}
 		// One that does not take within a second what lacks is no culprit, as when the service comes back late.
-		fast := leak.rate >= max(fastLeak, c.hard-w.available()) || c.steady && leak.rate > 0 && used > p.used && !c.again(p)
+		fast := leak.rate >= max(fastLeak, c.hard-w.available()) || c.steady && leak.rate > 0 && used > other && !c.again(p)
 		if fast && c.mustGo(w, leak, p.order.at) {
 			w.violate("%s was stopped, although %s leaks %d MiB/s", p, leak, leak.rate/mib)
 		}
@@ -235,7 +239,7 @@ func (c *check) slowWrites(w *World) bool {
 // note notes which thresholds are met.
 func (c *check) note(w *World) {
 	for pool, met := range map[string]bool{
-		"memory": w.available() < max(c.hard, c.soft), "tasks": w.freeTasks() < c.pids, "disk": w.disk.available() < c.free,
+		"memory": w.available() < max(c.hard, c.soft) || w.freeSwap() < c.swapShort && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": w.disk.available() < c.free,
 	} {
 		if met {
 			c.metAt[pool] = w.Now()

@@ -51,6 +51,7 @@ type kernel struct {
 	overflows bool // and lose what has changed
 	v1        bool // cgroup v1
 	disk      disk
+	swap      int64 // bytes of swap; 0 = none
 
 	stopping chan struct{} // see stopBegins
 	mu       sync.Mutex
@@ -61,7 +62,8 @@ type kernel struct {
 type pod struct {
 	critest.Pod
 	spec      critest.PodSpec
-	used      int64 // bytes, in its first container
+	used      int64 // bytes of memory, in its first container
+	swapped   int64 // bytes of swap
 	limit     int64 // bytes at which the kernel kills it; 0 = none
 	rate      int64 // bytes per second that it takes
 	tasks     int64
@@ -79,7 +81,7 @@ type pod struct {
 	atKill    int64
 	gone      bool
 	jobEnded  bool     // by itself, or by its limit
-	written   [2]int64 // what its files say of memory and tasks
+	written   [3]int64 // what its files say of memory, swap and tasks
 }
 
 func (p *pod) String() string { return p.Namespace + "/" + p.Name }
@@ -298,23 +300,22 @@ func (k *kernel) writeAll() {
 	available := max(k.available(), 0)
 	cache := min(k.cache, available)
 	kb := func(n int64) int64 { return n >> 10 }
-	meminfo := fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %d kB\nInactive(file): %d kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
-		kb(k.capacity), kb(available-cache), kb(available), kb(cache))
+	meminfo := fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %d kB\nInactive(file): %d kB\nSwapTotal: %d kB\nSwapFree: %d kB\n",
+		kb(k.capacity), kb(available-cache), kb(available), kb(cache), kb(k.swap), kb(k.freeSwap()))
 	if k.unread {
 		meminfo = "MemTotal: none\n"
 	}
 	k.write("proc/meminfo", meminfo)
 	k.write("proc/loadavg", fmt.Sprintf("0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0)))
 	for _, p := range k.pods {
-		if p.written == [2]int64{p.used, p.tasks} {
-			continue
-		}
-		p.written = [2]int64{p.used, p.tasks}
-		for _, rel := range []string{p.CgroupParent, p.Containers[0].Cgroup} {
-			k.writeUse(rel, p.used, p.tasks)
+		if now := [3]int64{p.used, p.swapped, p.tasks}; p.written != now {
+			p.written = now
+			for _, rel := range []string{p.CgroupParent, p.Containers[0].Cgroup} {
+				k.writeUse(rel, p.used, p.swapped, p.tasks)
+			}
 		}
 	}
-	k.writeUse(podsCgroup, k.podsUse(), pidMax-nodeTasks-k.freeTasks())
+	k.writeUse(podsCgroup, k.podsUse(), k.swap-k.freeSwap(), pidMax-nodeTasks-k.freeTasks())
 	if k.v1 {
 		used := k.capacity - available + cache
 		k.write(k.memory("/", k.usageFile()), fmt.Sprintln(used))
@@ -324,14 +325,55 @@ func (k *kernel) writeAll() {
 }
 
 // writeUse writes what a cgroup uses.
-func (k *kernel) writeUse(rel string, memory, tasks int64) {
+func (k *kernel) writeUse(rel string, memory, swap, tasks int64) {
 	stat := fmt.Sprintf("anon %d\nfile 0\nshmem 0\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", memory, memory)
 	if k.v1 {
-		stat = fmt.Sprintf("total_rss %d\ntotal_shmem 0\ntotal_swap 0\ntotal_inactive_file 0\ntotal_active_file 0\n", memory)
+		stat = fmt.Sprintf("total_rss %d\ntotal_shmem 0\ntotal_swap %d\ntotal_inactive_file 0\ntotal_active_file 0\n", memory, swap)
+	} else {
+		k.write(k.memory(rel, "memory.swap.current"), fmt.Sprintln(swap))
 	}
 	k.write(k.memory(rel, k.usageFile()), fmt.Sprintln(memory))
 	k.write(k.memory(rel, "memory.stat"), stat)
 	k.write(k.tasks(rel, "pids.current"), fmt.Sprintln(tasks))
+}
+
+// How much memory the kernel keeps free by moving pages to swap, and how fast it does so. Whoever takes the last of it
+// waits for that.
+const (
+	keptFree  = 32 * mib
+	lastFree  = 8 * mib
+	swapSpeed = 800 * mib // per second
+)
+
+// freeSwap is what is left of the swap.
+func (k *kernel) freeSwap() int64 {
+	free := k.swap
+	for _, p := range k.pods {
+		free -= p.swapped
+	}
+	return free
+}
+
+// swapOut lets d pass for the kernel, which moves pages to swap if too little memory is free: those of pods that take nothing
+// first. A fifth of each pod's pages is in use. Half of what it needs, it takes from the page cache.
+func (k *kernel) swapOut(d time.Duration) {
+	short := keptFree - (k.available() - min(k.cache, max(k.available(), 0)))
+	if k.swap == 0 || short <= 0 {
+		return
+	}
+	out := max(min(short, int64(swapSpeed*d.Seconds())), lastFree-k.available())
+	if k.cache > 0 && k.available() > lastFree {
+		fromCache := min(k.cache, out/2)
+		k.cache, out = k.cache-fromCache, out-fromCache
+	}
+	out = min(out, k.freeSwap())
+	for _, takes := range []bool{false, true} {
+		for _, p := range k.pods {
+			if n := min(out, p.used-(p.used+p.swapped)/5); n > 0 && p.runs() && takes == (p.rate > 0) {
+				p.used, p.swapped, out = p.used-n, p.swapped+n, out-n
+			}
+		}
+	}
 }
 
 // isKilled reports whether the service has killed one of the pod's containers through its cgroup.
@@ -392,7 +434,7 @@ func (k *kernel) shrink(now time.Time) (ended []*pod) {
 		if freeing < 0 {
 			continue
 		}
-		p.tasks = 0
+		p.tasks, p.swapped = 0, 0
 		if p.used = max(p.atKill-int64(float64(freeing)/float64(killPerGiB)*gib), 0); p.used == 0 {
 			p.gone = true
 			ended = append(ended, p)

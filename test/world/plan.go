@@ -63,17 +63,25 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		lines = append(lines, fmt.Sprintf("images = {min_age = \"%v\", unused_grace = \"%v\"}", minAge, grace))
 		keeps = max(minAge, grace)
 	}
+	swap, swapShort, cached := swapOf(seed, capacity)
+	if swap > 0 {
+		lines = append(lines, fmt.Sprintf(`eviction.hard."swap.available" = "%dMi"`, swapShort/mib))
+	}
 	for i := 0; i < 40 && !steady; i += 3 {
 		lines = append(lines, fmt.Sprintf("[[priority]]\nname = \"pod-%d\"\nvalue = %d", i, pick(d, -10, 10, 1000)))
 	}
 	w = New(tb, d.oneIn(2), capacity, pick(d, critest.Dialects()...), lines...)
 	w.hard, w.soft, w.pids, w.steady = hard, soft, pidMax/20, steady
 	w.observe, w.weak, w.free, w.keeps = observe, observe, free, keeps
+	w.swap, w.swapShort = swap, swapShort
 	w.logf("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
 	if free > 0 {
 		fillDisk(w, d)
 	}
 	addPods(w, d)
+	if swap > 0 {
+		w.cache = max(hard, soft) + cached
+	}
 	w.At(0, (*World).Start)
 	for i := range d.IntN(3) {
 		if free > 0 {
@@ -131,6 +139,17 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		operate(w, d, d.at(5*time.Second, length))
 	}
 	return w, length
+}
+
+// swapOf returns how much swap a seed has, and the threshold for it: in one of four seeds. cached is how much page cache is
+// left when a threshold of memory is met, so that the kernel fills the swap before that. It has dice of its own.
+func swapOf(seed uint64, capacity int64) (swap, threshold, cached int64) {
+	d := dice{rand.New(rand.NewPCG(seed, 17))}
+	if !d.oneIn(4) {
+		return 0, 0, 0
+	}
+	swap = d.between(64, capacity/mib/4) * mib
+	return swap, max(swap/100*d.between(10, 90), mib), d.between(0, 600) * mib
 }
 
 // addPods adds 5 to 40 pods that use at most half of the memory.

@@ -315,6 +315,21 @@ func scenes() []scene {
 				}
 			})
 		}},
+		{
+			name: "zram-idle", lines: []string{`eviction.hard."swap.available" = "358Mi"`, "[[priority]]\nname = \"leaky\"\nvalue = 1000"}, want: leaky,
+			play: func(w *World) {
+				w.swap, w.swapShort, w.cache = 512*mib, 358*mib, 300*mib
+				for _, name := range numbered("idle", 3) {
+					w.addPod(&pod{spec: critest.PodSpec{Name: name}, used: 100 * mib})
+				}
+				w.leak(20*time.Second, "leaky", 200)
+				w.At(time.Minute, func(w *World) {
+					if w.freeSwap() == w.swap {
+						w.violate("no pod was pushed into swap")
+					}
+				})
+			},
+		},
 		{name: "pods-110", want: leaky, play: func(w *World) {
 			w.capacity = 4 * gib
 			for i := range 107 {
