@@ -44,7 +44,7 @@ const (
 	HeldProtected = "protected"     // only stopping protected pods would bring relief
 	HeldUnknown   = ExcludedUnknown // a pod whose usage is not known may be the one
 	HeldOutside   = "outside pods"  // stopping pods would not bring relief
-	HeldRecovers  = "recovering"    // what lacks comes back by itself
+	HeldRecovers  = "recovering"    // what lacks comes back by itself, or is not needed soon
 )
 
 // Decision is the result of Decide, with everything that it rests on. Amounts are in the unit of the pool.
@@ -70,6 +70,7 @@ const (
 	carryCulprit  = 60 // seconds, for a culprit above its request
 	carryCovered  = 10 // seconds, for a culprit within its request
 	attainableFor = 10 // seconds
+	lastsFor      = 60 // seconds that memory and swap have to last, so that a full swap costs no pod
 	tierOfDeficit = 2  // a tier is enough if it yields the deficit divided by this
 	lastSeconds   = 10 // seconds that have to be left while the budget holds back the other pods
 	culpritOfNeed = 2  // a pod is a culprit if it grows by the need divided by this within the horizon
@@ -82,7 +83,8 @@ const (
 //     60 s. One within its request is the victim only if the candidates above theirs could not carry it
 //     for 10 s. This rule needs KeyCulprit.
 //  2. Otherwise, thresholds whose signal recovers by itself are dropped: it still rises, and what comes back
-//     from outside the pods makes up for the deficit within a second. So are those for which the candidates
+//     from outside the pods makes up for the deficit within a second; or, for swap, memory and swap together
+//     last for a minute. So are those for which the candidates
 //     together do not yield the deficit and ten seconds of what grows outside the pods, or what was taken
 //     there within the last ten. If none is left, no pod is stopped.
 //  3. If the first key is KeyOverRequest, the candidates above their request are the first tier and the
@@ -166,8 +168,12 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 }
 
 // recovers reports whether a signal still rises, and what comes back from outside the pods makes up for its deficit
-// within a second. That rate alone is not enough: it is an average over a second or more.
+// within a second. That rate alone is not enough: it is an average over a second or more. Swap need not recover: the
+// pages in it may stay there. It is enough that memory and swap together last.
 func (q *Shortage) recovers(s Signal, n Lack) bool {
+	if s == SwapAvailable && times(n.Fill, lastsFor) < q.Observed.level(s).Available {
+		return true
+	}
 	return n.back >= n.Deficit && q.Before != nil && q.Before[s].usable() && q.Observed.level(s).Available > q.Before.level(s).Available
 }
 

@@ -84,6 +84,14 @@ func randomTrial(r *rand.Rand) *trial {
 // recovers reports whether a threshold's signal still rises, and what comes back from outside makes up for its deficit
 // within a second.
 func (tr *trial) recovers(m Met) bool {
+	if left := tr.q.Observed[SwapAvailable].Available; m.Signal == SwapAvailable {
+		if memory := tr.q.Observed[MeminfoAvailable]; memory.usable() {
+			left += memory.Available
+		}
+		if fill, _, _ := tr.rates(m); 60*float64(int64(fill)) < float64(left) {
+			return true
+		}
+	}
 	if tr.q.Before == nil || tr.q.Before[m.Signal].Status != OK {
 		return false
 	}

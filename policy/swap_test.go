@@ -68,6 +68,24 @@ func TestPodsThatArePushedIntoSwap(t *testing.T) {
 	}
 }
 
+// What stays in swap costs no pod while memory and swap last: no stop of a pod brings it back.
+func TestSwapThatLasts(t *testing.T) {
+	pods := []Candidate{{ID: "a", Created: -1, Memory: Known(100 * mi), Swap: Known(300 * mi)}}
+	for _, v := range []struct {
+		fell   int64 // per second
+		victim bool
+	}{{0, false}, {9 * mi, false}, {10 * mi, true}} {
+		q := lacking(SwapAvailable, 100*mi)
+		q.Samples, q.Now = &Samples{}, minute
+		before := []Candidate{{ID: "a", Created: -1, Memory: Known(100*mi - v.fell), Swap: Known(300 * mi)}}
+		q.Samples.Add(q.Now-second, observed(200*mi, 400*mi+v.fell), before, Amount{})
+		q.Observed = observed(200*mi, 400*mi)
+		if d := Decide(pods, q); (d.Victim != nil) != v.victim || !v.victim && d.Held != HeldRecovers {
+			t.Errorf("%d MiB/s: held by %q, victim %+v", v.fell/mi, d.Held, d.Victim)
+		}
+	}
+}
+
 // If a process outside all pods pushes them into swap, none of them is stopped.
 func TestPodsThatAreNoCauseOfSwap(t *testing.T) {
 	idle := func(swap int64) []Candidate {

@@ -293,28 +293,30 @@ func FuzzSimulate(f *testing.F) {
 	})
 }
 
-// While memory is short, pods are ranked for swap by their memory and swap in a trace. Otherwise, none is stopped.
+// While memory is short and swap fills, pods are ranked for swap by their memory and swap in a trace. Otherwise, none is
+// stopped.
 func TestSimulateSwap(t *testing.T) {
-	line := func(web, leaky string) string {
-		return `{"at":"0s","signals":{"swap.available":{"available":"100Mi","capacity":"4Gi"},"meminfo.available":{"available":"200Mi","capacity":"4Gi"}},"pods":[` +
-			`{"name":"d/web","memory_usage":"1Gi"` + web + `},{"name":"d/leaky","memory_usage":"50Mi"` + leaky + `}]}`
+	begins := `{"at":"0s","signals":{"swap.available":{"available":"2Gi","capacity":"4Gi"},"meminfo.available":{"available":"2Gi","capacity":"4Gi"}}}`
+	line := func(memory, web, leaky string) string {
+		return `{"at":"1s","signals":{"swap.available":{"available":"100Mi","capacity":"4Gi"},"meminfo.available":{"available":"` + memory +
+			`","capacity":"4Gi"}},"pods":[{"name":"d/web","memory_usage":"1Gi"` + web + `},{"name":"d/leaky",` + leaky + `}]}`
 	}
-	later := `{"at":"1s","pods":[{"name":"d/web"},{"name":"d/leaky"}]}`
-	got := simulate(t, swapHard, Options{}, line(`,"swap_usage":"0"`, `,"swap_usage":"3Gi"`))
-	if stopOf(got[0]) != "d/leaky hard" {
-		t.Errorf("%+v", got[0].Stop)
+	for _, c := range []struct {
+		name, line, stopped, held string
+	}{
+		{"the larger pod is in swap", line("200Mi", `,"swap_usage":"0"`, `"memory_usage":"50Mi","swap_usage":"3Gi"`), "d/leaky hard", ""},
+		{"it is protected", line("200Mi", `,"swap_usage":"2Gi","protected":true`, `"memory_usage":"10Mi","swap_usage":"0"`), "", api.HeldProtected},
+		{"swap is not known", line("200Mi", "", `"memory_usage":"3Gi"`), "d/leaky hard", ""},
+		{"memory is not short", line("1Gi", "", `"memory_usage":"50Mi"`), "", api.HeldStallFloor},
+	} {
+		got := simulate(t, swapHard, Options{}, begins, c.line)[1]
+		if stopOf(got) != c.stopped || got.Held != c.held {
+			t.Errorf("%s: stopped %+v, held by %q", c.name, got.Stop, got.Held)
+		}
 	}
-	got = simulate(t, swapHard, Options{}, strings.Replace(line(`,"swap_usage":"2Gi","protected":true`, `,"swap_usage":"0"`), `"50Mi"`, `"10Mi"`, 1), later)
-	if got[1].Stop != nil || got[1].Held != api.HeldProtected {
-		t.Errorf("what a line leaves out: %+v, held by %q", got[1].Stop, got[1].Held)
-	}
-	got = simulate(t, swapHard, Options{}, line("", ""))
-	if stopOf(got[0]) != "d/web hard" {
-		t.Errorf("without: %+v", got[0].Stop)
-	}
-	got = simulate(t, swapHard, Options{}, strings.Replace(line("", ""), `"200Mi"`, `"2Gi"`, 1))
-	if got[0].Stop != nil || got[0].Held != api.HeldStallFloor {
-		t.Errorf("memory is not short: %+v, held by %q", got[0].Stop, got[0].Held)
+	got := simulate(t, swapHard, Options{}, line("200Mi", "", `"memory_usage":"50Mi"`), strings.Replace(line("200Mi", "", `"memory_usage":"50Mi"`), "1s", "2s", 1))
+	if got[1].Stop != nil || got[1].Held != policy.HeldRecovers {
+		t.Errorf("nothing fills it: stopped %+v, held by %q", got[1].Stop, got[1].Held)
 	}
 }
 
