@@ -152,8 +152,8 @@ func (s *Samples) Fill(sig Signal, o Observation, now time.Duration) int64 {
 // fall returns how fast a signal falls, per second, and the part of that which the growth of the unprotected
 // pods does not explain. They are negative if it rises. pods is the working set of the pods cgroup now.
 func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, now time.Duration) (fall, outside int64) {
-	pool, maxAge := SingleFS.Pool(sig), maxSampleAge
-	if pool.IsDisk() {
+	maxAge := maxSampleAge
+	if sig.IsDisk() {
 		maxAge = maxDiskSample
 	}
 	base := s.base(now, maxAge)
@@ -166,7 +166,7 @@ func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, n
 		outside = fall - (after.Value - before.Value)
 	}
 	span := now - base.at
-	if pool.IsDisk() { // disks are read less often than memory while they are far from their thresholds
+	if sig.IsDisk() { // disks are read less often than memory while they are far from their thresholds
 		span = max(span, o.At-base.obs[sig].At)
 	}
 	return PerSecond(fall, span), PerSecond(outside, span)
@@ -240,9 +240,9 @@ func (w *swing) rise(now time.Duration) (most int64) {
 	return most
 }
 
-// Unprotected returns what the unprotected pods use of a signal's pool (for swap, of memory and swap together), or an unknown amount if a pod that
-// counts is not known. On a device, a pod counts only if it was fully measured: otherwise a better
-// measurement would look like growth. podsCgroup is the working set of the pods cgroup.
+// Unprotected returns what the unprotected pods use of a signal's pool (for swap, of memory and swap together), or an
+// unknown amount if a pod that counts is not known. On a device, a pod counts only if it was fully measured: otherwise a
+// better measurement would look like growth. podsCgroup is the working set of the pods cgroup.
 func Unprotected(cs []Candidate, s Signal, l Layout, podsCgroup Amount) Amount {
 	if !s.IsDisk() {
 		return unprotected(cs, s, podsCgroup)

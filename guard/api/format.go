@@ -128,10 +128,10 @@ const NoRequest = "-"
 
 // FormatRequest formats the pod's request for the resource that the signal ranks, "unknown" or NoRequest.
 func (r *RankedView) FormatRequest(s policy.Signal) string {
-	switch {
-	case s.Resource() != policy.ResourceMemory && s.Resource() != policy.ResourceDisk:
+	switch resource := s.Resource(); {
+	case resource != policy.ResourceMemory && resource != policy.ResourceDisk:
 		return NoRequest
-	case s.Resource() == policy.ResourceMemory && r.RequestSource == SourceUnknown:
+	case resource == policy.ResourceMemory && r.RequestSource == SourceUnknown:
 		return SourceUnknown
 	default:
 		return FormatUsage(s, r.Request)
