@@ -38,6 +38,19 @@ func (obs *Observations) level(s Signal) Observation {
 	return o
 }
 
+// Outside returns what is used of a signal's pool outside the unprotected pods, if they use so much of it as [Unprotected]
+// returns for that signal. For a stall, the pool is memory; for swap, memory and swap together.
+func (obs *Observations) Outside(s Signal, unprotected Amount) Amount {
+	if s.IsStall() {
+		s = MeminfoAvailable
+	}
+	o, memory := obs.level(s), obs[MeminfoAvailable]
+	if !o.usable() || s == SwapAvailable && !memory.usable() || !unprotected.Known {
+		return Amount{}
+	}
+	return Known(o.Capacity - o.Available - unprotected.Value)
+}
+
 // StallCapacity is the capacity of the stall signals, in millionths of the window.
 const StallCapacity = 1_000_000
 

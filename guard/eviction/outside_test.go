@@ -7,7 +7,7 @@ import (
 )
 
 // What is used outside the unprotected pods is what the node uses, less the pods cgroup, plus the protected pods. It may
-// be negative. The memory behind a stall is that of meminfo.available.
+// be negative. The memory behind a stall is that of meminfo.available. Swap is counted together with memory.
 func TestOutside(t *testing.T) {
 	unknown := policy.Amount{}
 	gib := func(n int64) policy.Amount { return policy.Known(n * testGiB) }
@@ -28,6 +28,8 @@ func TestOutside(t *testing.T) {
 		{"a protected pod is unknown", policy.MemoryAvailable, func(n *fakeNode) { n.pods[1].Protection, n.pods[1].Memory = "test", unknown }, unknown},
 		{"a stall", policy.MemoryStall, func(*fakeNode) {}, gib(10 - 5)},
 		{"a stall, without meminfo", policy.MemoryStall, func(n *fakeNode) { n.obs[policy.MeminfoAvailable].Status = policy.Failed }, unknown},
+		{"swap", policy.SwapAvailable, func(*fakeNode) {}, gib(10 + 4 - 5 - 3)},
+		{"swap, without meminfo", policy.SwapAvailable, func(n *fakeNode) { n.obs[policy.MeminfoAvailable].Status = policy.Failed }, unknown},
 		{"PIDs", policy.PIDAvailable, func(*fakeNode) {}, policy.Known(1000 - 900 - 2*10)},
 		{"a disk", policy.NodeFSAvailable, func(n *fakeNode) { n.pods[1].Protection = "test" }, gib(16 - 9 - 4)},
 	} {
@@ -37,12 +39,52 @@ func TestOutside(t *testing.T) {
 		n.set(policy.NodeFSAvailable, 9*testGiB)
 		n.obs[policy.MemoryStall] = policy.Observation{Available: 500_000, Capacity: 1_000_000, Status: policy.OK}
 		n.obs[policy.PIDAvailable] = policy.Observation{Available: 900, Capacity: 1000, Status: policy.OK}
+		n.obs[policy.SwapAvailable] = policy.ObserveSpace(testGiB, 5*testGiB, 0)
+		for i := range n.pods {
+			n.pods[i].Swap = policy.Known(0)
+		}
+		n.pods[0].Swap = policy.Known(3 * testGiB)
 		c.change(n)
 		g.Observe()
-		due := []policy.Met{{Threshold: policy.Threshold{Signal: c.signal}}}
-		choice := g.choose(n.Inventory(t.Context(), false), n.now, n.layout.Pool(c.signal), due)
-		if got := g.outside(c.signal, choice.unprotected); got.Known != c.want.Known || got.Known && got != c.want {
-			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		pool := n.layout.Pool(c.signal)
+		for due := range policy.SignalCount {
+			if n.layout.Pool(due) != pool {
+				continue
+			}
+			choice := g.choose(n.Inventory(t.Context(), false), n.now, pool, []policy.Met{{Threshold: policy.Threshold{Signal: due}}})
+			if got := g.outside(&choice, c.signal); got.Known != c.want.Known || got.Known && got != c.want {
+				t.Errorf("%s, while %s is due: %+v, want %+v", c.name, due, got, c.want)
+			}
+		}
+	}
+}
+
+// Growth of the pods, which closes the breaker, is not that another signal is due: of memory, what they have in swap counts for
+// all of them.
+func TestUse(t *testing.T) {
+	g, n := newManager(t, "")
+	n.podsMemory = policy.Known(7 * testGiB)
+	for i := range n.pods {
+		n.pods[i].Swap = policy.Known(3 * testGiB)
+	}
+	for s := range policy.SignalCount {
+		i := n.layout.Pool(s)
+		want := policy.Known(0)
+		for j := range n.pods {
+			switch p := &n.pods[j]; i {
+			case policy.PoolMemory:
+				want.Value += p.Memory.Value + p.Swap.Value
+			case policy.PoolPIDs:
+				want.Value += p.PIDs.Value
+			case policy.PoolNodeBytes:
+				want.Value += p.Disk.Total().Value
+			case policy.PoolNodeInodes:
+				want.Value += p.Inodes.Total().Value
+			}
+		}
+		choice := g.choose(n.Inventory(t.Context(), false), n.now, i, []policy.Met{{Threshold: policy.Threshold{Signal: s}}})
+		if got := g.use(&choice, i, s); got != want {
+			t.Errorf("%s: %+v, want %+v", s, got, want)
 		}
 	}
 }

@@ -167,44 +167,45 @@ func (g *Manager) isBack(ctx context.Context, now time.Duration, i policy.Pool, 
 // choice is a decision with the pods that it was made for.
 type choice struct {
 	policy.Decision
-	pods        []inventory.Pod
-	listed      time.Duration // when; negative = never
-	unprotected policy.Amount // what the unprotected pods use
+	pods     []inventory.Pod
+	listed   time.Duration // when; negative = never
+	measured []policy.Candidate
+	cgroup   policy.Amount // working set of the pods cgroup
 }
 
 // choose measures the pods and decides which one to stop.
 func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Pool, due []policy.Met) choice {
 	cs := inventory.Candidates(inv.Pods)
 	g.kernel.Measure(cs, due[0].Signal)
-	cgroup := g.kernel.PodsMemory()
-	unprotected := policy.Unprotected(cs, due[0].Signal, g.kernel.Layout(), cgroup)
-	g.unsaved = g.restraint.Episode(i, unprotected, now) || g.unsaved
+	c := choice{pods: inv.Pods, listed: inv.At, measured: cs, cgroup: g.kernel.PodsMemory()}
+	g.unsaved = g.restraint.Episode(i, g.use(&c, i, due[0].Signal), now) || g.unsaved
 	for j := range cs {
-		c := &cs[j]
-		c.Survived = now < g.survived[c.ID]
-		c.CameBack = g.restraint.CameBack(i, c.Workload, c.Created, g.pools[i].began, now)
+		pod := &cs[j]
+		pod.Survived = now < g.survived[pod.ID]
+		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}
 	if !i.IsDisk() {
-		g.samples.Note(now, &g.obs, cs, cgroup)
+		g.samples.Note(now, &g.obs, cs, c.cgroup)
 	}
-	d := policy.Decide(cs, policy.Shortage{
+	c.Decision = policy.Decide(cs, policy.Shortage{
 		Due: due, Layout: g.kernel.Layout(), Keys: g.cfg.Rank.Keys(due[0].Signal.Resource()),
-		Observed: &g.obs, Before: &g.before, Samples: &g.samples, Pods: cgroup, Now: now,
+		Observed: &g.obs, Before: &g.before, Samples: &g.samples, Pods: c.cgroup, Now: now,
 	})
-	return choice{d, inv.Pods, inv.At, unprotected}
+	return c
 }
 
-// outside returns what is used of a signal's pool outside the unprotected pods. For a stall or short swap, the pool is
-// memory.
-func (g *Manager) outside(s policy.Signal, unprotected policy.Amount) policy.Amount {
-	if s.IsEvidence() {
-		s = policy.MeminfoAvailable
+// use returns what the unprotected pods use of a pool. s is any of its signals. Of memory, that includes what they have in
+// swap, whichever signal is due: otherwise readings for two of them could not be compared.
+func (g *Manager) use(c *choice, i policy.Pool, s policy.Signal) policy.Amount {
+	if i == policy.PoolMemory {
+		s = policy.SwapAvailable
 	}
-	o := g.obs[s]
-	if o.Status != policy.OK || !unprotected.Known {
-		return policy.Amount{}
-	}
-	return policy.Known(o.Capacity - o.Available - unprotected.Value)
+	return policy.Unprotected(c.measured, s, g.kernel.Layout(), c.cgroup)
+}
+
+// outside returns what is used outside the unprotected pods, as a signal counts it.
+func (g *Manager) outside(c *choice, s policy.Signal) policy.Amount {
+	return g.obs.Outside(s, policy.Unprotected(c.measured, s, g.kernel.Layout(), c.cgroup))
 }
 
 // decide chooses the victim, after it has judged the last stop. If another pod that is not listed or not
@@ -212,8 +213,8 @@ func (g *Manager) outside(s policy.Signal, unprotected policy.Amount) policy.Amo
 // any more after that.
 func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) (c choice, needed bool) {
 	c = g.choose(g.runtime.Inventory(ctx, false), now, i, due)
-	outside := func(s policy.Signal) policy.Amount { return g.outside(s, c.unprotected) }
-	if c.Victim != nil && g.restraint.Judge(i, outside, c.unprotected, now) {
+	outside := func(s policy.Signal) policy.Amount { return g.outside(&c, s) }
+	if c.Victim != nil && g.restraint.Judge(i, outside, g.use(&c, i, due[0].Signal), now) {
 		g.unsaved = true
 		c = g.choose(g.runtime.Inventory(ctx, false), now, i, due) // a workload whose stop was fruitless has not come back
 	}
