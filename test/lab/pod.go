@@ -213,11 +213,8 @@ func (l *Lab) StopPod(ctx context.Context, pod *RunningPod) error {
 // RemovePod stops a pod and removes it with its cgroup, its volumes and its logs, like the kubelet
 // after a pod's deletion.
 func (l *Lab) RemovePod(ctx context.Context, pod *RunningPod) error {
-	if err := l.StopPod(ctx, pod); err != nil {
+	if err := l.removeSandbox(ctx, pod); err != nil {
 		return err
-	}
-	if _, err := l.runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: pod.SandboxID}); err != nil {
-		return fmt.Errorf("remove pod %s: %w", pod.Name, err)
 	}
 	err := errors.Join(os.RemoveAll(pod.LogDirectory), os.RemoveAll(filepath.Join(l.KubeletRoot(), "pods", pod.UID)))
 	if !pod.Bare && l.systemd {
@@ -233,6 +230,22 @@ func (l *Lab) RemovePod(ctx context.Context, pod *RunningPod) error {
 		return fmt.Errorf("remove pod %s: %w", pod.Name, err)
 	}
 	return nil
+}
+
+// removeSandbox stops a pod and removes it from the runtime. If something else stops the pod at the same time, containerd 1.6 may
+// answer that it has stopped and then that a container still runs, so that both are tried again, as the kubelet does.
+func (l *Lab) removeSandbox(ctx context.Context, pod *RunningPod) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return poll(ctx, func() (bool, error) {
+		if err := l.StopPod(ctx, pod); err != nil {
+			return false, err
+		}
+		if _, err := l.runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: pod.SandboxID}); err != nil {
+			return false, fmt.Errorf("remove pod %s: %w", pod.Name, err)
+		}
+		return true, nil
+	})
 }
 
 // Ready reports whether the runtime lists a sandbox as ready. It does not ask the sandbox's shim.
