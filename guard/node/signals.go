@@ -37,8 +37,10 @@ func (n *Node) fail(obs *policy.Observations, s policy.Signal, err error, now ti
 func (n *Node) observeMemory(obs *policy.Observations, now time.Duration) {
 	info, err := n.node.MemInfo()
 	if err != nil {
-		for _, s := range []policy.Signal{policy.MemoryAvailable, policy.MeminfoAvailable, policy.SwapAvailable, policy.AllocatableMemoryAvailable} {
-			n.fail(obs, s, err, now)
+		for s := range policy.SignalCount {
+			if s.Condition() == policy.MemoryPressure && !s.IsStall() {
+				n.fail(obs, s, err, now)
+			}
 		}
 		return
 	}
