@@ -124,11 +124,16 @@ func (c *check) innocent(w *World, p *pod) {
 	for _, leak := range w.pods {
 		// Of equal priorities, the one that uses most is stopped first, but for one that came back.
 		used, other := leak.used-int64(float64(leak.rate)*(w.Now()-p.order.at).Seconds()), p.used // when the stop was decided
-		if p.order.signal == policy.SwapAvailable.String() {
+		short := c.hard
+		switch p.order.signal {
+		case policy.MemoryStall.String(), policy.IOStall.String():
+			short = w.capacity / 5
+			fallthrough
+		case policy.SwapAvailable.String():
 			used, other = used+leak.swapped, other+p.swapped
 		}
 		// One that does not take within a second what lacks is no culprit, as when the service comes back late.
-		fast := leak.rate >= max(fastLeak, c.hard-w.available()) || c.steady && leak.rate > 0 && used > other && !c.again(p)
+		fast := leak.rate >= max(fastLeak, short-w.available()) || c.steady && leak.rate > 0 && used > other && !c.again(p)
 		if fast && c.mustGo(w, leak, p.order.at) {
 			w.violate("%s was stopped, although %s leaks %d MiB/s", p, leak, leak.rate/mib)
 		}
@@ -239,7 +244,7 @@ func (c *check) slowWrites(w *World) bool {
 // note notes which thresholds are met.
 func (c *check) note(w *World) {
 	for pool, met := range map[string]bool{
-		"memory": w.available() < max(c.hard, c.soft) || w.freeSwap() < c.swapShort && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": w.disk.available() < c.free,
+		"memory": w.available() < max(c.hard, c.soft) || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": w.disk.available() < c.free,
 	} {
 		if met {
 			c.metAt[pool] = w.Now()

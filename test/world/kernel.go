@@ -52,6 +52,7 @@ type kernel struct {
 	v1        bool // cgroup v1
 	disk      disk
 	swap      int64 // bytes of swap; 0 = none
+	stalls
 
 	stopping chan struct{} // see stopBegins
 	mu       sync.Mutex
@@ -103,8 +104,8 @@ func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 		"proc/loadavg":                             "0.00 0.00 0.00 1/100 1000\n",
 		"proc/sys/kernel/pid_max":                  fmt.Sprintln(pidMax),
 		"proc/sys/kernel/random/boot_id":           "3f7e1d2c-0000-0000-0000-000000000000\n",
-		"proc/pressure/memory":                     nodetest.Stall(0),
-		"proc/pressure/io":                         nodetest.Stall(0),
+		stallFiles[onMemory]:                       nodetest.Stall(0),
+		stallFiles[onIO]:                           nodetest.Stall(0),
 		"proc/self/cgroup":                         self,
 		"proc/meminfo":                             "",
 		fmt.Sprintf("proc/%d/cgroup", os.Getpid()): self,
@@ -306,6 +307,9 @@ func (k *kernel) writeAll() {
 		meminfo = "MemTotal: none\n"
 	}
 	k.write("proc/meminfo", meminfo)
+	for r := range resources {
+		k.write(stallFiles[r], nodetest.Stall(int(k.total[r].Microseconds())))
+	}
 	k.write("proc/loadavg", fmt.Sprintf("0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0)))
 	for _, p := range k.pods {
 		if now := [3]int64{p.used, p.swapped, p.tasks}; p.written != now {
@@ -355,11 +359,12 @@ func (k *kernel) freeSwap() int64 {
 }
 
 // swapOut lets d pass for the kernel, which moves pages to swap if too little memory is free: those of pods that take nothing
-// first. A fifth of each pod's pages is in use. Half of what it needs, it takes from the page cache.
-func (k *kernel) swapOut(d time.Duration) {
+// first. A fifth of each pod's pages is in use. Half of what it needs, it takes from the page cache. It returns the share of the
+// time in which tasks wait for that: those that take memory, once there is no page cache.
+func (k *kernel) swapOut(d time.Duration) (waiting float64) {
 	short := keptFree - (k.available() - min(k.cache, max(k.available(), 0)))
-	if k.swap == 0 || short <= 0 {
-		return
+	if k.swap == 0 || short <= 0 || d == 0 {
+		return 0
 	}
 	out := max(min(short, int64(swapSpeed*d.Seconds())), lastFree-k.available())
 	if k.cache > 0 && k.available() > lastFree {
@@ -367,6 +372,9 @@ func (k *kernel) swapOut(d time.Duration) {
 		k.cache, out = k.cache-fromCache, out-fromCache
 	}
 	out = min(out, k.freeSwap())
+	if k.cache == 0 {
+		waiting = min(float64(out)/(swapSpeed*d.Seconds()), 1)
+	}
 	for _, takes := range []bool{false, true} {
 		for _, p := range k.pods {
 			if n := min(out, p.used-(p.used+p.swapped)/5); n > 0 && p.runs() && takes == (p.rate > 0) {
@@ -374,6 +382,7 @@ func (k *kernel) swapOut(d time.Duration) {
 			}
 		}
 	}
+	return waiting
 }
 
 // isKilled reports whether the service has killed one of the pod's containers through its cgroup.
@@ -458,5 +467,9 @@ func (k *kernel) pause() time.Duration {
 	until := func(amount, perSecond int64) time.Duration {
 		return time.Duration(float64(amount) / float64(max(perSecond, 1)) * float64(time.Second))
 	}
-	return max(min(until(2*mib, rate), until(50, forks), until(64*mib, writes), longStep).Truncate(time.Millisecond), shortStep)
+	longest := longStep
+	if k.others != [resources]float64{} {
+		longest = watchStep
+	}
+	return max(min(until(2*mib, rate), until(50, forks), until(64*mib, writes), longest).Truncate(time.Millisecond), shortStep)
 }

@@ -67,13 +67,15 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	if swap > 0 {
 		lines = append(lines, fmt.Sprintf(`eviction.hard."swap.available" = "%dMi"`, swapShort/mib))
 	}
+	stallLines, stallLimit, happens := stallsOf(seed, length)
+	lines = append(lines, stallLines...)
 	for i := 0; i < 40 && !steady; i += 3 {
 		lines = append(lines, fmt.Sprintf("[[priority]]\nname = \"pod-%d\"\nvalue = %d", i, pick(d, -10, 10, 1000)))
 	}
 	w = New(tb, d.oneIn(2), capacity, pick(d, critest.Dialects()...), lines...)
 	w.hard, w.soft, w.pids, w.steady = hard, soft, pidMax/20, steady
 	w.observe, w.weak, w.free, w.keeps = observe, observe, free, keeps
-	w.swap, w.swapShort = swap, swapShort
+	w.swap, w.swapShort, w.limit = swap, swapShort, stallLimit
 	w.logf("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
 	if free > 0 {
 		fillDisk(w, d)
@@ -123,6 +125,9 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	}
 	if d.oneIn(8) {
 		storm(w, d.at(5*time.Second, length))
+	}
+	for _, e := range happens {
+		w.At(e.at, e.do)
 	}
 	for range d.IntN(3) {
 		crash(w, d, d.at(time.Second, length))

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/criguard/criguard/cgroup"
 )
@@ -25,10 +24,11 @@ type waker struct {
 	v1        bool
 	levels    map[string][]int64 // v1: of usage, by cgroup
 	usage     map[string]int64
+	stalls    map[cgroup.Wake]trigger
 }
 
 func newWaker(v1 bool) *waker {
-	return &waker{wakes: make(chan cgroup.Wake, 16), dirs: map[string]bool{}, trees: map[string]bool{}, changed: map[string]bool{}, v1: v1, levels: map[string][]int64{}, usage: map[string]int64{}}
+	return &waker{wakes: make(chan cgroup.Wake, 16), dirs: map[string]bool{}, trees: map[string]bool{}, changed: map[string]bool{}, v1: v1, levels: map[string][]int64{}, usage: map[string]int64{}, stalls: map[cgroup.Wake]trigger{}}
 }
 
 // note reports a cgroup that was made or removed.
@@ -130,8 +130,4 @@ func (w *waker) Close() {
 		w.closed = true
 		close(w.wakes)
 	}
-}
-
-func (w *waker) AddStall(_ cgroup.Wake, _, window time.Duration) (time.Duration, error) {
-	return window, nil
 }
