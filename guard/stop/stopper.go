@@ -129,11 +129,11 @@ func (s *Stopper) discarded(ctx context.Context, client *cri.Client, id string, 
 	if err == nil && d.State != cri.Exited {
 		return !dead
 	}
+	if err == nil && o.DiscardLogs { // first: what is gone is not tried again
+		err = s.opt.Logs.RemoveOf(d.LogPath, d.Name, d.Attempt)
+	}
 	if err == nil && o.Discard {
 		err = client.RemoveContainer(ctx, id)
-	}
-	if err == nil && o.DiscardLogs {
-		err = s.opt.Logs.RemoveOf(d.LogPath, d.Name, d.Attempt)
 	}
 	return err == nil || errors.Is(err, cri.ErrGone)
 }

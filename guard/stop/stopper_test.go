@@ -3,8 +3,10 @@ package stop
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // options returns options for a runtime, with retries every 10 ms.
@@ -200,5 +203,39 @@ func TestStopperWaits(t *testing.T) {
 				t.Errorf("confirmed: %t", !hangs)
 			}
 		})
+	}
+}
+
+// A log that cannot be removed is tried again, because its container is removed only after it.
+func TestDiscardTriesLogsAgain(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	o := options(t, srv)
+	dir := t.TempDir()
+	base, logs := filepath.Join(dir, "logs"), filepath.Join(dir, "real")
+	if err := os.WriteFile(base, nil, 0o600); err != nil { // not a directory
+		t.Fatal(err)
+	}
+	o.Logs = reclaim.Logs{Dir: base}
+	log := filepath.Join(base, "d_writer_u/full/0.log")
+	pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{{Name: "full", LogPath: log, State: cri.Exited}}})
+	full := pod.Containers[0].ID
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		New(t.Context(), o).discard(eviction.StopOrder{Discard: true, DiscardLogs: true, Pod: inventory.Pod{Containers: []inventory.Container{{ID: full}}}}, false)
+	}()
+	for len(srv.Calls("ContainerStatus")) < 2 { // the second one begins after the first has failed
+		runtime.Gosched()
+	}
+	if !srv.Has(full) {
+		t.Error("the container was removed before its log")
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(logs, "d_writer_u/full"), 0o755), os.WriteFile(filepath.Join(logs, "d_writer_u/full/0.log"), []byte("full"), 0o600),
+		os.Symlink(logs, base+"2"), os.Rename(base+"2", base)); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if _, err := os.Stat(log); !errors.Is(err, fs.ErrNotExist) || srv.Has(full) {
+		t.Errorf("the log: %v; the container is there: %t", err, srv.Has(full))
 	}
 }
