@@ -268,3 +268,13 @@ func TestUnfinished(t *testing.T) {
 		t.Errorf("after its end in flight: %+v", s)
 	}
 }
+
+// A pod leaves page cache to the node when it ends, which counts as available: that is not taken outside the pods.
+func TestPageCacheOfAVictim(t *testing.T) {
+	pods := []Candidate{{ID: "victim", Memory: Known(600), ActiveFile: 300}, {ID: "other", Memory: Known(5400)}}
+	before, after := one(MeminfoAvailable, read(90, 8000)), one(MeminfoAvailable, read(390, 8000))
+	was := before.Outside(MeminfoAvailable, Unprotected(pods, MeminfoAvailable, SingleFS, Amount{}))
+	if is := after.Outside(MeminfoAvailable, Unprotected(pods[1:], MeminfoAvailable, SingleFS, Amount{})); is != was {
+		t.Errorf("outside the pods %d is used, after the stop %d", was.Value, is.Value)
+	}
+}

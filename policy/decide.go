@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -27,6 +28,7 @@ type Lack struct {
 
 	back  int64 // what comes back from outside the unprotected pods, per second
 	taken int64 // what was taken outside them within ten seconds, at most
+	lasts bool  // see Samples.Lasts
 }
 
 // Why says by which rule a victim was chosen.
@@ -61,7 +63,8 @@ type Decision struct {
 	Tiers      []int64
 	Culprit    *Ranked // in Ranked: the victim if it fills the pool, or else the pod that fills it fastest; nil = none
 
-	over *Ranked // in Ranked: the pod above its request that grows fastest; nil = none
+	over  *Ranked // in Ranked: the pod above its request that grows fastest; nil = none
+	least int64   // the smallest need of the due thresholds
 }
 
 // How long the pods that rank before a culprit have to carry the pool for the culprit to wait its turn,
@@ -78,18 +81,18 @@ const (
 
 // Decide chooses the pod whose stop helps a pool, or returns why no pod is stopped.
 //
-//  1. A culprit is a pod that by itself grows by at least half of the need within the horizon. Such a pod
-//     above its request is the victim, unless the candidates that rank before it could carry the pool for
-//     60 s. One within its request is the victim only if the candidates above theirs could not carry it
-//     for 10 s. This rule needs KeyCulprit.
-//  2. Otherwise, thresholds whose signal recovers by itself are dropped: it still rises, and what comes back
-//     from outside the pods makes up for the deficit within a second; or, for swap, memory and swap together
-//     last for a minute. So are those for which the candidates
+//  1. Thresholds of swap are dropped while memory and swap together last for a minute.
+//  2. A culprit is a pod that by itself grows by at least half of the need of a threshold within the horizon.
+//     Such a pod above its request is the victim, unless the candidates that rank before it could carry the
+//     pool for 60 s. One within its request is the victim only if the candidates above theirs could not carry
+//     it for 10 s. This rule needs KeyCulprit.
+//  3. Otherwise, thresholds whose signal recovers by itself are dropped: it still rises, and what comes back
+//     from outside the pods makes up for the deficit within a second. So are those for which the candidates
 //     together do not yield the deficit and ten seconds of what grows outside the pods, or what was taken
 //     there within the last ten. If none is left, no pod is stopped.
-//  3. If the first key is KeyOverRequest, the candidates above their request are the first tier and the
+//  4. If the first key is KeyOverRequest, the candidates above their request are the first tier and the
 //     others the second; otherwise there is one tier. The first tier that yields half of the deficit counts.
-//  4. In it, the victim is the first candidate that came back, or else the first one, whose yield is at
+//  5. In it, the victim is the first candidate that came back, or else the first one, whose yield is at
 //     least a twentieth of the need. If there is none, the tier's first candidate is the victim.
 func Decide(cs []Candidate, q Shortage) Decision {
 	d := Decision{Met: q.Due[0], Pool: q.Layout.Pool(q.Due[0].Signal)}
@@ -112,12 +115,27 @@ func Decide(cs []Candidate, q Shortage) Decision {
 	for _, tier := range tiers {
 		d.Tiers = append(d.Tiers, sum(tier))
 	}
-	if slices.Contains(q.Keys, KeyCulprit) {
-		d.chooseCulprit(candidates)
+	recovers := false
+	for i := range needs {
+		if needs[i].lasts = q.Samples.Lasts(q.Due[i].Signal, q.Observed, q.Now); needs[i].lasts {
+			recovers = true
+			continue
+		}
+		d.least = min(cmp.Or(d.least, needs[i].Need), needs[i].Need)
+		if d.Victim == nil && slices.Contains(q.Keys, KeyCulprit) {
+			d.chooseCulprit(candidates, &needs[i])
+			if d.Victim != nil {
+				d.Met = q.Due[i]
+				d.lack(needs[i : i+1])
+			}
+		}
 	}
-	yields, recovers := sum(candidates), false
+	yields := sum(candidates)
 	attainable := make([]Lack, 0, len(needs))
 	for i, n := range needs {
+		if n.lasts {
+			continue
+		}
 		if q.recovers(q.Due[i].Signal, n) {
 			recovers = true
 		} else if yields >= addCapped(n.Deficit, max(times(n.Outside, attainableFor), n.taken)) {
@@ -168,13 +186,19 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 }
 
 // recovers reports whether a signal still rises, and what comes back from outside the pods makes up for its deficit
-// within a second. That rate alone is not enough: it is an average over a second or more. Swap need not recover: the
-// pages in it may stay there. It is enough that memory and swap together last.
+// within a second. That rate alone is not enough: it is an average over a second or more.
 func (q *Shortage) recovers(s Signal, n Lack) bool {
-	if s == SwapAvailable && times(n.Fill, lastsFor) < q.Observed.level(s).Available {
-		return true
+	if q.Before == nil || n.back < n.Deficit {
+		return false
 	}
-	return n.back >= n.Deficit && q.Before != nil && q.Before[s].usable() && q.Observed.level(s).Available > q.Before.level(s).Available
+	before := q.Before.level(s)
+	return before.usable() && q.Observed.level(s).Available > before.Available
+}
+
+// Lasts reports whether a threshold of swap can wait, because memory and swap together last for a minute at the present
+// rate. Unlike memory, swap need not recover: the pages in it may stay there.
+func (s *Samples) Lasts(sig Signal, obs *Observations, now time.Duration) bool {
+	return sig == SwapAvailable && times(s.Fill(sig, obs, now), lastsFor) < obs.level(sig).Available
 }
 
 // lack sets what the pool lacks: the largest of each.
@@ -187,9 +211,9 @@ func (d *Decision) lack(needs []Lack) {
 	d.Lack, d.Helps = most, twentieth(most.Need)
 }
 
-// chooseCulprit finds the culprit, the one that grows fastest, and makes it the victim if no other pods can
-// carry the pool.
-func (d *Decision) chooseCulprit(candidates []Ranked) {
+// chooseCulprit finds the culprit for a threshold, the one that grows fastest, and makes it the victim if no other
+// pods can carry the pool.
+func (d *Decision) chooseCulprit(candidates []Ranked, n *Lack) {
 	over := int64(0) // what the candidates above their request yield
 	for i := range candidates {
 		if c := &candidates[i]; c.Over {
@@ -201,14 +225,14 @@ func (d *Decision) chooseCulprit(candidates []Ranked) {
 	}
 	for i := range candidates {
 		c := &candidates[i]
-		if !c.Growth.Known || !d.Fills(c.Growth.Value) {
+		if !c.Growth.Known || !fills(c.Growth.Value, d.Pool, n.Need) {
 			continue
 		}
 		others, seconds := over, int64(carryCovered)
 		if c.Over {
 			others, seconds = sum(candidates[:i]), carryCulprit
 		}
-		wins := others < addCapped(d.Deficit, times(d.Fill, seconds))
+		wins := others < addCapped(n.Deficit, times(n.Fill, seconds))
 		if d.Culprit == nil || wins && d.Victim == nil || wins == (d.Victim != nil) && c.Growth.Value > d.Culprit.Growth.Value {
 			if d.Culprit = c; wins {
 				d.Victim, d.Why = c, ByCulprit
@@ -217,9 +241,11 @@ func (d *Decision) chooseCulprit(candidates []Ranked) {
 	}
 }
 
-// Fills reports whether a pod that grows by so much per second is a culprit.
-func (d *Decision) Fills(growth int64) bool {
-	return times(max(growth, 0), culpritOfNeed*d.Pool.Horizon()) >= d.Need
+// Fills reports whether a pod that grows by so much per second is a culprit for one of the due thresholds.
+func (d *Decision) Fills(growth int64) bool { return d.least > 0 && fills(growth, d.Pool, d.least) }
+
+func fills(growth int64, p Pool, need int64) bool {
+	return times(max(growth, 0), culpritOfNeed*p.Horizon()) >= need
 }
 
 // TakeCulprit makes the pod above its request that grows fastest the victim, because the pods that rank before it

@@ -84,19 +84,37 @@ func randomTrial(r *rand.Rand) *trial {
 // recovers reports whether a threshold's signal still rises, and what comes back from outside makes up for its deficit
 // within a second.
 func (tr *trial) recovers(m Met) bool {
-	if left := tr.q.Observed[SwapAvailable].Available; m.Signal == SwapAvailable {
-		if memory := tr.q.Observed[MeminfoAvailable]; memory.usable() {
-			left += memory.Available
-		}
-		if fill, _, _ := tr.rates(m); 60*float64(int64(fill)) < float64(left) {
-			return true
-		}
-	}
-	if tr.q.Before == nil || tr.q.Before[m.Signal].Status != OK {
+	s := counted(m.Signal)
+	if tr.q.Before == nil || tr.q.Before[s].Status != OK {
 		return false
 	}
 	_, outside, _ := tr.rates(m)
-	return int64(outside) <= -m.Deficit && tr.q.Before[m.Signal].Available < tr.q.Observed[m.Signal].Available
+	now, before := tr.q.Observed[s].Available, tr.q.Before[s].Available
+	if s == SwapAvailable && tr.q.Observed[MeminfoAvailable].usable() {
+		now += tr.q.Observed[MeminfoAvailable].Available
+	}
+	if s == SwapAvailable && tr.q.Before[MeminfoAvailable].usable() {
+		before += tr.q.Before[MeminfoAvailable].Available
+	}
+	return int64(outside) <= -m.Deficit && before < now
+}
+
+// lasts reports whether a threshold of swap is not urgent: memory and swap together last for a minute.
+func (tr *trial) lasts(m Met) bool {
+	left := tr.q.Observed[SwapAvailable].Available
+	if memory := tr.q.Observed[MeminfoAvailable]; memory.usable() {
+		left += memory.Available
+	}
+	fill, _, _ := tr.rates(m)
+	return m.Signal == SwapAvailable && 60*float64(int64(fill)) < float64(left)
+}
+
+// counted returns the signal of the amount that lacks: for a stall, that is memory.
+func counted(s Signal) Signal {
+	if s.IsStall() {
+		return MeminfoAvailable
+	}
+	return s
 }
 
 // signals returns s, and sometimes other signals of the pool.
@@ -121,7 +139,7 @@ func (tr *trial) growth(c *Candidate) (float64, bool) {
 		if tr.pool == PoolPIDs {
 			return c.PIDs
 		}
-		return c.Memory
+		return Amount{c.Memory.Value - c.ActiveFile, c.Memory.Known}
 	}
 	same := func(w Candidate) bool { return w.ID == c.ID }
 	switch i := slices.IndexFunc(tr.was, same); {
@@ -155,10 +173,11 @@ func (tr *trial) rates(m Met) (fill, outside, taken float64) {
 	if tr.pool.IsDisk() {
 		most = 30 * second
 	}
-	if m.Signal.IsStall() {
+	s := counted(m.Signal)
+	if tr.q.Observed[s].Status != OK {
 		return 0, 0, 0
 	}
-	fall := float64(tr.before[m.Signal].Available - tr.q.Observed[m.Signal].Available)
+	fall := float64(tr.before[s].Available - tr.q.Observed[s].Available)
 	if m.Signal == SwapAvailable && tr.q.Observed[MeminfoAvailable].usable() {
 		fall += float64(tr.before[MeminfoAvailable].Available - tr.q.Observed[MeminfoAvailable].Available)
 	}
@@ -184,6 +203,10 @@ func (tr *trial) grown(s Signal) (sum float64, known bool) {
 		}
 		for j := range cs {
 			used := map[Pool]Amount{PoolMemory: cs[j].Memory, PoolPIDs: cs[j].PIDs}[tr.pool]
+			cache := float64(0) // which counts as available
+			if tr.pool == PoolMemory && s != MemoryAvailable && s != AllocatableMemoryAvailable {
+				cache = float64(cs[j].ActiveFile)
+			}
 			if s == SwapAvailable && cs[j].Swap.Known {
 				used.Value += cs[j].Swap.Value
 			}
@@ -193,17 +216,19 @@ func (tr *trial) grown(s Signal) (sum float64, known bool) {
 				return 0, false
 			case byCgroup && protected:
 				sum -= sign * float64(used.Value)
-			case !byCgroup && !protected:
-				sum += sign * float64(used.Value)
+			case byCgroup:
+				sum -= sign * cache
+			case !protected:
+				sum += sign * (float64(used.Value) - cache)
 			}
 		}
 	}
 	return sum, !tr.pool.IsDisk() && (tr.pool != PoolMemory || s == SwapAvailable || tr.cgroup[0].Known == tr.cgroup[1].Known)
 }
 
-// lacks returns the largest deficit, fill and need of all thresholds, and of those that are attainable and do not recover
-// by themselves.
-func (tr *trial) lacks(ranked []Ranked) (all, attainable sums, found bool) {
+// lacks returns the deficit, fill and need of each threshold that is urgent, and the largest of those that are attainable and do
+// not recover by themselves.
+func (tr *trial) lacks(ranked []Ranked) (each []sums, attainable sums, found bool) {
 	yields := 0.0
 	for i := range ranked {
 		if ranked[i].Excluded == "" {
@@ -211,26 +236,32 @@ func (tr *trial) lacks(ranked []Ranked) (all, attainable sums, found bool) {
 		}
 	}
 	for _, m := range tr.q.Due {
+		if tr.lasts(m) {
+			continue
+		}
 		fill, outside, taken := tr.rates(m)
 		fill, outside = float64(int64(fill)), max(float64(int64(outside)), 0)
 		one := sums{float64(m.Deficit), fill, float64(m.Lack) + fill*float64(tr.pool.Horizon())}
-		all = sums{max(all.deficit, one.deficit), max(all.fill, one.fill), max(all.need, one.need)}
+		each = append(each, one)
 		if !tr.recovers(m) && yields >= one.deficit+max(10*outside, taken) {
 			found = true
 			attainable = sums{max(attainable.deficit, one.deficit), max(attainable.fill, one.fill), max(attainable.need, one.need)}
 		}
 	}
-	return all, attainable, found
+	return each, attainable, found
 }
 
-// isCulprit reports whether a pod fills the pool fast enough, and the keys let that count.
-func (tr *trial) isCulprit(c *Candidate, need float64) bool {
+// isCulprit reports whether a pod fills the pool fast enough for a threshold, which what others yield cannot carry for 10 s, and
+// the keys let that count.
+func (tr *trial) isCulprit(c *Candidate, each []sums, others float64) bool {
 	growth, known := tr.growth(c)
 	keys := tr.q.Keys
 	if len(keys) == 0 {
 		keys = DefaultKeys(tr.q.Due[0].Signal.Resource())
 	}
-	return known && slices.Contains(keys, KeyCulprit) && 2*float64(int64(growth)) >= need
+	return known && slices.Contains(keys, KeyCulprit) && slices.ContainsFunc(each, func(n sums) bool {
+		return 2*float64(int64(growth)) >= n.need && others < n.deficit+10*n.fill
+	})
 }
 
 // tiered reports whether the keys separate the pods above their request from the others.
@@ -267,15 +298,15 @@ func tries(t *testing.T, seed uint64, enough int, property func(r *rand.Rand, tr
 func TestP1(t *testing.T) {
 	culprits, recovers := 0, 0
 	tries(t, 21, 2000, func(_ *rand.Rand, tr *trial, d Decision) bool {
-		if slices.ContainsFunc(tr.q.Due, tr.recovers) {
+		if slices.ContainsFunc(tr.q.Due, tr.recovers) || slices.ContainsFunc(tr.q.Due, tr.lasts) {
 			recovers++
 		}
-		all, _, found := tr.lacks(d.Ranked)
+		each, _, found := tr.lacks(d.Ranked)
 		if found != d.Attainable {
 			t.Errorf("attainable %t: %+v", found, d)
 		}
 		if d.Victim != nil && !found {
-			if culprits++; d.Why != ByCulprit || !tr.isCulprit(&d.Victim.Candidate, all.need) {
+			if culprits++; d.Why != ByCulprit || !tr.isCulprit(&d.Victim.Candidate, each, 0) {
 				t.Errorf("%s is stopped in vain: %+v", d.Victim.ID, d)
 			}
 		}
@@ -293,8 +324,8 @@ func TestP1(t *testing.T) {
 func TestP2(t *testing.T) {
 	little := 0
 	tries(t, 22, 3000, func(_ *rand.Rand, tr *trial, d Decision) bool {
-		all, attainable, _ := tr.lacks(d.Ranked)
-		if d.Victim == nil || d.Why == ByCulprit && tr.isCulprit(&d.Victim.Candidate, all.need) {
+		each, attainable, _ := tr.lacks(d.Ranked)
+		if d.Victim == nil || d.Why == ByCulprit && tr.isCulprit(&d.Victim.Candidate, each, 0) {
 			return false
 		}
 		if 20*float64(d.Victim.Yield) >= attainable.need {
@@ -353,9 +384,9 @@ func TestP9(t *testing.T) {
 				above += float64(r.Yield)
 			}
 		}
-		all, attainable, _ := tr.lacks(d.Ranked)
+		each, attainable, _ := tr.lacks(d.Ranked)
 		if d.Why == ByCulprit {
-			if culprits++; !tr.isCulprit(&d.Victim.Candidate, all.need) || above >= all.deficit+10*all.fill {
+			if culprits++; !tr.isCulprit(&d.Victim.Candidate, each, above) {
 				t.Errorf("the culprit %s is stopped, though those above their requests yield %v: %+v", d.Victim.ID, above, d)
 			}
 		} else if 2*above >= attainable.deficit {
@@ -381,7 +412,7 @@ func TestDecideProperties(t *testing.T) {
 			t.Errorf("the victim is no candidate: %+v", d)
 		case d.Held == HeldProtected && !slices.ContainsFunc(tr.pods, isProtected):
 			t.Errorf("held by a protection that no pod has: %+v", d)
-		case d.Held == HeldRecovers && !slices.ContainsFunc(tr.q.Due, tr.recovers):
+		case d.Held == HeldRecovers && !slices.ContainsFunc(tr.q.Due, tr.recovers) && !slices.ContainsFunc(tr.q.Due, tr.lasts):
 			t.Errorf("held because it recovers: %+v", d)
 		case d.Held != "" && d.Held != HeldRecovers && (d.Held == HeldUnknown) != slices.ContainsFunc(d.Ranked, isUnknown):
 			t.Errorf("unknown usage: %+v", d)

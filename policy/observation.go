@@ -28,10 +28,10 @@ type Observation struct {
 // Observations is one reading of every signal.
 type Observations [SignalCount]Observation
 
-// level returns the reading from which the rates of a signal are measured. For swap, it is that of memory and swap
-// together: the kernel moves one to the other.
+// level returns the reading from which the rates of a signal are measured. For a stall, it is that of memory, and for swap
+// that of memory and swap together: the kernel moves one to the other.
 func (obs *Observations) level(s Signal) Observation {
-	o, memory := obs[s], obs[MeminfoAvailable]
+	o, memory := obs[s.counts()], obs[MeminfoAvailable]
 	if s == SwapAvailable && o.usable() && memory.usable() {
 		o.Available, o.Capacity = addCapped(o.Available, memory.Available), addCapped(o.Capacity, memory.Capacity)
 	}
@@ -41,9 +41,6 @@ func (obs *Observations) level(s Signal) Observation {
 // Outside returns what is used of a signal's pool outside the unprotected pods, if they use so much of it as [Unprotected]
 // returns for that signal. For a stall, the pool is memory; for swap, memory and swap together.
 func (obs *Observations) Outside(s Signal, unprotected Amount) Amount {
-	if s.IsStall() {
-		s = MeminfoAvailable
-	}
 	o, memory := obs.level(s), obs[MeminfoAvailable]
 	if !o.usable() || s == SwapAvailable && !memory.usable() || !unprotected.Known {
 		return Amount{}

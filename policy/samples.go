@@ -31,15 +31,23 @@ type sample struct {
 	cgroup Amount // working set of the pods cgroup
 }
 
-// podSample is what a pod used: bytes of memory and of swap, and tasks.
-type podSample struct{ memory, swap, pids Amount }
+// podSample is what a pod used: bytes of memory and of swap, and tasks. cache is the part of memory that is page cache in use.
+type podSample struct {
+	memory, swap, pids Amount
+	cache              int64
+}
 
-func (c *Candidate) sample() podSample { return podSample{c.Memory, c.Swap, c.PIDs} }
+func (c *Candidate) sample() podSample {
+	return podSample{c.Memory, c.Swap, c.PIDs, max(c.ActiveFile, 0)}
+}
 
-// since returns by how much a pod's usage of a pool has grown since another sample. Memory that the kernel has
+// taken is the memory that the pod has taken from the node, and that its stop gives back: page cache is not.
+func (s *podSample) taken() Amount { return Amount{s.memory.Value - s.cache, s.memory.Known} }
+
+// since returns by how much what a pod has taken of a pool has grown since another sample. Memory that the kernel has
 // moved to swap is still taken: otherwise a pod that others push out would shrink, and so would a leak.
 func (s *podSample) since(past *podSample, p Pool) Amount {
-	now, then := s.memory, past.memory
+	now, then := s.taken(), past.taken()
 	switch {
 	case p == PoolPIDs:
 		now, then = s.pids, past.pids
@@ -52,11 +60,14 @@ func (s *podSample) since(past *podSample, p Pool) Amount {
 
 // of returns what the pod used of what a signal's rates are measured from, see [Observations.level].
 func (s *podSample) of(sig Signal) Amount {
-	used := s.memory
 	switch {
 	case sig == PIDAvailable:
-		used = s.pids
-	case sig == SwapAvailable && s.swap.Known:
+		return s.pids
+	case sig.countsCache():
+		return s.memory
+	}
+	used := s.taken()
+	if sig == SwapAvailable && s.swap.Known {
 		used.add(s.swap)
 	}
 	return used
@@ -134,7 +145,7 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	used, span := c.sample(), now-base.at
 	past, listed := base.pods[c.ID]
 	if age := now - c.Created; c.Created > base.at || !listed && age <= maxSampleAge {
-		past, span = podSample{Known(0), Known(0), Known(0)}, max(age, minSampleAge)
+		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(age, minSampleAge)
 	}
 	grown := used.since(&past, p)
 	if !grown.Known {
@@ -143,9 +154,9 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	return Known(PerSecond(grown.Value, span))
 }
 
-// Fill returns how fast a signal falls, per second. It is 0 without a sample, and for a stall.
-func (s *Samples) Fill(sig Signal, o Observation, now time.Duration) int64 {
-	fall, _ := s.fall(sig, o, nil, Amount{}, now)
+// Fill returns how fast a signal falls, per second. It is 0 without a sample.
+func (s *Samples) Fill(sig Signal, obs *Observations, now time.Duration) int64 {
+	fall, _ := s.fall(sig, obs.level(sig), nil, Amount{}, now)
 	return max(fall, 0)
 }
 
@@ -157,7 +168,7 @@ func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, n
 		maxAge = maxDiskSample
 	}
 	base := s.base(now, maxAge)
-	if base == nil || sig.IsStall() || !o.usable() || !base.obs[sig].usable() {
+	if base == nil || !o.usable() || !base.obs.level(sig).usable() {
 		return 0, 0
 	}
 	fall = base.obs.level(sig).Available - o.Available
@@ -175,10 +186,10 @@ func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, n
 // taken returns how much was taken outside the unprotected pods within about the last ten seconds, at most: by how much
 // the signal fell without their growth. Unlike a rate, it does not forget what was given back.
 func (s *Samples) taken(sig Signal, o Observation, cs []Candidate, pods Amount, now time.Duration) int64 {
-	if sig.IsDisk() || sig.IsStall() || !o.usable() || sig.countsCgroup() && s.byCgroup != pods.Known {
+	if sig.IsDisk() || !o.usable() || sig.countsCgroup() && s.byCgroup != pods.Known {
 		return 0
 	}
-	w := s.outside[sig]
+	w := s.outside[sig.counts()]
 	w.note(now, o.Available, unprotected(cs, sig, pods))
 	return w.rise(now)
 }
@@ -261,8 +272,12 @@ func Unprotected(cs []Candidate, s Signal, l Layout, podsCgroup Amount) Amount {
 // keeps no such reading.
 func (s Signal) countsCgroup() bool { return s.isMemory() && s != SwapAvailable }
 
+// countsCache reports whether page cache in use counts as used for a signal, as it does in a working set. The kernel's
+// MemAvailable counts most of it as available, and so do the signals that follow from that.
+func (s Signal) countsCache() bool { return s == MemoryAvailable || s == AllocatableMemoryAvailable }
+
 // unprotected returns what the unprotected pods use of a signal's pool. For memory, that is the pods cgroup without the
-// protected pods, if it is known. It is unknown for disks.
+// protected pods, and without page cache unless that counts, if the cgroup is known. It is unknown for disks.
 func unprotected(cs []Candidate, sig Signal, podsCgroup Amount) Amount {
 	if sig.IsDisk() {
 		return Amount{}
@@ -270,8 +285,13 @@ func unprotected(cs []Candidate, sig Signal, podsCgroup Amount) Amount {
 	whole := sig.countsCgroup() && podsCgroup.Known
 	sum := Known(0)
 	for j := range cs {
-		if c := &cs[j]; whole == (c.Protection != "") {
-			used := c.sample()
+		used := cs[j].sample()
+		switch protected := cs[j].Protection != ""; {
+		case whole && protected:
+			sum.add(used.memory)
+		case whole && !sig.countsCache():
+			sum.add(Known(used.cache))
+		case !whole && !protected:
 			sum.add(used.of(sig))
 		}
 	}
@@ -289,7 +309,7 @@ func (s *sample) unprotected(cs []Candidate, sig Signal) Amount {
 		protection[cs[i].ID] = cs[i].Protection
 	}
 	for id, used := range s.pods {
-		was = append(was, Candidate{Memory: used.memory, Swap: used.swap, PIDs: used.pids, Protection: protection[id]})
+		was = append(was, Candidate{Memory: used.memory, ActiveFile: used.cache, Swap: used.swap, PIDs: used.pids, Protection: protection[id]})
 	}
 	return unprotected(was, sig, s.cgroup)
 }

@@ -19,8 +19,8 @@ type savedSample struct {
 	PodsCgroup *int64                 `json:"pods_cgroup,omitempty"`
 }
 
-// savedPod is a podSample: memory, swap and tasks. Of an unknown amount, -1 is saved.
-type savedPod [3]int64
+// savedPod is a podSample: memory, swap, tasks and page cache. Of an unknown amount, -1 is saved.
+type savedPod [4]int64
 
 // Saved returns what the next run of the service needs of the samples, for JSON: the oldest and the newest, so that one of
 // them is old enough and not too old.
@@ -45,7 +45,7 @@ func (s *sample) saved() savedSample {
 		}
 	}
 	for id, used := range s.pods {
-		var p savedPod
+		p := savedPod{3: used.cache}
 		for i, a := range []Amount{used.memory, used.swap, used.pids} {
 			if p[i] = max(a.Value, 0); !a.Known {
 				p[i] = -1
@@ -76,7 +76,7 @@ func LoadSamples(data []byte, bootID string, now time.Duration) (s Samples, err 
 			}
 		}
 		for id, used := range from.Pods {
-			var p podSample
+			p := podSample{cache: max(used[3], 0)}
 			for i, to := range []*Amount{&p.memory, &p.swap, &p.pids} {
 				*to = Amount{max(used[i], 0), used[i] >= 0}
 			}

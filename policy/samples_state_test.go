@@ -85,7 +85,7 @@ func TestDamagedSamples(t *testing.T) {
 		}
 	}
 	s, _ := LoadSamples([]byte(`{"boot_id":"boot","samples":[`+sample+`]}`), "boot", second)
-	if want := (podSample{Known(1), Amount{}, Known(3)}); s.kept[0].pods["a"] != want || s.kept[0].cgroup != Known(0) {
+	if want := (podSample{memory: Known(1), pids: Known(3)}); s.kept[0].pods["a"] != want || s.kept[0].cgroup != Known(0) {
 		t.Errorf("%+v", s.kept[0])
 	}
 	for _, text := range []string{`{`, `{"samples":3}`, `{"samples":[{"signals":{"no.such":{}}}]}`, `{"samples":[{"pods":{"a":["x"]}}]}`} {

@@ -58,10 +58,10 @@ func TestFill(t *testing.T) {
 		{"clock went back", MemoryAvailable, []reading{{at: minute, available: 100}}, second, 50, 0},
 	} {
 		s := samplesOf(v.signal, v.readings...)
-		if got := s.Fill(v.signal, read(v.available, math.MaxInt64), v.now); got != v.want {
+		if got := s.Fill(v.signal, one(v.signal, read(v.available, math.MaxInt64)), v.now); got != v.want {
 			t.Errorf("%s: %d, want %d", v.name, got, v.want)
 		}
-		if got := s.Fill(v.signal, Observation{Status: Failed}, v.now); got != 0 {
+		if got := s.Fill(v.signal, one(v.signal, Observation{Status: Failed}), v.now); got != 0 {
 			t.Errorf("%s, not read now: %d", v.name, got)
 		}
 	}
@@ -74,7 +74,7 @@ func TestFillOfAnOldReading(t *testing.T) {
 	}
 	var s Samples
 	s.Add(9*second, one(NodeFSAvailable, at(5*second, 500)), nil, Amount{})
-	if got := s.Fill(NodeFSAvailable, at(10*second, 400), 10*second); got != 20 {
+	if got := s.Fill(NodeFSAvailable, one(NodeFSAvailable, at(10*second, 400)), 10*second); got != 20 {
 		t.Errorf("falls by %d, want 20", got)
 	}
 }
@@ -227,7 +227,7 @@ func TestSamplesKept(t *testing.T) {
 		if i < 10 {
 			continue
 		}
-		if got := s.Fill(MemoryAvailable, read(int64(1000-i), 1000), now); got != 10 {
+		if got := s.Fill(MemoryAvailable, one(MemoryAvailable, read(int64(1000-i), 1000)), now); got != 10 {
 			t.Fatalf("at %s the signal falls by %d", now, got)
 		}
 	}
@@ -293,7 +293,7 @@ func TestSlept(t *testing.T) {
 		var disk Samples
 		disk.Add(9*second, one(NodeFSAvailable, Observation{Available: 500, Capacity: 1000, At: 5 * second, Status: OK}), nil, Amount{})
 		disk.Slept(slept)
-		if got := disk.Fill(NodeFSAvailable, Observation{Available: 400, At: slept + 10*second, Capacity: 1000, Status: OK}, slept+10*second); got != 20 {
+		if got := disk.Fill(NodeFSAvailable, one(NodeFSAvailable, Observation{Available: 400, At: slept + 10*second, Capacity: 1000, Status: OK}), slept+10*second); got != 20 {
 			t.Errorf("slept %v: a disk falls by %d, want 20", slept, got)
 		}
 	}

@@ -108,3 +108,86 @@ func TestReturningScenario(t *testing.T) {
 		t.Errorf("%d soft stops are left", left)
 	}
 }
+
+// Each due threshold is asked for its culprit by itself: that a stall lacks much more than memory hides no leak.
+func TestCulpritForOneOfTheThresholds(t *testing.T) {
+	pods := func(leak int64) []Candidate {
+		return []Candidate{
+			{ID: "idle", Created: -1, Priority: -1, Memory: Known(200 * mi)},
+			{ID: "leak", Created: -1, Priority: 9, Memory: Known(leak)},
+		}
+	}
+	for _, stalled := range []bool{false, true} {
+		q := lacking(MemoryAvailable, 10*mi)
+		if stalled {
+			q.Due = append(q.Due, Met{Threshold: Threshold{Signal: MemoryStall}, Due: true, Deficit: 156 * mi, Lack: 3127 * mi})
+		}
+		reading := func(memory int64) *Observations {
+			obs := one(MemoryAvailable, read(memory, 16*gi))
+			obs[MeminfoAvailable] = read(memory+60*mi, 16*gi)
+			return obs
+		}
+		q.Now, q.Observed = minute, reading(90*mi)
+		q.Samples.Add(q.Now-second, reading(390*mi), pods(2700*mi), Amount{})
+		if d := Decide(pods(3000*mi), q); d.Victim == nil || d.Victim.ID != "leak" || d.Why != ByCulprit || d.Need != 310*mi || d.Met.Signal != MemoryAvailable {
+			t.Errorf("stalled %t: need %d MiB for %s, victim %+v", stalled, d.Need/mi, d.Met.Signal, d.Victim)
+		}
+	}
+}
+
+// A stall has no amount of its own. What fills its pool, and what is taken outside the pods, is counted as memory.
+func TestStallCountsMemory(t *testing.T) {
+	for _, v := range []struct {
+		grown  int64 // by the leak, within a second
+		victim string
+		held   string
+	}{{300 * mi, "leak", ""}, {0, "", HeldOutside}} {
+		pods := func(leak int64) []Candidate {
+			return []Candidate{{ID: "idle", Created: -1, Memory: Known(100 * mi)}, {ID: "leak", Created: -1, Priority: 10, Memory: Known(leak)}}
+		}
+		q := lacking(MemoryStall, 22*mi)
+		q.Due[0].Lack = 200 * mi
+		q.Now, q.Observed = minute, one(MeminfoAvailable, read(400*mi, 4*gi))
+		q.Samples.Add(q.Now-second, one(MeminfoAvailable, read(700*mi, 4*gi)), pods(1000*mi-v.grown), Amount{})
+		if d := Decide(pods(1000*mi), q); id(d.Victim) != v.victim || d.Held != v.held || d.Fill != 300*mi {
+			t.Errorf("the leak grew by %d MiB: held by %q, victim %+v, %+v", v.grown/mi, d.Held, d.Victim, d.Lack)
+		}
+	}
+}
+
+// A pod that reads files does not fill memory: the page cache that it uses comes back without a stop. Another pod is the
+// culprit, however slowly it grows.
+func TestPageCacheIsNoGrowth(t *testing.T) {
+	pods := func(cache, leak int64) []Candidate {
+		return []Candidate{
+			{ID: "reader", Created: -1, Priority: 100, Memory: Known(30*mi + cache), ActiveFile: cache},
+			{ID: "leak", Created: -1, Memory: Known(leak)},
+		}
+	}
+	q := lacking(MeminfoAvailable, 20*mi)
+	q.Now, q.Observed = minute, one(MeminfoAvailable, read(480*mi, 4*gi))
+	q.Samples.Add(q.Now-second, one(MeminfoAvailable, read(485*mi, 4*gi)), pods(0, 195*mi), Amount{})
+	d := Decide(pods(60*mi, 200*mi), q)
+	if d.Victim == nil || d.Victim.ID != "leak" || d.Outside != 0 || d.Ranked[1].Growth != Known(0) {
+		t.Errorf("%d MiB/s outside, victim %+v, ranked %+v", d.Outside/mi, d.Victim, d.Ranked)
+	}
+}
+
+// The kernel takes back the pods' page cache while pods leak. What they leak is not taken outside of them, though their
+// working sets stay the same: by the sum of the pods, and by the pods cgroup.
+func TestPageCacheThatIsTakenBack(t *testing.T) {
+	pods := func(leak, cache int64) (cs []Candidate) {
+		for _, name := range []string{"a", "b", "c"} {
+			cs = append(cs, Candidate{ID: name, Created: -1, Memory: Known(leak + cache), ActiveFile: cache})
+		}
+		return cs
+	}
+	for _, cgroup := range []Amount{{}, Known(1200 * mi)} {
+		q := lacking(MeminfoAvailable, 50*mi)
+		q.Now, q.Observed, q.Pods = minute, one(MeminfoAvailable, read(450*mi, 4*gi)), cgroup
+		q.Samples.Add(q.Now-second, one(MeminfoAvailable, read(549*mi, 4*gi)), pods(267*mi, 133*mi), cgroup)
+		if d := Decide(pods(300*mi, 100*mi), q); d.Victim == nil || d.Fill != 99*mi || d.Outside != 0 {
+			t.Errorf("cgroup %+v: held by %q, %+v", cgroup, d.Held, d.Lack)
+		}
+	}
+}

@@ -127,6 +127,14 @@ func (s Signal) IsDisk() bool { return SingleFS.Pool(s).IsDisk() }
 // millionths of the window and cannot be compared with a pod's usage.
 func (s Signal) IsStall() bool { return signals[min(s, SignalCount)].stall }
 
+// counts returns the signal by which what lacks is counted: for a stall, that is memory, because a stall has no amount of its own.
+func (s Signal) counts() Signal {
+	if s.IsStall() {
+		return MeminfoAvailable
+	}
+	return s
+}
+
 // IsEvidence reports whether the signal alone does not show that memory is short, as a stall does not. Neither does
 // short swap: pages that no pod needs may stay there for ever, and the pod that they belong to did not push them out.
 // A threshold of such a signal stops a pod only while memory is below [Settings.StallFloor].

@@ -68,20 +68,21 @@ func TestPodsThatArePushedIntoSwap(t *testing.T) {
 	}
 }
 
-// What stays in swap costs no pod while memory and swap last: no stop of a pod brings it back.
+// What stays in swap costs no pod while memory and swap last: no stop of a pod brings it back. That holds for a culprit, too:
+// if so little lacks that a slow pod would be one, it is not urgent.
 func TestSwapThatLasts(t *testing.T) {
 	pods := []Candidate{{ID: "a", Created: -1, Memory: Known(100 * mi), Swap: Known(300 * mi)}}
 	for _, v := range []struct {
-		fell   int64 // per second
-		victim bool
-	}{{0, false}, {9 * mi, false}, {10 * mi, true}} {
-		q := lacking(SwapAvailable, 100*mi)
+		fell, lacks int64
+		victim      bool
+	}{{0, 100 * mi, false}, {9 * mi, 100 * mi, false}, {10 * mi, 100 * mi, true}, {9 * mi, 5 * mi, false}, {10 * mi, 5 * mi, true}} {
+		q := lacking(SwapAvailable, v.lacks)
 		q.Samples, q.Now = &Samples{}, minute
 		before := []Candidate{{ID: "a", Created: -1, Memory: Known(100*mi - v.fell), Swap: Known(300 * mi)}}
 		q.Samples.Add(q.Now-second, observed(200*mi, 400*mi+v.fell), before, Amount{})
 		q.Observed = observed(200*mi, 400*mi)
 		if d := Decide(pods, q); (d.Victim != nil) != v.victim || !v.victim && d.Held != HeldRecovers {
-			t.Errorf("%d MiB/s: held by %q, victim %+v", v.fell/mi, d.Held, d.Victim)
+			t.Errorf("%d MiB/s, %d MiB lack: held by %q, victim %+v", v.fell/mi, v.lacks/mi, d.Held, d.Victim)
 		}
 	}
 }

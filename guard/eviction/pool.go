@@ -64,11 +64,16 @@ func (g *Manager) metOf(pr *policy.Pressure, p policy.Pool) (met []policy.Met) {
 	return met
 }
 
-// dueOf returns the due thresholds of a pool that are acted on: the hard ones, or else the soft ones.
+// dueOf returns the due thresholds of a pool that are acted on: the hard ones, or else the soft ones. One that can wait does not
+// keep the others waiting.
 func (g *Manager) dueOf(pr *policy.Pressure, p policy.Pool) []policy.Met {
-	met := g.metOf(pr, p)
-	hard := slices.ContainsFunc(met, func(m policy.Met) bool { return m.Due && m.Kind == policy.Hard })
-	return slices.DeleteFunc(met, func(m policy.Met) bool { return !m.Due || hard && m.Kind == policy.Soft })
+	due := slices.DeleteFunc(g.metOf(pr, p), func(m policy.Met) bool { return !m.Due })
+	canWait := func(m policy.Met) bool { return g.samples.Lasts(m.Signal, &g.obs, g.kernel.Now()) }
+	if urgent := slices.DeleteFunc(slices.Clone(due), canWait); len(urgent) > 0 {
+		due = urgent
+	}
+	hard := slices.ContainsFunc(due, func(m policy.Met) bool { return m.Kind == policy.Hard })
+	return slices.DeleteFunc(due, func(m policy.Met) bool { return hard && m.Kind == policy.Soft })
 }
 
 // outcome is what a pass decides about a stop for a pool. Exactly one field is set.
@@ -234,7 +239,8 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		if due = g.stillMet(due...); len(due) == 0 { // listing took time
 			return c, false
 		}
-		c = g.choose(inv, now, i, due)
+		s = due[0].Signal
+		c = g.choose(inv, g.kernel.Now(), i, due)
 		if largest, unlisted = g.kernel.Unlisted(inv.Pods, s); unlisted && inv.At >= asked {
 			g.kernel.ConfirmUnlisted() // the listing is indeed fresh
 		}
@@ -279,7 +285,7 @@ func needOf(d *policy.Decision) *api.Need {
 
 // heldAlarms are the alarms by what holds a stop back.
 var heldAlarms = map[string]string{
-	api.HeldBreaker:   "breaker open: stops do not relieve it, because it is used outside pods; no more pods are stopped for it",
+	api.HeldBreaker:   "breaker open: the last stops did not relieve it, because too little came back or it was taken outside pods; no more pods are stopped for it",
 	api.HeldOutside:   "used outside pods: stopping pods would not relieve it",
 	api.HeldProtected: "used by protected pods: stopping the others would not relieve it",
 	api.HeldUnknown:   "no pod is stopped, because the usage of a pod is unknown",

@@ -73,12 +73,11 @@ const (
 func (g *Manager) reclaimWait(i policy.Pool, m policy.Met) time.Duration {
 	switch {
 	case i.IsDisk():
-		o := g.obs[m.Signal]
-		fill := g.samples.Fill(m.Signal, o, g.kernel.Now())
+		fill := g.samples.Fill(m.Signal, &g.obs, g.kernel.Now())
 		if fill <= 0 {
 			return ReclaimTimeout
 		}
-		until := time.Duration(min(float64(o.Available)/float64(fill), ReclaimTimeout.Seconds()*2) * float64(time.Second))
+		until := time.Duration(min(float64(g.obs[m.Signal].Available)/float64(fill), ReclaimTimeout.Seconds()*2) * float64(time.Second))
 		return min(max(until-time.Duration(i.Horizon())*time.Second, minDiskReclaimWait), ReclaimTimeout)
 	case m.Kind == policy.Hard:
 		return hardReclaimWait

@@ -74,3 +74,16 @@ func TestReasonOfGuaranteed(t *testing.T) {
 		t.Errorf("reason %q", why)
 	}
 }
+
+// A hard threshold of swap that can wait keeps no soft threshold of memory waiting.
+func TestSwapThatCanWait(t *testing.T) {
+	g, n := newManager(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"swap.available\" = \"1Gi\"\n[eviction.soft]\n\"memory.available\" = \"3Gi\"\n[eviction.soft_grace_period]\n\"memory.available\" = \"2s\"\n")
+	for _, s := range []policy.Signal{policy.MemoryAvailable, policy.MeminfoAvailable} {
+		n.set(s, 2*testGiB)
+	}
+	n.set(policy.SwapAvailable, testGiB/2)
+	wantHeld(t, n.at(g, 0), api.HeldRecovers)
+	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Signal != "memory.available" || p.Stop.Kind != "soft" {
+		t.Errorf("%+v, held by %q", p.Stop, p.Held)
+	}
+}

@@ -50,7 +50,7 @@ func (n *Node) Measure(cs []policy.Candidate, s policy.Signal) {
 		c.Memory, c.ActiveFile, c.Swap, c.PIDs = u.memory, u.activeFile, u.swap, u.pids
 		unaccounted = unaccounted || u.memory.Known && !u.swap.Known
 		if apart && n.outside(c.ID) {
-			c.Memory, c.PIDs = policy.Known(0), policy.Known(0)
+			c.Memory, c.ActiveFile, c.PIDs = policy.Known(0), 0, policy.Known(0)
 		}
 		if d, ok := n.opt.Meter.Usage(c.ID); ok {
 			c.Disk, c.Inodes = d.Bytes, d.Inodes
