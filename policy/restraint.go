@@ -86,7 +86,7 @@ type breaker struct {
 	Fruitless int           `json:"fruitless"`
 	Last      []begun       `json:"last,omitempty"` // the last stops, at most BudgetConfig.Breaker, whether fruitless or not
 	Pods      Amount        `json:"pods"`           // what the unprotected pods used at the last of them, or when it opened
-	Need      int64         `json:"need"`           // of the pool then
+	Need      int64         `json:"need"`           // by how much they have to grow to close it: by the pool's need then, or what came back
 	Seen      time.Duration `json:"seen"`           // when the pool last had an episode
 }
 
@@ -281,7 +281,7 @@ func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now 
 	}
 	together := len(b.Last) == r.budget.Breaker && grew(b.Last[0], back)
 	if b.Seen = now; !r.isOpen(p) {
-		b.Pods, b.Need = pods, s.Need
+		b.Pods, b.Need = pods, max(s.Need, s.Back)
 	}
 	switch {
 	case together:
@@ -295,7 +295,8 @@ func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now 
 }
 
 // Episode records that a pool has an episode, which keeps its breaker open. It closes the breaker if the
-// unprotected pods have grown by what the pool needed since, and reports whether that changed anything.
+// unprotected pods have grown since, by what the pool needed and by what the last stop gave back, and reports
+// whether that changed anything. The need alone may be a few pages.
 func (r *Restraint) Episode(p Pool, pods Amount, now time.Duration) (closed bool) {
 	r.at(now)
 	b := &r.breakers[p]

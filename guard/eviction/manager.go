@@ -165,7 +165,7 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 	p := api.Pass{At: api.Duration(now), Wake: wake, Conditions: g.pressure.Conditions, Changed: g.pressure.Conditions != before}
 	g.again, g.unsaved, g.sampled = false, false, false
 	if g.sampleAll {
-		g.sample(ctx, now)
+		g.sample(ctx)
 	}
 	for _, c := range g.pressure.Conditions.List() {
 		if !before.Has(c) {
@@ -187,7 +187,7 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 		g.act(ctx, now, &p)
 	}
 	if p.Stop == nil && g.isSampleDue(ctx, now) {
-		g.sample(ctx, now)
+		g.sample(ctx)
 	}
 	if p.Notable() {
 		if p.ID == 0 {
@@ -263,13 +263,14 @@ func (g *Manager) SamplePause() time.Duration {
 }
 
 // sample takes a sample of the signals and the pods, once these were listed: in a later sample, each would seem new.
-func (g *Manager) sample(ctx context.Context, now time.Duration) {
+func (g *Manager) sample(ctx context.Context) {
 	inv := g.runtime.Inventory(ctx, false)
 	if g.listed = inv.At; inv.At < 0 {
 		return
 	}
 	cs := inventory.Candidates(inv.Pods)
 	g.kernel.Measure(cs, policy.MemoryAvailable)
+	now := g.kernel.Now() // a listing has taken time
 	g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
 	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {
 		g.savedAt = now

@@ -147,6 +147,9 @@ func TestRestartRepeatsNoOldHardStop(t *testing.T) {
 			if wantStop(t, p, "d/big"); p.Settled[0].Result.Emptied || len(p.Settled[0].Result.Errors) != 1 {
 				t.Errorf("settled %+v", p.Settled[0].Result)
 			}
+			if b := g.restraint.Status(n.now); b.Hard.LastHour != 1 {
+				t.Errorf("a stop that killed nothing took budget: %+v", b.Hard)
+			}
 		} else {
 			wantHeld(t, p, api.HeldInFlight)
 		}

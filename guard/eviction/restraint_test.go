@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
@@ -299,7 +300,7 @@ func TestThreeFruitlessStopsOpenTheBreaker(t *testing.T) {
 }
 
 // The breaker outlives the episode by backoff.reset. It closes after that, or when the unprotected pods have
-// grown by the need since it opened.
+// grown since it opened, by the need and by what the last stop gave back.
 func TestBreakerCloses(t *testing.T) {
 	const conf = memoryHard + "[budget]\nhard.burst = 10\n[backoff]\nmax = \"2m\"\nreset = \"2m\"\n"
 	open := func(t *testing.T) (*Manager, *fakeNode) {
@@ -324,8 +325,10 @@ func TestBreakerCloses(t *testing.T) {
 	})
 	t.Run("growth of the pods", func(t *testing.T) {
 		g, n := open(t)
+		n.grow("p5", testGiB/2) // what was needed, but less than a stop gave back
+		wantHeld(t, n.at(g, 40*time.Millisecond), api.HeldBreaker)
 		n.grow("p5", testGiB/2)
-		if p := n.at(g, 40*time.Millisecond); p.Stop == nil || !g.Unsaved() {
+		if p := n.at(g, 50*time.Millisecond); p.Stop == nil || !g.Unsaved() {
 			t.Errorf("held by %q", p.Held)
 		}
 	})
@@ -440,5 +443,23 @@ func TestReplicaThatDidNotComeBackTakesAToken(t *testing.T) {
 			t.Errorf("%d left after stop %d", got, i)
 		}
 		n.end(n.stops[i])
+	}
+}
+
+// A stop in flight goes on as it began when the mode changes to observe.
+func TestObserveModeEndsNoGracePeriod(t *testing.T) {
+	conf := memoryHard + "[eviction.soft]\n\"memory.available\" = \"2Gi\"\n[eviction.soft_grace_period]\n\"memory.available\" = \"0s\"\n"
+	for _, mode := range []config.Mode{config.ModeEnforce, config.ModeObserve} {
+		g, n := newManager(t, conf)
+		n.set(policy.MemoryAvailable, 2*testGiB-1)
+		wantStop(t, n.at(g, 0), "d/big")
+		cfg := g.cfg
+		cfg.Mode = mode
+		g.SetConfig(cfg)
+		n.set(policy.MemoryAvailable, testGiB-1)
+		p := n.at(g, time.Second)
+		if escalated := n.stops[0].escalated > 0; escalated != (mode == config.ModeEnforce) || p.Stop != nil {
+			t.Errorf("mode %s: escalated %t, stop %+v, held by %q", mode, escalated, p.Stop, p.Held)
+		}
 	}
 }

@@ -60,10 +60,11 @@ type flight struct {
 	resumed  bool          // an earlier run of the service began it
 }
 
-// escalate turns a stop into what a hard stop for that signal would be, unless it is one already.
+// escalate turns a stop into what a hard stop for that signal would be, unless it is one already. Observe mode changes no stop that
+// began before it.
 func (g *Manager) escalate(f *flight, s policy.Signal, now time.Duration, p *api.Pass) {
 	direct := g.killsDirectly(s)
-	if f.ended != 0 || f.order.Direct || !direct && f.stop.Kind == policy.Hard {
+	if g.enforced != nil || f.ended != 0 || f.order.Direct || !direct && f.stop.Kind == policy.Hard {
 		return
 	}
 	f.job.Escalate(direct)
@@ -130,15 +131,15 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	res := api.StopResult{Available: g.obs[s.Signal].Available, SettledIn: api.Duration(age)}
 	pod := inventory.ByID(inv.Pods, s.Sandbox)
 	switch {
-	case pod == nil:
+	case pod == nil, !g.runs(pod) && (pod.Protection != "" || age >= s.Grace+within):
 		res.Emptied, res.EmptiedIn, res.Method, res.Freed = true, api.Duration(age), string(reclaim.ByRuntime), s.Expected
+		g.restraint.End(s.Sandbox, res.Freed)
+		g.report(f, &res, p)
+		return
 	case pod.Protection != "":
 		res.Errors = []string{"protected since: " + pod.Protection}
 	case s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
 		res.Errors = []string{"not continued: no threshold is met any more"}
-		g.report(f, &res, p)
-		g.restraint.Undo(s.Sandbox)
-		return
 	case age < s.Grace+within:
 		f.order = g.orderFor(pod, s.Signal, s.Kind)
 		f.order.Grace = max(s.Grace-age, 0)
@@ -150,8 +151,8 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	default:
 		res.Errors = []string{"the service was not running when the stop should have ended"}
 	}
-	g.restraint.End(s.Sandbox, res.Freed)
 	g.report(f, &res, p)
+	g.restraint.Undo(s.Sandbox) // it killed nothing
 }
 
 // runs reports whether a pod has tasks, as far as that is known.
