@@ -24,11 +24,11 @@ func newRun(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon",
-		Long: `Run the daemon: watch the node, remove garbage, and stop the pod whose stop helps when
-pressure persists. SIGHUP reloads the configuration; criguard rejects an invalid one
-and keeps the old one. Without a configuration file, it enforces the defaults;
---observe only logs. After SIGTERM the daemon exits within seven seconds, three of
-which are for stops in flight.`,
+		Long: `Run the daemon: watch the node, remove garbage, and stop the pod that relieves the
+shortage when pressure persists. SIGHUP reloads the configuration; criguard rejects an
+invalid one and keeps the old one. Without a configuration file, it enforces the
+defaults; --observe only logs. After SIGTERM the daemon exits within seven seconds,
+three of which are for stops in flight.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			load := func() (config.Config, error) {

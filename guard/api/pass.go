@@ -96,7 +96,7 @@ type Pass struct {
 	At         Duration          `json:"at"`                           // time since boot
 	Wake       string            `json:"wake"`                         // what started the pass
 	Took       Duration          `json:"took"`                         // how long the pass took
-	Conditions policy.Conditions `json:"conditions"`                   // those that hold
+	Conditions policy.Conditions `json:"conditions"`                   // conditions that hold
 	Changed    bool              `json:"conditions_changed,omitempty"` // a condition began or ended
 	Signals    []SignalView      `json:"signals,omitempty"`            // as observed
 	Met        []MetView         `json:"met,omitempty"`                // thresholds that are met
@@ -120,7 +120,7 @@ type Pass struct {
 // Need is what a pool lacks and what stopping pods could give back, in the pool's unit: bytes, inodes or
 // tasks. A decision to stop a pod, or not to, rests on it.
 type Need struct {
-	Pool          policy.Pool `json:"pool"`                                 // memory, swap, pid, or the bytes or inodes of a filesystem
+	Pool          policy.Pool `json:"pool"`                                 // memory, pid, nodefs bytes, nodefs inodes, imagefs bytes or imagefs inodes
 	Deficit       int64       `json:"deficit" unit:"pool"`                  // to the threshold or, inside the minimum reclaim, to the target
 	Fill          int64       `json:"fill" unit:"pool"`                     // how fast the signal falls, per second
 	OutsideFill   int64       `json:"outside_fill" unit:"pool"`             // the part of fill that the growth of the unprotected pods does not explain

@@ -11,7 +11,7 @@ import (
 type Conditions struct {
 	APIVersion string            `json:"apiVersion"`
 	Time       time.Time         `json:"time"`              // when the conditions or met thresholds last changed
-	Conditions policy.Conditions `json:"conditions"`        // those that hold
+	Conditions policy.Conditions `json:"conditions"`        // conditions that hold
 	Met        []string          `json:"met"`               // thresholds that are met, as signal:kind
 	Reasons    map[string]string `json:"reasons,omitempty"` // thresholds by condition
 }
@@ -77,7 +77,7 @@ type Settings struct {
 // Status is the state of criguard.
 type Status struct {
 	APIVersion string              `json:"apiVersion"`
-	Version    string              `json:"version"`                               // of the service, or of the command without one
+	Version    string              `json:"version"`                               // version of the service; of the command if no service answers
 	Mode       string              `json:"mode"`                                  // enforce or observe
 	Live       bool                `json:"live"`                                  // answered by the running service
 	PID        int                 `json:"pid,omitempty"`                         // of the service
@@ -87,7 +87,7 @@ type Status struct {
 	ConfigNote string              `json:"config_note,omitempty"`                 // why a reload was rejected
 	Runtime    RuntimeStatus       `json:"runtime"`                               // the container runtime
 	Kernel     KernelStatus        `json:"kernel"`                                // the kernel interfaces
-	Conditions policy.Conditions   `json:"conditions"`                            // those that hold
+	Conditions policy.Conditions   `json:"conditions"`                            // conditions that hold
 	ClearsIn   map[string]Duration `json:"clears_in,omitempty"`                   // how long each condition still holds whose thresholds are clear again
 	Signals    []SignalStatus      `json:"signals"`                               // all signals with their thresholds
 	Pods       int                 `json:"pods"`                                  // running pods

@@ -32,7 +32,8 @@ type condition struct {
 	Met    []string `json:"met,omitempty"` // the thresholds that raised it
 }
 
-// alarm reports that stops do not help, that a reclaim takes too long, or that a configuration is held.
+// alarm reports that a threshold is due, but no pod is stopped (breaker, outside pods, protected, usage unknown),
+// that a reclaim takes longer than a minute, or that a configuration is held.
 type alarm struct {
 	Threshold string `json:"threshold,omitempty"` // as signal:kind
 	Reason    string `json:"reason"`              // what is wrong

@@ -26,7 +26,7 @@ type Options struct {
 // Pass is the result of one line of a trace.
 type Pass struct {
 	At         api.Duration      `json:"at"`         // time of the line
-	Conditions policy.Conditions `json:"conditions"` // those that hold
+	Conditions policy.Conditions `json:"conditions"` // conditions that hold
 	Met        []string          `json:"met"`        // thresholds that are met, as signal:kind
 	Reclaimed  []string          `json:"reclaimed"`  // steps that ran: memory, containers, sandboxes, logs, images
 	Stop       *Stop             `json:"stop"`       // null when nothing is stopped
@@ -37,7 +37,7 @@ type Pass struct {
 
 // Need is what a simulated decision rests on.
 type Need struct {
-	Pool        policy.Pool `json:"pool"`                     // memory, swap, pid, or the bytes or inodes of a filesystem
+	Pool        policy.Pool `json:"pool"`                     // memory, pid, nodefs bytes, nodefs inodes, imagefs bytes or imagefs inodes
 	Deficit     int64       `json:"deficit" unit:"pool"`      // to the threshold or, inside the minimum reclaim, to the target
 	Fill        int64       `json:"fill" unit:"pool"`         // how fast the signal falls, per second
 	OutsideFill int64       `json:"outside_fill" unit:"pool"` // the part of fill that the growth of the unprotected pods does not explain

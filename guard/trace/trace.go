@@ -34,7 +34,7 @@ type Line struct {
 // Observation is one signal. A field that is left out keeps its last value.
 type Observation struct {
 	Available *Quantity `json:"available,omitempty" unit:"signal"` // now
-	Capacity  *Quantity `json:"capacity,omitempty" unit:"signal"`  // in all
+	Capacity  *Quantity `json:"capacity,omitempty" unit:"signal"`  // total
 }
 
 // Pod is one pod, identified by its UID or else by its name. A field that a later line leaves out keeps its

@@ -61,7 +61,7 @@ type Status struct {
 	Node      string        `json:"node"`                 // its name in the fleet
 	Zone      *Zone         `json:"zone,omitempty"`       // at the last report; absent before the first
 	PauseLost bool          `json:"pause_lost,omitempty"` // a pause ended before its time, and no operator resumed
-	Full      bool          `json:"full,omitempty"`       // the fleet permits no soft stop, because every zone is full
+	Full      bool          `json:"full,omitempty"`       // the fleet is full and permits no soft stop
 	Pressured []etcd.Shared `json:"pressured,omitempty"`  // configurations of the zone's nodes that want a soft stop, if the fleet is full
 	Wants     []policy.Pool `json:"wants"`                // pools that want a soft stop
 	Requests  []Waiting     `json:"requests"`             // of the guard

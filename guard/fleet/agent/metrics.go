@@ -42,7 +42,7 @@ func newMetrics() *metrics {
 	m.alone = gauge("alone", "1 while no contact with the fleet succeeds.")
 	m.paused = gauge("paused", "1 while an operator has suspended the fleet's soft stops.")
 	m.aborted = gauge("pause_lost", "1 if a pause is gone before its time, and no operator resumed.")
-	m.full = gauge("full", "1 while the fleet permits no soft stop, because every zone is full.")
+	m.full = gauge("full", "1 while the fleet is full and permits no soft stop.")
 	m.members = gauge("zone_members", "Members of the node's zone, at the last report.")
 	m.wanting = gauge("zone_wanting", "Members of the node's zone that want a soft stop, at the last report.")
 	m.state = gauges("zone_state", "1 for the state of the node's zone, at the last report.", "state")

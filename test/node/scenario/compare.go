@@ -51,7 +51,7 @@ var rivals = []struct{ name, start, version string }{
 		" && systemctl set-property --runtime kubepods.slice ManagedOOMMemoryPressure=kill ManagedOOMMemoryPressureLimit=10%" +
 		" && systemctl start systemd-oomd", "dpkg-query -W -f '${Version}' systemd-oomd"},
 	{kubelet, "true", payload + "/kubernetes/kubelet --version | cut -d' ' -f2"},
-	{"nobody", "true", "uname -r"},
+	{"none", "true", "uname -r"},
 	{calm, "true", "uname -r"},
 }
 

@@ -26,7 +26,7 @@ type Status struct {
 	APIVersion  string             `json:"apiVersion"`
 	Fleet       string             `json:"fleet"`                  // its name
 	Error       string             `json:"error,omitempty"`        // why etcd does not answer: only the node is known
-	Full        bool               `json:"full"`                   // every zone of min_zone or more members is full, as after a bad rollout
+	Full        bool               `json:"full"`                   // every zone of min_zone or more members is full, and at least the share unhealthy of all members wants a soft stop; for example after a bad rollout
 	Settling    bool               `json:"settling"`               // the fleet had no members a short time ago
 	SettlingFor api.Duration       `json:"settling_for,omitempty"` // until it counts as settled
 	PausedFor   api.Duration       `json:"paused_for,omitempty"`   // by an operator
