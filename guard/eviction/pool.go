@@ -178,12 +178,11 @@ type choice struct {
 	cgroup   policy.Amount // working set of the pods cgroup
 }
 
-// choose measures the pods and decides which one to stop.
+// choose measures the pods and decides which one to stop. It changes nothing that restrains a stop: it also answers commands.
 func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Pool, due []policy.Met) choice {
 	cs := inventory.Candidates(inv.Pods)
 	g.kernel.Measure(cs, due[0].Signal)
 	c := choice{pods: inv.Pods, listed: inv.At, measured: cs, cgroup: g.kernel.PodsMemory()}
-	g.unsaved = g.restraint.Episode(i, g.use(&c, i, due[0].Signal), now) || g.unsaved
 	for j := range cs {
 		pod := &cs[j]
 		pod.Survived = now < g.survived[pod.ID]
@@ -218,6 +217,7 @@ func (g *Manager) outside(c *choice, s policy.Signal) policy.Amount {
 // any more after that.
 func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) (c choice, needed bool) {
 	c = g.choose(g.runtime.Inventory(ctx, false), now, i, due)
+	g.unsaved = g.restraint.Episode(i, g.use(&c, i, due[0].Signal), now) || g.unsaved
 	outside := func(s policy.Signal) policy.Amount { return g.outside(&c, s) }
 	if c.Victim != nil && g.restraint.Judge(i, outside, g.use(&c, i, due[0].Signal), now) {
 		g.unsaved = true

@@ -328,6 +328,10 @@ func TestBreakerCloses(t *testing.T) {
 		n.grow("p5", testGiB/2) // what was needed, but less than a stop gave back
 		wantHeld(t, n.at(g, 40*time.Millisecond), api.HeldBreaker)
 		n.grow("p5", testGiB/2)
+		g.RankNow(t.Context(), policy.MemoryAvailable)
+		if b := g.restraint.Status(n.now).Breakers; len(b) != 1 {
+			t.Errorf("a command has closed the breaker: open for %v", b)
+		}
 		if p := n.at(g, 50*time.Millisecond); p.Stop == nil || !g.Unsaved() {
 			t.Errorf("held by %q", p.Held)
 		}
