@@ -168,7 +168,7 @@ func (s *Service) protect(x *execution) error {
 	x.answer.Until = x.wallTime()
 	x.answer.Message = fmt.Sprintf("protected %s for %s: criguard does not stop it until then", x.view.Pod, policy.ShortDuration(time.Duration(x.For)))
 	if slices.ContainsFunc(pods, func(p *inventory.Pod) bool { return s.guard.Plan([]inventory.Pod{*p}, 0).Pods[0].Stopping }) {
-		x.answer.Message += "; the stop under way continues"
+		x.answer.Message += "; the stop in flight continues"
 	}
 	return nil
 }

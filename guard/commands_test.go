@@ -256,7 +256,7 @@ func TestProtectWhileReplaced(t *testing.T) {
 		t.Errorf("stop of two sandboxes: %v", err)
 	}
 	protect := api.Command{Command: api.CommandProtect, Pod: "d/a", For: api.Duration(time.Hour)}
-	const continues = "; the stop under way continues"
+	const continues = "; the stop in flight continues"
 	if a, err := s.execute(t.Context(), protect, api.Peer{}); err != nil || strings.Contains(a.Message, continues) {
 		t.Errorf("protect: %+v, %v", a, err)
 	}
