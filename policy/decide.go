@@ -115,30 +115,25 @@ func Decide(cs []Candidate, q Shortage) Decision {
 	for _, tier := range tiers {
 		d.Tiers = append(d.Tiers, sum(tier))
 	}
-	recovers := false
-	for i := range needs {
-		if needs[i].lasts = q.Samples.Lasts(q.Due[i].Signal, q.Observed, q.Now); needs[i].lasts {
+	yields, recovers := sum(candidates), false
+	attainable := make([]Lack, 0, len(needs))
+	for i, n := range needs {
+		if n.lasts {
 			recovers = true
 			continue
 		}
-		d.least = min(cmp.Or(d.least, needs[i].Need), needs[i].Need)
+		d.least = min(cmp.Or(d.least, n.Need), n.Need)
 		if d.Victim == nil && slices.Contains(q.Keys, KeyCulprit) {
-			d.chooseCulprit(candidates, &needs[i])
+			d.chooseCulprit(candidates, &n)
 			if d.Victim != nil {
 				d.Met = q.Due[i]
 				d.lack(needs[i : i+1])
 			}
 		}
-	}
-	yields := sum(candidates)
-	attainable := make([]Lack, 0, len(needs))
-	for i, n := range needs {
-		if n.lasts {
-			continue
-		}
-		if q.recovers(q.Due[i].Signal, n) {
+		switch {
+		case q.recovers(q.Due[i].Signal, n):
 			recovers = true
-		} else if yields >= addCapped(n.Deficit, max(times(n.Outside, attainableFor), n.taken)) {
+		case yields >= addCapped(n.Deficit, max(times(n.Outside, attainableFor), n.taken)):
 			if len(attainable) == 0 && d.Victim == nil {
 				d.Met = q.Due[i]
 			}
@@ -180,6 +175,7 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 		n.Fill, n.Outside, n.back = max(fall, 0), max(outside, 0), max(-outside, 0)
 		n.taken = q.Samples.taken(m.Signal, o, cs, q.Pods, q.Now)
 		n.Need = max(addCapped(m.Lack, times(n.Fill, pool.Horizon())), 1)
+		n.lasts = m.Signal == SwapAvailable && lasts(n.Fill, o)
 		needs[i] = n
 	}
 	return needs
@@ -198,8 +194,11 @@ func (q *Shortage) recovers(s Signal, n Lack) bool {
 // Lasts reports whether a threshold of swap can wait, because memory and swap together last for a minute at the present
 // rate. Unlike memory, swap need not recover: the pages in it may stay there.
 func (s *Samples) Lasts(sig Signal, obs *Observations, now time.Duration) bool {
-	return sig == SwapAvailable && times(s.Fill(sig, obs, now), lastsFor) < obs.level(sig).Available
+	return sig == SwapAvailable && lasts(s.Fill(sig, obs, now), obs.level(sig))
 }
+
+// lasts reports whether what is left lasts for a minute at a fill rate.
+func lasts(fill int64, level Observation) bool { return times(fill, lastsFor) < level.Available }
 
 // lack sets what the pool lacks: the largest of each.
 func (d *Decision) lack(needs []Lack) {

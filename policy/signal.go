@@ -127,6 +127,9 @@ func (s Signal) IsDisk() bool { return SingleFS.Pool(s).IsDisk() }
 // millionths of the window and cannot be compared with a pod's usage.
 func (s Signal) IsStall() bool { return signals[min(s, SignalCount)].stall }
 
+// IsMemoryAmount reports whether the signal is an amount of memory or swap, which pods can use up within seconds.
+func (s Signal) IsMemoryAmount() bool { return s.Condition() == MemoryPressure && !s.IsStall() }
+
 // counts returns the signal by which what lacks is counted: for a stall, that is memory, because a stall has no amount of its own.
 func (s Signal) counts() Signal {
 	if s.IsStall() {

@@ -121,7 +121,7 @@ func (p *pacer) see(obs *policy.Observations, now time.Duration) {
 	}
 	for s := range policy.SignalCount {
 		o := obs[s]
-		if o.Status != policy.OK || !paced(s) {
+		if o.Status != policy.OK || !s.IsMemoryAmount() {
 			continue
 		}
 		if l := p.last[s]; l.Status == policy.OK {
@@ -135,9 +135,6 @@ func (p *pacer) see(obs *policy.Observations, now time.Duration) {
 	}
 }
 
-// paced reports whether a signal can fall so fast that it must be polled more often than once a second.
-func paced(s policy.Signal) bool { return s.Condition() == policy.MemoryPressure && !s.IsStall() }
-
 // pause returns how long the loop may sleep. For a met threshold, that is until its grace period ends, or
 // heldPause if it is due. For another threshold, it is half the time in which the fastest fill could reach
 // it.
@@ -146,7 +143,7 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 	rate := max(p.fastest(), min(int64(p.cpus)*fillOfCPU, fillOfCPUs))
 	for _, t := range ts {
 		o := obs[t.Signal]
-		if o.Status != policy.OK || !paced(t.Signal) || pr.IsMet(t) {
+		if o.Status != policy.OK || !t.Signal.IsMemoryAmount() || pr.IsMet(t) {
 			continue
 		}
 		headroom := o.Available - t.Value.Of(o.Capacity)
@@ -168,7 +165,7 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 // the fastest fill that was seen uses up what is left. A pod may turn out to be the culprit meanwhile.
 func (p *pacer) heldFor(o policy.Observation, s policy.Signal) time.Duration {
 	rate := max(p.rate, p.older)
-	if !paced(s) || rate <= 0 {
+	if !s.IsMemoryAmount() || rate <= 0 {
 		return heldPause
 	}
 	return time.Duration(min(float64(o.Available)/(2*float64(rate)), heldPause.Seconds()) * float64(time.Second))

@@ -253,7 +253,7 @@ func (g *Manager) SamplePause() time.Duration {
 			continue
 		}
 		switch above := o.Available - t.Value.Of(o.Capacity); {
-		case paced(t.Signal) && above < g.pacer.fastest():
+		case t.Signal.IsMemoryAmount() && above < g.pacer.fastest():
 			return sampleClose
 		case above < o.Capacity/5:
 			pause = sampleNear

@@ -204,12 +204,17 @@ func (g *Manager) use(c *choice, i policy.Pool, s policy.Signal) policy.Amount {
 	if i == policy.PoolMemory {
 		s = policy.SwapAvailable
 	}
-	return policy.Unprotected(c.measured, s, g.kernel.Layout(), c.cgroup)
+	return g.unprotected(c, s)
 }
 
 // outside returns what is used outside the unprotected pods, as a signal counts it.
 func (g *Manager) outside(c *choice, s policy.Signal) policy.Amount {
-	return g.obs.Outside(s, policy.Unprotected(c.measured, s, g.kernel.Layout(), c.cgroup))
+	return g.obs.Outside(s, g.unprotected(c, s))
+}
+
+// unprotected returns what the unprotected pods use, as a signal counts it.
+func (g *Manager) unprotected(c *choice, s policy.Signal) policy.Amount {
+	return policy.Unprotected(c.measured, s, g.kernel.Layout(), c.cgroup)
 }
 
 // decide chooses the victim, after it has judged the last stop. If another pod that is not listed or not

@@ -38,7 +38,7 @@ func (n *Node) observeMemory(obs *policy.Observations, now time.Duration) {
 	info, err := n.node.MemInfo()
 	if err != nil {
 		for s := range policy.SignalCount {
-			if s.Condition() == policy.MemoryPressure && !s.IsStall() {
+			if s.IsMemoryAmount() {
 				n.fail(obs, s, err, now)
 			}
 		}
