@@ -468,7 +468,7 @@ func (k *kernel) pause() time.Duration {
 		return time.Duration(float64(amount) / float64(max(perSecond, 1)) * float64(time.Second))
 	}
 	longest := longStep
-	if k.others != [resources]float64{} {
+	if k.slowed != [resources]float64{} {
 		longest = watchStep
 	}
 	return max(min(until(2*mib, rate), until(50, forks), until(64*mib, writes), longest).Truncate(time.Millisecond), shortStep)

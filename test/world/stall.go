@@ -22,12 +22,13 @@ var (
 	stallWakes   = [resources]cgroup.Wake{cgroup.WakeMemoryStall, cgroup.WakeIOStall}
 	stallSignals = [resources]policy.Signal{policy.MemoryStall, policy.IOStall}
 	stallFiles   = [resources]string{"proc/pressure/memory", "proc/pressure/io"}
+	stallNames   = [resources]string{"memory", "I/O"}
 )
 
 // stalls are the times in which all tasks at once were stalled (psi.rst).
 type stalls struct {
 	total  [resources]time.Duration // since boot
-	others [resources]float64       // the share of time for which tasks are stalled, for another reason than the swapping of the kernel
+	slowed [resources]float64       // the share of time for which tasks are stalled, for another reason than the swapping of the kernel
 	limit  [resources]float64       // a threshold of the service is met above this share; 0 = there is none
 	above  [resources]time.Duration // when the share was last above the limit
 }
@@ -52,7 +53,7 @@ func (s *stalls) isMet(now time.Duration) bool {
 // stall lets d pass for tasks of which the kernel keeps a share waiting while it swaps.
 func (k *kernel) stall(d, now time.Duration, swapping float64) {
 	for r := range resources {
-		share := k.others[r]
+		share := k.slowed[r]
 		if r == onMemory {
 			share = max(share, swapping)
 		}
@@ -116,11 +117,11 @@ func stallsOf(seed uint64, length time.Duration) (lines []string, limit [resourc
 		for range d.IntN(3) {
 			share, at := float64(d.between(5, 95))/100, d.at(5*time.Second, length)
 			happens = append(happens, event{at, func(w *World) {
-				w.logf("tasks wait for %s for %.0f %% of the time", []string{"memory", "I/O"}[r], share*100)
-				w.others[r] = share
+				w.logf("tasks wait for %s for %.0f %% of the time", stallNames[r], share*100)
+				w.slowed[r] = share
 			}}, event{at + d.at(100*time.Millisecond, time.Minute), func(w *World) {
-				w.logf("no task waits for %s any more", []string{"memory", "I/O"}[r])
-				w.others[r] = 0
+				w.logf("no task waits for %s any more", stallNames[r])
+				w.slowed[r] = 0
 			}})
 		}
 	}

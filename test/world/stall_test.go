@@ -26,7 +26,7 @@ func TestStall(t *testing.T) {
 						w.addPod(&pod{used: int64(i+1) * 100 * mib})
 					}
 					w.Start()
-					w.At(20*time.Second, func(w *World) { w.others[r] = c.share })
+					w.At(20*time.Second, func(w *World) { w.slowed[r] = c.share })
 					return w, 50 * time.Second
 				})
 				if len(w.kills) != c.stops {
