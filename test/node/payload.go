@@ -87,8 +87,8 @@ func buildPayload(ctx context.Context, dir string, extra extras) (payload, error
 		}
 	}
 	if extra.kubernetes {
-		size = "1G"
-		if err := copyKubernetes(ctx, filepath.Join(tree, "kubernetes")); err != nil {
+		size = "1200M"
+		if err := copyKubernetes(ctx, tree); err != nil {
 			return payload{}, err
 		}
 	}
@@ -139,21 +139,24 @@ func makeImage(ctx context.Context, dir, to string) error {
 	)
 }
 
-// copyKubernetes copies the programs of a cluster.
+// copyKubernetes copies the programs of a cluster, and the page and the scripts that show it a stop.
 func copyKubernetes(ctx context.Context, to string) error {
 	programs, err := lab.InstallKubernetes(ctx, say)
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(to, 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(to, "kubernetes"), 0o755); err != nil {
 		return err
 	}
-	for _, path := range []string{programs.Etcd, programs.APIServer, programs.Kubelet} {
-		if err := copyFile(path, filepath.Join(to, filepath.Base(path)), 0o755); err != nil {
+	for _, path := range []string{programs.Etcd, programs.APIServer, programs.Kubelet, programs.Kubectl} {
+		if err := copyFile(path, filepath.Join(to, "kubernetes", filepath.Base(path)), 0o755); err != nil {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(
+		copyFile("docs/kubelet.md", filepath.Join(to, scenario.KubeletPage), 0o644),
+		os.CopyFS(filepath.Join(to, scenario.Examples), os.DirFS("docs/examples")),
+	)
 }
 
 // copyRuntime copies containerd 2; the root filesystem has Debian's.

@@ -2,9 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -52,8 +49,16 @@ func kube() []Scenario {
 			Profiles: profiles, Run: kubeSignals,
 		},
 		{
+			Name: "kube-event", What: "the hook and the units of docs/kubelet.md: a stop becomes an event of the cluster, and the pod is deleted",
+			Profiles: profiles, Run: kubeEvent,
+		},
+		{
 			Name: "kube-pod", What: "criguard runs as the static pod of docs/in-a-pod.md: it sees the node and stops a leak",
 			Profiles: profiles, Image: true, Run: kubePod,
+		},
+		{
+			Name: "kube-daemonset", What: "the same for the pod of the DaemonSet, whose configuration is in a ConfigMap",
+			Profiles: profiles, Image: true, Run: kubeDaemonSet,
 		},
 	}
 }
@@ -221,48 +226,4 @@ func kubeAway(n *Node) {
 		n.Shell(c.back)
 		n.isBack(p, 0)
 	}
-}
-
-// Files on the payload disk for criguard in a pod: its image, and the page with the manifests.
-const (
-	GuardImage   = "criguard-image.tar"
-	ImageVersion = "v1.2.3" // as in the manifests
-	PodPage      = "in-a-pod.md"
-)
-
-func kubePod(n *Node) {
-	if err := importArchive(GuardImage); err != nil {
-		n.Fatalf("%v", err)
-	}
-	n.Shell("systemctl stop criguard")
-	n.Write(configFile, besideKubelet)
-	manifest := n.api.StaticPodPath("criguard")
-	page, err := os.ReadFile(filepath.Join(payload, PodPage))
-	if err != nil {
-		n.Fatalf("%v", err)
-	}
-	_, after, _ := strings.Cut(string(page), "```yaml\n")
-	pod, _, _ := strings.Cut(after, "```")
-	n.Write(manifest, pod)
-	own, err := n.running("criguard-" + cluster.Node)
-	if err != nil {
-		n.Fatalf("%v", err)
-	}
-	p := n.always("leaky", "200")
-	n.Until("criguard to list all pods", func() bool {
-		s, err := n.guard.Status(n.context())
-		return err == nil && s.Pods == len(n.apiPods())
-	})
-	if s := n.Status(); len(s.Warnings) > 0 || len(s.Alarms) > 0 {
-		n.Errorf("warnings %q, alarms %q", s.Warnings, s.Alarms)
-	}
-	n.letLeak(p)
-	n.isBack(p, 0)
-	if now := n.processes(own.Containers[0].Cgroup); !slices.Contains(now, own.pids[0]) {
-		n.Wrongf("criguard's own pod has processes %v, had %v", now, own.pids)
-	}
-	n.Shell("rm " + manifest)
-	n.Until("criguard to be removed", func() bool { _, there := n.apiPods()[own.Name]; return !there })
-	n.Shell("systemctl start criguard")
-	n.settled()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ func (n *Node) startKubernetes() {
 	const programs = payload + "/kubernetes/"
 	setup := cluster.Setup{
 		Dir: "/var/lib/kubernetes", KubeletRoot: "/var/lib/kubelet",
-		Programs: lab.Kubernetes{Etcd: programs + "etcd", APIServer: programs + "kube-apiserver", Kubelet: programs + "kubelet"},
+		Programs: lab.Kubernetes{Etcd: programs + "etcd", APIServer: programs + "kube-apiserver", Kubelet: programs + "kubelet", Kubectl: programs + "kubectl"},
 		EtcdPort: 2379, ServerPort: 6443, KubeletPort: 10250,
 		KubeletConfig: map[string]any{"containerRuntimeEndpoint": endpoint, "cgroupDriver": "systemd"},
 	}
@@ -176,4 +177,33 @@ func (n *Node) checkCluster() {
 			n.Errorf("condition %s is %q, want %s: %s", condition, got.Status, want, got.Message)
 		}
 	}
+}
+
+// kubectl runs kubectl as the cluster's administrator.
+func (n *Node) kubectl(args ...string) string {
+	out, err := n.api.Kubectl(n.context(), args...)
+	if err != nil {
+		n.Fatalf("%v", err)
+	}
+	return out
+}
+
+// file writes a file for kubectl and returns its path.
+func (n *Node) file(name, text string) string {
+	path := filepath.Join("/run", name)
+	n.Write(path, text)
+	return path
+}
+
+// blocks returns the blocks of code in a language on a page of the payload disk.
+func (n *Node) blocks(page, language string) (all []string) {
+	text, err := os.ReadFile(filepath.Join(payload, page))
+	if err != nil {
+		n.Fatalf("%v", err)
+	}
+	for _, after := range strings.Split(string(text), "```"+language+"\n")[1:] {
+		block, _, _ := strings.Cut(after, "```")
+		all = append(all, block)
+	}
+	return all
 }

@@ -1,0 +1,75 @@
+package scenario
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/criguard/criguard/test/cluster"
+)
+
+// Files on the payload disk for criguard in a pod: its image, and the page with the manifests.
+const (
+	GuardImage   = "criguard-image.tar"
+	ImageVersion = "v1.2.3" // as in the manifests
+	PodPage      = "in-a-pod.md"
+)
+
+func kubePod(n *Node) {
+	manifest := n.api.StaticPodPath("criguard")
+	n.guardInPod("criguard-"+cluster.Node, func() {
+		n.Write(configFile, besideKubelet)
+		n.Write(manifest, n.blocks(PodPage, "yaml")[0])
+	}, func() { n.Shell("rm " + manifest) })
+}
+
+// kubeDaemonSet creates the DaemonSet's pod itself, because a controller manager does not run here.
+func kubeDaemonSet(n *Node) {
+	n.guardInPod("criguard", func() {
+		n.kubectl("create", "--validate=strict", "-f", n.file("daemonset.yaml", strings.Replace(n.blocks(PodPage, "yaml")[1],
+			"mode = \"observe\"\n", strings.ReplaceAll("mode = \"enforce\"\n"+besideKubelet, "\n", "\n    ")+"\n", 1)))
+		var pod map[string]any
+		template := n.kubectl("get", "daemonset", "--namespace=kube-system", "criguard", "--output=jsonpath={.spec.template}")
+		if err := json.Unmarshal([]byte(template), &pod); err != nil {
+			n.Fatalf("%v: %s", err, template)
+		}
+		pod["apiVersion"], pod["kind"] = "v1", "Pod"
+		pod["metadata"] = map[string]any{"name": "criguard", "namespace": "kube-system"}
+		pod["spec"].(map[string]any)["nodeName"] = cluster.Node
+		text, err := json.Marshal(pod)
+		if err != nil {
+			n.Fatalf("%v", err)
+		}
+		n.kubectl("create", "--validate=strict", "-f", n.file("pod.json", string(text)))
+	}, func() { n.kubectl("delete", "--namespace=kube-system", "--wait=false", "pod", "criguard") })
+}
+
+// guardInPod runs criguard in a pod instead of the service. It checks that it sees the node and stops a leak, not itself.
+func (n *Node) guardInPod(name string, create, remove func()) {
+	if err := importArchive(GuardImage); err != nil {
+		n.Fatalf("%v", err)
+	}
+	n.Shell("systemctl stop criguard")
+	create()
+	own, err := n.running(name)
+	if err != nil {
+		n.Fatalf("%v", err)
+	}
+	p := n.always("leaky", "200")
+	n.Until("criguard to list all pods", func() bool {
+		s, err := n.guard.Status(n.context())
+		return err == nil && s.Pods == len(n.apiPods())
+	})
+	if s := n.Status(); len(s.Warnings) > 0 || len(s.Alarms) > 0 {
+		n.Errorf("warnings %q, alarms %q", s.Warnings, s.Alarms)
+	}
+	n.letLeak(p)
+	n.isBack(p, 0)
+	if now := n.processes(own.Containers[0].Cgroup); !slices.Contains(now, own.pids[0]) {
+		n.Wrongf("criguard's own pod has processes %v, had %v", now, own.pids)
+	}
+	remove()
+	n.Until("criguard to be removed", func() bool { _, there := n.apiPods()[own.Name]; return !there })
+	n.Shell("systemctl start criguard")
+	n.settled()
+}
