@@ -211,7 +211,7 @@ func TestServiceWarnsOfUnaccountedSwap(t *testing.T) {
 		s.guard.Snapshot().Observations[policy.SwapAvailable] = policy.ObserveSpace(1, 2, 0)
 		if unaccounted { // the fake node's cgroups count no swap
 			s.host.kernel.Track([]inventory.Pod{{Cgroup: "/other", Containers: make([]inventory.Container, 1)}})
-			s.host.kernel.Measure(make([]policy.Candidate, 1), policy.SwapAvailable)
+			s.host.kernel.Measure(make([]policy.Candidate, 1))
 		}
 		for range 2 {
 			s.warnSwap()

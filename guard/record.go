@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"io"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/trace"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // recordDisks is the pause between two measurements of the disks that pods use. containerd updates its
@@ -54,7 +54,7 @@ func (l *Look) Record(ctx context.Context, w io.Writer, interval time.Duration, 
 		Pods: func() ([]inventory.Pod, []policy.Candidate) {
 			pods := h.lister.Current().Pods
 			cs := inventory.Candidates(pods)
-			h.kernel.Measure(cs, policy.MemoryAvailable)
+			h.kernel.Measure(cs)
 			return pods, cs
 		},
 	}, w, interval)
@@ -82,7 +82,7 @@ func (h *host) traceImages(ctx context.Context) []trace.Image {
 		if len(img.Tags) > 0 {
 			t.Name = img.Tags[0]
 		}
-		if len(img.Digests) == 0 || strings.HasPrefix(t.Name, "localhost/") {
+		if reclaim.Unpullable(img) != "" {
 			t.Repullable = new(false)
 		}
 		out = append(out, t)

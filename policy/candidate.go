@@ -41,6 +41,7 @@ type Candidate struct {
 	Growth     Amount // growth of the usage of the pool, per second, see Samples.Growth
 	Disk       DiskUsage
 	Inodes     DiskUsage
+	Apart      bool // its cgroups are outside the pods cgroup, so that its memory is none of what pods are allotted
 
 	Protection string // why it must never be stopped; "" = not protected
 	Survived   bool   // a stop of it within the last minute killed nothing
@@ -67,6 +68,8 @@ func (c *Candidate) usage(s Signal, l Layout) Measured {
 		return c.Disk.on(s, l)
 	case r == ResourceInodes:
 		return c.Inodes.on(s, l)
+	case c.Apart && s == AllocatableMemoryAvailable:
+		return Exactly(0)
 	case s.IsEvidence() && c.Swap.Known:
 		return Amount{addCapped(max(c.Memory.Value, 0), max(c.Swap.Value, 0)), c.Memory.Known}.Measured()
 	default:

@@ -32,13 +32,15 @@ type sample struct {
 }
 
 // podSample is what a pod used: bytes of memory and of swap, and tasks. cache is the part of memory that is page cache in use.
+// The memory of a pod that is apart is not part of the pods cgroup's.
 type podSample struct {
 	memory, swap, pids Amount
 	cache              int64
+	apart              bool
 }
 
 func (c *Candidate) sample() podSample {
-	return podSample{c.Memory, c.Swap, c.PIDs, max(c.ActiveFile, 0)}
+	return podSample{c.Memory, c.Swap, c.PIDs, max(c.ActiveFile, 0), c.Apart}
 }
 
 // taken is the memory that the pod has taken from the node, and that its stop gives back: page cache is not.
@@ -63,6 +65,8 @@ func (s *podSample) of(sig Signal) Amount {
 	switch {
 	case sig == PIDAvailable:
 		return s.pids
+	case s.apart && sig == AllocatableMemoryAvailable:
+		return Known(0)
 	case sig.countsCache():
 		return s.memory
 	}
@@ -282,23 +286,23 @@ func unprotected(cs []Candidate, sig Signal, podsCgroup Amount) Amount {
 	if sig.IsDisk() {
 		return Amount{}
 	}
-	whole := sig.countsCgroup() && podsCgroup.Known
-	sum := Known(0)
+	byCgroup := sig.countsCgroup() && podsCgroup.Known
+	sum, not := Known(0), Known(0)
+	if byCgroup {
+		sum = podsCgroup
+	}
 	for j := range cs {
 		used := cs[j].sample()
-		switch protected := cs[j].Protection != ""; {
-		case whole && protected:
-			sum.add(used.memory)
-		case whole && !sig.countsCache():
-			sum.add(Known(used.cache))
-		case !whole && !protected:
+		switch inside, protected := byCgroup && !used.apart, cs[j].Protection != ""; {
+		case inside && protected:
+			not.add(used.memory)
+		case inside && !sig.countsCache():
+			not.add(Known(used.cache))
+		case !inside && !protected:
 			sum.add(used.of(sig))
 		}
 	}
-	if whole {
-		sum.Value = podsCgroup.Value - sum.Value
-	}
-	return sum
+	return Amount{sum.Value - not.Value, sum.Known && not.Known}
 }
 
 // unprotected is the same for the pods when the sample was taken, of which those are protected that are now.
@@ -309,7 +313,7 @@ func (s *sample) unprotected(cs []Candidate, sig Signal) Amount {
 		protection[cs[i].ID] = cs[i].Protection
 	}
 	for id, used := range s.pods {
-		was = append(was, Candidate{Memory: used.memory, ActiveFile: used.cache, Swap: used.swap, PIDs: used.pids, Protection: protection[id]})
+		was = append(was, Candidate{Memory: used.memory, ActiveFile: used.cache, Swap: used.swap, PIDs: used.pids, Apart: used.apart, Protection: protection[id]})
 	}
 	return unprotected(was, sig, s.cgroup)
 }

@@ -19,8 +19,8 @@ type savedSample struct {
 	PodsCgroup *int64                 `json:"pods_cgroup,omitempty"`
 }
 
-// savedPod is a podSample: memory, swap, tasks and page cache. Of an unknown amount, -1 is saved.
-type savedPod [4]int64
+// savedPod is a podSample: memory, swap, tasks, page cache, and 1 if it is apart. Of an unknown amount, -1 is saved.
+type savedPod [5]int64
 
 // Saved returns what the next run of the service needs of the samples, for JSON: the oldest and the newest, so that one of
 // them is old enough and not too old.
@@ -46,6 +46,9 @@ func (s *sample) saved() savedSample {
 	}
 	for id, used := range s.pods {
 		p := savedPod{3: used.cache}
+		if used.apart {
+			p[4] = 1
+		}
 		for i, a := range []Amount{used.memory, used.swap, used.pids} {
 			if p[i] = max(a.Value, 0); !a.Known {
 				p[i] = -1
@@ -76,7 +79,7 @@ func LoadSamples(data []byte, bootID string, now time.Duration) (s Samples, err 
 			}
 		}
 		for id, used := range from.Pods {
-			p := podSample{cache: max(used[3], 0)}
+			p := podSample{cache: max(used[3], 0), apart: used[4] > 0}
 			for i, to := range []*Amount{&p.memory, &p.swap, &p.pids} {
 				*to = Amount{max(used[i], 0), used[i] >= 0}
 			}

@@ -26,7 +26,7 @@ func TestSamplesSurviveARestart(t *testing.T) {
 	pods := func(a, b int64) []Candidate {
 		return []Candidate{
 			{ID: "a", Created: -minute, Memory: Known(a), Swap: Known(1), PIDs: Known(2)},
-			{ID: "b", Created: -minute, Memory: Known(b)},
+			{ID: "b", Created: -minute, Memory: Known(b), Apart: true},
 		}
 	}
 	for name, now := range map[string]time.Duration{"from the oldest": 3*second + 1, "from the newest": 5 * second} {

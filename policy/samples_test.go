@@ -87,6 +87,7 @@ func TestOutsideFill(t *testing.T) {
 		disk := DiskUsage{Rootfs: Exactly(used.Value), Logs: Exactly(0), Volumes: Exactly(0)}
 		return Candidate{ID: id, Memory: used, PIDs: used, Disk: disk, Inodes: disk, Created: -1, Protection: protection}
 	}
+	apart := func(c Candidate) Candidate { c.Apart = true; return c }
 	const none, static = "", "static pod"
 	pods := func(cs ...Candidate) []Candidate { return cs }
 	unknown := Amount{}
@@ -106,6 +107,8 @@ func TestOutsideFill(t *testing.T) {
 		{"cgroup without protected pods", 100, pods(pod("a", Known(10), none), pod("b", Known(10), static)), pods(pod("a", Known(10), none), pod("b", Known(50), static)), Known(1000), Known(1060), 40, 50},
 		{"cgroup, an unprotected pod is unknown", 100, pods(pod("a", unknown, none)), pods(pod("a", unknown, none)), Known(1000), Known(1060), 20, 0},
 		{"cgroup, a protected pod is unknown", 100, pods(pod("b", Known(1), static)), pods(pod("b", unknown, static)), Known(1000), Known(1060), 0, 50},
+		{"cgroup, a pod outside of it", 100, pods(apart(pod("a", Known(10), none))), pods(apart(pod("a", Known(50), none))), Known(1000), Known(1060), 0, 30},
+		{"cgroup, a protected pod outside of it", 100, pods(apart(pod("b", Known(10), static))), pods(apart(pod("b", Known(50), static))), Known(1000), Known(1060), 20, 50},
 		{"cgroup only then", 100, pods(pod("a", Known(10), none)), pods(pod("a", Known(10), none)), Known(1000), unknown, 0, 50},
 		{"cgroup only now", 100, pods(pod("a", Known(10), none)), pods(pod("a", Known(10), none)), unknown, Known(1000), 0, 50},
 		{"a pod is unknown now", 100, pods(pod("a", Known(10), none)), pods(pod("a", unknown, none)), unknown, unknown, 0, 0},

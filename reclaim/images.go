@@ -140,6 +140,50 @@ func boolFirst(a, b bool) int {
 	return 1
 }
 
+// ImageFacts are what an ImagePolicy looks at in one image.
+type ImageFacts struct {
+	Image      cri.Image
+	InUse      string        // what uses it; "" = nothing
+	WasPinned  bool          // now or ever
+	Unpullable string        // why it cannot be pulled again; "" = it can
+	Age        time.Duration // since the first sighting
+	Used       bool          // a container has used it since then
+	Doubt      string        // why it is better kept for now; "" = no doubt
+}
+
+// Keeps returns why an image stays; "" = no reason. Permanent reasons come before temporary ones.
+func (p *ImagePolicy) Keeps(f *ImageFacts) string {
+	switch {
+	case f.InUse != "":
+		return "in use: " + f.InUse
+	case slices.ContainsFunc(names(f.Image), func(n string) bool { return isPause(cri.ParseReference(n)) }):
+		return "a sandbox image, by its name"
+	case f.Image.Pinned:
+		return "pinned"
+	case f.WasPinned:
+		return "was pinned before"
+	}
+	for _, pattern := range p.Keep {
+		if MatchesImage(pattern, f.Image) {
+			return fmt.Sprintf("kept by %q", pattern)
+		}
+	}
+	young := f.Age < p.MinAge || !f.Used && f.Age < p.UnusedGrace
+	switch {
+	case p.Prune != PruneAlways && f.Unpullable != "":
+		return "cannot be pulled again: " + f.Unpullable
+	case young && f.Age < justNow:
+		return WhyAgeUnknown
+	case f.Age < p.MinAge:
+		return whyYoung
+	case young:
+		return whyNeverUsed
+	case p.Prune != PruneAuto && p.Prune != PruneAlways:
+		return "pruning is switched off"
+	}
+	return f.Doubt
+}
+
 // judge holds the inputs that are the same for all images.
 type judge struct {
 	policy       ImagePolicy
@@ -169,7 +213,7 @@ func (j *judge) verdict(img cri.Image, h history) Verdict {
 	if !h.used {
 		v.LastUsed = 0
 	}
-	if v.Why = j.keeps(img, h); v.Why != "" {
+	if v.Why = j.policy.Keeps(j.facts(img, h)); v.Why != "" {
 		return v
 	}
 	v.Removable, v.Why = true, "not in use"
@@ -179,46 +223,30 @@ func (j *judge) verdict(img cri.Image, h history) Verdict {
 	return v
 }
 
-// keeps returns why an image stays; "" = no reason. Permanent reasons come before temporary ones.
-func (j *judge) keeps(img cri.Image, h history) string {
+func (j *judge) facts(img cri.Image, h history) *ImageFacts {
+	f := &ImageFacts{
+		Image: img, WasPinned: h.pinned, Unpullable: Unpullable(img), Age: h.age, Used: h.used, Doubt: j.doubt(img, h),
+	}
 	if need, ok := j.needed[img.ID]; ok {
-		why := "in use: " + need.By
+		f.InUse = need.By
 		if pod := j.use.Pods[need.Sandbox]; pod != "" {
-			why += " of " + pod
+			f.InUse += " of " + pod
 		}
-		return why
 	}
+	if _, ok := j.fromFiles[img.ID]; ok && f.Unpullable != noDigest {
+		f.Unpullable = "it came from an air-gap file"
+	}
+	if h.removing && len(names(img)) == 0 {
+		f.Unpullable = "" // what is left of an image that criguard began to remove
+	}
+	return f
+}
+
+// doubt returns why an image is better kept for now, although the policy lets it go; "" = no doubt.
+func (j *judge) doubt(img cri.Image, h history) string {
 	switch {
-	case slices.ContainsFunc(names(img), func(n string) bool { return isPause(cri.ParseReference(n)) }):
-		return "a sandbox image, by its name"
-	case img.Pinned:
-		return "pinned"
-	case h.pinned:
-		return "was pinned before"
-	}
-	for _, pattern := range j.policy.Keep {
-		if MatchesImage(pattern, img) {
-			return fmt.Sprintf("kept by %q", pattern)
-		}
-	}
-	remains := h.removing && len(names(img)) == 0
-	if j.policy.Prune != PruneAlways && !remains {
-		if why := j.unpullable(img); why != "" {
-			return "cannot be pulled again: " + why
-		}
-	}
-	young := h.age < j.policy.MinAge || !h.used && h.age < j.policy.UnusedGrace
-	switch {
-	case young && h.age < justNow:
-		return WhyAgeUnknown
-	case h.age < j.policy.MinAge:
-		return whyYoung
-	case !h.used && h.age < j.policy.UnusedGrace:
-		return whyNeverUsed
 	case h.stopped && h.stopFor < stoppedGrace:
 		return "used by a pod that was stopped under pressure in the last 24h"
-	case j.policy.Prune != PruneAuto && j.policy.Prune != PruneAlways:
-		return "pruning is switched off"
 	case j.policy.Prune == PruneAuto && j.use.AirGapHold != "":
 		return j.use.AirGapHold
 	case j.use.Hold != "" && h.inactive <= j.use.held():
@@ -234,14 +262,13 @@ func (j *judge) keeps(img cri.Image, h history) string {
 	return ""
 }
 
-// unpullable returns why an image cannot be pulled again, if some of its names exist only on this node;
-// "" = it can.
-func (j *judge) unpullable(img cri.Image) string {
+const noDigest = "it has no repository digest"
+
+// Unpullable returns why an image cannot be pulled again: some of its names exist only on this node. "" = it
+// can, unless it came from a file.
+func Unpullable(img cri.Image) string {
 	if len(img.Digests) == 0 {
-		return "it has no repository digest"
-	}
-	if _, ok := j.fromFiles[img.ID]; ok {
-		return "it came from an air-gap file"
+		return noDigest
 	}
 	repos := make(map[string]bool, len(img.Digests))
 	for _, d := range img.Digests {

@@ -60,7 +60,7 @@ func (n *fakeNode) stamp(obs *policy.Observations) {
 }
 
 // Measure reads the pods again, unlike the listing from which the candidates were made.
-func (n *fakeNode) Measure(cs []policy.Candidate, _ policy.Signal) {
+func (n *fakeNode) Measure(cs []policy.Candidate) {
 	n.measured++
 	for i := range cs {
 		if p := inventory.ByID(n.pods, cs[i].ID); p != nil {

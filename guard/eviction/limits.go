@@ -31,7 +31,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 		return
 	}
 	cs := inventory.Candidates(pods)
-	g.kernel.Measure(cs, policy.NodeFSAvailable)
+	g.kernel.Measure(cs)
 	for i, c := range cs {
 		used := c.Disk.Total().Value // a lower bound is enough to exceed the limit
 		if c.Protection != "" || !policy.OverLimit(used, pods[i].StorageLimit) {
@@ -89,6 +89,14 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 // the configuration allows.
 func Steps(c *config.Config, s policy.Signal, l policy.Layout) []reclaim.Step {
 	return slices.DeleteFunc(stepsFor(s, l), func(s reclaim.Step) bool { return isOff(c, s) })
+}
+
+// ImagePolicy returns which images the configuration allows to remove.
+func ImagePolicy(c *config.Images) *reclaim.ImagePolicy {
+	return &reclaim.ImagePolicy{
+		Prune: reclaim.Prune(c.Prune), MinAge: c.MinAge, UnusedGrace: c.UnusedGrace,
+		MaxAge: c.MaxAge, Keep: c.Keep, AirGapDirs: c.AirgapDirs, Hold: c.HoldAfterRuntimeRestart,
+	}
 }
 
 // stepsFor returns the reclaim steps that free something on the pressed device.

@@ -22,7 +22,7 @@ type Kernel interface {
 	Layout() policy.Layout
 	// Measure sets each candidate's usage, as far as it can be read without the runtime. A pod that the
 	// signal does not cover counts as 0.
-	Measure(cs []policy.Candidate, s policy.Signal)
+	Measure(cs []policy.Candidate)
 	// PodsMemory returns the working set of the pods cgroup, as of the last Observe.
 	PodsMemory() policy.Amount
 	// Remaining returns what a pod's cgroups still hold of a pool: what its stop has not given back.
@@ -269,7 +269,7 @@ func (g *Manager) sample(ctx context.Context) {
 		return
 	}
 	cs := inventory.Candidates(inv.Pods)
-	g.kernel.Measure(cs, policy.MemoryAvailable)
+	g.kernel.Measure(cs)
 	now := g.kernel.Now() // a listing has taken time
 	g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
 	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {

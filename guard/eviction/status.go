@@ -66,7 +66,7 @@ func (g *Manager) RankNow(ctx context.Context, s policy.Signal) api.Ranking {
 		return r
 	}
 	cs := inventory.Candidates(inv.Pods)
-	g.kernel.Measure(cs, s)
+	g.kernel.Measure(cs)
 	for i := range cs {
 		cs[i].Growth = g.samples.Growth(&cs[i], pool, now)
 		cs[i].Survived = now < g.survived[cs[i].ID]

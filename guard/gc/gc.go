@@ -17,6 +17,7 @@ import (
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/eviction"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
@@ -80,7 +81,7 @@ type Options struct {
 // Node is what garbage collection has to know of the node's cgroups and processes.
 type Node interface {
 	// Measure sets each candidate's usage of the signal's resource.
-	Measure([]policy.Candidate, policy.Signal)
+	Measure([]policy.Candidate)
 	// QuietFor returns the pod cgroups that have been empty and unchanged for at least age, and since when.
 	QuietFor(age time.Duration) map[string]time.Duration
 	// RemoveQuiet removes a pod cgroup. It returns cgroup.ErrGone if it has changed since then.
@@ -303,10 +304,7 @@ func (m *Manager) plan(cfg config.Config) reclaim.Plan {
 		Containers: reclaim.ContainerPolicy{
 			MinAge: cfg.Containers.MinAge, MaxPerContainer: cfg.Containers.MaxPerContainer, Max: cfg.Containers.Max,
 		},
-		Images: reclaim.ImagePolicy{
-			Prune: reclaim.Prune(cfg.Images.Prune), MinAge: cfg.Images.MinAge, UnusedGrace: cfg.Images.UnusedGrace,
-			MaxAge: cfg.Images.MaxAge, Keep: cfg.Images.Keep, AirGapDirs: cfg.Images.AirgapDirs, Hold: cfg.Images.HoldAfterRuntimeRestart,
-		},
+		Images:       *eviction.ImagePolicy(&cfg.Images),
 		RuntimeSince: m.opt.RuntimeSince,
 		Enough:       m.enough(),
 	}

@@ -159,7 +159,7 @@ func (m *Manager) until(s policy.Signal, available func(total int64) int64) recl
 // memoryTargets spreads the deficit over the pods that rank first.
 func (m *Manager) memoryTargets(cfg config.Config, met policy.Met, pods []inventory.Pod) []reclaim.MemoryTarget {
 	cs := inventory.Candidates(pods)
-	m.opt.Node.Measure(cs, met.Signal)
+	m.opt.Node.Measure(cs)
 	var targets []reclaim.MemoryTarget
 	missing := met.Deficit
 	for _, v := range policy.Rank(cs, met.Signal, policy.SingleFS, cfg.Rank.Memory) {

@@ -333,7 +333,7 @@ func TestSwapReclaimsNoMemory(t *testing.T) {
 // swapped is a node whose pods have most of their memory in swap.
 type swapped struct{ bareNode }
 
-func (swapped) Measure(cs []policy.Candidate, _ policy.Signal) {
+func (swapped) Measure(cs []policy.Candidate) {
 	for i := range cs {
 		cs[i].Memory, cs[i].Swap = policy.Known(10<<20), policy.Known(40<<20)
 	}

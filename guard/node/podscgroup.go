@@ -6,7 +6,6 @@ import (
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/inventory"
-	"github.com/criguard/criguard/policy"
 )
 
 // PodsCgroup returns the cgroup of all pods, "" if it is unknown.
@@ -15,11 +14,6 @@ func (n *Node) PodsCgroup() string {
 		return *rel
 	}
 	return ""
-}
-
-// ofPodsCgroup reports whether a signal refers to the pods cgroup alone rather than to the node.
-func (n *Node) ofPodsCgroup(s policy.Signal) bool {
-	return s == policy.AllocatableMemoryAvailable || s == policy.PIDAvailable && n.podsPIDs
 }
 
 // outside reports whether a sandbox has cgroups, but none in the pods cgroup, such as one that crictl created

@@ -2,6 +2,7 @@ package node
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -127,7 +128,7 @@ func TestMeasureWithoutTheMemoryController(t *testing.T) {
 	}
 	k.Track(pods)
 	cs := []policy.Candidate{pods[0].Candidate, pods[1].Candidate}
-	k.Measure(cs, policy.PIDAvailable)
+	k.Measure(cs)
 	if largest, found := k.Unlisted(pods, policy.PIDAvailable); largest != 34 || !found {
 		t.Errorf("a pod that was not listed: %d tasks, %t; want 34", largest, found)
 	}
@@ -162,30 +163,22 @@ func TestMeasureOutsideThePodsCgroup(t *testing.T) {
 		{Candidate: policy.Candidate{ID: "outside"}, Containers: []inventory.Container{{ID: "c", Cgroup: "/kubepods2/c"}}},
 	}
 	k.Track(pods)
-	for _, c := range []struct {
-		signal   policy.Signal
-		podsPIDs bool // the pods cgroup's task limit is closer than the node's
-		outside  int64
-	}{
-		{policy.MemoryAvailable, true, 900},
-		{policy.AllocatableMemoryAvailable, false, 0},
-		{policy.PIDAvailable, false, 9},
-		{policy.PIDAvailable, true, 0},
-	} {
-		k.podsPIDs = c.podsPIDs
+	for podsPIDs, outside := range map[bool]int64{false: 9, true: 0} { // whether the pods cgroup's task limit is closer than the node's
+		k.podsPIDs = podsPIDs
 		cs := []policy.Candidate{pods[0].Candidate, pods[1].Candidate}
-		k.Measure(cs, c.signal)
-		used := func(c policy.Candidate, s policy.Signal) policy.Amount {
-			if s == policy.PIDAvailable {
-				return c.PIDs
+		k.Measure(cs)
+		if c := cs[0]; c.Apart || c.Memory != policy.Known(100) || c.PIDs != policy.Known(1) {
+			t.Errorf("limit of the pods cgroup %t: the pod in it is apart %t, uses %+v and %+v", podsPIDs, c.Apart, c.Memory, c.PIDs)
+		}
+		if c := cs[1]; !c.Apart || c.Memory != policy.Known(900) || c.PIDs != policy.Known(outside) {
+			t.Errorf("limit of the pods cgroup %t: the pod outside of it is apart %t, uses %+v and %+v, want %d tasks", podsPIDs, c.Apart, c.Memory, c.PIDs, outside)
+		}
+		cs[1].Memory.Value <<= 20
+		for signal, want := range map[policy.Signal]string{policy.MemoryAvailable: "", policy.AllocatableMemoryAvailable: policy.ExcludedTooSmall} {
+			ranked := policy.Rank(cs, signal, policy.SingleFS, nil)
+			if r := ranked[slices.IndexFunc(ranked, func(r policy.Ranked) bool { return r.ID == "outside" })]; r.Excluded != want {
+				t.Errorf("%s: the pod outside is excluded because of %q, want %q", signal, r.Excluded, want)
 			}
-			return c.Memory
-		}
-		if got := used(cs[1], c.signal); got != policy.Known(c.outside) {
-			t.Errorf("%s, of the pods cgroup's tasks %t: the pod outside of it uses %+v, want %d", c.signal, c.podsPIDs, got, c.outside)
-		}
-		if got := used(cs[0], c.signal); !got.Known || got.Value == 0 {
-			t.Errorf("%s, of the pods cgroup's tasks %t: the pod in it uses %+v", c.signal, c.podsPIDs, got)
 		}
 	}
 }
@@ -247,7 +240,7 @@ func TestMeasureActiveFile(t *testing.T) {
 		pods := remainingPods()[:1]
 		k.Track(pods)
 		cs := inventory.Candidates(pods)
-		k.Measure(cs, policy.MemoryAvailable)
+		k.Measure(cs)
 		if c := cs[0]; c.Memory != policy.Known(800) || c.ActiveFile != 300 {
 			t.Errorf("%s: memory %+v, active file %d; want 800 and 300", name, c.Memory, c.ActiveFile)
 		}

@@ -50,7 +50,7 @@ func TestMeasureSwap(t *testing.T) {
 			k.Track(pods)
 			for s, want := range map[policy.Signal]int64{policy.SwapAvailable: c.largest, policy.MemoryStall: c.stalled, policy.MemoryAvailable: c.memory} {
 				cs := inventory.Candidates(pods)
-				k.Measure(cs, s)
+				k.Measure(cs)
 				if largest, found := k.Unlisted(pods, s); largest != want || !found {
 					t.Errorf("%s of a pod that was not listed: %d, %t; want %d", s, largest, found, want)
 				}

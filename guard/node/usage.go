@@ -39,9 +39,9 @@ func (n *Node) Track(pods []inventory.Pod) {
 }
 
 // Measure sets what each candidate uses: memory, swap and tasks from its cgroups, disks from the last
-// measurement. If the signal refers to the pods cgroup alone, a pod outside it counts as 0.
-func (n *Node) Measure(cs []policy.Candidate, s policy.Signal) {
-	apart, unaccounted := n.ofPodsCgroup(s), false
+// measurement. If the tasks of the pods cgroup are what is limited, a pod outside of it has none that count.
+func (n *Node) Measure(cs []policy.Candidate) {
+	unaccounted := false
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i := range cs {
@@ -49,8 +49,8 @@ func (n *Node) Measure(cs []policy.Candidate, s policy.Signal) {
 		u := n.usage(c.ID)
 		c.Memory, c.ActiveFile, c.Swap, c.PIDs = u.memory, u.activeFile, u.swap, u.pids
 		unaccounted = unaccounted || u.memory.Known && !u.swap.Known
-		if apart && n.outside(c.ID) {
-			c.Memory, c.ActiveFile, c.PIDs = policy.Known(0), 0, policy.Known(0)
+		if c.Apart = n.outside(c.ID); c.Apart && n.podsPIDs {
+			c.PIDs = policy.Known(0)
 		}
 		if d, ok := n.opt.Meter.Usage(c.ID); ok {
 			c.Disk, c.Inodes = d.Bytes, d.Inodes

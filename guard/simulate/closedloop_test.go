@@ -196,7 +196,7 @@ func (w *loopWorld) Observe(obs *policy.Observations) {
 }
 
 // Measure implements Kernel.
-func (w *loopWorld) Measure(cs []policy.Candidate, _ policy.Signal) {
+func (w *loopWorld) Measure(cs []policy.Candidate) {
 	for i := range cs {
 		cs[i].Memory = policy.Known(0)
 		if p := w.find(cs[i].ID); p != nil {

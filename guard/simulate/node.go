@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -168,7 +169,7 @@ func (n *Node) PodsMemory() policy.Amount { return policy.Amount{} }
 func (n *Node) Remaining(inventory.Pod, policy.Pool) policy.Amount { return policy.Known(0) }
 
 // Measure sets the usage of the trace's pods.
-func (n *Node) Measure(cs []policy.Candidate, _ policy.Signal) {
+func (n *Node) Measure(cs []policy.Candidate) {
 	for i := range cs {
 		at := slices.IndexFunc(n.pods, func(p trace.Pod) bool { return p.Key() == cs[i].ID })
 		if at < 0 {
@@ -275,9 +276,9 @@ func (n *Node) Reclaim(_ context.Context, m policy.Met, layout policy.Layout, _ 
 // removeImages removes prunable images in the trace's order until the target is met. The freed bytes count
 // for every signal of the device, unless the trace has the signal in after_reclaim.
 func (n *Node) removeImages(m policy.Met) {
-	kept := n.images[:0]
+	kept, images := n.images[:0], eviction.ImagePolicy(&n.cfg.Images)
 	for _, img := range n.images {
-		if policy.Relieved(m.Threshold, n.obs[m.Signal]) || !isPrunable(&n.cfg.Images, img) {
+		if policy.Relieved(m.Threshold, n.obs[m.Signal]) || images.Keeps(factsOf(img)) != "" {
 			kept = append(kept, img)
 			continue
 		}
@@ -290,23 +291,20 @@ func (n *Node) removeImages(m policy.Met) {
 	n.images = kept
 }
 
-// isPrunable reports whether an image of a trace can be removed, by the rules for real images.
-func isPrunable(c *config.Images, img trace.Image) bool {
-	if img.Pinned || img.InUse || c.Prune == config.PruneNever {
-		return false
+// factsOf returns what an image's line says about it. A trace does not record whether an image was ever used: a young
+// one counts as never used.
+func factsOf(img trace.Image) *reclaim.ImageFacts {
+	f := &reclaim.ImageFacts{Image: cri.Image{ID: img.ID, Tags: []string{img.Name}, Pinned: img.Pinned}, Age: math.MaxInt64}
+	if img.InUse {
+		f.InUse = "a container"
 	}
-	if c.Prune == config.PruneAuto && img.Repullable != nil && !*img.Repullable {
-		return false
+	if img.Repullable != nil && !*img.Repullable {
+		f.Unpullable = "the trace says so"
 	}
-	if named := (cri.Image{ID: img.ID, Tags: []string{img.Name}}); slices.ContainsFunc(c.Keep, func(p string) bool { return reclaim.MatchesImage(p, named) }) {
-		return false
+	if img.Age != nil {
+		f.Age = time.Duration(*img.Age)
 	}
-	if img.Age == nil {
-		return true
-	}
-	// A trace does not record whether an image was ever used. A young image counts as never used, as in the
-	// service.
-	return time.Duration(*img.Age) >= max(c.MinAge, c.UnusedGrace)
+	return f
 }
 
 // Stop removes the pod before the next line.
