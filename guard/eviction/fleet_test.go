@@ -17,8 +17,8 @@ type fakeFleet struct {
 	on    func() // called by Permit
 }
 
-func (f *fakeFleet) Permit(uid string, s *policy.Stop) policy.Held {
-	f.asked = append(f.asked, fmt.Sprintf("%s %s%s", uid, s.Kind, s.Cause))
+func (f *fakeFleet) Permit(s *policy.Stop) policy.Held {
+	f.asked = append(f.asked, fmt.Sprintf("%s %s%s", s.Sandbox, s.Kind, s.Cause))
 	if f.on != nil {
 		f.on()
 	}

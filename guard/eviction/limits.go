@@ -74,7 +74,7 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 	stop := recordOf(&pod, cause)
 	held := g.restraint.Check(&stop, now)
 	if held.By == "" && cause == policy.CauseLimit && g.asksFleet() {
-		held = g.fleet.Permit(pod.UID, &stop)
+		held = g.fleet.Permit(&stop)
 	}
 	if held.By != "" {
 		p.Hold(view.Kind+" of "+pod.FullName(), held)

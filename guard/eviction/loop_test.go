@@ -24,9 +24,9 @@ func (k *loopKernel) Observe(obs *policy.Observations) {
 	k.passes.Add(1)
 	obs[policy.MemoryAvailable] = policy.ObserveUsed(1<<40, 1<<30, k.Now())
 }
-func (k *loopKernel) Layout() policy.Layout                     { return policy.SingleFS }
+func (k *loopKernel) Layout() policy.Layout      { return policy.SingleFS }
 func (k *loopKernel) Measure([]policy.Candidate) {}
-func (k *loopKernel) PodsMemory() policy.Amount                 { return policy.Amount{} }
+func (k *loopKernel) PodsMemory() policy.Amount  { return policy.Amount{} }
 func (k *loopKernel) Remaining(inventory.Pod, policy.Pool) policy.Amount {
 	return policy.Amount{}
 }

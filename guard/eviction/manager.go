@@ -20,8 +20,7 @@ type Kernel interface {
 	Observe(*policy.Observations)
 	// Layout returns which of nodefs, imagefs and containerfs share a device.
 	Layout() policy.Layout
-	// Measure sets each candidate's usage, as far as it can be read without the runtime. A pod that the
-	// signal does not cover counts as 0.
+	// Measure sets what each candidate uses, as far as it can be read without the runtime.
 	Measure(cs []policy.Candidate)
 	// PodsMemory returns the working set of the pods cgroup, as of the last Observe.
 	PodsMemory() policy.Amount
@@ -58,7 +57,7 @@ type Stopper interface {
 type Fleet interface {
 	// Permit returns what holds a stop of the pod with that UID back until the fleet permits it: a stop for a
 	// soft threshold or for a limit. It answers from memory. A pass that no longer wants the stop does not ask.
-	Permit(uid string, s *policy.Stop) policy.Held
+	Permit(s *policy.Stop) policy.Held
 }
 
 // Manager makes the eviction decisions and acts on them. It must be used from one goroutine.

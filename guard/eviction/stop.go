@@ -197,7 +197,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		return heldBy(api.HeldObserve) // already reported in this episode
 	}
 	if m.Kind == policy.Soft && g.asksFleet() {
-		if held := g.fleet.Permit(pod.UID, &stop); held.By != "" {
+		if held := g.fleet.Permit(&stop); held.By != "" {
 			return outcome{held: held}
 		} else if len(g.stillMet(m)) == 0 {
 			return outcome{unneeded: true} // the permit stays unused

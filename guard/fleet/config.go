@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -53,4 +54,10 @@ const maxName = 253
 // hyphens.
 func ValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == ""
+}
+
+// IsLoopback reports whether a host is a loopback address. A name is none: it may resolve to another host tomorrow.
+func IsLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
 }

@@ -27,6 +27,9 @@ type link struct {
 	stable  time.Duration // first success since the last failure, while alone
 	returns bool          // there was one
 	next    time.Duration // when the next contact is due, while failing
+	// A request for a permit failed, and none was answered since. An etcd without space answers reports, which read and
+	// renew, so they do not end the failure.
+	refused bool
 }
 
 // aloneSince returns since when the node is alone, and false if it is not.
@@ -34,7 +37,7 @@ func (l *link) aloneSince() (time.Duration, bool) { return l.since + aloneAfter,
 
 // reached records a successful round trip.
 func (l *link) reached(now time.Duration, rnd *rand.Rand) {
-	if !l.alone || l.returns && now-l.stable >= stableFor {
+	if !l.refused && (!l.alone || l.isStable(now)) {
 		*l = link{}
 		return
 	}
@@ -42,6 +45,15 @@ func (l *link) reached(now time.Duration, rnd *rand.Rand) {
 		l.returns, l.stable = true, now
 	}
 	l.next = now + random(rnd, contactSpread)
+}
+
+// isStable reports whether contacts have succeeded for long enough.
+func (l *link) isStable(now time.Duration) bool { return l.returns && now-l.stable >= stableFor }
+
+// retries reports whether a request for a permit is due after one that failed: contacts succeed again, those of a node that
+// is alone for long enough.
+func (l *link) retries(now time.Duration) bool {
+	return l.refused && l.returns && (!l.alone || l.isStable(now))
 }
 
 // failed records a round trip that began at a time and failed. The delay before the next one is no failure, so only

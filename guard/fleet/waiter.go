@@ -147,6 +147,21 @@ func (w *Waiter) Failed(began, now time.Duration) {
 	w.link.failed(began, now, w.rnd)
 }
 
+// Refused records a request for a permit that began at a time and failed, for any reason. A denial is an answer.
+func (w *Waiter) Refused(began, now time.Duration) {
+	w.Failed(began, now)
+	w.link.refused = true
+}
+
+// Idle notes that no permit is requested now. A request that failed before does not matter any more.
+func (w *Waiter) Idle() { w.link.refused = false }
+
+// answered records a request for a permit that was answered.
+func (w *Waiter) answered(now time.Duration) {
+	w.link.refused = false
+	w.Reached(now)
+}
+
 // Contact returns when the node has to make a round trip to learn whether the fleet answers again, and false if there
 // is no need for it.
 func (w *Waiter) Contact() (at time.Duration, due bool) { return w.link.next, w.link.failing }
@@ -159,7 +174,7 @@ func (w *Waiter) Alone(now time.Duration) (time.Duration, bool) {
 
 // Denied answers a request of a pool.
 func (w *Waiter) Denied(p policy.Pool, d Denial, now time.Duration) {
-	w.Reached(now)
+	w.answered(now)
 	e := w.episode(p)
 	if e == nil {
 		return
@@ -170,10 +185,19 @@ func (w *Waiter) Denied(p policy.Pool, d Denial, now time.Duration) {
 	}
 }
 
+// Changed notes that a pool's next request is for another workload than the one that was denied. It may be free, so it is
+// asked for soon.
+func (w *Waiter) Changed(p policy.Pool, now time.Duration) {
+	w.advance(now)
+	if e := w.episode(p); e != nil && e.ask > now {
+		e.ask, e.reason = min(e.ask, now+random(w.rnd, contactSpread)), FirstContact
+	}
+}
+
 // Granted answers a request of a pool. It returns false if the pool needs no permit any more, so that it must be given
 // back.
 func (w *Waiter) Granted(p policy.Pool, g Grant, now time.Duration) bool {
-	w.Reached(now)
+	w.answered(now)
 	e := w.episode(p)
 	if e != nil {
 		e.grant, e.held = g, 0
@@ -204,7 +228,7 @@ func (w *Waiter) Stop(p policy.Pool, now time.Duration) Verdict {
 func (w *Waiter) Counts() Counts { return w.counts }
 
 // Turn returns the verdict on a pool. After Ask, the caller makes one request, and reports its result with Denied,
-// Granted or Failed before the next turn of the pool.
+// Granted or Refused before the next turn of the pool.
 func (w *Waiter) Turn(p policy.Pool, now time.Duration) Turn {
 	w.advance(now)
 	e := w.episode(p)
@@ -212,14 +236,16 @@ func (w *Waiter) Turn(p policy.Pool, now time.Duration) Turn {
 		return Turn{Reason: "no episode"}
 	}
 	lonely, alone := w.Alone(now)
-	switch w.phase(e, now) {
-	case paused:
+	switch is := w.phase(e, now); {
+	case is == paused:
 		return Turn{Reason: "soft stops are paused", Until: w.paused}
-	case permitted:
+	case is == permitted:
 		return Turn{Verdict: Permit, Until: e.grant.Deadline}
-	case local:
+	case alone && w.link.retries(now):
+		return Turn{Verdict: Ask}
+	case is == local:
 		return w.local.turn(Local, fmt.Sprintf("alone for %s, local budget", policy.ShortDuration(lonely.Round(time.Second))), now)
-	case trickling:
+	case is == trickling:
 		reason, end := fmt.Sprintf("held for %s, soft stops at a tenth", policy.ShortDuration(w.patience)), time.Duration(0)
 		if alone {
 			reason, end = fmt.Sprintf("alone for %s, soft stops at a tenth", policy.ShortDuration(lonely.Round(time.Second))), now-lonely+localAfter
@@ -234,7 +260,11 @@ func (w *Waiter) Turn(p policy.Pool, now time.Duration) Turn {
 	if alone {
 		return Turn{Reason: "alone", Until: min(over, now-lonely+trickleAfter)}
 	}
-	if due := max(e.ask, w.link.next); due > now {
+	due := e.ask
+	if !w.link.retries(now) {
+		due = max(due, w.link.next)
+	}
+	if due > now {
 		return Turn{Reason: e.reason, Until: min(over, due)}
 	}
 	return Turn{Verdict: Ask, Until: over}

@@ -21,6 +21,8 @@ type node struct {
 	t    *testing.T
 	now  time.Duration
 	down bool
+	// Requests fail and other contacts succeed, as with an etcd without space.
+	refuses bool
 	deny *Denial       // nil: one request is granted every 10 s
 	slot time.Duration // taken until then
 	asks []time.Duration
@@ -48,8 +50,8 @@ func (n *node) run(until time.Duration) (stops map[Verdict][]time.Duration) {
 		case turn.Verdict == Ask:
 			n.asks = append(n.asks, n.now-start)
 			switch {
-			case n.down:
-				n.Failed(n.now, n.now)
+			case n.down || n.refuses:
+				n.Refused(n.now, n.now)
 			case n.deny != nil:
 				n.Denied(pool, *n.deny, n.now)
 			case n.slot > n.now:
@@ -277,6 +279,66 @@ func TestAloneAfterFifteenSeconds(t *testing.T) {
 	w.Failed(start+30*time.Second, start+35*time.Second)
 	if !alone(35 * time.Second) {
 		t.Error("not alone after 15 s")
+	}
+}
+
+// An etcd without space answers contacts, which read and renew, but no request: a node that waits is alone nevertheless.
+func TestAloneWithoutSpace(t *testing.T) {
+	for seed := range uint64(50) {
+		n := newNode(t, seed)
+		n.refuses = true
+		n.run(3 * time.Minute)
+		if lonely, alone := n.Alone(n.now); !alone || n.now-lonely != start+n.asks[0]+15*time.Second {
+			t.Fatalf("seed %d: alone %t for %s, asked at %v", seed, alone, lonely, n.asks)
+		}
+		stops := n.run(time.Hour)
+		for _, at := range stops[Trickle] {
+			if at > 17*time.Minute {
+				t.Errorf("seed %d: a token of the trickle after %s", seed, at)
+			}
+		}
+		if len(stops[Local]) < 8 || len(stops[Permit]) > 0 || len(n.asks) > 60/2+3 {
+			t.Fatalf("seed %d: stops %v, asked at %v", seed, stops, n.asks)
+		}
+		n.refuses = false
+		if stops = n.run(time.Hour + 3*time.Minute); len(stops[Permit]) == 0 {
+			t.Fatalf("seed %d: stops %v after the return, asked at %v", seed, stops, n.asks)
+		}
+		if _, alone := n.Alone(n.now); alone {
+			t.Fatalf("seed %d: alone after a permit", seed)
+		}
+	}
+}
+
+// The failure of a request matters while there is one. Without, a contact that succeeds ends it.
+func TestRequestsThatFailedAreForgotten(t *testing.T) {
+	n := newNode(t, 1)
+	n.refuses = true
+	n.run(40 * time.Second)
+	if _, due := n.Contact(); !due {
+		t.Fatal("no contact is due")
+	}
+	n.Idle()
+	n.Reached(n.now)
+	if _, due := n.Contact(); due {
+		t.Error("a contact is due without a request")
+	}
+}
+
+// The next request of a pool for another workload need not wait for the slot of the one that was denied.
+func TestChangedWorkload(t *testing.T) {
+	spread(t, "the request for another workload", 0, 30*time.Second, func(seed uint64) time.Duration {
+		n := newNode(t, seed)
+		n.Denied(pool, Denial{"workload shop/web: next permit in 5m", 5 * time.Minute, 5 * time.Minute}, n.now)
+		n.Changed(pool, n.now)
+		n.run(time.Minute)
+		return n.asks[0]
+	})
+	n := newNode(t, 1)
+	n.Denied(pool, Denial{"zone z: next permit", time.Second, 0}, n.now)
+	until := n.Turn(pool, n.now).Until
+	if n.Changed(pool, n.now); n.Turn(pool, n.now).Until > until {
+		t.Error("a request that is due soon is put off")
 	}
 }
 

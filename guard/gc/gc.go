@@ -80,7 +80,7 @@ type Options struct {
 
 // Node is what garbage collection has to know of the node's cgroups and processes.
 type Node interface {
-	// Measure sets each candidate's usage of the signal's resource.
+	// Measure sets what each candidate uses.
 	Measure([]policy.Candidate)
 	// QuietFor returns the pod cgroups that have been empty and unchanged for at least age, and since when.
 	QuietFor(age time.Duration) map[string]time.Duration

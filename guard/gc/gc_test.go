@@ -91,7 +91,7 @@ func optionsOf(t *testing.T, cfg config.Config, client *cri.Client) Options {
 // bareNode is a node without cgroups and without a kubelet.
 type bareNode struct{}
 
-func (bareNode) Measure([]policy.Candidate)         {}
+func (bareNode) Measure([]policy.Candidate)                        {}
 func (bareNode) QuietFor(time.Duration) map[string]time.Duration   { return nil }
 func (bareNode) RemoveQuiet(string, time.Duration) error           { return cgroup.ErrGone }
 func (bareNode) KubeletSign(context.Context, []cri.Sandbox) string { return "" }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,6 +118,7 @@ func TestRates(t *testing.T) {
 		{"small", map[string][2]int{"z1": {3, 3}}, ""},
 		{"partial", map[string][2]int{"z1": {5, 4}}, etcd.RateZero},
 		{"full", map[string][2]int{"z1": {5, 5}, "z2": {20, 0}}, etcd.RateZero},
+		{"full, and nearly all of the fleet", map[string][2]int{"z1": {50, 50}, "z2": {10, 9}}, etcd.RateZero},
 		{"large and full, and another zone is well", map[string][2]int{"z1": {51, 51}, "z2": {51, 0}}, ""},
 		{"large and full, and another zone is partial", map[string][2]int{"z1": {51, 51}, "z2": {10, 9}}, ""},
 		{"full fleet", map[string][2]int{"z1": {51, 51}, "z2": {10, 10}}, etcd.FleetFull},
@@ -153,6 +155,29 @@ func TestRates(t *testing.T) {
 				t.Errorf("the zone's configurations are %+v, want %+v", shared, want)
 			}
 		})
+	}
+}
+
+// A slot that has no lease would never be free, so it is taken, and a request for it writes nothing.
+func TestSlotWithoutLease(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	n := member(t, options(c, "z1", "n1"))
+	settled(t, c)
+	_, err := pb.NewKVClient(c.Conn()).Put(t.Context(), &pb.PutRequest{Key: []byte(prefix + "s/z1"), Value: []byte("x")})
+	must(t, err)
+	leases := func() int {
+		all, err := pb.NewLeaseClient(c.Conn()).LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
+		must(t, err)
+		return len(all.Leases)
+	}
+	before := leases()
+	_, err = n.Acquire(t.Context(), fast(), "shop/web", rand.Text())
+	if denied(t, err, etcd.SlotTaken); !strings.Contains(err.Error(), "has no lease") {
+		t.Error(err)
+	}
+	if now := leases(); now != before {
+		t.Errorf("%d leases, %d before", now, before)
 	}
 }
 

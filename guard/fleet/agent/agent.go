@@ -59,6 +59,8 @@ const (
 	keepConnected = 10 * time.Second
 	// requestTimeout is how long the agent asks for a permit that the guard does not fetch: each takes a slot.
 	requestTimeout = 30 * time.Second
+	// idleAfter is how long the guard asks for no permit until a request that failed before does not matter any more.
+	idleAfter = 2 * time.Minute
 	// sharedInterval limits how often the agent reads the configurations of other nodes while the fleet is full.
 	sharedInterval = 10 * time.Minute
 	// guardTimeout is how long the agent speaks for a guard that does not repeat its state.
@@ -77,6 +79,7 @@ type Agent struct {
 	reported bool          // etcd has the state
 	contact  time.Duration
 	requests [policy.PoolCount]*request
+	asked    time.Duration // when the guard last asked for a permit
 	unused   []etcd.Permit // to release
 	err      error         // of the last contact
 	seen     etcd.Survey   // by the last report
@@ -84,6 +87,7 @@ type Agent struct {
 	paused   time.Duration // until then
 	lost     bool          // a pause ended before its time, and no operator resumed
 	full     bool          // the fleet is full, by the last answer that shows it
+	fullAt   time.Duration // of that answer
 	shared   []etcd.Shared // configurations of the nodes that want a soft stop; nil = not read
 	sharedAt time.Duration // when they were read
 	metrics  *metrics
@@ -91,13 +95,14 @@ type Agent struct {
 
 // request is a pool's request for a pod.
 type request struct {
-	uid string
+	sandbox string
 	Request
 	asked  time.Duration // when the guard last asked
 	id     string        // of the permit; "" = etcd does not know one, or the guard was given it
 	permit etcd.Permit   // of the fleet
 	given  Answer        // to the guard; zero = nothing granted
 	lost   bool          // etcd had lost the node's state at the last request
+	taken  bool          // it was denied because of its workload
 }
 
 // New returns an agent, which continues where another one stopped.
@@ -107,7 +112,7 @@ func New(opt Options) *Agent {
 	a.waiter.Restore(opt.Saved.Saved, now)
 	for p, r := range opt.Saved.Requests {
 		// It is asked again when the guard repeats it.
-		a.requests[p] = &request{uid: r.UID, Request: r.Request, id: r.ID, asked: now - requestTimeout - 1}
+		a.requests[p] = &request{sandbox: r.Sandbox, Request: r.Request, id: r.ID, asked: now - requestTimeout - 1}
 	}
 	a.metrics = newMetrics()
 	return a
@@ -128,7 +133,7 @@ func (a *Agent) save() {
 	s := Saved{Saved: a.waiter.Save(), Requests: map[policy.Pool]SavedRequest{}}
 	for p, r := range a.requests {
 		if r != nil && r.id != "" {
-			s.Requests[policy.Pool(p)] = SavedRequest{r.uid, r.Request, r.id}
+			s.Requests[policy.Pool(p)] = SavedRequest{r.sandbox, r.Request, r.id}
 		}
 	}
 	a.opt.Save(s)
@@ -178,7 +183,7 @@ func (a *Agent) changed(now time.Duration) {
 }
 
 // Request requests a permit for the stop of a pod, in place of the pool's earlier request for another pod.
-func (a *Agent) Request(p policy.Pool, uid string, q Request) Answer {
+func (a *Agent) Request(p policy.Pool, sandbox string, q Request) Answer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.opt.Now()
@@ -189,21 +194,24 @@ func (a *Agent) Request(p policy.Pool, uid string, q Request) Answer {
 		a.heard = now
 		a.changed(now)
 	}
-	if r := a.requests[p]; r == nil || r.uid != uid || r.Request != q {
+	if r := a.requests[p]; r == nil || r.sandbox != sandbox || r.Request != q {
+		if r != nil && r.taken && r.Workload != q.Workload {
+			a.waiter.Changed(p, now)
+		}
 		a.withdraw(p, now)
-		a.requests[p] = &request{uid: uid, Request: q}
+		a.requests[p] = &request{sandbox: sandbox, Request: q}
 	}
-	a.requests[p].asked = now
+	a.asked, a.requests[p].asked = now, now
 	a.notify()
 	return a.answer(p, now)
 }
 
 // Withdraw withdraws a request, and releases its permit.
-func (a *Agent) Withdraw(p policy.Pool, uid string) {
+func (a *Agent) Withdraw(p policy.Pool, sandbox string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.opt.Now()
-	if r := a.requests[p]; r != nil && r.uid == uid {
+	if r := a.requests[p]; r != nil && r.sandbox == sandbox {
 		if r.given.Source == Fleet && now < r.permit.Deadline {
 			a.unused = append(a.unused, r.permit)
 		}
@@ -278,7 +286,7 @@ func (a *Agent) Status() Status {
 		if r == nil {
 			continue
 		}
-		w := Waiting{Pool: policy.Pool(p), UID: r.uid, Request: r.Request, Answer: Answer{State: Pending}}
+		w := Waiting{Pool: policy.Pool(p), Sandbox: r.sandbox, Request: r.Request, Answer: Answer{State: Pending}}
 		if r.granted(now) {
 			w.Answer = r.given
 		} else if turn := a.waiter.Turn(w.Pool, now); turn.Verdict == fleet.Hold {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
 	"github.com/criguard/criguard/guard/fleet/etcd"
 	"github.com/criguard/criguard/policy"
@@ -159,11 +160,11 @@ func (n *node) after(d time.Duration) {
 }
 
 // ask asks for a permit for a pod each second until the answer has a state, at most for a time.
-func (n *node) ask(p policy.Pool, uid, state string, most time.Duration) Answer {
+func (n *node) ask(p policy.Pool, sandbox, state string, most time.Duration) Answer {
 	n.Helper()
 	q := Request{Kind: "soft", Workload: "shop/web"}
 	for begin := n.now(); ; {
-		a := n.Request(p, uid, q)
+		a := n.Request(p, sandbox, q)
 		if a.State == state {
 			return a
 		}
@@ -308,6 +309,85 @@ func TestAlone(t *testing.T) {
 	})
 }
 
+// asks asks for a permit of a workload each second for a time. It returns the last answer.
+func (n *node) asks(sandbox, workload string, d time.Duration) (a Answer) {
+	for ; d > 0; d -= time.Second {
+		a = n.Request(memory, sandbox, Request{Kind: "soft", Workload: workload})
+		n.after(time.Second)
+	}
+	return a
+}
+
+// An etcd without space answers reports, but no request: a node that waits is alone until a request is answered.
+func TestAloneWithoutSpace(t *testing.T) {
+	run(t, Saved{}, func(n *node) {
+		n.etcd.denial = etcd.ErrNoSpace
+		n.wants(memory)
+		n.asks("u1", "shop/web", 2*time.Minute)
+		if s := n.Status(); s.AloneFor <= 0 {
+			t.Errorf("status: %+v", s)
+		}
+		if a := n.asks("u1", "shop/web", 20*time.Minute); a.Source == Fleet {
+			t.Errorf("alone: %+v", a)
+		}
+		if s := n.Status(); s.AloneFor < api.Duration(20*time.Minute) || s.Counts.Local == 0 {
+			t.Errorf("status: %+v", s)
+		}
+		n.etcd.set(func(f *etcdFake) { f.denial = nil })
+		n.asks("u1", "shop/web", 4*time.Minute)
+		if s := n.Status(); s.AloneFor != 0 || s.Counts.Permits == 0 {
+			t.Errorf("after the return: %+v", s)
+		}
+	})
+}
+
+// A workload whose slot is taken does not hold back the pool's next victim, of another workload.
+func TestDenialOfAnotherWorkload(t *testing.T) {
+	run(t, Saved{}, func(n *node) {
+		n.etcd.denial = &etcd.DeniedError{Code: etcd.WorkloadTaken, Denial: fleet.Denial{Reason: "workload shop/web: next permit in 5m", Left: 5 * time.Minute, Slot: 5 * time.Minute}}
+		n.wants(memory)
+		if a := n.asks("u1", "shop/web", 32*time.Second); a.State != Denied || a.Reason != "workload shop/web: next permit in 5m" {
+			t.Fatalf("%+v", a)
+		}
+		n.etcd.set(func(f *etcdFake) { f.denial = nil })
+		if a := n.Request(memory, "u2", Request{Kind: "soft", Workload: "shop/api"}); a.State != Denied || a.Reason != fleet.FirstContact {
+			t.Errorf("at once: %+v", a)
+		}
+		if a := n.asks("u2", "shop/api", 31*time.Second); n.Status().Counts.Permits == 0 {
+			t.Errorf("half a minute later: %+v", a)
+		}
+	})
+}
+
+// A node whose patience is over asks no more. That the fleet is full ends with what its zone shows, or after a time.
+func TestFullEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		survey etcd.Survey
+		after  time.Duration
+	}{
+		"the zone is not full": {etcd.Survey{Zone: fleet.Zone{Members: 12, Wanting: 11}, State: fleet.Partial}, wantInterval + contactSpread},
+		"nothing shows it":     {etcd.Survey{Zone: fleet.Zone{Members: 12, Wanting: 12}, State: fleet.Full}, fullFor + wantInterval},
+		"the zone is small":    {etcd.Survey{Zone: fleet.Zone{Members: 3}}, fullFor + wantInterval},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, Saved{}, func(n *node) {
+				n.etcd.survey = etcd.Survey{Zone: fleet.Zone{Members: 12, Wanting: 12}, State: fleet.Full}
+				n.etcd.denial = &etcd.DeniedError{Code: etcd.FleetFull, Denial: fleet.Denial{Reason: "fleet is full: 0/s"}}
+				n.wants(memory)
+				n.asks("u1", "shop/web", 16*time.Minute)
+				if !n.Status().Full {
+					t.Fatal("not full")
+				}
+				n.etcd.set(func(f *etcdFake) { f.survey = tt.survey })
+				n.asks("u1", "shop/web", tt.after)
+				if n.Status().Full {
+					t.Errorf("full %s later", tt.after)
+				}
+			})
+		})
+	}
+}
+
 func TestPause(t *testing.T) {
 	run(t, Saved{}, func(n *node) {
 		n.etcd.paused = n.now() + 10*time.Minute
@@ -411,19 +491,19 @@ func TestIDOutlivesRestart(t *testing.T) {
 		}
 	})
 	for _, tt := range []struct {
-		uid  string
-		q    Request
-		same bool
+		sandbox string
+		q       Request
+		same    bool
 	}{{"u1", q, true}, {"u2", q, false}, {"u1", Request{Kind: "soft", Workload: "shop/api"}, false}} {
 		run(t, saved, func(n *node) {
 			n.wants(memory)
-			n.Request(memory, tt.uid, tt.q)
+			n.Request(memory, tt.sandbox, tt.q)
 			n.after(31 * time.Second)
 			ids := read(n.etcd, func(f *etcdFake) []string { return f.ids })
 			if len(ids) == 0 || (ids[0] == saved.Requests[memory].ID) != tt.same {
 				t.Fatalf("%+v: asked with %v, saved %+v", tt, ids, saved)
 			}
-			if a := n.Request(memory, tt.uid, tt.q); a.State != Granted {
+			if a := n.Request(memory, tt.sandbox, tt.q); a.State != Granted {
 				t.Fatalf("%+v: %+v", tt, a)
 			}
 			if s, _ := n.last(); len(s.Requests) > 0 {

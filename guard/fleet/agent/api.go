@@ -25,7 +25,7 @@ type Soft struct {
 	Every api.Duration `json:"every"` // one more token after this time
 }
 
-// Request is the body of PUT /v1/permits/{pool}/{uid}.
+// Request is the body of PUT /v1/permits/{pool}/{sandbox}.
 type Request struct {
 	Kind     string `json:"kind"`     // "soft" for a threshold, or "limit"
 	Workload string `json:"workload"` // namespace and owner of the pod
@@ -80,17 +80,17 @@ type Zone struct {
 
 // Waiting is a request with its answer.
 type Waiting struct {
-	Pool policy.Pool `json:"pool"` // under pressure
-	UID  string      `json:"uid"`  // of the pod
+	Pool    policy.Pool `json:"pool"`    // under pressure
+	Sandbox string      `json:"sandbox"` // of the pod
 	Request
 	Answer Answer `json:"answer"` // to the guard, the last one
 }
 
-// Longest texts of requests, in bytes. A pod's UID is a file name in its cgroup's path; a workload is a namespace and an
+// Longest texts of requests, in bytes. The ID of a sandbox has 64 digits; a workload is a namespace and an
 // owner.
 const (
-	maxUID  = 128
-	maxText = 512
+	maxSandbox = 128
+	maxText    = 512
 )
 
 // check returns an error for a state that no guard sends.
@@ -105,14 +105,14 @@ func (s State) check() error {
 }
 
 // check returns an error for a request that no guard sends.
-func (r Request) check(uid string) error {
+func (r Request) check(sandbox string) error {
 	switch {
 	case r.Kind != "soft" && r.Kind != "limit":
 		return fmt.Errorf("kind = %.20q: want soft or limit", r.Kind)
 	case r.Workload == "" || len(r.Workload) > maxText:
 		return fmt.Errorf("workload: want 1 to %d bytes", maxText)
-	case uid == "" || len(uid) > maxUID:
-		return fmt.Errorf("uid: want 1 to %d bytes", maxUID)
+	case sandbox == "" || len(sandbox) > maxSandbox:
+		return fmt.Errorf("sandbox: want 1 to %d bytes", maxSandbox)
 	}
 	return nil
 }

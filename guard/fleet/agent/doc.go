@@ -6,8 +6,8 @@
 // decides when to ask, and what a node may do that is alone.
 //
 //	PUT    /v1/state                the pools that want a soft stop, the configuration's digest and the version
-//	PUT    /v1/permits/{pool}/{uid} request a permit for a pod; pending, denied or granted. May be repeated
-//	DELETE /v1/permits/{pool}/{uid} withdraw the request, or give back a permit that was not used
+//	PUT    /v1/permits/{pool}/{sandbox} request a permit for a pod; pending, denied or granted. May be repeated
+//	DELETE /v1/permits/{pool}/{sandbox} withdraw the request, or give back a permit that was not used
 //	GET    /v1/status               what the agent knows
 //	GET    /v1/metrics              the same, for Prometheus
 //

@@ -68,7 +68,7 @@ func (a *Agent) next() (job func(context.Context), wait time.Duration) {
 	wait = min(wait, due-now)
 	for i, r := range a.requests {
 		p := policy.Pool(i)
-		if r == nil || now > r.asked+requestTimeout || r.given.State == Granted && now < time.Duration(r.given.Deadline) {
+		if r == nil || now > r.asked+requestTimeout || r.granted(now) {
 			continue
 		}
 		turn := a.waiter.Turn(p, now)
@@ -106,7 +106,10 @@ func (a *Agent) report(ctx context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.opt.Now()
-	if !a.contacted(ctx, began, now, err) {
+	if now-a.asked > idleAfter {
+		a.waiter.Idle()
+	}
+	if !a.contacted(ctx, began, now, err, a.waiter.Failed) {
 		a.reported = false
 		return
 	}
@@ -118,6 +121,10 @@ func (a *Agent) report(ctx context.Context) {
 	a.lost = seen.Paused == 0 && !seen.Resumed && (a.lost || early)
 	a.pause(until, now)
 	a.seen, a.reached = seen, true
+	// A node whose patience is over asks no more, but its zone may show that the fleet is not full.
+	if seen.State != fleet.Full && seen.Zone.Size() >= a.opt.Rates.MinZone || now-a.fullAt >= fullFor {
+		a.full = false
+	}
 	switch {
 	case len(a.state.Wants) == 0:
 		a.contact = now + idleInterval + a.random(idleSpread)
@@ -131,6 +138,9 @@ func (a *Agent) report(ctx context.Context) {
 	}
 }
 
+// fullFor is for how long an answer shows that the fleet is full.
+const fullFor = sharedInterval
+
 // pauseTolerance is how exactly the end of a pause is known.
 const pauseTolerance = 5 * time.Second
 
@@ -139,14 +149,15 @@ func (a *Agent) pause(until, now time.Duration) {
 	a.waiter.Pause(until, now)
 }
 
-// contacted records whether a round trip succeeded. A call that ended with the agent says nothing.
-func (a *Agent) contacted(ctx context.Context, began, now time.Duration, err error) bool {
+// contacted records whether a round trip succeeded. failed records that it did not. A call that ended with the agent says
+// nothing.
+func (a *Agent) contacted(ctx context.Context, began, now time.Duration, err error, failed func(began, now time.Duration)) bool {
 	if ctx.Err() != nil && err != nil {
 		return false
 	}
 	a.err = err
 	if err != nil {
-		a.waiter.Failed(began, now)
+		failed(began, now)
 		return false
 	}
 	a.waiter.Reached(now)
@@ -166,7 +177,7 @@ func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
 	defer a.mu.Unlock()
 	now := a.opt.Now()
 	if err == nil || isDenied && !denied.Unsure {
-		a.full = isDenied && denied.Code == etcd.FleetFull
+		a.full, a.fullAt = isDenied && denied.Code == etcd.FleetFull, now
 	}
 	a.metrics.asked(denied, err)
 	switch {
@@ -183,16 +194,20 @@ func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
 		a.reported, r.lost = false, true
 	case isDenied && denied.Code == etcd.NotReported:
 		a.reported, r.lost = false, false
-		a.contacted(ctx, began, now, err)
+		a.contacted(ctx, began, now, err, a.waiter.Refused)
 	case isDenied:
 		a.err, r.lost = nil, false
 		if denied.Code == etcd.Paused && denied.Left > 0 {
 			a.pause(now+denied.Left, now)
 			a.contact = min(a.contact, now+pauseInterval+a.random(pauseSpread))
 		}
+		if r.taken = denied.Code == etcd.WorkloadTaken; r.taken && (a.requests[p] == nil || a.requests[p].Workload != r.Workload) {
+			a.waiter.Reached(now) // the denial does not concern the workload that is wanted now
+			return
+		}
 		a.waiter.Denied(p, denied.Denial, now)
 	default:
-		a.contacted(ctx, began, now, err)
+		a.contacted(ctx, began, now, err, a.waiter.Refused)
 	}
 }
 
@@ -235,7 +250,7 @@ func (a *Agent) release(ctx context.Context) {
 	for _, p := range unused {
 		err := a.opt.Client.Release(ctx, p)
 		a.mu.Lock()
-		a.contacted(ctx, began, a.opt.Now(), err)
+		a.contacted(ctx, began, a.opt.Now(), err, a.waiter.Failed)
 		a.mu.Unlock()
 	}
 }

@@ -362,8 +362,8 @@ func TestParseState(t *testing.T) {
 	for _, text := range []string{
 		"", "[]", `{"held":{"heat":"1s"}}`, `{"held":{"memory":"-1s"}}`, `{"held":{"memory":"2h"}}`, `{"alone_since":"2h"}`,
 		`{"alone_since":"-1s"}`, `{"paused_until":"-1s"}`, `{"trickle":{"first":"2000000h"}}`,
-		`{"requests":{"heat":{}}}`, `{"requests":{"memory":{"uid":"u1","kind":"soft","workload":"w"}}}`, `{"requests":{"memory":{"uid":"u1","kind":"hard","workload":"w","id":"i"}}}`,
-		`{"requests":{"memory":{"uid":"u1","kind":"soft","workload":"w","id":"` + strings.Repeat("i", 99) + `"}}}`, strings.Repeat(" ", maxStateFile) + "{}",
+		`{"requests":{"heat":{}}}`, `{"requests":{"memory":{"sandbox":"u1","kind":"soft","workload":"w"}}}`, `{"requests":{"memory":{"sandbox":"u1","kind":"hard","workload":"w","id":"i"}}}`,
+		`{"requests":{"memory":{"sandbox":"u1","kind":"soft","workload":"w","id":"` + strings.Repeat("i", 99) + `"}}}`, strings.Repeat(" ", maxStateFile) + "{}",
 	} {
 		if got, err := parseState([]byte(text), time.Hour); err == nil {
 			t.Errorf("%.50q: %+v", text, got)
@@ -373,7 +373,7 @@ func TestParseState(t *testing.T) {
 
 // A state that can be parsed is one that an agent can start with.
 func FuzzParseState(f *testing.F) {
-	f.Add([]byte(`{"held":{"memory":"1m0s"},"alone_since":"1h0m0s","trickle":{"on":true,"first":"1s"},"requests":{"memory":{"uid":"u1","kind":"soft","workload":"w","id":"i"}}}`))
+	f.Add([]byte(`{"held":{"memory":"1m0s"},"alone_since":"1h0m0s","trickle":{"on":true,"first":"1s"},"requests":{"memory":{"sandbox":"u1","kind":"soft","workload":"w","id":"i"}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := parseState(text, time.Hour)
 		if err != nil {

@@ -31,8 +31,8 @@ func (a *Agent) handler() http.Handler {
 		a.SetState(s)
 		return a.Status(), nil
 	})
-	handle(mux, "PUT /v1/permits/{pool}/{uid}", func(r *http.Request) (any, error) {
-		pool, uid, err := pod(r)
+	handle(mux, "PUT /v1/permits/{pool}/{sandbox}", func(r *http.Request) (any, error) {
+		pool, sandbox, err := pod(r)
 		if err != nil {
 			return nil, err
 		}
@@ -40,17 +40,17 @@ func (a *Agent) handler() http.Handler {
 		if err := parse(r, &q); err != nil {
 			return nil, err
 		}
-		if err := q.check(uid); err != nil {
+		if err := q.check(sandbox); err != nil {
 			return nil, err
 		}
-		return a.Request(pool, uid, q), nil
+		return a.Request(pool, sandbox, q), nil
 	})
-	handle(mux, "DELETE /v1/permits/{pool}/{uid}", func(r *http.Request) (any, error) {
-		pool, uid, err := pod(r)
+	handle(mux, "DELETE /v1/permits/{pool}/{sandbox}", func(r *http.Request) (any, error) {
+		pool, sandbox, err := pod(r)
 		if err != nil {
 			return nil, err
 		}
-		a.Withdraw(pool, uid)
+		a.Withdraw(pool, sandbox)
 		return a.Status(), nil
 	})
 	mux.HandleFunc("GET /v1/metrics", a.serveMetrics)
@@ -79,9 +79,9 @@ func parse(r *http.Request, v any) error {
 	return nil
 }
 
-func pod(r *http.Request) (pool policy.Pool, uid string, err error) {
+func pod(r *http.Request) (pool policy.Pool, sandbox string, err error) {
 	if err := pool.UnmarshalText([]byte(r.PathValue("pool"))); err != nil {
 		return 0, "", errors.New("no such pool")
 	}
-	return pool, r.PathValue("uid"), nil
+	return pool, r.PathValue("sandbox"), nil
 }

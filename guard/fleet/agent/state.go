@@ -28,7 +28,7 @@ type Saved struct {
 
 // SavedRequest is a request whose permit the guard was not given.
 type SavedRequest struct {
-	UID string `json:"uid"` // of the pod
+	Sandbox string `json:"sandbox"` // of the pod
 	Request
 	ID string `json:"id"` // of the permit
 }
@@ -86,7 +86,7 @@ func parseState(text []byte, now time.Duration) (Saved, error) {
 		Local:   fleet.SavedTokens{On: f.Local.On, First: time.Duration(f.Local.First)},
 	}}
 	for _, r := range f.Requests {
-		if r.check(r.UID) != nil || r.ID == "" || len(r.ID) > maxID {
+		if r.check(r.Sandbox) != nil || r.ID == "" || len(r.ID) > maxID {
 			return Saved{}, errOtherBoot
 		}
 	}

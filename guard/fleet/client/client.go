@@ -72,8 +72,8 @@ type request struct {
 
 // target is the pod that a request is for.
 type target struct {
-	pool policy.Pool
-	uid  string
+	pool    policy.Pool
+	sandbox string
 }
 
 // offer is the permit or token that Permit last answered with in a pass.
@@ -131,13 +131,13 @@ func (c *Client) Configure(cfg config.Config) {
 }
 
 // Permit implements eviction.Fleet.
-func (c *Client) Permit(uid string, s *policy.Stop) policy.Held {
+func (c *Client) Permit(s *policy.Stop) policy.Held {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.enabled {
 		return policy.Held{}
 	}
-	now, t, a := c.opt.Now(), target{s.Pool, plain(uid, maxUID)}, ask{policy.Soft.String(), plain(s.Workload, maxWorkload)}
+	now, t, a := c.opt.Now(), target{s.Pool, plain(s.Sandbox, maxSandbox)}, ask{policy.Soft.String(), plain(s.Workload, maxWorkload)}
 	if s.Cause == policy.CauseLimit {
 		t.pool, a.Kind = policy.PoolNodeBytes, api.KindLimit
 	}
@@ -194,7 +194,7 @@ func (c *Client) Observe(pass *api.Pass) {
 	}
 	now, o := c.opt.Now(), c.offered
 	c.offered = offer{}
-	if s := pass.Stop; o.valid && s != nil && (s.Kind == policy.Soft.String() || s.Kind == api.KindLimit) && plain(s.UID, maxUID) == o.uid {
+	if s := pass.Stop; o.valid && s != nil && (s.Kind == policy.Soft.String() || s.Kind == api.KindLimit) && plain(s.Sandbox, maxSandbox) == o.sandbox {
 		p := &c.pools[o.pool]
 		if o.token {
 			c.waiter.Stop(o.pool, now)

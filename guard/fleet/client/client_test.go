@@ -108,11 +108,11 @@ func (g *guard) noPass(d time.Duration) {
 }
 
 // stopHard makes the passes stop a pod for a hard threshold, which does not ask.
-func (g *guard) stopHard(uid string) { g.stopAs(uid, policy.Hard.String()) }
+func (g *guard) stopHard(sandbox string) { g.stopAs(sandbox, policy.Hard.String()) }
 
-func (g *guard) stopAs(uid, kind string) {
+func (g *guard) stopAs(sandbox, kind string) {
 	delete(g.want, memory)
-	g.Observe(&api.Pass{Stop: &api.StopView{UID: uid, Kind: kind}})
+	g.Observe(&api.Pass{Stop: &api.StopView{Sandbox: sandbox, Kind: kind}})
 }
 
 // The pools that want a stop are reported as long as the episode lasts.
@@ -149,17 +149,17 @@ func TestEpisodes(t *testing.T) {
 // as the node's filesystem.
 func TestOneRequestForEachPool(t *testing.T) {
 	run(t, func(g *guard) {
-		limit := &policy.Stop{Workload: "ci/job", Kind: policy.Soft, Cause: policy.CauseLimit}
+		limit := &policy.Stop{Sandbox: "u2", Workload: "ci/job", Kind: policy.Soft, Cause: policy.CauseLimit}
 		g.want[nodefs] = "u1"
 		g.wantHeld(2*time.Second, "partial")
-		if held := g.Permit("u2", limit); held.By != api.HeldFleet || !strings.Contains(held.Detail, "another stop") {
+		if held := g.Permit(limit); held.By != api.HeldFleet || !strings.Contains(held.Detail, "another stop") {
 			t.Errorf("held by %+v", held)
 		}
 		g.agent.got("", "")
 		delete(g.want, nodefs)
 		for range 6 {
 			g.after(250 * time.Millisecond)
-			g.Permit("u2", limit)
+			g.Permit(limit)
 		}
 		g.noPass(time.Millisecond)
 		if got := g.agent.got(http.MethodPut, "/v1/permits/"); len(got) != 1 || got[0].path != "/v1/permits/nodefs bytes/u2" || fmt.Sprint(got[0].body) != "map[kind:limit workload:ci/job]" {
@@ -168,16 +168,16 @@ func TestOneRequestForEachPool(t *testing.T) {
 	})
 }
 
-// A pod whose UID or workload the agent would refuse is asked for all the same.
+// A stop whose sandbox or workload the agent would refuse is asked for all the same.
 func TestStrangeNames(t *testing.T) {
 	run(t, func(g *guard) {
-		for _, uid := range []string{"", ".", "..", "a/../b", "ü%2f?#", strings.Repeat("x", 1000)} {
-			g.want[memory] = uid
-			g.Permit(uid, &policy.Stop{Kind: policy.Soft, Workload: strings.Repeat("w", 9000)})
+		for _, sandbox := range []string{"", ".", "..", "a/../b", "ü%2f?#", strings.Repeat("x", 1000)} {
+			g.want[memory] = sandbox
+			g.Permit(&policy.Stop{Sandbox: sandbox, Kind: policy.Soft, Workload: strings.Repeat("w", 9000)})
 			g.noPass(100 * time.Millisecond)
 			got := g.agent.got(http.MethodPut, "/v1/permits/memory/")
 			if len(got) != 1 || len(got[0].path) > 200 || len(fmt.Sprint(got[0].body["workload"])) != 64 {
-				t.Errorf("%.20q: %v", uid, got)
+				t.Errorf("%.20q: %v", sandbox, got)
 			}
 			g.noPass(2 * time.Second)
 			g.Observe(&api.Pass{})
@@ -270,8 +270,8 @@ func FuzzState(f *testing.F) {
 		c := New(Options{Config: cfg, Dir: "/nonexistent", BootID: "boot", Log: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)), Now: func() time.Duration { return now }})
 		c.restore(state)
 		for range 100 {
-			if held := c.Permit("u1", stopFor(memory, "u1")); held.By == "" {
-				c.Observe(&api.Pass{Stop: &api.StopView{UID: "u1", Kind: "soft"}})
+			if held := c.Permit(stopFor(memory, "u1")); held.By == "" {
+				c.Observe(&api.Pass{Stop: &api.StopView{Sandbox: "u1", Kind: "soft"}})
 			} else if held.Detail == "" || held.RetryAfter < 0 {
 				t.Errorf("held by %+v", held)
 			}
@@ -308,7 +308,7 @@ func BenchmarkPermit(b *testing.B) {
 	stop := stopFor(memory, "u1")
 	b.ReportAllocs()
 	for b.Loop() {
-		if c.Permit("u1", stop).By == "" {
+		if c.Permit(stop).By == "" {
 			b.Fatal("permitted")
 		}
 		c.Observe(&api.Pass{})

@@ -167,13 +167,13 @@ func (g *guard) pass() (stopped string, held policy.Held) {
 	p := api.Pass{At: api.Duration(g.now())}
 	began := time.Now()
 	for pool := range policy.PoolCount {
-		uid := g.want[pool]
-		if uid == "" || p.Stop != nil {
+		sandbox := g.want[pool]
+		if sandbox == "" || p.Stop != nil {
 			continue
 		}
-		h := g.Permit(uid, stopFor(pool, uid))
+		h := g.Permit(stopFor(pool, sandbox))
 		if h.By == "" {
-			p.Stop = &api.StopView{UID: uid, Kind: policy.Soft.String()}
+			p.Stop = &api.StopView{Sandbox: sandbox, Kind: policy.Soft.String()}
 			delete(g.want, pool)
 		}
 		if held.By == "" {
@@ -185,13 +185,13 @@ func (g *guard) pass() (stopped string, held policy.Held) {
 		g.Errorf("a pass waited for %s", d)
 	}
 	if p.Stop != nil {
-		return p.Stop.UID, policy.Held{}
+		return p.Stop.Sandbox, policy.Held{}
 	}
 	return "", held
 }
 
-func stopFor(pool policy.Pool, uid string) *policy.Stop {
-	return &policy.Stop{Workload: "shop/" + uid, Kind: policy.Soft, Pool: pool}
+func stopFor(pool policy.Pool, sandbox string) *policy.Stop {
+	return &policy.Stop{Sandbox: sandbox, Workload: "shop/" + sandbox, Kind: policy.Soft, Pool: pool}
 }
 
 // after makes passes for a time, as the loop does while a stop is held back. It returns what was stopped, and what the

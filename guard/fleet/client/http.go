@@ -30,7 +30,7 @@ const (
 
 // Longest texts of a request that the agent accepts, in bytes.
 const (
-	maxUID      = 128
+	maxSandbox  = 128
 	maxWorkload = 512
 )
 
@@ -48,7 +48,7 @@ func newHTTP(path string) *http.Client {
 }
 
 // path returns the path of a request for a pod.
-func (t target) path() []string { return []string{"v1", "permits", t.pool.String(), t.uid} }
+func (t target) path() []string { return []string{"v1", "permits", t.pool.String(), t.sandbox} }
 
 // send makes a round trip and returns the body of a successful answer, which is JSON.
 func (c *Client) send(ctx context.Context, method string, path []string, body any) ([]byte, error) {

@@ -65,10 +65,10 @@ func TestRealAgent(t *testing.T) {
 			}
 		}
 	}
-	permit := func(uid string) policy.Held { return c.Permit(uid, stopFor(nodefs, uid)) }
+	permit := func(sandbox string) policy.Held { return c.Permit(stopFor(nodefs, sandbox)) }
 	await("permit", func() bool { return permit("u1") == policy.Held{} })
-	c.Observe(&api.Pass{Stop: &api.StopView{UID: "u1", Kind: "soft"}})
-	if s := a.Status(); !slices.Equal(s.Wants, []policy.Pool{nodefs}) || len(s.Requests) != 1 || s.Requests[0].UID != "u1" || s.Requests[0].Kind != "soft" || s.Requests[0].Workload != "shop/u1" || s.Counts.Local != 1 {
+	c.Observe(&api.Pass{Stop: &api.StopView{Sandbox: "u1", Kind: "soft"}})
+	if s := a.Status(); !slices.Equal(s.Wants, []policy.Pool{nodefs}) || len(s.Requests) != 1 || s.Requests[0].Sandbox != "u1" || s.Requests[0].Kind != "soft" || s.Requests[0].Workload != "shop/u1" || s.Counts.Local != 1 {
 		t.Errorf("the agent knows %+v", s)
 	}
 	var held policy.Held

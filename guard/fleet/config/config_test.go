@@ -66,7 +66,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil || cfg.Rates != fleet.DefaultRates() || cfg.Zone != "" || cfg.Node != "" || len(cfg.Endpoints) != 2 {
 		t.Errorf("%+v, %v", cfg, err)
 	}
-	for _, endpoint := range []string{"http://127.0.0.1:2379", "http://[::1]:2379", "http://localhost:2379"} {
+	for _, endpoint := range []string{"http://127.0.0.1:2379", "http://[::1]:2379", "http://[::ffff:127.0.0.1]:2379"} {
 		text := fmt.Sprintf("fleet = 'a'\nendpoints = [%q]\ntls.insecure = true\n", endpoint)
 		if cfg, err := Parse("fleet.toml", text); err != nil || !cfg.TLS.Insecure {
 			t.Errorf("%s: %v", endpoint, err)
@@ -156,7 +156,7 @@ fleet.toml:6: node = 2: must be a string (hint: write it with quotes)
 fleet.toml:7: rates.rate = {…}: must be a number (hint: write it without quotes, for example 0.1)`)
 	insecure := "fleet = 'a'\nendpoints = ['http://127.0.0.1:1']\ntls.insecure = true\n"
 	checkMistake(t, strings.ReplaceAll(insecure, "http:", "https:"), `:2: endpoints[1] = "https://127.0.0.1:1": must begin with http:// because tls.insecure is set`)
-	checkMistake(t, strings.ReplaceAll(insecure, "127.0.0.1", "etcd-1"), `:2: endpoints[1] = "http://etcd-1:1": must be a loopback address because tls.insecure is set (hint: plain text shows the fleet's key to the network; set tls.ca, tls.cert and tls.key)`)
+	checkMistake(t, strings.ReplaceAll(insecure, "127.0.0.1", "etcd-1"), `:2: endpoints[1] = "http://etcd-1:1": must be a loopback address because tls.insecure is set (hint: 127.0.0.1 or [::1]; for another host, set tls.ca, tls.cert and tls.key: plain text shows the fleet to the network)`)
 	checkMistake(t, insecure+"tls.ca = '/ca'\n", `:3: tls.insecure = true: must not be set with a certificate (hint: delete it, or ca, cert and key)`)
 }
 

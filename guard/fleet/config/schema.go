@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/netip"
 	"net/url"
 	"path"
 	"strconv"
@@ -109,12 +108,6 @@ func endpoint(text string) (*url.URL, bool) {
 	return u, err == nil && port > 0 && bare.String() == text
 }
 
-// isLoopback reports whether a host is this one. Names but localhost are not resolved.
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
-
 // compare checks keys against each other.
 func compare(c *schema.Checker, cfg fleet.Config) {
 	if r := cfg.Rates; r.Secondary > r.Rate && !c.Has("rates.rate", "rates.secondary_rate") {
@@ -129,8 +122,8 @@ func compare(c *schema.Checker, cfg fleet.Config) {
 		case !ok:
 		case cfg.TLS.Insecure && u.Scheme != "http":
 			c.Add(at, e, "must begin with http:// because tls.insecure is set", "")
-		case cfg.TLS.Insecure && !isLoopback(u.Hostname()):
-			c.Add(at, e, "must be a loopback address because tls.insecure is set", "plain text shows the fleet's key to the network; set tls.ca, tls.cert and tls.key")
+		case cfg.TLS.Insecure && !fleet.IsLoopback(u.Hostname()):
+			c.Add(at, e, "must be a loopback address because tls.insecure is set", "127.0.0.1 or [::1]; for another host, set tls.ca, tls.cert and tls.key: plain text shows the fleet to the network")
 		case !cfg.TLS.Insecure && u.Scheme != "https":
 			c.Add(at, e, "must begin with https://", "tls.insecure = true allows plain text to loopback addresses")
 		}

@@ -37,6 +37,7 @@ type Client struct {
 	conn    *grpc.ClientConn
 	current int                     // the endpoint of conn, or of the next connection
 	ends    map[int64]time.Duration // when leases end at the latest, as they were seen first
+	list    time.Duration           // when lists allows the next list; 0 = not known yet
 }
 
 // New returns a client. It checks the options, and reads and connects to nothing yet.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 
@@ -36,19 +35,13 @@ func parseEndpoint(text string, insecure bool) (endpoint, error) {
 		return endpoint{}, errors.New("not the URL of an etcd (hint: https://HOST:2379)")
 	case e.plain && !insecure:
 		return endpoint{}, errors.New("plain text (hint: https; http needs insecure = true and a loopback address)")
-	case e.plain && !isLoopback(e.host):
+	case e.plain && !fleet.IsLoopback(e.host):
 		return endpoint{}, errors.New("plain text to another host (hint: https; http is for loopback addresses only)")
 	}
 	if u.Port() == "" {
 		e.address = net.JoinHostPort(e.host, "2379")
 	}
 	return e, nil
-}
-
-// isLoopback reports whether a host is a loopback address. A name is none: it may resolve to another host tomorrow.
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // bufferSize is the size of each connection buffer. gRPC's default is 32 KiB each way.

@@ -3,6 +3,8 @@ package etcd
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
+	"time"
 
 	"github.com/criguard/criguard/guard/fleet"
 )
@@ -101,35 +103,55 @@ func (c *Client) totals(ctx context.Context) (fleet.Zone, error) {
 	return fleet.Zone{Members: int(r[0].count), Wanting: int(r[1].count)}, nil
 }
 
-// view returns what decides the rate of the node's zone. The other zones only matter if the fleet may be full: the own
-// zone must be full, or too small to say, and so must the fleet as a whole; and if the slots are free.
-func (c *Client) view(ctx context.Context, rates fleet.Rates, look Look) (fleet.View, error) {
-	view := fleet.View{Zones: map[string]fleet.Zone{c.opt.Zone: look.Zone}, Settling: look.Settling}
+// view returns what decides the rate of the node's zone, and whether it shows if the fleet is full. The other zones only
+// matter if that may be: the own zone must be full, or too small to say, and so must the fleet as a whole; and if the slots
+// are free.
+func (c *Client) view(ctx context.Context, rates fleet.Rates, look Look) (view fleet.View, sure bool, err error) {
+	view = fleet.View{Zones: map[string]fleet.Zone{c.opt.Zone: look.Zone}, Settling: look.Settling}
 	if view.Settling || !mayBeFull(rates, look.Zone) {
-		return view, nil
+		return view, true, nil
 	}
-	if decides(rates, look) {
+	sure = look.Slot == nil && look.Workload == nil
+	if sure {
 		total, err := c.totals(ctx)
 		if err != nil {
-			return view, err
+			return view, false, err
 		}
 		if total.Wanting == total.Members { // so does every zone, and listing them would cost etcd all keys
 			view.Zones["/"] = total
-			return view, nil
+			return view, true, nil
 		}
 		if mayBeFull(rates, total) || rates.State(total) == fleet.Partial {
-			view.Zones, err = c.Zones(ctx)
-			return view, err
+			// At rate 0, only the alarm of a full fleet depends on the others.
+			if rates.Of(view, c.opt.Zone) > 0 || c.lists() {
+				view.Zones, err = c.Zones(ctx)
+				return view, true, err
+			}
+			sure = false
 		}
 	}
 	// A zone without wishes stands for the rest of the fleet, which is not full or does not matter.
 	view.Zones["/"] = fleet.Zone{Members: rates.MinZone}
-	return view, nil
+	return view, sure, nil
 }
 
-// decides reports whether view finds out if the fleet is full.
-func decides(rates fleet.Rates, look Look) bool {
-	return look.Slot == nil && look.Workload == nil || !mayBeFull(rates, look.Zone)
+// listEvery limits how often a node lists all zones for the alarm of a full fleet. If it did so with each request, 10,000
+// nodes of which one is well would read 20,000 keys each several hundred times a second.
+const listEvery = 10 * time.Minute
+
+// lists reports whether the node may list all zones for the alarm now. It does so for the first time after a random time.
+func (c *Client) lists() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.opt.Now()
+	if c.list == 0 {
+		c.list = now + rand.N(listEvery)
+	}
+	if now < c.list {
+		return false
+	}
+	c.list = now + listEvery
+	return true
 }
 
 // mayBeFull reports whether a zone does not rule out that the fleet is full.

@@ -82,14 +82,14 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 	if err != nil {
 		return Permit{}, err
 	}
-	view, err := c.view(ctx, rates, look)
+	view, sure, err := c.view(ctx, rates, look)
 	if err != nil {
 		return Permit{}, err
 	}
 	rate := rates.Of(view, c.opt.Zone)
 	if permitted, d := rates.Decide(view, c.opt.Zone, workload, slots); !permitted {
 		full := !view.Settling && rates.FleetFull(view.Zones)
-		return Permit{}, &DeniedError{code(rate, full, slots), d, extended, !decides(rates, look)}
+		return Permit{}, &DeniedError{code(rate, full, slots), d, extended, !sure}
 	}
 	if err := c.settles(ctx, rates, look); err != nil {
 		return Permit{}, err
@@ -125,6 +125,9 @@ func (c *Client) slots(ctx context.Context, zone, workload *Holder) (s fleet.Slo
 	for at, h := range map[*time.Duration]*Holder{&s.Zone: zone, &s.Workload: workload} {
 		if h == nil {
 			continue
+		}
+		if h.lease == 0 {
+			return s, false, deny(SlotTaken, "a slot has no lease, so that it never ends: the leases of slots are agents' (hint: an operator must delete its key)", 0, 0)
 		}
 		begun := c.opt.Now()
 		left, err := c.remaining(ctx, h.lease)

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -127,8 +128,15 @@ func (o *options) load() (cfg fleet.Config, node string, err error) {
 // client returns a client of etcd.
 func (o *options) client(cfg *fleet.Config, node string) (*etcd.Client, error) {
 	return etcd.New(etcd.Options{
-		Fleet: cfg.Fleet, Zone: cfg.Zone, Node: node, Endpoints: cfg.Endpoints, TLS: cfg.TLS, Now: cgroup.BootTime,
+		Fleet: cfg.Fleet, Zone: cfg.Zone, Node: node, Endpoints: shuffled(cfg.Endpoints), TLS: cfg.TLS, Now: cgroup.BootTime,
 	})
+}
+
+// shuffled returns the endpoints in a random order, so that the nodes of a fleet do not all use the first one.
+func shuffled(endpoints []string) []string {
+	endpoints = slices.Clone(endpoints)
+	rand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
+	return endpoints
 }
 
 // open reads the configuration and returns a client of its etcd.

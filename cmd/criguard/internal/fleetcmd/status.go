@@ -149,7 +149,7 @@ func statusOf(name string, rates fleet.Rates, list *etcd.Fleet) Status {
 	}
 	view := fleet.View{Zones: list.Zones, Settling: list.Settling, Paused: list.Policy.Paused}
 	st := Status{
-		APIVersion: api.APIVersion, Fleet: name, Full: rates.FleetFull(list.Zones), Settling: list.Settling,
+		APIVersion: api.APIVersion, Fleet: name, Full: !list.Settling && rates.FleetFull(list.Zones), Settling: list.Settling,
 		SettlingFor: api.Duration(list.SettlingFor), Zones: []zoneStatus{}, Members: []memberStatus{}, Pressured: []pressuredMembers{},
 	}
 	for _, zone := range slices.Sorted(maps.Keys(list.Zones)) {

@@ -82,11 +82,13 @@ func TestStatusVerdict(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s", name, code, out.String())
 		}
 	}
-	full := statusOf("f", fleet.DefaultRates(), &etcd.Fleet{Zones: map[string]fleet.Zone{"": {Members: 12, Wanting: 12}}, Settling: true})
-	var out strings.Builder
-	printStatus(&out, &full)
-	if !full.Full || !strings.Contains(out.String(), "ALARM") || !strings.Contains(out.String(), "settling") {
-		t.Errorf("a full fleet: %s", out.String())
+	for _, settling := range []bool{false, true} { // one that settles permits stops, at a low rate
+		full := statusOf("f", fleet.DefaultRates(), &etcd.Fleet{Zones: map[string]fleet.Zone{"": {Members: 12, Wanting: 12}}, Settling: settling})
+		var out strings.Builder
+		printStatus(&out, &full)
+		if full.Full == settling || strings.Contains(out.String(), "ALARM") == settling || strings.Contains(out.String(), "settling") != settling {
+			t.Errorf("a full fleet: %s", out.String())
+		}
 	}
 	for left, want := range map[time.Duration]string{
 		etcd.SettlingTTL - 2*time.Minute: "settling for another 1h8m, because", 69 * time.Minute: "ring normal in 4m 1 of 9", time.Hour: "ring normal now 1 of 9",
