@@ -75,6 +75,7 @@ type ContainerDetail struct {
 	Container
 	StartedAt   time.Time // zero = never started
 	FinishedAt  time.Time // zero = has not ended
+	ExitCode    int32     // once it has ended
 	PID         int       // of the container's first process; 0 = not running or not reported
 	CgroupsPath string    // from the OCI spec: a path or "slice:prefix:name"; "" = not reported
 	LogPath     string    // absolute; "" = not reported
@@ -140,7 +141,7 @@ func detailOf(s *runtimeapi.ContainerStatus) ContainerDetail {
 	return ContainerDetail{
 		Container:  containerOf(s),
 		StartedAt:  unixNano(s.GetStartedAt()),
-		FinishedAt: unixNano(s.GetFinishedAt()),
+		FinishedAt: unixNano(s.GetFinishedAt()), ExitCode: s.GetExitCode(),
 		LogPath:    absolute(s.GetLogPath()),
 		Resources:  resourcesOf(s.GetResources().GetLinux()),
 		Mounts:     mountsOf(s.GetMounts()),

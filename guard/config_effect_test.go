@@ -160,7 +160,7 @@ func seeOrder(node string) func(*testing.T, config.Config) string {
 // seePermit shows what the fleet says about a soft stop.
 func seePermit(t *testing.T, cfg config.Config) string {
 	c := client.New(client.Options{Config: cfg, Dir: rundir.Dir(t.TempDir()), Log: slog.New(slog.DiscardHandler), Now: cgroup.BootTime})
-	held := c.Permit("uid", &policy.Stop{Kind: policy.Soft})
+	held := c.Permit(&policy.Stop{Kind: policy.Soft})
 	if held.By == "" {
 		return "permitted"
 	}

@@ -61,7 +61,7 @@ func benchStop(b *testing.B, pods int, fleet eviction.Fleet) {
 // benchFleet is a fleet that a hard stop must not ask.
 type benchFleet struct{ *testing.B }
 
-func (b benchFleet) Permit(string, *policy.Stop) policy.Held {
+func (b benchFleet) Permit(*policy.Stop) policy.Held {
 	b.Fatal("a hard stop asks the fleet")
 	return policy.Held{}
 }

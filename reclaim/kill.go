@@ -220,7 +220,10 @@ func (s *Stop) keepsSharedMemory(sandbox string) bool {
 // sandboxCgroup returns the cgroup of the sandbox's own container, which is named like a container's, or "". Its
 // process only keeps the pod's namespaces, and some runtimes need none.
 func sandboxCgroup(l *leaf, sandbox string) string {
-	for rel := l.path; len(rel) > 1 && sandbox != ""; rel = path.Dir(rel) {
+	if sandbox != path.Base(sandbox) || strings.Trim(sandbox, ".") == "" {
+		return "" // not a name: the path would lead elsewhere
+	}
+	for rel := l.path; len(rel) > 1; rel = path.Dir(rel) {
 		if cri.IsContainerCgroup(rel, l.id) {
 			return path.Join(path.Dir(rel), strings.Replace(path.Base(rel), l.id, sandbox, 1))
 		}

@@ -203,6 +203,26 @@ func TestStopLeavesTheSandboxToTheRuntime(t *testing.T) {
 	})
 }
 
+// The sandbox's ID from the runtime is not a path.
+func TestStopKillsNothingElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"../../system.slice/sshd.service", "..", ".", "", "a/b"} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a")
+			n.procs["/kubepods/podx"], n.procs["/kubepods"], n.procs["/system.slice/sshd.service"] = 1, 1, 1
+			v := victim("a")
+			v.SandboxID = id
+			s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: v, Direct: true})
+			<-s.Finished()
+			for _, call := range n.seen() {
+				if strings.Contains(call, "kill ") && !strings.HasSuffix(call, "kill /kubepods/podx/a") {
+					t.Errorf("sandbox %q: %s", id, call)
+				}
+			}
+		})
+	}
+}
+
 // If a pod's own cgroup is unknown, a stop kills the cgroup that is named after the container, with
 // either cgroup driver.
 func TestStopKillsWhatBearsTheContainersID(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,7 +49,8 @@ func (s *Stop) stopByRuntime(ctx context.Context) {
 	}
 }
 
-// stopContainers stops all containers that are not known to have exited, in parallel.
+// stopContainers stops all containers that are not known to have exited, in parallel. During the grace period, it asks
+// again for each that failed: the others may take all of it.
 func (s *Stop) stopContainers(ctx context.Context) {
 	var calls sync.WaitGroup
 	for _, l := range s.leaves {
@@ -56,9 +58,19 @@ func (s *Stop) stopContainers(ctx context.Context) {
 			continue
 		}
 		calls.Go(func() {
-			if s.stopContainer(ctx, l.id) {
-				s.stopped(l)
+			for wait := retryFirst; !s.stopContainer(ctx, l.id); wait = min(2*wait, retryLast) {
+				if s.graceLeft() == 0 {
+					return
+				}
+				select {
+				case <-time.After(min(wait, s.graceLeft())):
+				case <-s.escalated:
+					return
+				case <-ctx.Done():
+					return
+				}
 			}
+			s.stopped(l)
 		})
 	}
 	calls.Wait()
@@ -125,13 +137,13 @@ func (s *Stop) isStopped(l *leaf) bool {
 	return l.stopped
 }
 
+// containersStopped reports whether all containers have exited, as far as the runtime knows them. One that it does not know
+// has exited when its cgroup is empty or the grace period is over.
 func (s *Stop) containersStopped() bool {
-	for _, l := range s.leaves {
-		if l.id != "" && !s.isStopped(l) {
-			return false
-		}
-	}
-	return true
+	left := s.graceLeft() > 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !slices.ContainsFunc(s.leaves, func(l *leaf) bool { return !l.stopped && (l.id != "" || left && !l.empty) })
 }
 
 // stopped records the runtime's report that a container has exited.

@@ -62,6 +62,45 @@ func TestStopSoft(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a container whose call fails is asked again while another one takes its time", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("slow", "b")
+			n.stopErr["b"], n.obeys["b"] = cri.ErrUnavailable, time.Second
+			time.AfterFunc(100*time.Millisecond, func() {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				delete(n.stopErr, "b")
+			})
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			settled(t, s)
+			if calls := n.seen(); !slices.Contains(calls, "250ms stop b 29.75s") {
+				t.Errorf("calls: %q", calls)
+			}
+		})
+	})
+	t.Run("a container that is not listed keeps its grace period", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a")
+			n.obeys["a"], n.procs["/kubepods/podx/new"] = time.Second, 1
+			time.AfterFunc(10*time.Second, func() {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.procs["/kubepods/podx/new"] = 0
+			})
+			r := soft
+			r.Victim = victim("a")
+			r.Victim.Unlisted = []string{"/kubepods/podx/new"}
+			s := NewStops(n, n).Stop(t.Context(), r)
+			<-s.Finished()
+			calls := n.seen()
+			at, what, _ := strings.Cut(calls[len(calls)-1], " ")
+			if d, err := time.ParseDuration(at); err != nil || what != "stop sandbox" || d < 10*time.Second || d > 20*time.Second {
+				t.Errorf("calls: %q", calls)
+			}
+		})
+	})
 	t.Run("a runtime that fails early does not cut the grace period short", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

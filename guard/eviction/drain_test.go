@@ -35,6 +35,30 @@ func stoppedPods(n *fakeNode) (names []string) {
 	return names
 }
 
+// A stop with a grace period asks the containers that have started since the listing to end, too.
+func TestGraceOfANewContainer(t *testing.T) {
+	for name, begin := range map[string]func(*Manager, *fakeNode){
+		"drain": func(g *Manager, _ *fakeNode) { g.Orders.Drain = &api.Drain{Since: api.Duration(time.Hour), Grace: api.Duration(time.Minute)} },
+		"stop": func(g *Manager, n *fakeNode) {
+			g.StopPod(t.Context(), &n.pods[0], time.Minute, "test", &api.Pass{ID: 1})
+		},
+		"limit": func(_ *Manager, n *fakeNode) {
+			n.pods[0].StorageLimit, n.pods[0].Disk = testMiB, diskBytes(2*testMiB)
+		},
+	} {
+		g, n := newManager(t, "")
+		n.pods = n.pods[:1]
+		renewed := n.pods[0]
+		renewed.Containers = []inventory.Container{{ID: "new"}}
+		n.renewed = map[string]inventory.Pod{"big": renewed}
+		begin(g, n)
+		n.at(g, 0)
+		if len(n.stops) != 1 || n.stops[0].order.Direct || n.stops[0].order.Pod.Containers[0].ID != "new" {
+			t.Errorf("%s: stops %+v", name, n.stops)
+		}
+	}
+}
+
 // A drain stops the lowest priority first, four pods at a time, with a grace period, and no protected pod.
 func TestDrainOrder(t *testing.T) {
 	g, n := newDrainGuard(t, "")

@@ -29,6 +29,7 @@ type fakeNode struct {
 	onListing  func() // called by a fresh listing, which takes time
 	listedAt   time.Duration
 	down       bool // the runtime does not answer
+	busy       bool // it does not answer a listing in time
 	reliefs    []*fakeRelief
 	stops      []*fakeStop
 	slow       bool                     // reclaim jobs for disks run until the test ends them
@@ -112,13 +113,13 @@ func (n *fakeNode) Inventory(_ context.Context, fresh bool) inventory.Inventory 
 		}
 		n.listed++
 		for i := range n.pods {
-			if p, ok := n.renewed[n.pods[i].ID]; ok && !n.down {
+			if p, ok := n.renewed[n.pods[i].ID]; ok && !n.down && !n.busy {
 				n.pods[i] = p
 				delete(n.renewed, p.ID)
 			}
 		}
 	}
-	if fresh && !n.down {
+	if fresh && !n.down && !n.busy {
 		n.pods, n.hidden, n.listedAt = append(n.pods, n.hidden...), nil, n.now
 	}
 	if n.down {
@@ -228,7 +229,7 @@ func (n *fakeNode) appear(name, id string, memory int64) {
 }
 
 func testPod(name string, memory int64) inventory.Pod {
-	return inventory.Pod{Grace: 30 * time.Second, Candidate: policy.Candidate{
+	return inventory.Pod{Grace: 30 * time.Second, Containers: []inventory.Container{{ID: name + "-c"}}, Candidate: policy.Candidate{
 		ID: name, Namespace: "d", Name: name, UID: name, Workload: "d/" + name, QoS: policy.BestEffort, Memory: policy.Known(memory),
 		PIDs: policy.Known(10), Disk: diskBytes(memory), Inodes: diskBytes(100), Created: time.Minute,
 	}}

@@ -154,14 +154,15 @@ func TestPassContainerRestarted(t *testing.T) {
 // If a container was started in place of a listed one and the runtime does not answer, the stop kills whatever runs in
 // the pod's cgroup. Otherwise it would kill nothing, again and again.
 func TestPassContainerRestartedUnlisted(t *testing.T) {
-	for _, down := range []bool{false, true} {
+	for name, set := range map[string]func(*fakeNode){"": func(*fakeNode) {}, "down": func(n *fakeNode) { n.down = true }, "busy": func(n *fakeNode) { n.busy = true }} {
 		g, n := newManager(t, softAndHard)
 		n.pods[0].Cgroup = "/kubepods/podbig"
-		n.renewed, n.down = map[string]inventory.Pod{"big": n.pods[0]}, down
+		n.renewed, n.listedAt = map[string]inventory.Pod{"big": n.pods[0]}, n.now-time.Second
+		set(n)
 		n.set(policy.MemoryAvailable, testGiB/2)
 		wantStop(t, n.at(g, 0), "d/big")
-		if got := n.stops[0].order.Unlisted; down != slices.Equal(got, []string{"/kubepods/podbig/new"}) {
-			t.Errorf("down %t: kills %q", down, got)
+		if got := n.stops[0].order.Unlisted; (name != "") != slices.Equal(got, []string{"/kubepods/podbig/new"}) {
+			t.Errorf("runtime %s: kills %q", name, got)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/policy"
 )
@@ -101,6 +102,43 @@ func TestRestartStopsAnEmptySandbox(t *testing.T) {
 	p := n.at(g, 2*time.Second)
 	if wantSettled(t, p, 1); p.Settled[0].Result.Freed != 4*testGiB {
 		t.Errorf("settled %+v", p.Settled[0].Result)
+	}
+}
+
+// A sandbox whose containers have ended tells nothing of its class, and has no cgroup. It is stopped nevertheless.
+func TestRestartStopsASandboxWithoutContainers(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.pods[0].Containers, n.pods[0].Protection, n.remains["big"] = nil, inventory.ProtectedUnclassified, policy.Amount{}
+	n.now += time.Second
+	g = restarted(t, g, n)
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	if n.at(g, time.Second); len(n.stops) != 2 || n.stops[1].order.Pod.ID != "big" || g.pools[policy.PoolMemory].flight != nil {
+		t.Fatalf("stops %+v", n.stops)
+	}
+	n.stops[1].outcome.Nothing = true
+	n.kill(n.stops[1])
+	p := n.at(g, 2*time.Second)
+	if wantSettled(t, p, 1); p.Settled[0].Result.Freed != 4*testGiB || g.restraint.Status(n.now).Hard.Left != 2 {
+		t.Errorf("settled %+v, budget %+v", p.Settled[0].Result, g.restraint.Status(n.now).Hard)
+	}
+}
+
+// A stop for a disk that is taken over removes no logs from another device: the pod is not measured yet.
+func TestRestartKeepsLogsOfAnotherDevice(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		g, n := newManager(t, "[eviction.hard]\n\"nodefs.available\" = \"1Gi\"\n")
+		n.pods[0].Disk.LogsApart = apart
+		n.set(policy.NodeFSAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.pods[0].Disk = policy.DiskUsage{}
+		n.now += time.Second
+		g = restarted(t, g, n)
+		n.at(g, 2*time.Second)
+		if len(n.stops) != 2 || n.stops[1].order.DiscardLogs == apart {
+			t.Errorf("logs on another device %t: stops %+v", apart, n.stops)
+		}
 	}
 }
 

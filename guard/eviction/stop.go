@@ -130,20 +130,23 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	}
 	res := api.StopResult{Available: g.obs[s.Signal].Available, SettledIn: api.Duration(age)}
 	pod := inventory.ByID(inv.Pods, s.Sandbox)
+	protected := pod != nil && pod.Protection != "" && (len(pod.Containers) > 0 || pod.Protection != inventory.ProtectedUnclassified)
 	switch {
-	case pod == nil, !g.runs(pod) && (pod.Protection != "" || age >= s.Grace+within):
+	case pod == nil, !g.runs(pod) && (protected || age >= s.Grace+within):
 		res.Emptied, res.EmptiedIn, res.Method, res.Freed = true, api.Duration(age), string(reclaim.ByRuntime), s.Expected
 		g.restraint.End(s.Sandbox, res.Freed)
 		g.report(f, &res, p)
 		return
-	case pod.Protection != "":
+	case protected:
 		res.Errors = []string{"protected since: " + pod.Protection}
 	case s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
 		res.Errors = []string{"not continued: no threshold is met any more"}
 	case age < s.Grace+within:
+		pod = new(*pod)
+		pod.Disk.LogsApart = s.LogsApart // its disks are not measured yet
 		f.order = g.orderFor(pod, s.Signal, s.Kind)
 		f.order.Grace = max(s.Grace-age, 0)
-		if f.awaited = i.IsDisk() || g.kernel.Remaining(*pod, i) != policy.Known(0); f.awaited {
+		if f.awaited = i.IsDisk() || g.runs(pod) && g.kernel.Remaining(*pod, i) != policy.Known(0); f.awaited {
 			g.pools[i].flight = f // otherwise, only the sandbox itself is left to stop
 		}
 		g.start(ctx, f)
@@ -155,9 +158,10 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	g.restraint.Undo(s.Sandbox) // it killed nothing
 }
 
-// runs reports whether a pod has tasks, as far as that is known.
+// runs reports whether a pod has tasks, as far as that is known. One without a container has none, although its cgroup is
+// not known.
 func (g *Manager) runs(pod *inventory.Pod) bool {
-	return g.kernel.Remaining(*pod, policy.PoolPIDs) != policy.Known(0)
+	return len(pod.Containers) > 0 && g.kernel.Remaining(*pod, policy.PoolPIDs) != policy.Known(0)
 }
 
 // report records the outcome of a stop, unless an earlier run of the service has.
@@ -207,13 +211,14 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 	if len(g.kernel.UnlistedIn(*pod)) > 0 {
 		// A container has started since the listing, perhaps in place of a listed one: the stop would kill
 		// the wrong containers. One that the fresh listing lacks too may never be listed.
+		asked := g.kernel.Now()
 		inv := g.runtime.Inventory(ctx, true)
 		pod = inventory.ByID(inv.Pods, v.ID)
 		met := g.stillMet(m) // listing took time
 		if pod == nil || pod.Protection != "" || len(met) == 0 {
 			return outcome{unneeded: true}
 		}
-		if inv.Err != nil { // the runtime cannot list them, but they belong to the pod
+		if inv.Err != nil || inv.At < asked { // the runtime cannot list them in time, but they belong to the pod
 			unlisted = g.kernel.UnlistedIn(*pod)
 		}
 	}
@@ -227,6 +232,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 	if c.Pool.IsDisk() {
 		pod = new(*pod)
 		pod.Disk = v.Disk // as measured for the ranking
+		stop.LogsApart = v.Disk.LogsApart
 	}
 	order := g.orderFor(pod, m.Signal, m.Kind)
 	order.Unlisted = unlisted

@@ -26,6 +26,7 @@ type nodeFacts struct {
 	self      *ownPod
 	resolve   func(specPath string) string
 	memoryMin func(cgroup string) (int64, bool)
+	children  func(cgroup string) ([]string, error)
 	// memoryLimit returns a cgroup's own limit in bytes; false if it is unlimited or unreadable.
 	memoryLimit func(cgroup string) (int64, bool)
 }
@@ -60,6 +61,7 @@ func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
 		p.Cgroup = parent
 	}
 	p.dropUnnamed()
+	p.findUnreported(n.children)
 	p.QoS = qosFromCgroup(parent)
 	f := Facts{
 		Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations,

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 type initSource struct {
 	fixedSource
 	asked map[string]int
+	code  int32 // exit code of the one that has crashed
 }
 
 func (s initSource) ContainerDetail(ctx context.Context, id string) (cri.ContainerDetail, error) {
@@ -25,7 +27,7 @@ func (s initSource) ContainerDetail(ctx context.Context, id string) (cri.Contain
 	case "setup":
 		d.FinishedAt = time.Unix(1010, 0)
 	case "crashed":
-		d.FinishedAt = time.Unix(1099, 0)
+		d.FinishedAt, d.ExitCode = time.Unix(1099, 0), s.code
 	}
 	return d, err
 }
@@ -51,6 +53,17 @@ func TestListerKnowsInitContainers(t *testing.T) {
 	for range 2 {
 		if pods := l.List(t.Context()).Pods; len(pods) != 1 || pods[0].MemoryRequest != 320 || pods[0].RequestSource != "kubelet state" {
 			t.Errorf("listed %+v", pods)
+		}
+	}
+	// Another one was restarted after it.
+	restarted := container("main", cri.Running, 1100)
+	restarted.ID, restarted.Attempt = "main again", 1
+	for code, want := range map[int32]int64{0: 300, 137: 320} { // what ends with code 0 looks like an init container
+		again := initSource{src.fixedSource, map[string]int{}, code}
+		again.containers = append(slices.Clone(again.containers), restarted)
+		l.opt.Source, l.ends = func(context.Context) (Source, error) { return again, nil }, nil
+		if pods := l.List(t.Context()).Pods; len(pods) != 1 || pods[0].MemoryRequest != want {
+			t.Errorf("exit code %d: listed %+v, want a request of %d", code, pods, want)
 		}
 	}
 	if src.asked["setup"] != 1 || src.asked["crashed"] != 1 {

@@ -28,8 +28,8 @@ type listed struct {
 	created    time.Duration         // since boot
 	containers []cri.ContainerDetail // that have not exited
 	ended      []string              // images of the exited containers
-	// classified are the containers from which the QoS class is derived: the current ones, or, while no
-	// current container has details, the previous ones. Empty = the class is not known.
+	// classified are the containers from which the QoS class is derived: the current ones, or, while some
+	// of them have no details, the previous ones. Empty = the class is not known.
 	classified []cri.ContainerDetail
 	seen       map[string]container // all containers by name, if a kubelet's state has the pod
 }
@@ -45,7 +45,8 @@ type Options struct {
 	Capacity func() int64
 	// KubeletRoot is the kubelet's root directory; "" = do not read the kubelet's state.
 	KubeletRoot string
-	// Refresh is called in each listing, after the runtime has answered; nil = not called.
+	// Refresh is called in the first listing in which the runtime answers, and after the others; nil = not called.
+	// A stop does not wait for it.
 	Refresh func(context.Context)
 	// Publish is called after each listing that was not abandoned, on its goroutine; nil = not called.
 	Publish func(Inventory)
@@ -63,7 +64,7 @@ type Lister struct {
 
 	listing chan struct{} // holds one element while a listing is in progress
 	details map[string]cri.ContainerDetail
-	ends    map[string]time.Time // when exited containers ended, by ID; only those that seen needs
+	ends    map[string]time.Time // when exited containers ended, by ID, zero if they failed; only those that seen needs
 	current atomic.Pointer[Inventory]
 	fresh   lastgood.Value[Inventory]
 
@@ -79,7 +80,7 @@ type Lister struct {
 // New returns a Lister that has not listed anything yet.
 func New(opt Options) *Lister {
 	l := &Lister{opt: opt, cfg: opt.Config, locate: locator(opt.Layout), listing: make(chan struct{}, 1)}
-	l.facts = nodeFacts{resolve: opt.Layout.Resolve, memoryMin: opt.Layout.MemoryMin, memoryLimit: opt.Layout.MemoryLimit}
+	l.facts = nodeFacts{resolve: opt.Layout.Resolve, memoryMin: opt.Layout.MemoryMin, children: opt.Layout.Children, memoryLimit: opt.Layout.MemoryLimit}
 	if opt.Proc != "" {
 		l.facts.self = findOwnPod(opt.Layout, opt.Proc)
 	}
@@ -105,7 +106,7 @@ func (l *Lister) Current() Inventory {
 func (l *Lister) Fresh(ctx context.Context) Inventory {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
-	l.fresh.Get(ctx, func() Inventory { return l.List(ctx) })
+	l.fresh.Get(ctx, func() Inventory { inv, _, _ := l.ListAll(ctx); return inv })
 	return l.Current() // another listing may have replaced the result
 }
 
@@ -116,7 +117,10 @@ const freshTimeout = 250 * time.Millisecond
 // the error. If ctx ends before the runtime has answered or before an earlier listing has ended, nothing
 // changes: a caller that waits only 250 ms cannot conclude that the runtime is down.
 func (l *Lister) List(ctx context.Context) Inventory {
-	inv, _, _ := l.ListAll(ctx)
+	inv, _, err := l.ListAll(ctx)
+	if err == nil && l.opt.Refresh != nil {
+		l.opt.Refresh(ctx)
+	}
 	return inv
 }
 
@@ -211,9 +215,6 @@ func (l *Lister) build(s listed) Pod {
 
 // refresh updates the facts from which pods are derived.
 func (l *Lister) refresh(ctx context.Context) {
-	if l.opt.Refresh != nil {
-		defer l.opt.Refresh(ctx)
-	}
 	var allocated map[string]allocated
 	if l.kubelet != nil {
 		allocated = l.kubelet.read(ctx)
@@ -246,6 +247,9 @@ func (l *Lister) list(ctx context.Context) (at time.Duration, all cri.Listing, r
 	if all.Sandboxes, err = src.Sandboxes(ctx); err != nil {
 		return 0, all, nil, err
 	}
+	if l.opt.Refresh != nil && l.Current().At < 0 {
+		l.opt.Refresh(ctx)
+	}
 	l.refresh(ctx)
 	alive, ended, ruleLabels := l.alive(ctx, src, all.Containers), endedImages(all.Containers), l.ruleLabels()
 	seen := l.seen(ctx, src, all)
@@ -258,7 +262,8 @@ func (l *Lister) list(ctx context.Context) (at time.Duration, all cri.Listing, r
 		pod := listed{
 			Sandbox: s, created: l.age(&s), containers: ctrs, ended: ended[s.ID], classified: l.last[s.ID].classified, seen: seen[s.ID],
 		}
-		if slices.ContainsFunc(ctrs, classifies) {
+		known := func(d cri.ContainerDetail) bool { return !classifies(d) }
+		if len(ctrs) > 0 && !slices.ContainsFunc(ctrs, known) || len(pod.classified) == 0 && slices.ContainsFunc(ctrs, classifies) {
 			pod.classified = ctrs
 		}
 		ready = append(ready, pod)
@@ -336,7 +341,7 @@ func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Contain
 }
 
 // seen returns the containers of the pods in the kubelet's state, by sandbox and name. A container that has ended before
-// another one of its pod was created is an init container: these run one after the other, before all others.
+// another one of its pod was created, with exit code 0, is an init container: these run one after the other, before all others.
 func (l *Lister) seen(ctx context.Context, src Source, all cri.Listing) map[string]map[string]container {
 	newest := map[string]map[string]*cri.Container{}
 	for i := range all.Sandboxes {
@@ -366,7 +371,9 @@ func (l *Lister) seen(ctx context.Context, src Source, all cri.Listing) map[stri
 				end, ok := l.ends[c.ID]
 				if !ok {
 					d, err := src.ContainerDetail(ctx, c.ID)
-					end, ok = d.FinishedAt, err == nil
+					if ok = err == nil; d.ExitCode == 0 { // an init container that fails runs again
+						end = d.FinishedAt
+					}
 				}
 				if ok {
 					ends[c.ID] = end

@@ -234,6 +234,23 @@ func TestInventoryThatHangs(t *testing.T) {
 	})
 }
 
+// A stop's listing does not wait for what the runtime says of its disks, which may take long on a busy one.
+func TestFreshWaitsForNoDisk(t *testing.T) {
+	s := critest.New(t, critest.Containerd2)
+	l := newTestLister(t, s, cgroup.Layout{})
+	refreshed := 0
+	l.opt.Refresh = func(context.Context) { refreshed++ }
+	l.List(t.Context())
+	if refreshed == 0 {
+		t.Error("the first listing does not ask for the disks")
+	}
+	l.opt.Refresh = func(ctx context.Context) { <-ctx.Done() }
+	s.AddPod(critest.PodSpec{})
+	if pods := l.Fresh(t.Context()).Pods; len(pods) != 1 {
+		t.Errorf("listed %+v, want the new pod", pods)
+	}
+}
+
 // A pod's containers show whether it is critical. Until details of one are known, the pod is protected. A
 // pod without running containers keeps its class.
 func TestListerKnowsTheClass(t *testing.T) {
@@ -253,10 +270,10 @@ func TestListerKnowsTheClass(t *testing.T) {
 					t.Fatalf("%s: %+v, want protection %q", when, pods, want)
 				}
 			}
-			look("without a container", protectedUnclassified)
+			look("without a container", ProtectedUnclassified)
 			release := s.Inject(critest.Fault{Method: "ContainerStatus", Err: errors.New("runtime is busy")})
 			main := s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: c.adj})
-			look("while its container tells nothing", protectedUnclassified)
+			look("while its container tells nothing", ProtectedUnclassified)
 			release()
 			look("once it does", c.want)
 			s.Exit(main.ID, 1)
@@ -268,6 +285,29 @@ func TestListerKnowsTheClass(t *testing.T) {
 			s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: c.adj, Attempt: 1})
 			look("while its next container tells nothing", c.want)
 		})
+	}
+}
+
+// A restarted container whose details cannot be had does not change what the pod requests, and is found in the pod's cgroup.
+func TestListerWithoutDetailsOfOneContainer(t *testing.T) {
+	const uid = "11111111-2222-3333-4444-555555555555"
+	const parent = "/kubepods/burstable/pod" + uid
+	s := critest.New(t, critest.Containerd2)
+	pod := s.AddPod(critest.PodSpec{UID: uid, CgroupParent: parent})
+	s.AddContainer(pod.ID, critest.ContainerSpec{Name: "a", OOMScoreAdj: 999})
+	b := s.AddContainer(pod.ID, critest.ContainerSpec{Name: "b", OOMScoreAdj: 500})
+	l := newTestLister(t, s, cgroup.Layout{})
+	before := l.List(t.Context()).Pods[0]
+	s.Exit(b.ID, 1)
+	defer s.Inject(critest.Fault{Method: "ContainerStatus", Err: errors.New("runtime is busy")})()
+	again := s.AddContainer(pod.ID, critest.ContainerSpec{Name: "b", OOMScoreAdj: 500, Attempt: 1})
+	l.facts.children = func(string) ([]string, error) { return []string{pod.ID, "cri-containerd-" + again.ID + ".scope"}, nil }
+	after := l.List(t.Context()).Pods[0]
+	if before.MemoryRequest < 8<<30-64<<20 || after.MemoryRequest != before.MemoryRequest {
+		t.Errorf("request %d, and %d before", after.MemoryRequest, before.MemoryRequest)
+	}
+	if got := after.Containers[slices.IndexFunc(after.Containers, func(c Container) bool { return c.ID == again.ID })]; got.Cgroup != parent+"/cri-containerd-"+again.ID+".scope" {
+		t.Errorf("the container's cgroup is %q", got.Cgroup)
 	}
 }
 
@@ -310,7 +350,7 @@ func TestListerKeepsLostContainers(t *testing.T) {
 
 // If the runtime reports a cgroup that many containers share, the pod is not charged for all of them.
 func TestDerivePodOfMany(t *testing.T) {
-	cfg, facts := config.Default(), &nodeFacts{resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount, memoryLimit: noAmount}
+	cfg, facts := config.Default(), &nodeFacts{resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount, memoryLimit: noAmount, children: noChildren}
 	for at, want := range map[string]string{"/kubepods": "", "/user.slice/other": "", "/": "", "/k8s.io/c1": "/k8s.io/c1"} {
 		ctrs := []cri.ContainerDetail{{CgroupsPath: at, Container: cri.Container{ID: "c1", State: cri.Running}}}
 		p := derivePod(&cfg, listed{Sandbox: cri.Sandbox{ID: "s", UID: "uid", Ready: true}, containers: ctrs, classified: ctrs}, facts)
@@ -337,6 +377,8 @@ func TestClassifies(t *testing.T) {
 		}
 	}
 }
+
+func noChildren(string) ([]string, error) { return nil, cgroup.ErrGone }
 
 func noAmount(string) (int64, bool) { return 0, false }
 
@@ -390,7 +432,7 @@ func TestDerivePod(t *testing.T) {
 			facts := &nodeFacts{
 				capacity: 16000, allocated: tc.allocated, resolve: cgroup.Layout{}.Resolve,
 				memoryMin:   func(string) (int64, bool) { return tc.min, tc.min > 0 },
-				memoryLimit: noAmount,
+				memoryLimit: noAmount, children: noChildren,
 			}
 			ctr := cri.ContainerDetail{CgroupsPath: tc.path, Resources: tc.res, Container: cri.Container{ID: "c1", State: cri.Running}}
 			s := cri.Sandbox{ID: "s", Namespace: "default", Name: "p", UID: uid, Ready: true, Annotations: tc.annotations}

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/criguard/criguard/cri"
@@ -28,6 +29,24 @@ func (p *Pod) OwnsCgroupNamed(name string) bool {
 		}
 	}
 	return of(p.ID)
+}
+
+// findUnreported finds the cgroups of containers whose details the runtime does not give, by their names in the pod cgroup.
+func (p *Pod) findUnreported(children func(cgroup string) ([]string, error)) {
+	if p.Cgroup == "" || !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Cgroup == "" }) {
+		return
+	}
+	names, err := children(p.Cgroup)
+	if err != nil {
+		return // the runtime alone can stop them
+	}
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.Cgroup == "" {
+			if at := slices.IndexFunc(names, func(name string) bool { return cri.IsContainerCgroup(name, c.ID) }); at >= 0 {
+				c.Cgroup = path.Join(p.Cgroup, names[at])
+			}
+		}
+	}
 }
 
 // Owns reports whether the pod cgroup rel belongs to this sandbox. It returns false if the cgroup of a

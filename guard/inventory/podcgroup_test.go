@@ -15,7 +15,7 @@ import (
 func TestPodCgroupByItsWholeName(t *testing.T) {
 	const uid = "11111111-2222-3333-4444-555555555555"
 	const escaped = "11111111_2222_3333_4444_555555555555"
-	cfg, facts := config.Default(), &nodeFacts{resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount, memoryLimit: noAmount}
+	cfg, facts := config.Default(), &nodeFacts{resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount, memoryLimit: noAmount, children: noChildren}
 	for _, c := range []struct {
 		uid, path string
 		own       bool

@@ -16,7 +16,7 @@ import (
 // factsWithLimits returns node facts in which the cgroups have the given memory limits.
 func factsWithLimits(limits map[string]int64) *nodeFacts {
 	return &nodeFacts{
-		capacity: 16 << 30, resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount,
+		capacity: 16 << 30, resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount, children: noChildren,
 		memoryLimit: func(rel string) (int64, bool) { n, ok := limits[rel]; return n, ok },
 	}
 }

@@ -95,7 +95,7 @@ func protection(c *config.Config, f Facts, priority int64, trusted bool) string 
 		return ProtectedAnnotation
 	}
 	if f.Unclassified {
-		return protectedUnclassified
+		return ProtectedUnclassified
 	}
 	return ""
 }
@@ -111,5 +111,5 @@ const (
 	ProtectedAnnotation = "annotation"
 	// ProtectedSelf is the protection of criguard's own pod.
 	ProtectedSelf         = "criguard's own pod"
-	protectedUnclassified = "class not known yet"
+	ProtectedUnclassified = "class not known yet"
 )
