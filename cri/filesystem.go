@@ -19,6 +19,9 @@ type FsUsage struct {
 	InodesKnown bool
 }
 
+// layerTimeout limits how long a runtime may take for the size of one layer.
+const layerTimeout = 30 * time.Second
+
 // ImageFilesystems returns the directories that hold images and, if the runtime stores them separately,
 // writable layers. Use the mount points and call statfs on them: most usage is missing from the
 // runtimes' figures (CRI-O leaves out its layers, containerd the compressed blobs).
@@ -31,9 +34,10 @@ func (c *Client) ImageFilesystems(ctx context.Context) (images, containers []FsU
 }
 
 // WritableLayer returns how much one container wrote to its root filesystem. It queries that container
-// alone: one hung shim would block a call for all of them.
+// alone: one hung shim would block a call for all of them. CRI-O walks the layer before it answers, so that the largest one
+// takes it longest.
 func (c *Client) WritableLayer(ctx context.Context, containerID string) (FsUsage, error) {
-	resp, err := call(ctx, c.timeout, "measure container "+short(containerID), c.runtime.ContainerStats,
+	resp, err := call(ctx, max(c.timeout, layerTimeout), "measure container "+short(containerID), c.runtime.ContainerStats,
 		&runtimeapi.ContainerStatsRequest{ContainerId: containerID})
 	if err != nil {
 		return FsUsage{}, err

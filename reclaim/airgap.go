@@ -55,6 +55,9 @@ func (a *airGap) names(ctx context.Context, dirs []string) (airGapNames, error) 
 			all.notes = append(all.notes, dir+": "+err.Error())
 			if last = d.lastGood(); last == nil {
 				all.hold = "air-gap directory " + dir + " does not answer"
+				if !errors.Is(err, errStalled) {
+					all.hold = "air-gap directory " + dir + " cannot be read"
+				}
 				continue
 			}
 		}
@@ -100,7 +103,10 @@ func (d *airGapDir) lastGood() *airGapNames {
 func (d *airGapDir) read() (*airGapNames, error) {
 	var all airGapNames
 	files := make(map[string]airGapFile)
-	paths, note := airGapPaths(d.path)
+	paths, note, err := airGapPaths(d.path)
+	if err != nil {
+		return nil, err
+	}
 	if note != "" {
 		all.notes = append(all.notes, note)
 	}
@@ -131,19 +137,17 @@ type airGapFile struct {
 }
 
 // airGapPaths lists the tarballs and lists in a directory and a few levels below. It follows links to
-// files, but not to directories.
-func airGapPaths(dir string) (paths []string, note string) {
+// files, but not to directories. If a directory exists and cannot be read, it returns the error: its files are not known.
+func airGapPaths(dir string) (paths []string, note string, err error) {
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = target
 	}
-	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			if !errors.Is(err, fs.ErrNotExist) {
-				note = err.Error()
-			}
-			return fs.SkipDir
-		}
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return fs.SkipDir
+		case err != nil:
+			return err
 		case e.IsDir():
 			if strings.Count(strings.TrimPrefix(path, dir), "/") > maxAirGapDepth {
 				return fs.SkipDir
@@ -158,10 +162,7 @@ func airGapPaths(dir string) (paths []string, note string) {
 		paths = append(paths, path)
 		return nil
 	})
-	if err != nil && note == "" {
-		note = err.Error()
-	}
-	return paths, note
+	return paths, note, err
 }
 
 func isList(path string) bool { return strings.HasSuffix(path, ".txt") }
@@ -178,8 +179,11 @@ func isArchive(path string) bool {
 // readAirGapFile reads one file, unless the known result is current.
 func readAirGapFile(path string, known map[string]airGapFile) airGapFile {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return airGapFile{note: err.Error()}
+	case err != nil: // what was known of it may still be so; no file has this size, so that it is read again
+		return airGapFile{note: err.Error(), names: known[path].names, size: -1}
 	}
 	if !info.Mode().IsRegular() {
 		return airGapFile{note: "not a regular file"}

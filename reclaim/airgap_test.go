@@ -242,6 +242,40 @@ func TestAirGap(t *testing.T) {
 			t.Error("what is no tarball is read again and again")
 		}
 	})
+	t.Run("a directory that cannot be read holds all, or keeps what was known", func(t *testing.T) {
+		var a airGap
+		base := filepath.Join(t.TempDir(), "base")
+		dir := filepath.Join(base, "images")
+		writeFile(t, base, "not a directory")
+		if got, err := a.names(t.Context(), []string{dir}); err != nil || got.hold == "" || len(got.notes) != 1 {
+			t.Errorf("never read: %+v, %v", got, err)
+		}
+		if err := errors.Join(os.Remove(base), os.MkdirAll(dir, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(dir, "list.txt"), "known/x:1\n")
+		got, err := a.names(t.Context(), []string{dir})
+		if equal(t, "names", got.found, []string{"known/x:1"}); err != nil || got.hold != "" {
+			t.Errorf("%+v, %v", got, err)
+		}
+		list := filepath.Join(dir, "list.txt")
+		if err := errors.Join(os.Rename(list, list+".away"), os.Symlink(list, list)); err != nil { // a loop cannot be looked at
+			t.Fatal(err)
+		}
+		for range 2 {
+			got, err = a.names(t.Context(), []string{dir})
+			if equal(t, "names", got.found, []string{"known/x:1"}); err != nil || len(got.notes) != 1 {
+				t.Errorf("a file: %+v, %v", got, err)
+			}
+		}
+		if err := errors.Join(os.RemoveAll(base), os.WriteFile(base, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		got, err = a.names(t.Context(), []string{dir})
+		if equal(t, "names", got.found, []string{"known/x:1"}); err != nil || got.hold != "" || len(got.notes) == 0 {
+			t.Errorf("the directory: %+v, %v", got, err)
+		}
+	})
 	t.Run("given up on: no half an answer", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

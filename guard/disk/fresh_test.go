@@ -76,15 +76,15 @@ func TestMeterLowersWhatBeganTooEarly(t *testing.T) {
 		defer time.Sleep(time.Minute) // let everything end
 		layers.set(7, 35*time.Second)
 		pods[0].Containers = pods[0].Containers[1:]
-		m.measureFrom(t.Context(), pods, m.now())
+		m.measureFrom(t.Context(), pods, m.now(), time.Time{})
 		time.Sleep(20 * time.Second)
 		m.underWay(measureKey{"p", true}, 0).set(volumesOf, amounts{}) // it makes progress, so it is waited for
-		m.measureFrom(t.Context(), pods, m.now()-measureTimeout)
+		m.measureFrom(t.Context(), pods, m.now()-measureTimeout, time.Time{})
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs.Quality == policy.QualityExact {
 			t.Errorf("measured %+v", u.Bytes.Rootfs)
 		}
 		layers.set(9, 0)
-		m.measureFrom(t.Context(), pods, m.now()-measureTimeout)
+		m.measureFrom(t.Context(), pods, m.now()-measureTimeout, time.Time{})
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(9) {
 			t.Errorf("measured %+v once the old one has ended, want 9", u.Bytes.Rootfs)
 		}
@@ -97,7 +97,7 @@ func TestMeterKeepsWhatEndsBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _, pods := slowMeter(t)
 		defer time.Sleep(time.Minute) // let everything end
-		m.measureFrom(t.Context(), pods, m.now())
+		m.measureFrom(t.Context(), pods, m.now(), time.Time{})
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs.Quality == policy.QualityExact {
 			t.Fatalf("measured %+v at once", u.Bytes.Rootfs)
 		}
@@ -105,7 +105,7 @@ func TestMeterKeepsWhatEndsBetweenCalls(t *testing.T) {
 		time.Sleep(8 * time.Second)      // the reclaim runs and waits for samples
 		synctest.Wait()
 		began := time.Now()
-		m.measureFrom(t.Context(), pods, from)
+		m.measureFrom(t.Context(), pods, from, time.Time{})
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(14) || time.Since(began) != 0 {
 			t.Errorf("measured %+v after %s, want 14 at once", u.Bytes.Rootfs, time.Since(began))
 		}
@@ -120,7 +120,7 @@ func TestMeterHangingLogsHideNoOtherUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _, pods := slowMeter(t)
 		j, release := newPodMeasure(&pods[0], m.now()), make(chan struct{})
-		go m.pod(t.Context(), &pods[0], func() bool { <-release; return false }, j)
+		go m.pod(t.Context(), &pods[0], time.Time{}, func() bool { <-release; return false }, j)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		var u Usage

@@ -134,10 +134,10 @@ func (a amounts) plus(b amounts) amounts {
 
 // pod measures a pod part by part. The logs come last: if their filesystem hangs, the usage of other
 // filesystems is still known.
-func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool, j *podMeasure) {
+func (d *Meter) pod(ctx context.Context, p *inventory.Pod, sampled time.Time, logsApart func() bool, j *podMeasure) {
 	rootfs := exactly(0, 0)
 	for i := range p.Containers {
-		rootfs = rootfs.plus(d.layer(ctx, p.Containers[i].ID))
+		rootfs = rootfs.plus(d.layer(ctx, p.Containers[i].ID, sampled))
 	}
 	j.set(rootfsOf, rootfs)
 	volumes := exactly(0, 0)
@@ -183,9 +183,9 @@ func (d *Meter) tree(ctx context.Context, j *podMeasure, part func(*policy.DiskU
 // Persistent volumes may be on the same device, but they outlive the pod.
 var localVolumes = []string{"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"}
 
-// layer returns the size of a container's writable layer as the runtime reports it. Docker reports no
-// inodes.
-func (d *Meter) layer(ctx context.Context, id string) amounts {
+// layer returns the size of a container's writable layer as the runtime reports it, as a lower bound if it sampled it
+// before sampled. Docker reports no inodes.
+func (d *Meter) layer(ctx context.Context, id string, sampled time.Time) amounts {
 	src, err := d.source()
 	if err != nil {
 		return amounts{}
@@ -196,6 +196,9 @@ func (d *Meter) layer(ctx context.Context, id string) amounts {
 	}
 	if err != nil {
 		return amounts{}
+	}
+	if u.At.Before(sampled) {
+		return amounts{policy.AtLeast(u.UsedBytes), policy.AtLeast(u.InodesUsed)}
 	}
 	return amounts{policy.Amount{Value: u.UsedBytes, Known: u.Known}.Measured(), policy.Amount{Value: u.InodesUsed, Known: u.InodesKnown}.Measured()}
 }

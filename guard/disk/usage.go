@@ -87,12 +87,13 @@ func (d *Meter) Usage(sandbox string) (Usage, bool) {
 // Measure measures the pods. A part that cannot be measured in time keeps its last value as a lower bound,
 // for as long as that value is valid.
 func (d *Meter) Measure(ctx context.Context, pods []inventory.Pod) {
-	d.measureFrom(ctx, pods, anyTime)
+	d.measureFrom(ctx, pods, anyTime, time.Time{})
 }
 
-// measureFrom measures the pods. The result of a measurement that began before from is a lower bound.
-func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time.Duration) {
-	measured := d.ask(ctx, pods, from)
+// measureFrom measures the pods. The result of a measurement that began before from is a lower bound, and so is the usage of a
+// writable layer that the runtime sampled before sampled.
+func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time.Duration, sampled time.Time) {
+	measured := d.ask(ctx, pods, from, sampled)
 	if ctx.Err() != nil {
 		return // some pods were not really measured
 	}
@@ -117,7 +118,7 @@ func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time
 
 // ask measures the pods, a few at a time. A slow measurement continues in the background: its result so far
 // is a lower bound, and the next call waits for the rest unless it has made no progress.
-func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duration) []Usage {
+func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duration, sampled time.Time) []Usage {
 	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
 	defer cancel()
 	places := make(chan struct{}, podsAtOnce)
@@ -130,7 +131,7 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 		}
 		select {
 		case places <- struct{}{}:
-			jobs[i] = d.begin(ctx, key, pods[i], logsApart, func() { <-places })
+			jobs[i] = d.begin(ctx, key, pods[i], sampled, logsApart, func() { <-places })
 		case <-ctx.Done():
 		}
 	}
@@ -164,7 +165,7 @@ func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 
 // begin starts to measure a pod. It frees its slot when it ends or proves slow, so that large pods do not
 // block the others.
-func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, logsApart func() bool, leave func()) *podMeasure {
+func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, sampled time.Time, logsApart func() bool, leave func()) *podMeasure {
 	j := newPodMeasure(&p, d.now())
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +179,7 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, logs
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageFresh)
 		defer cancel()
-		d.pod(ctx, &p, logsApart, j)
+		d.pod(ctx, &p, sampled, logsApart, j)
 		slow.Stop()
 		leave()
 		d.mu.Lock()
@@ -224,7 +225,7 @@ func (d *Meter) MeasureSince(ctx context.Context, pods []inventory.Pod, since ti
 			d.awaitSample(wait, pods[i].Containers[j].ID, since)
 		}
 	}
-	d.measureFrom(ctx, pods, from)
+	d.measureFrom(ctx, pods, from, since)
 }
 
 // awaitSample waits for a recent sample of one container's writable layer. It returns at once if the runtime

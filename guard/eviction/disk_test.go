@@ -108,7 +108,7 @@ func TestPassDiscards(t *testing.T) {
 		{"the disk of the logs", "", policy.NodeFSAvailable, policy.DedicatedImageFS, false, true},
 		{"the disk of the layers", "", policy.ImageFSAvailable, policy.DedicatedImageFS, true, false},
 		{"memory", "", policy.MemoryAvailable, policy.SingleFS, false, false},
-		{"containers are kept", "[containers]\ngc = false\n", policy.NodeFSAvailable, policy.SingleFS, false, false},
+		{"other containers are kept", "[containers]\ngc = false\n", policy.NodeFSAvailable, policy.SingleFS, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, n := newManager(t, c.config+"[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n")

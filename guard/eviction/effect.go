@@ -27,6 +27,7 @@ type effect struct {
 	left  int64                    // what the pod's cgroups still held at the last reading
 	fell  time.Duration            // when that last fell
 	rises [policy.SignalCount]rise // for disks
+	peak  int64                    // for disks: the most that was available of the stop's signal
 }
 
 // rise is how far a disk signal has recovered after a stop.
@@ -73,7 +74,9 @@ func (g *Manager) isDiskOver(f *flight, now time.Duration) (over bool, back int6
 		}
 		still = min(still, now-r.at)
 	}
-	back = min(max(g.obs[f.stop.Signal].Available-f.view.Available, 0), f.stop.Expected)
+	e := &f.effect
+	e.peak = max(e.peak, g.obs[f.stop.Signal].Available) // another writer may have taken what came back
+	back = min(max(e.peak-f.view.Available, 0), f.stop.Expected)
 	if f.job.Outcome().Returned {
 		return true, f.stop.Expected
 	}

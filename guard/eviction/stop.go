@@ -250,7 +250,8 @@ func (g *Manager) asksFleet() bool { return g.fleet != nil && g.cfg.Mode == conf
 func (g *Manager) orderFor(pod *inventory.Pod, s policy.Signal, kind policy.Kind) StopOrder {
 	o := StopOrder{Pod: *pod, Direct: kind == policy.Hard && g.killsDirectly(s)}
 	if s.IsDisk() {
-		steps := Steps(&g.cfg, s, g.kernel.Layout())
+		// What is discarded is what the stop is for, also if nothing else removes containers ([containers] gc).
+		steps := stepsFor(s, g.kernel.Layout())
 		o.Discard, o.DiscardLogs = slices.Contains(steps, reclaim.StepContainers), slices.Contains(steps, reclaim.StepLogs) && !pod.Disk.LogsApart
 	}
 	return o
