@@ -41,7 +41,8 @@ type Candidate struct {
 	Growth     Amount // growth of the usage of the pool, per second, see Samples.Growth
 	Disk       DiskUsage
 	Inodes     DiskUsage
-	Apart      bool // its cgroups are outside the pods cgroup, so that its memory is none of what pods are allotted
+	DiskAt     time.Duration // when the measurement of Disk and Inodes began, since boot
+	Apart      bool          // its cgroups are outside the pods cgroup, so that its memory is none of what pods are allotted
 
 	Protection string // why it must never be stopped; "" = not protected
 	Survived   bool   // a stop of it within the last minute killed nothing

@@ -78,7 +78,7 @@ type Stop struct {
 	CameBack  bool          `json:"came_back,omitempty"` // a stop of a sandbox that came back: it takes no budget
 	Culprit   bool          `json:"culprit,omitempty"`
 	LogsApart bool          `json:"logs_apart,omitempty"` // the pod's logs are on a device of their own
-	Token     bool          `json:"token,omitempty"` // it took budget, and when
+	Token     bool          `json:"token,omitempty"`      // it took budget, and when
 	Taken     time.Duration `json:"taken,omitempty"`
 }
 

@@ -87,7 +87,7 @@ func (j *podMeasure) hangs() bool {
 func (j *podMeasure) result(u *Usage) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	u.Bytes, u.Inodes, u.at = j.bytes, j.inodes, j.began
+	u.Bytes, u.Inodes, u.At = j.bytes, j.inodes, j.began
 	for _, id := range u.containers {
 		if !slices.Contains(j.containers, id) {
 			u.Bytes.Rootfs = u.Bytes.Rootfs.Plus(policy.Measured{})
@@ -116,7 +116,7 @@ func (u *Usage) keep(old *Usage) {
 	before := old.parts()
 	for i, now := range u.parts() {
 		if now.Quality == policy.QualityUnknown && before[i].Quality != policy.QualityUnknown {
-			*now, u.at = policy.AtLeast(before[i].Value), min(u.at, old.at)
+			*now, u.At = policy.AtLeast(before[i].Value), min(u.At, old.At)
 		}
 	}
 }

@@ -35,7 +35,7 @@ type LayerSource interface {
 // Usage is one pod's disk usage, in bytes and in inodes.
 type Usage struct {
 	Bytes, Inodes policy.DiskUsage
-	at            time.Duration // when the measurement began
+	At            time.Duration // when the measurement began, since boot
 	asked         time.Duration // time of the last request, answered or not
 	containers    []string      // containers of that request
 }
@@ -81,7 +81,7 @@ func (d *Meter) Usage(sandbox string) (Usage, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u, ok := d.last[sandbox]
-	return u, ok && d.fresh(u.at)
+	return u, ok && d.fresh(u.At)
 }
 
 // Measure measures the pods. A part that cannot be measured in time keeps its last value as a lower bound,
@@ -106,10 +106,10 @@ func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time
 	maps.DeleteFunc(d.last, func(_ string, u Usage) bool { return !d.fresh(u.asked) })
 	for i := range pods {
 		id, u := pods[i].ID, measured[i]
-		if old, ok := d.last[id]; ok && from == anyTime && old.at > u.at {
+		if old, ok := d.last[id]; ok && from == anyTime && old.At > u.At {
 			old.keep(&u)
 			u = old
-		} else if ok && d.fresh(old.at) {
+		} else if ok && d.fresh(old.At) {
 			u.keep(&old)
 		}
 		d.last[id] = u
@@ -249,7 +249,7 @@ func (d *Meter) awaitSample(ctx context.Context, id string, since time.Time) {
 // unknown returns the usage of a pod that was requested and has not been measured yet.
 func (d *Meter) unknown(p *inventory.Pod) Usage {
 	now := d.now()
-	u := Usage{at: now, asked: now}
+	u := Usage{At: now, asked: now}
 	for i := range p.Containers {
 		u.containers = append(u.containers, p.Containers[i].ID)
 	}

@@ -100,7 +100,7 @@ func TestMeterKeepsTheLast(t *testing.T) {
 	}
 	broken, now = fmt.Errorf("hangs: %w", cri.ErrNoRuntime), now+usageFresh
 	m.Measure(t.Context(), pods[:1])
-	if u, ok := m.Usage("p"); !ok || u.Bytes.Rootfs != policy.AtLeast(first.Bytes.Rootfs.Value) || u.at != first.at {
+	if u, ok := m.Usage("p"); !ok || u.Bytes.Rootfs != policy.AtLeast(first.Bytes.Rootfs.Value) || u.At != first.At {
 		t.Errorf("after a failure: %+v, %t", u, ok)
 	}
 	now++

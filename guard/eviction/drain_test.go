@@ -38,7 +38,9 @@ func stoppedPods(n *fakeNode) (names []string) {
 // A stop with a grace period asks the containers that have started since the listing to end, too.
 func TestGraceOfANewContainer(t *testing.T) {
 	for name, begin := range map[string]func(*Manager, *fakeNode){
-		"drain": func(g *Manager, _ *fakeNode) { g.Orders.Drain = &api.Drain{Since: api.Duration(time.Hour), Grace: api.Duration(time.Minute)} },
+		"drain": func(g *Manager, _ *fakeNode) {
+			g.Orders.Drain = &api.Drain{Since: api.Duration(time.Hour), Grace: api.Duration(time.Minute)}
+		},
 		"stop": func(g *Manager, n *fakeNode) {
 			g.StopPod(t.Context(), &n.pods[0], time.Minute, "test", &api.Pass{ID: 1})
 		},

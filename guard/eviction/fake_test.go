@@ -28,8 +28,9 @@ type fakeNode struct {
 	listed     int
 	onListing  func() // called by a fresh listing, which takes time
 	listedAt   time.Duration
-	down       bool // the runtime does not answer
-	busy       bool // it does not answer a listing in time
+	diskAge    time.Duration // of the measurement of the pods' disks
+	down       bool          // the runtime does not answer
+	busy       bool          // it does not answer a listing in time
 	reliefs    []*fakeRelief
 	stops      []*fakeStop
 	slow       bool                     // reclaim jobs for disks run until the test ends them
@@ -66,6 +67,7 @@ func (n *fakeNode) Measure(cs []policy.Candidate) {
 	for i := range cs {
 		if p := inventory.ByID(n.pods, cs[i].ID); p != nil {
 			cs[i].Memory, cs[i].Swap, cs[i].PIDs = p.Memory, p.Swap, p.PIDs
+			cs[i].DiskAt = n.now - n.diskAge
 		}
 	}
 }

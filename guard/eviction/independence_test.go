@@ -29,8 +29,12 @@ func (n *twoPools) Observe(obs *policy.Observations) {
 		obs[s].At = n.now
 	}
 }
-func (n *twoPools) Layout() policy.Layout                                           { return policy.SingleFS }
-func (n *twoPools) Measure([]policy.Candidate)                                      {}
+func (n *twoPools) Layout() policy.Layout { return policy.SingleFS }
+func (n *twoPools) Measure(cs []policy.Candidate) {
+	for i := range cs {
+		cs[i].DiskAt = n.now
+	}
+}
 func (n *twoPools) PodsMemory() policy.Amount                                       { return policy.Amount{} }
 func (n *twoPools) Remaining(inventory.Pod, policy.Pool) policy.Amount              { return policy.Amount{} }
 func (n *twoPools) Unlisted([]inventory.Pod, policy.Signal) (largest int64, _ bool) { return 0, false }

@@ -45,7 +45,7 @@ func (g *Manager) followEpisodes(now time.Duration) {
 			st.met = now
 		} else {
 			st.alarm, st.held = "", api.Hold{}
-			st.reclaim.clear(i)
+			st.reclaim.clear(i, now)
 		}
 		if st.episode {
 			g.restraint.Episode(i, policy.Amount{}, now)
@@ -178,6 +178,9 @@ type choice struct {
 	cgroup   policy.Amount // working set of the pods cgroup
 }
 
+// measuredBefore is how long before a reclaim the measurements may have begun that it takes over from the one before.
+const measuredBefore = 10 * time.Second
+
 // choose measures the pods and decides which one to stop. It changes nothing that restrains a stop: it also answers commands.
 func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Pool, due []policy.Met) choice {
 	cs := inventory.Candidates(inv.Pods)
@@ -185,6 +188,9 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 	c := choice{pods: inv.Pods, listed: inv.At, measured: cs, cgroup: g.kernel.PodsMemory()}
 	for j := range cs {
 		pod := &cs[j]
+		if i.IsDisk() && pod.DiskAt < g.pools[i].reclaim.since-measuredBefore {
+			pod.Disk, pod.Inodes = policy.DiskUsage{}, policy.DiskUsage{} // another pod may have filled the disk since
+		}
 		pod.Survived = now < g.survived[pod.ID]
 		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}

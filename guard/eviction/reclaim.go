@@ -43,13 +43,14 @@ type poolReclaim struct {
 	relieves policy.Threshold
 	started  time.Duration
 	ended    time.Duration
-	ready    bool   // the result has not served a stop yet, and the pool has been short since
-	stale    bool   // the result will be out of date: a stop ended meanwhile, or the pool was clear
-	reported bool   // a reclaim without any effect was recorded since the pool was last clear
-	again    int    // consecutive repeats because the job had not measured some pods
-	late     int    // consecutive jobs that a slow disk ended with nothing removed
-	overdue  bool   // the last reclaim took too long and raised the alarm
-	young    string // what the last reclaim kept for its age, and the remedy; "" = nothing
+	since    time.Duration // measurements of the pods' disks from before count no more
+	ready    bool          // the result has not served a stop yet, and the pool has been short since
+	stale    bool          // the result will be out of date: a stop ended meanwhile, or the pool was clear
+	reported bool          // a reclaim without any effect was recorded since the pool was last clear
+	again    int           // consecutive repeats because the job had not measured some pods
+	late     int           // consecutive jobs that a slow disk ended with nothing removed
+	overdue  bool          // the last reclaim took too long and raised the alarm
+	young    string        // what the last reclaim kept for its age, and the remedy; "" = nothing
 }
 
 // ReclaimTimeout bounds how long a stop waits for a reclaim. A longer reclaim raises an alarm: a runtime, a
@@ -104,8 +105,11 @@ func (g *Manager) reclaimPause(pause, now time.Duration) time.Duration {
 func (r *poolReclaim) invalidate() { r.ready, r.again, r.late = false, 0, 0 }
 
 // clear records that the pool is not short any more.
-func (r *poolReclaim) clear(i policy.Pool) {
+func (r *poolReclaim) clear(i policy.Pool, now time.Duration) {
 	r.invalidate()
+	if r.job != nil {
+		r.since = now
+	}
 	r.reported, r.stale, r.young = false, i.IsDisk(), ""
 	r.overdue = r.overdue && r.job != nil
 }
@@ -118,7 +122,7 @@ func (g *Manager) invalidateReclaims(pool policy.Pool) {
 		if i == pool || i.IsDisk() && pool.IsDisk() {
 			r := &g.pools[i].reclaim
 			r.invalidate()
-			r.stale = i.IsDisk() || r.job != nil
+			r.stale, r.since = i.IsDisk() || r.job != nil, g.kernel.Now()
 		}
 	}
 }
@@ -133,7 +137,7 @@ func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.
 	m := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) })
 	inv := g.runtime.Inventory(ctx, false)
 	r.job, r.relieves = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), m.Threshold
-	r.started, r.stale, r.ready = now, false, false
+	r.started, r.since, r.stale, r.ready = now, now, false, false
 	g.harvest(now, i, p)
 }
 

@@ -242,6 +242,25 @@ func TestDiskStopsWithoutItsReclaim(t *testing.T) {
 	}
 }
 
+// A measurement from before the reclaim does not show which pod has filled the disk since: the stop waits until the pods are
+// measured again, also after a stop that a job outlasts.
+func TestDiskStopRestsOnNewMeasurements(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.diskAge = ReclaimTimeout + measuredBefore + 1
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.at(g, 0)
+	wantHeld(t, n.at(g, ReclaimTimeout), api.HeldReclaiming)
+	n.diskAge = ReclaimTimeout // measured as the reclaim began
+	wantStop(t, n.at(g, ReclaimTimeout+time.Second), "d/big")
+	n.end(n.stops[0])
+	n.stops[0].outcome.Returned = true
+	n.at(g, ReclaimTimeout+2*time.Second)
+	n.diskAge = 2*time.Second + measuredBefore
+	wantHeld(t, n.at(g, ReclaimTimeout+3*time.Second), api.HeldReclaiming)
+	n.diskAge = 0
+	wantStop(t, n.at(g, ReclaimTimeout+4*time.Second), "d/small")
+}
+
 // A reclaim that takes too long raises one alarm, in the record and in the status, until a reclaim for the
 // pool ends in time. It no longer holds the stop.
 func TestOverdueReclaimRaisesAnAlarm(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
-	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 )
 

@@ -23,9 +23,9 @@ type node struct {
 	down bool
 	// Requests fail and other contacts succeed, as with an etcd without space.
 	refuses bool
-	deny *Denial       // nil: one request is granted every 10 s
-	slot time.Duration // taken until then
-	asks []time.Duration
+	deny    *Denial       // nil: one request is granted every 10 s
+	slot    time.Duration // taken until then
+	asks    []time.Duration
 }
 
 func newNode(t *testing.T, seed uint64) *node {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,11 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 		if onDisk && slices.Contains(plan.Steps, reclaim.StepLogs) && m.opt.Meter.LogsApart(m.opt.Disks.Read) { // no logs are on the pressed disk
 			plan.Steps = slices.DeleteFunc(plan.Steps, func(s reclaim.Step) bool { return s == reclaim.StepLogs })
 		}
+		var measuring measurement
+		if onDisk {
+			measuring = m.beginMeasuring(acting, started)
+			defer measuring.cancel()
+		}
 		if len(plan.Steps) > 0 {
 			j.relief = m.relieve(ctx, j, met.Signal, plan)
 		}
@@ -53,14 +59,57 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 			} else if errors.Is(err, disk.ErrHangs) {
 				j.relief.Late = true
 			}
-			// A pod that started after the reclaim began may be the one that fills the disk.
-			list, cancel := context.WithTimeout(acting, disk.SampleTimeout)
-			defer cancel()
-			m.opt.Meter.MeasureSince(acting, m.opt.Lister.List(list).Pods, started)
+			measuring.finish()
 		}
 		j.relief.Inconclusive = j.relief.Inconclusive || !ok || acting.Err() != nil
 	}()
 	return j
+}
+
+// How long a reclaim runs before the pods are measured beside it, and how long what was measured then is worth after it has
+// ended. A stop may not be able to wait until it ends.
+const (
+	measureAfter = 2 * time.Second
+	measureWorth = 30 * time.Second
+)
+
+// measurement is the measurement of the pods for a reclaim.
+type measurement struct {
+	cancel func()
+	finish func() // ends it, and repeats it if it is not worth anything any more
+}
+
+// beginMeasuring measures the pods for a reclaim that has started, when it has run for measureAfter or with finish.
+func (m *Manager) beginMeasuring(ctx context.Context, started time.Time) measurement {
+	ctx, cancel := context.WithCancel(ctx)
+	var began time.Time
+	measure := func() {
+		began = time.Now()
+		// A pod that started after the reclaim began may be the one that fills the disk.
+		list, cancel := context.WithTimeout(ctx, disk.SampleTimeout)
+		defer cancel()
+		m.opt.Meter.MeasureSince(ctx, m.opt.Lister.List(list).Pods, started)
+	}
+	done := make(chan struct{})
+	timer := time.AfterFunc(measureAfter, func() {
+		defer close(done)
+		measure()
+	})
+	join := sync.OnceValue(func() (runs bool) {
+		if timer.Stop() {
+			return false
+		}
+		<-done
+		return true
+	})
+	return measurement{
+		cancel: func() { cancel(); join() },
+		finish: func() {
+			if !join() || time.Since(began) > measureWorth {
+				measure()
+			}
+		},
+	}
 }
 
 // relieve runs a plan and waits up to eviction.ReclaimTimeout for it. Then it begins no further removal, but

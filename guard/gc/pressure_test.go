@@ -281,6 +281,10 @@ func TestReclaimThatHangs(t *testing.T) {
 			t.Helper()
 			started := time.Now()
 			j := m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: s}, Target: math.MaxInt64}, policy.DedicatedImageFS, nil)
+			time.Sleep(measureAfter + disk.SampleTimeout)
+			if u, _ := m.opt.Meter.Usage("p"); !u.Bytes.Known() { // a stop need not wait until the job ends
+				t.Errorf("%s: the pods are not measured beside the reclaim: %+v", s, u)
+			}
 			select {
 			case <-j.Done():
 			case <-time.After(time.Hour):
@@ -296,7 +300,7 @@ func TestReclaimThatHangs(t *testing.T) {
 			t.Errorf("the one that hangs: took %s, overdue: %t", took, j.Overdue())
 		}
 		for _, s := range []policy.Signal{policy.ContainerFSAvailable, policy.NodeFSAvailable} {
-			if j, took := relieve(s); took > disk.SampleTimeout || !j.Overdue() {
+			if j, took := relieve(s); took > measureAfter+disk.SampleTimeout || !j.Overdue() {
 				t.Errorf("beside it, for %s: took %s, overdue: %t", s, took, j.Overdue())
 			}
 		}

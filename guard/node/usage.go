@@ -53,7 +53,7 @@ func (n *Node) Measure(cs []policy.Candidate) {
 			c.PIDs = policy.Known(0)
 		}
 		if d, ok := n.opt.Meter.Usage(c.ID); ok {
-			c.Disk, c.Inodes = d.Bytes, d.Inodes
+			c.Disk, c.Inodes, c.DiskAt = d.Bytes, d.Inodes, d.At
 		}
 	}
 	n.noSwap.Store(unaccounted)

@@ -176,6 +176,7 @@ func (n *Node) Measure(cs []policy.Candidate) {
 			continue
 		}
 		measure(&cs[i], &n.pods[at])
+		cs[i].DiskAt = n.now
 	}
 }
 
