@@ -24,38 +24,47 @@ type Loop struct {
 // least minPause, however many arrive. A wake-up does not wait after a pass caused by the timer, which fires
 // every few milliseconds near a threshold.
 func (l *Loop) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(maxPause)
 	defer timer.Stop()
-	wake, due := "start", time.Now()
+	var due time.Time // of the next pass that a wake-up causes
 	now, awake := l.Guard.kernel.Now(), time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case call := <-l.Calls:
-			call()
-			continue
-		case w := <-l.Wakes:
-			wake = w
-			if gap := time.Until(due); gap > 0 {
-				// Too soon after the last woken pass: remember the wake-up, and make its pass when the gap is over.
-				timer.Reset(gap)
-				continue
-			}
-		case <-timer.C:
-		}
+	for wake, ok := "start", ctx.Err() == nil; ok; wake, ok = l.wait(ctx, timer, due) {
 		// Go's clock stands still while the machine sleeps (CLOCK_MONOTONIC), the time since boot goes on.
 		if slept := l.Guard.kernel.Now() - now - time.Since(awake); slept >= sleepAtLeast {
 			l.Guard.samples.Slept(slept)
 		}
 		now, awake = l.Guard.kernel.Now(), time.Now()
 		p := l.Guard.Pass(ctx, wake)
-		if wake != "timer" {
+		if wake != byTimer {
 			due = time.Now().Add(minPause)
 		}
 		l.After(&p)
-		wake = "timer"
 		timer.Reset(l.Guard.Pause())
+	}
+}
+
+// byTimer is the cause of a pass that no wake-up causes.
+const byTimer = "timer"
+
+// wait waits for the next pass and returns what causes it, or false if ctx has ended. A wake-up that comes too soon after the
+// last woken pass causes its pass when it is due.
+func (l *Loop) wait(ctx context.Context, timer *time.Timer, due time.Time) (wake string, ok bool) {
+	wake = byTimer
+	for {
+		select {
+		case <-ctx.Done():
+			return "", false
+		case call := <-l.Calls:
+			call()
+		case wake = <-l.Wakes:
+			gap := time.Until(due)
+			if gap <= 0 {
+				return wake, true
+			}
+			timer.Reset(gap)
+		case <-timer.C:
+			return wake, true
+		}
 	}
 }
 

@@ -66,6 +66,8 @@ type Lister struct {
 	details map[string]cri.ContainerDetail
 	ends    map[string]time.Time // when exited containers ended, by ID, zero if they failed; only those that seen needs
 	current atomic.Pointer[Inventory]
+	// listings counts those that were not abandoned.
+	listings atomic.Int64
 	fresh   lastgood.Value[Inventory]
 
 	mu    sync.Mutex // held while pods are derived and stored
@@ -106,7 +108,7 @@ func (l *Lister) Current() Inventory {
 func (l *Lister) Fresh(ctx context.Context) Inventory {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
-	l.fresh.Get(ctx, func() Inventory { inv, _, _ := l.ListAll(ctx); return inv })
+	l.fresh.Get(ctx, func() Inventory { inv, _ := l.share(ctx); return inv })
 	return l.Current() // another listing may have replaced the result
 }
 
@@ -117,21 +119,36 @@ const freshTimeout = 250 * time.Millisecond
 // the error. If ctx ends before the runtime has answered or before an earlier listing has ended, nothing
 // changes: a caller that waits only 250 ms cannot conclude that the runtime is down.
 func (l *Lister) List(ctx context.Context) Inventory {
-	inv, _, err := l.ListAll(ctx)
+	inv, err := l.share(ctx)
 	if err == nil && l.opt.Refresh != nil {
 		l.opt.Refresh(ctx)
 	}
 	return inv
 }
 
+// share lists the pods, or takes the listing that another caller has made since share was called.
+func (l *Lister) share(ctx context.Context) (Inventory, error) {
+	asked, listings := l.opt.Now(), l.listings.Load()
+	inv, _, err := l.listOnce(ctx, func(i Inventory) bool { return l.listings.Load() > listings && i.Err == nil && i.At >= asked })
+	return inv, err
+}
+
 // ListAll is List for a caller that also needs the runtime's own listing, which the Lister does not keep. It
 // returns an error if this call got no listing.
 func (l *Lister) ListAll(ctx context.Context) (Inventory, cri.Listing, error) {
+	return l.listOnce(ctx, func(Inventory) bool { return false })
+}
+
+// listOnce lists the pods unless the inventory serves when the listing of another caller has ended.
+func (l *Lister) listOnce(ctx context.Context, serves func(Inventory) bool) (Inventory, cri.Listing, error) {
 	select {
 	case l.listing <- struct{}{}:
 		defer func() { <-l.listing }()
 	case <-ctx.Done():
 		return l.Current(), cri.Listing{}, cri.ErrTimeout
+	}
+	if inv := l.Current(); serves(inv) {
+		return inv, cri.Listing{}, nil
 	}
 	at, all, sandboxes, err := l.list(ctx)
 	if cri.Abandoned(ctx) {
@@ -149,6 +166,7 @@ func (l *Lister) update(at time.Duration, sandboxes []listed, err error) Invento
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = time.Now()
+	l.listings.Add(1)
 	inv := Inventory{At: at}
 	if err != nil {
 		inv = l.Current()
@@ -425,7 +443,7 @@ func (l *Lister) Run(ctx context.Context, pause func() time.Duration, kick, repa
 		case <-kick:
 		}
 		l.List(ctx)
-		timer.Reset(pause())
+		timer.Reset(pause() - l.sinceListed())
 		// A node with many mounts or much pod churn sends hints all the time. Callers that cannot wait call
 		// Fresh.
 		select {
