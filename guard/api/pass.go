@@ -52,7 +52,8 @@ const (
 	HeldReclaiming = "reclaiming"
 	// HeldInFlight reports that an earlier stop has not taken effect yet.
 	HeldInFlight = "in flight"
-	// HeldObserve reports that observe mode has already logged the stop and does not repeat it.
+	// HeldObserve reports that observe mode has already logged the stop and does not repeat it, or that the reclaim that it
+	// does not make would be enough.
 	HeldObserve = "observe"
 	// HeldStallFloor reports a stall or short swap while available memory is above stall_floor.
 	HeldStallFloor = "stall floor"

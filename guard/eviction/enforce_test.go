@@ -51,6 +51,41 @@ func TestPassEnforces(t *testing.T) {
 	})
 }
 
+// A kubelet keeps the volumes of a pod that it starts again. If these alone exceed the limit, stopping the pod again is of no
+// use, and would take the whole soft budget. It is stopped again if it keeps writing.
+func TestLimitOfAPodThatKeepsItsVolumes(t *testing.T) {
+	g, n := newManager(t, "")
+	n.pods = n.pods[:1]
+	pod := &n.pods[0]
+	pod.StorageLimit = 2 * testGiB
+	pod.Disk.Rootfs, pod.Disk.Volumes = policy.Exactly(0), policy.Exactly(3*testGiB)
+	back := *pod
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Kind != api.KindLimit {
+		t.Fatalf("stopped %+v", p.Stop)
+	}
+	n.end(n.stops[0])
+	n.at(g, time.Second)
+	back.ID, back.Created = "again", time.Hour+2*time.Second
+	n.pods = append(n.pods, back)
+	alarms := 0
+	for at := time.Minute; at < 30*time.Minute; at += time.Minute {
+		p := n.at(g, at)
+		if p.Stop != nil || p.Held != api.HeldBreaker {
+			t.Fatalf("after %s: stopped %+v, held by %q", at, p.Stop, p.Held)
+		}
+		if p.Alarm != "" {
+			alarms++
+		}
+	}
+	if alarms != 1 {
+		t.Errorf("%d alarms, want one", alarms)
+	}
+	n.pods[0].Disk.Volumes = policy.Exactly(3*testGiB + testGiB/4)
+	if p := n.at(g, 30*time.Minute); p.Stop == nil || p.Stop.Kind != api.KindLimit {
+		t.Errorf("once it has written more: stopped %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
 // A pod that was refused under one condition is not preferred as a victim under another one. An admission
 // stop does not use up the reclaim of a disk.
 func TestPassEnforcesForNoDisk(t *testing.T) {

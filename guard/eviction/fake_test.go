@@ -135,6 +135,7 @@ type fakeRelief struct {
 	cut   bool
 	late  bool
 	over  bool // the reclaim takes too long
+	would bool // it would be enough
 	steps []string
 	freed int64
 	young int
@@ -143,7 +144,7 @@ type fakeRelief struct {
 func (f *fakeRelief) Done() <-chan struct{} { return f.done }
 func (f *fakeRelief) Overdue() bool         { return f.over }
 func (f *fakeRelief) Relief() Relief {
-	return Relief{Inconclusive: f.cut, Late: f.late, Steps: f.steps, Freed: f.freed, YoungImages: f.young, YoungBytes: int64(f.young) * 110 * testMiB}
+	return Relief{Inconclusive: f.cut, Late: f.late, WouldRelieve: f.would, Steps: f.steps, Freed: f.freed, YoungImages: f.young, YoungBytes: int64(f.young) * 110 * testMiB}
 }
 
 func (n *fakeNode) Reclaim(_ context.Context, m policy.Met, _ policy.Layout, _ []inventory.Pod) ReliefJob {

@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -34,7 +35,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 	g.kernel.Measure(cs)
 	for i, c := range cs {
 		used := c.Disk.Total().Value // a lower bound is enough to exceed the limit
-		if c.Protection != "" || !policy.OverLimit(used, pods[i].StorageLimit) {
+		if c.Protection != "" || !policy.OverLimit(used, pods[i].StorageLimit) || g.keepsVolumes(&pods[i], &c, now, p) {
 			continue
 		}
 		if g.enforceOn(ctx, now, pods[i], policy.CauseLimit, api.StopView{
@@ -42,9 +43,42 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				api.FormatBytes(used), api.FormatBytes(pods[i].StorageLimit)),
 		}, p) {
+			g.limited[pods[i].UID] = limited{pods[i].ID, c.Disk.Volumes.Value, now, false}
 			return
 		}
 	}
+}
+
+// limited is a pod that was stopped for its limit.
+type limited struct {
+	sandbox string
+	volumes int64         // bytes in its volumes then
+	seen    time.Duration // above its limit
+	alarmed bool
+}
+
+// limitedFor is how long a pod that is not above its limit, or not listed, is remembered.
+const limitedFor = time.Hour
+
+// keepsVolumes reports whether a pod was stopped for its limit, is back with the same volumes, and these alone exceed the
+// limit: a kubelet keeps them, so that another stop would help as little. It holds the stop with an alarm, until the pod has
+// written a tenth of its limit more.
+func (g *Manager) keepsVolumes(pod *inventory.Pod, c *policy.Candidate, now time.Duration, p *api.Pass) bool {
+	maps.DeleteFunc(g.limited, func(_ string, l limited) bool { return now-l.seen > limitedFor })
+	last, again := g.limited[pod.UID]
+	volumes := c.Disk.Volumes.Value
+	if !again || last.sandbox == pod.ID || !policy.OverLimit(volumes, pod.StorageLimit) || volumes-last.volumes > pod.StorageLimit/10 {
+		return false
+	}
+	last.seen = now
+	const why = "its volumes alone exceed its limit, and a stop does not free them"
+	p.Hold(api.KindLimit+" of "+pod.FullName(), policy.Held{By: api.HeldBreaker, Detail: why})
+	if !last.alarmed && p.Alarm == "" {
+		last.alarmed = true
+		p.Alarm, p.AlarmBy, p.AlarmKind = pod.FullName()+": "+why+" (hint: delete the pod)", api.SignalLimit, api.AlarmNoRelief
+	}
+	g.limited[pod.UID] = last
+	return true
 }
 
 // enforceAdmission stops the first pod that started during a condition under which its class is not

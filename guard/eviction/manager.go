@@ -93,6 +93,7 @@ type Manager struct {
 	flights  []*flight
 	survived map[string]time.Duration // until when a sandbox is no candidate, because it outlived its stop
 	emptied  map[string]time.Duration // until when a sandbox that a stop has emptied may still be listed
+	limited  map[string]limited       // pods that were stopped for their limits, by UID
 	Orders   api.Orders               // the operators' commands
 	LastID   uint64                   // of the last record, perhaps of an earlier run of the service
 	// again is true if another pass can act at once, unsaved if the restraint has changed in this pass, and sampled if this
@@ -116,6 +117,7 @@ func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, flee
 		condSince: map[policy.Condition]time.Duration{},
 		survived:  map[string]time.Duration{},
 		emptied:   map[string]time.Duration{},
+		limited:   map[string]limited{},
 	}
 	g.SetConfig(cfg)
 	return g

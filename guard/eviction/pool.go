@@ -108,6 +108,9 @@ func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool,
 	if !g.reclaimed(now, i, m) {
 		return m, heldBy(api.HeldReclaiming)
 	}
+	if g.pools[i].reclaim.suffices {
+		return m, heldBy(api.HeldObserve)
+	}
 	// Reclaiming and measuring took time.
 	pr := g.reobserve()
 	if due = g.dueOf(&pr, i); inGrace {

@@ -29,6 +29,7 @@ type Relief struct {
 	// signal, has not measured the pods.
 	Inconclusive bool
 	Late         bool     // the disk timed out, so something reclaimable may be left
+	WouldRelieve bool     // observe mode: what was not removed would be enough
 	Steps        []string // the steps that ran
 	Reports      []reclaim.Report
 	Freed        int64 // bytes, by statfs
@@ -49,6 +50,7 @@ type poolReclaim struct {
 	reported bool          // a reclaim without any effect was recorded since the pool was last clear
 	again    int           // consecutive repeats because the job had not measured some pods
 	late     int           // consecutive jobs that a slow disk ended with nothing removed
+	suffices bool          // observe mode: no pod would be stopped, because reclaiming would be enough
 	overdue  bool          // the last reclaim took too long and raised the alarm
 	young    string        // what the last reclaim kept for its age, and the remedy; "" = nothing
 }
@@ -179,7 +181,7 @@ func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
 	}
 	r.overdue = r.overdue && r.job.Overdue()
 	done := r.job.Relief()
-	r.young = ""
+	r.young, r.suffices = "", done.WouldRelieve
 	if done.YoungImages > 0 {
 		r.young = fmt.Sprintf("%d unused images (%s) are too young to be removed: `criguard prune --ignore-age` removes them",
 			done.YoungImages, api.FormatBytes(done.YoungBytes))

@@ -261,6 +261,21 @@ func TestDiskStopRestsOnNewMeasurements(t *testing.T) {
 	wantStop(t, n.at(g, ReclaimTimeout+4*time.Second), "d/small")
 }
 
+// Observe mode removes nothing. If what it would have removed is enough, it reports no stop that enforce mode would not make.
+func TestObserveModeReportsNoNeedlessStop(t *testing.T) {
+	for _, would := range []bool{false, true} {
+		g, n := newManager(t, "mode = 'observe'\n"+disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+		n.slow = true
+		n.set(policy.NodeFSAvailable, testGiB/2)
+		n.at(g, 0)
+		n.reliefs[0].would = would
+		close(n.reliefs[0].done)
+		if p := n.at(g, time.Second); (p.Stop == nil) != would || would && p.Held != api.HeldObserve {
+			t.Errorf("a reclaim would be enough %t: stopped %+v, held by %q", would, p.Stop, p.Held)
+		}
+	}
+}
+
 // A reclaim that takes too long raises one alarm, in the record and in the status, until a reclaim for the
 // pool ends in time. It no longer holds the stop.
 func TestOverdueReclaimRaisesAnAlarm(t *testing.T) {

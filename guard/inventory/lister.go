@@ -68,7 +68,7 @@ type Lister struct {
 	current atomic.Pointer[Inventory]
 	// listings counts those that were not abandoned.
 	listings atomic.Int64
-	fresh   lastgood.Value[Inventory]
+	fresh    lastgood.Value[Inventory]
 
 	mu    sync.Mutex // held while pods are derived and stored
 	ended time.Time  // when the last listing ended
