@@ -37,7 +37,8 @@ func (g *Manager) StopPod(ctx context.Context, pod *inventory.Pod, grace time.Du
 	stop := recordOf(pod, policy.CauseCommand)
 	stop.Workload = ""
 	view := api.StopView{Signal: api.KindCommand, Kind: api.KindCommand, Grace: api.Duration(min(grace, pod.Grace)), Reason: why}
-	g.launch(ctx, time.Duration(p.At), &flight{view: &view, stop: stop, order: StopOrder{Pod: g.renewed(ctx, *pod)}}, p)
+	renewed, _ := g.renewed(ctx, *pod)
+	g.launch(ctx, time.Duration(p.At), &flight{view: &view, stop: stop, order: StopOrder{Pod: renewed}}, p)
 }
 
 // HasStopped reports whether a stop has just emptied a sandbox, which may still be listed.
@@ -107,18 +108,21 @@ func (g *Manager) drainPod(ctx context.Context, now time.Duration, d *api.Drain,
 		Signal: api.KindDrain, Kind: api.KindDrain, Grace: min(d.Grace, api.Duration(pod.Grace)),
 		Reason: fmt.Sprintf("%s (priority %d, %s)", why, pod.Priority, pod.QoS),
 	}
-	g.launch(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: g.renewed(ctx, pod)}}, p)
-	return true
+	pod, ok := g.renewed(ctx, pod)
+	if ok {
+		g.launch(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p)
+	}
+	return ok
 }
 
 // renewed returns a pod whose containers are to end in their grace period, with those that have started since the listing:
-// the runtime kills those that it is not asked to stop.
-func (g *Manager) renewed(ctx context.Context, pod inventory.Pod) inventory.Pod {
+// the runtime kills those that it is not asked to stop. It returns false if they protect the pod.
+func (g *Manager) renewed(ctx context.Context, pod inventory.Pod) (inventory.Pod, bool) {
 	if len(g.kernel.UnlistedIn(pod)) > 0 {
 		inv := g.runtime.Inventory(ctx, true)
 		if p := inventory.ByID(inv.Pods, pod.ID); p != nil {
-			return *p
+			return *p, p.Protection == ""
 		}
 	}
-	return pod
+	return pod, true
 }

@@ -114,7 +114,11 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 		p.Hold(view.Kind+" of "+pod.FullName(), held)
 		return false
 	}
-	g.launch(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: g.renewed(ctx, pod)}}, p)
+	pod, ok := g.renewed(ctx, pod)
+	if !ok {
+		return false
+	}
+	g.launch(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p)
 	p.Unhold()
 	return true
 }
