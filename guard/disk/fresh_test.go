@@ -120,7 +120,7 @@ func TestMeterHangingLogsHideNoOtherUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _, pods := slowMeter(t)
 		j, release := newPodMeasure(&pods[0], m.now()), make(chan struct{})
-		go m.pod(t.Context(), &pods[0], time.Time{}, func() bool { <-release; return false }, j)
+		go m.pod(t.Context(), &pods[0], time.Time{}, true, func() bool { <-release; return false }, j)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		var u Usage
@@ -128,5 +128,35 @@ func TestMeterHangingLogsHideNoOtherUsage(t *testing.T) {
 			t.Errorf("measured %+v", u.Bytes)
 		}
 		close(release)
+	})
+}
+
+// What a pod uses of other filesystems stays known, however long that of the logs hangs. One measurement of a pod at most is
+// left behind, and once it ends, the logs are measured again.
+func TestMeterGoesOnWithoutLogsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		layers.set(7, 0)
+		release := make(chan struct{})
+		m.begin(t.Context(), measureKey{"p", false}, pods[0], time.Time{}, func() bool { <-release; return false }, func() {})
+		for range 20 {
+			m.Measure(t.Context(), pods)
+			time.Sleep(20 * time.Second)
+			if u, ok := m.Usage("p"); !ok || u.Bytes.Rootfs.Value != 14 || u.Bytes.Logs.Quality != policy.QualityUnknown {
+				t.Fatalf("measured %+v, %t", u.Bytes, ok)
+			}
+		}
+		if len(m.hung) != 1 || len(m.running) != 0 {
+			t.Errorf("%d left behind, %d running", len(m.hung), len(m.running))
+		}
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(14) {
+			t.Errorf("measured %+v", u.Bytes.Rootfs)
+		}
+		close(release)
+		synctest.Wait()
+		m.Measure(t.Context(), pods)
+		if u, _ := m.Usage("p"); u.Bytes.Logs != policy.Exactly(0) || len(m.hung) != 0 {
+			t.Errorf("once it ends: %+v, %d left behind", u.Bytes.Logs, len(m.hung))
+		}
 	})
 }

@@ -22,6 +22,7 @@ type podMeasure struct {
 
 	mu            sync.Mutex
 	bytes, inodes policy.DiskUsage // so far
+	atLogs        bool             // only the logs are left
 	steps, seen   int              // steps counts the updates; seen is its value when a caller last timed out
 }
 
@@ -82,6 +83,13 @@ func (j *podMeasure) hangs() bool {
 	return j.seen == j.steps
 }
 
+// hangsAtLogs reports whether it hangs and has measured all but the logs.
+func (j *podMeasure) hangsAtLogs() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.seen == j.steps && j.atLogs
+}
+
 // result fills in the usage measured so far. If a container is newer than the measurement, the root
 // filesystem part is a lower bound.
 func (j *podMeasure) result(u *Usage) {
@@ -133,8 +141,8 @@ func (a amounts) plus(b amounts) amounts {
 }
 
 // pod measures a pod part by part. The logs come last: if their filesystem hangs, the usage of other
-// filesystems is still known.
-func (d *Meter) pod(ctx context.Context, p *inventory.Pod, sampled time.Time, logsApart func() bool, j *podMeasure) {
+// filesystems is still known. It may leave them out.
+func (d *Meter) pod(ctx context.Context, p *inventory.Pod, sampled time.Time, withLogs bool, logsApart func() bool, j *podMeasure) {
 	rootfs := exactly(0, 0)
 	for i := range p.Containers {
 		rootfs = rootfs.plus(d.layer(ctx, p.Containers[i].ID, sampled))
@@ -144,6 +152,12 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, sampled time.Time, lo
 	for _, plugin := range localVolumes {
 		volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
 	}
+	if !withLogs {
+		return
+	}
+	j.mu.Lock()
+	j.atLogs = true
+	j.mu.Unlock()
 	apart := logsApart()
 	j.mu.Lock()
 	j.bytes.LogsApart, j.inodes.LogsApart = apart, apart

@@ -64,6 +64,7 @@ type Meter struct {
 	mu      sync.Mutex
 	last    map[string]Usage // by sandbox ID
 	running map[measureKey]*podMeasure
+	hung    map[string]*podMeasure // by sandbox ID: a measurement that hangs at the logs
 }
 
 // measureKey identifies a measurement by pod, and by whether it began with fresh samples of the writable
@@ -149,13 +150,28 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 	return measured
 }
 
+// hungAfter is how long a measurement hangs at the logs until another one takes its place, without them. Otherwise, what the
+// pod uses of other filesystems would be out of date soon. One of a pod at most is left behind.
+const hungAfter = 30 * time.Second
+
 // underWay returns a pod's measurement that an earlier call began and did not see end, or nil.
 func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	maps.DeleteFunc(d.hung, func(_ string, j *podMeasure) bool { return j.ended() })
 	j := d.running[key]
-	if j == nil || !j.ended() {
+	switch {
+	case j == nil:
+		return nil
+	case !j.ended() && (!j.hangsAtLogs() || d.hung[key.sandbox] != nil || d.now()-j.began < hungAfter):
 		return j
+	case !j.ended():
+		if d.hung == nil {
+			d.hung = map[string]*podMeasure{}
+		}
+		d.hung[key.sandbox] = j
+		delete(d.running, key)
+		return nil
 	}
 	if delete(d.running, key); j.began < from {
 		return nil
@@ -174,17 +190,18 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, samp
 	}
 	maps.DeleteFunc(d.running, func(_ measureKey, o *podMeasure) bool { return o.ended() && !d.fresh(o.began) })
 	d.running[key] = j
+	logs := d.hung[key.sandbox] == nil
 	leave = sync.OnceFunc(leave)
 	slow := time.AfterFunc(slowPod, leave)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageFresh)
 		defer cancel()
-		d.pod(ctx, &p, sampled, logsApart, j)
+		d.pod(ctx, &p, sampled, logs, logsApart, j)
 		slow.Stop()
 		leave()
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if !key.fresh || !j.givenUp() { // otherwise the next call takes the result
+		if d.running[key] == j && (!key.fresh || !j.givenUp()) { // otherwise the next call takes the result
 			delete(d.running, key)
 		}
 		close(j.done)
