@@ -147,7 +147,9 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.history = history.Open(s.opt.Config.HistoryDir(), s.opt.Config.History.Passes)
 	s.samples = history.NewSamples(s.opt.Config.HistoryDir())
 	s.saver = history.NewWriter(s.save, s.historySaved)
-	s.gc = gc.New(n.gcOptions(s.log, func(v api.ReclaimView, by *api.Peer) { s.reclaimed(ctx, v, by) }))
+	collections := n.gcOptions(s.log, func(v api.ReclaimView, by *api.Peer) { s.reclaimed(ctx, v, by) })
+	collections.Collected = s.metrics.ReclaimErrors
+	s.gc = gc.New(collections)
 	s.stops = stop.New(stops, n.stopOptions(s.gc.Stopped))
 	cfg := s.holdAtStart(ctx)
 	s.fleet = client.New(client.Options{Config: cfg, Dir: s.opt.Dir, Access: s.readers, BootID: n.bootID, Version: s.opt.Version, Log: s.log, Now: n.kernel.Now})

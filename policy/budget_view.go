@@ -36,10 +36,8 @@ type WorkloadView struct {
 func (r *Restraint) Status(now time.Duration) BudgetView {
 	r.at(now)
 	view := func(k Kind) BucketView {
-		b, taken := r.budget.of(k), r.taken(k)
-		left, next, _ := b.after(taken, now)
-		hour := slices.DeleteFunc(taken, func(t time.Duration) bool { return now-t >= time.Hour })
-		return BucketView{left, b.Burst, next, len(hour)}
+		left, next := r.allows(k)
+		return BucketView{left, r.budget.of(k).Burst, next, inLastHour(r.taken(k), now)}
 	}
 	v := BudgetView{Hard: view(Hard), Soft: view(Soft), PerHour: r.budget.PerHour}
 	for p := range PoolCount {

@@ -160,17 +160,33 @@ func (r *Restraint) Check(s *Stop, now time.Duration) Held {
 }
 
 func (r *Restraint) checkBudget(kind Kind) Held {
-	taken := r.taken(kind)
-	left, wait, _ := r.budget.of(kind).after(taken, r.now)
-	if per := r.budget.PerHour; per > 0 && len(taken) >= per {
-		if hour := taken[len(taken)-per] + time.Hour - r.now; hour > 0 {
-			left, wait = 0, max(wait, hour)
-		}
-	}
-	if left < 1 {
+	if left, wait := r.allows(kind); left < 1 {
 		return Held{By: HeldBudget, RetryAfter: wait}
 	}
 	return Held{}
+}
+
+// allows returns how many stops of a kind the budget allows now, and how long until it allows one.
+func (r *Restraint) allows(kind Kind) (left int, wait time.Duration) {
+	taken := r.taken(kind)
+	left, wait, _ = r.budget.of(kind).after(taken, r.now)
+	if per := r.budget.PerHour; per > 0 {
+		left = min(left, per-inLastHour(taken, r.now))
+		if left < 1 && len(taken) >= per {
+			wait = max(wait, taken[len(taken)-per]+time.Hour-r.now)
+		}
+	}
+	return max(left, 0), wait
+}
+
+// inLastHour returns how many of the times are less than an hour ago.
+func inLastHour(times []time.Duration, now time.Duration) (n int) {
+	for _, t := range times {
+		if now-t < time.Hour {
+			n++
+		}
+	}
+	return n
 }
 
 // taken returns when the stops of a kind took budget, oldest first.

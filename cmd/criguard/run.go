@@ -28,7 +28,7 @@ func newRun(o *options) *cobra.Command {
 shortage when pressure persists. SIGHUP reloads the configuration; criguard rejects an
 invalid one and keeps the old one. Without a configuration file, it enforces the
 defaults; --observe only logs. After SIGTERM the daemon exits within seven seconds,
-three of which are for stops in flight.`,
+three of which are for stops in flight, or within twelve if a disk does not answer.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			load := func() (config.Config, error) {

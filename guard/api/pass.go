@@ -190,7 +190,7 @@ type StopView struct {
 // StopResult is the result of a stop.
 type StopResult struct {
 	Emptied   bool     `json:"emptied"`                 // every container cgroup is empty, as the kernel reports
-	EmptiedIn Duration `json:"emptied_in"`              // from the order to stop until no process was left
+	EmptiedIn Duration `json:"emptied_in"`              // from the order to stop until no process was left; 0 = not known
 	Confirmed bool     `json:"confirmed"`               // the runtime confirms it too; this may lag
 	Method    string   `json:"method"`                  // runtime, direct, fallback
 	Freed     int64    `json:"freed" unit:"signal"`     // what came back from the pod itself
@@ -199,6 +199,8 @@ type StopResult struct {
 	// The time from the pass that first found the threshold met until no process was left; 0 if
 	// the stop was not for a threshold, or if an earlier run of the service began it.
 	DeadIn Duration `json:"dead_in,omitempty"`
+	// An earlier run of the service began the stop, and it was not needed or not possible any more.
+	NotContinued bool `json:"not_continued,omitempty"`
 	Errors []string `json:"errors,omitempty"` // what failed meanwhile
 }
 

@@ -133,7 +133,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	protected := pod != nil && pod.Protection != "" && (len(pod.Containers) > 0 || pod.Protection != inventory.ProtectedUnclassified)
 	switch {
 	case pod == nil, !g.runs(pod) && (protected || age >= s.Grace+within):
-		res.Emptied, res.EmptiedIn, res.Method, res.Freed = true, api.Duration(age), string(reclaim.ByRuntime), s.Expected
+		res.Emptied, res.Method, res.Freed = true, string(reclaim.ByRuntime), s.Expected
 		g.restraint.End(s.Sandbox, res.Freed)
 		g.report(f, &res, p)
 		return
@@ -154,6 +154,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	default:
 		res.Errors = []string{"the service was not running when the stop should have ended"}
 	}
+	res.NotContinued = true
 	g.report(f, &res, p)
 	g.restraint.Undo(s.Sandbox) // it killed nothing
 }

@@ -65,6 +65,8 @@ type Options struct {
 	Log      *slog.Logger
 	// Record receives what a collection removed, and the operator for whom, if any; it may block.
 	Record func(v api.ReclaimView, by *api.Peer)
+	// Collected receives the reports of every collection but a dry run, also if nothing was removed; nil = not called.
+	Collected func([]reclaim.Report)
 	Wake   func() // requests a pass
 	Client func() (*cri.Client, error)
 	// RuntimeSince returns since when the runtime has answered (boot clock); 0 = always.
@@ -336,7 +338,7 @@ func (m *Manager) run(ctx context.Context, c *reclaim.Collector, p reclaim.Plan,
 	}
 	started := time.Now()
 	reports := c.Collect(ctx, p)
-	m.warnNotes(reports)
+	m.collected(reports)
 	m.record(ctx, s, reports, time.Since(started))
 }
 

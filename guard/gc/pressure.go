@@ -146,7 +146,7 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, pl
 	}()
 	select {
 	case reports := <-ended:
-		m.warnNotes(reports)
+		m.collected(reports)
 		relief := relieved(reports)
 		relief.Inconclusive = paused
 		relief.Late = slices.ContainsFunc(reports, func(r reclaim.Report) bool { return errors.Is(r.Err(), disk.ErrHangs) })
@@ -164,7 +164,7 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, pl
 		if onDisk {
 			m.overdue.Add(-1)
 		}
-		m.warnNotes(reports)
+		m.collected(reports)
 		if v := view(s, reports, time.Since(began)); v.Removed() > 0 {
 			m.opt.Record(v, nil)
 		}

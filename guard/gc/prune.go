@@ -52,6 +52,7 @@ func (m *Manager) Prune(ctx context.Context, o api.PruneOptions, by api.Peer) ([
 		return nil, cri.NoRuntime(err)
 	}
 	if !o.DryRun {
+		m.collected(reports)
 		m.warnLedger(m.ledger.SaveEnd(m.opt.Now())) // without the service, this starts the ledger
 		v := view(signal, reports, time.Since(began))
 		go m.opt.Record(v, &by) // the answer does not wait for the loop

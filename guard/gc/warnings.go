@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/criguard/criguard/cri"
@@ -83,6 +84,14 @@ func failureKey(f reclaim.Failure) string {
 		key = wholeStep + key
 	}
 	return key
+}
+
+// collected passes on what a collection reports besides its removals.
+func (m *Manager) collected(reports []reclaim.Report) {
+	m.warnNotes(reports)
+	if m.opt.Collected != nil && !slices.ContainsFunc(reports, func(r reclaim.Report) bool { return r.DryRun }) {
+		m.opt.Collected(reports)
+	}
 }
 
 // warnNotes logs each unread air-gap file once, since nothing else protects the images in it, and each

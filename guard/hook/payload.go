@@ -44,7 +44,7 @@ type alarm struct {
 func Payloads(p *api.Pass, before policy.Conditions, mode config.Mode) (events []Payload) {
 	event := func(kind config.EventKind) *Payload {
 		events = append(events, Payload{
-			APIVersion: api.APIVersion, Event: kind, Time: p.Time, Node: hostname(), Mode: mode.String(), Pass: p.ID, Signals: p.Signals,
+			APIVersion: api.APIVersion, Event: kind, Time: p.Time.UTC(), Node: hostname(), Mode: mode.String(), Pass: p.ID, Signals: p.Signals,
 		})
 		return &events[len(events)-1]
 	}

@@ -110,7 +110,7 @@ func (j *Journal) settled(s *api.StopView) {
 		systemd.EventKey, systemd.EventStopDone, "action", "stop", "pass", s.Pass, "pod", s.Pod, "signal", s.Signal, "kind", s.Kind,
 		"method", s.Result.Method,
 	}
-	if s.Result.Emptied {
+	if s.Result.EmptiedIn > 0 {
 		args = append(args, "emptied_in", s.Result.EmptiedIn.Round(100*time.Microsecond))
 	}
 	args = append(args, "settled_in", s.Result.SettledIn.Round(time.Millisecond))
@@ -123,8 +123,12 @@ func (j *Journal) settled(s *api.StopView) {
 	if len(s.Result.Errors) > 0 {
 		args = append(args, "reason", strings.Join(s.Result.Errors, "; "))
 	}
-	if s.Result.Emptied {
+	switch {
+	case s.Result.Emptied:
 		j.log.Warn("stopped pod", args...)
+		return
+	case s.Result.NotContinued:
+		j.log.Warn("stop of an earlier run not continued", args...)
 		return
 	}
 	args[1] = systemd.EventStopFailed

@@ -84,7 +84,7 @@ func TestJournal(t *testing.T) {
 			[]api.Pass{
 				{Stop: &api.StopView{Pod: "d/a"}},
 				{Escalated: "d/a"},
-				{Settled: []api.StopView{{Pod: "d/a", Result: &api.StopResult{Emptied: true}}, {Pod: "d/b", Result: &api.StopResult{Errors: []string{"one", "two"}}}}},
+				{Settled: []api.StopView{{Pod: "d/a", Result: &api.StopResult{Emptied: true, EmptiedIn: 1e9}}, {Pod: "d/b", Result: &api.StopResult{Errors: []string{"one", "two"}}}}},
 				{Stop: &api.StopView{Pod: "d/c", DryRun: true}},
 				{Alarm: "three stops in a row"},
 			},
@@ -92,7 +92,7 @@ func TestJournal(t *testing.T) {
 			[]string{
 				`level=WARN msg="stopping pod" ` + systemd.EventKey + `=stop-begin pod=d/a reason=""`,
 				`level=WARN msg="hard threshold met: ending the grace period" ` + systemd.EventKey + `=stop-begin pod=d/a`,
-				`level=WARN msg="stopped pod" ` + systemd.EventKey + `=stop-done pod=d/a emptied_in=0s`,
+				`level=WARN msg="stopped pod" ` + systemd.EventKey + `=stop-done pod=d/a emptied_in=1s`,
 				`level=ERROR msg="pod not stopped" ` + systemd.EventKey + `=stop-failed pod=d/b reason="one; two"`,
 				`level=WARN msg="would stop pod (observe mode)" ` + systemd.EventKey + `=stop-begin pod=d/c reason=""`,
 				`level=ERROR msg="stopping pods brings no relief" ` + systemd.EventKey + `=alarm reason="three stops in a row"`,
@@ -180,6 +180,7 @@ func TestRecordOfALargeReclaim(t *testing.T) {
 	}
 	m, p := metrics.New("test", cgroup.BootTime), api.Pass{Reclaimed: []api.ReclaimView{{Signal: policy.ContainerFSAvailable, Reports: []reclaim.Report{full.Digest()}}}}
 	m.Record(&p)
+	m.ReclaimErrors(p.Reclaimed[0].Reports)
 	metricstest.Want(t, m, map[string]string{`reclaimed_total{step="containers"}`: "1000", `reclaim_errors_total{step="containers"}`: "1000"})
 	lines := strings.Join(journalLines(t, []api.Pass{p}, "removed", "reason"), "\n")
 	if !strings.Contains(lines, "removed=1000\n") || !strings.HasSuffix(lines, `reason="980 more errors"`) {

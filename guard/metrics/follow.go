@@ -8,6 +8,7 @@ import (
 	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // budgetEvery is how often the budget gauges are updated, which is not free.
@@ -65,7 +66,9 @@ func (m *Metrics) observeThresholds(ts []policy.Threshold, pr policy.Pressure, o
 	}
 	for i := range m.limits {
 		l := &m.limits[i]
-		l.value.Set(float64(l.Value.Of(obs[l.Signal].Capacity)))
+		if o := &obs[l.Signal]; o.Status == policy.OK || !l.Value.IsPercent() { // a share of what is not known is not 0
+			l.value.Set(float64(l.Value.Of(o.Capacity)))
+		}
 		l.met.Set(bool01(pr.IsMet(l.Threshold)))
 	}
 }
@@ -107,15 +110,26 @@ func (m *Metrics) reclaimed(r *api.ReclaimView) {
 		step := string(rep.Step)
 		m.removed.WithLabelValues(step).Add(float64(len(rep.Removed) + rep.RemovedMore))
 		m.freed.WithLabelValues(step).Add(float64(rep.Freed))
-		m.errors.WithLabelValues(step).Add(float64(len(rep.Errors) + rep.ErrorsMore))
+	}
+}
+
+// ReclaimErrors counts the errors of a collection, whether or not it is recorded.
+func (m *Metrics) ReclaimErrors(reports []reclaim.Report) {
+	for i := range reports {
+		m.errors.WithLabelValues(string(reports[i].Step)).Add(float64(len(reports[i].Errors) + reports[i].ErrorsMore))
 	}
 }
 
 func (m *Metrics) settled(s *api.StopView) {
 	result := resultFailed
-	if s.Result.Emptied {
+	switch {
+	case s.Result.NotContinued:
+		result = resultNotContinued
+	case s.Result.Emptied:
 		result = resultStopped
-		m.emptied.WithLabelValues(s.Kind).Observe(s.Result.EmptiedIn.Seconds())
+		if s.Result.EmptiedIn > 0 {
+			m.emptied.WithLabelValues(s.Kind).Observe(s.Result.EmptiedIn.Seconds())
+		}
 		if s.Result.DeadIn > 0 {
 			m.dead.WithLabelValues(s.Kind).Observe(s.Result.DeadIn.Seconds())
 		}

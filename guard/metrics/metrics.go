@@ -64,9 +64,10 @@ type thresholdGauges struct {
 
 // Values of the result label of a stop.
 const (
-	resultStopped  = "stopped"
-	resultFailed   = "failed"
-	resultObserved = "observed" // observe mode: logged, not performed
+	resultStopped      = "stopped"
+	resultFailed       = "failed"
+	resultNotContinued = "not_continued" // begun by an earlier run of the service
+	resultObserved     = "observed"      // observe mode: logged, not performed
 )
 
 // wakeOther is the label value for a wake-up reason that is not in wakeNames.

@@ -19,7 +19,9 @@ import (
 func TestMetricsRecord(t *testing.T) {
 	m := metrics.New("test", cgroup.BootTime)
 	stop := api.StopView{Signal: "memory.available", Kind: "hard"}
-	stopped, failed, observed := stop, stop, stop
+	stopped, failed, observed, ended, dropped := stop, stop, stop, stop, stop
+	ended.Result = &api.StopResult{Emptied: true} // while no service ran
+	dropped.Result = &api.StopResult{NotContinued: true}
 	stopped.Result = &api.StopResult{Emptied: true, EmptiedIn: api.Duration(20 * time.Millisecond), DeadIn: api.Duration(30 * time.Millisecond)}
 	failed.Result = &api.StopResult{}
 	observed.DryRun = true
@@ -29,7 +31,7 @@ func TestMetricsRecord(t *testing.T) {
 	}
 	dry := []reclaim.Report{{Step: reclaim.StepImages, DryRun: true, Removed: []reclaim.Item{{}}, Freed: 7}}
 	for _, p := range []api.Pass{
-		{Conditions: policy.ConditionsOf(policy.DiskPressure), Settled: []api.StopView{stopped, failed}},
+		{Conditions: policy.ConditionsOf(policy.DiskPressure), Settled: []api.StopView{stopped, failed, ended, dropped}},
 		{Stop: &stop}, // it has not ended
 		{Stop: &observed, Reclaimed: []api.ReclaimView{{Reports: reports}, {Reports: dry}}},
 		{Held: api.HeldBudget}, {Held: api.HeldBudget}, {Held: api.HeldReclaiming}, {Held: api.HeldBudget},
@@ -37,21 +39,23 @@ func TestMetricsRecord(t *testing.T) {
 	} {
 		m.Record(&p)
 	}
+	m.ReclaimErrors(reports)
 	metricstest.Want(t, m, map[string]string{
-		`stops_total{kind="hard",result="stopped",signal="memory.available"}`:  "1",
-		`stops_total{kind="hard",result="failed",signal="memory.available"}`:   "1",
-		`stops_total{kind="hard",result="observed",signal="memory.available"}`: "1",
-		`stop_emptied_seconds_count{kind="hard"}`:                              "1",
-		`stop_emptied_seconds_sum{kind="hard"}`:                                "0.02",
-		`stop_crossing_to_dead_seconds_sum{kind="hard"}`:                       "0.03",
-		`reclaimed_total{step="images"}`:                                       "2",
-		`reclaimed_bytes_total{step="images"}`:                                 "1000",
-		`reclaimed_bytes_total{step="logs"}`:                                   "0",
-		`reclaim_errors_total{step="images"}`:                                  "1",
-		`held_total{reason="budget"}`:                                          "3",
-		`held_total{reason="breaker"}`:                                         "1",
-		`held_total{reason="reclaiming"}`:                                      "",
-		`condition{condition="DiskPressure"}`:                                  "0",
+		`stops_total{kind="hard",result="stopped",signal="memory.available"}`:       "2",
+		`stops_total{kind="hard",result="not_continued",signal="memory.available"}`: "1",
+		`stops_total{kind="hard",result="failed",signal="memory.available"}`:        "1",
+		`stops_total{kind="hard",result="observed",signal="memory.available"}`:      "1",
+		`stop_emptied_seconds_count{kind="hard"}`:                                   "1",
+		`stop_emptied_seconds_sum{kind="hard"}`:                                     "0.02",
+		`stop_crossing_to_dead_seconds_sum{kind="hard"}`:                            "0.03",
+		`reclaimed_total{step="images"}`:                                            "2",
+		`reclaimed_bytes_total{step="images"}`:                                      "1000",
+		`reclaimed_bytes_total{step="logs"}`:                                        "0",
+		`reclaim_errors_total{step="images"}`:                                       "1",
+		`held_total{reason="budget"}`:                                               "3",
+		`held_total{reason="breaker"}`:                                              "1",
+		`held_total{reason="reclaiming"}`:                                           "",
+		`condition{condition="DiskPressure"}`:                                       "0",
 	})
 }
 

@@ -125,7 +125,7 @@ func (a *Agent) collect() {
 	m.members.Set(float64(a.seen.Zone.Members))
 	m.wanting.Set(float64(a.seen.Zone.Wanting))
 	for _, s := range []fleet.State{fleet.Normal, fleet.Partial, fleet.Full} {
-		m.state.WithLabelValues(s.String()).Set(bool01(a.reached && s == a.seen.State))
+		m.state.WithLabelValues(s.String()).Set(bool01(a.reached && s == a.seen.State && (s == fleet.Normal || len(a.state.Wants) > 0)))
 	}
 	for p := range policy.PoolCount {
 		holds := slices.Contains(a.state.Wants, p) && !a.requests[p].granted(now) && a.waiter.Turn(p, now).Verdict <= fleet.Ask

@@ -152,7 +152,11 @@ func (c *Client) extends(lease int64, begun, left time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if end, seen := c.ends[lease]; seen {
-		return left > 0 && begun+left >= end+uncertain
+		extended := left > 0 && begun+left >= end+uncertain
+		if extended {
+			c.ends[lease] = c.opt.Now() + left // each change of the leader counts once
+		}
+		return extended
 	}
 	if len(c.ends) >= maxEnds {
 		clear(c.ends)

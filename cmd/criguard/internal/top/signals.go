@@ -170,7 +170,7 @@ func (v *view) state(s *api.SignalStatus, known bool) (string, style) {
 	case t != nil && t.Met && t.Due:
 		return "MET soft", bad
 	case t != nil && t.Met:
-		return "MET soft for " + age(time.Duration(t.Grace)), warn
+		return "MET soft, grace period " + age(time.Duration(t.Grace)), warn
 	case next != "":
 		return next + " in " + age(in), warn
 	}
