@@ -70,6 +70,12 @@ func TestPauseOutlivesTheService(t *testing.T) {
 	if !isPaused(t, s) {
 		t.Error("garbage collection is not paused")
 	}
+	paused := s.guard.Orders.Pause
+	s.held, s.guard.Orders.Pause = api.Hold{Threshold: "memory.available:soft", Reason: api.HeldPaused}, nil
+	if s.after(&api.Pass{Held: api.HeldGrace, HeldBy: "memory.available:soft"}); s.held.Reason == api.HeldPaused {
+		t.Error("after the pause, it still holds a stop back")
+	}
+	s.guard.Orders.Pause = paused
 	next := again()
 	if p := next.guard.Orders.Pause; p == nil || p.Reason != "new disk" || p.By != (api.Peer{UID: 7, PID: 8}) {
 		t.Fatalf("after a restart: %+v", p)

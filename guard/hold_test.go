@@ -19,6 +19,7 @@ import (
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/hold"
+	"github.com/criguard/criguard/guard/metrics/metricstest"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
@@ -258,6 +259,11 @@ func TestRejectedReloadExtendsTheHold(t *testing.T) {
 		}
 		if left := r.waiting.Until - r.host.kernel.Now(); left < hold.Time/2 || !strings.Contains(r.note, "typo") || !strings.Contains(r.note, "is held for") {
 			t.Errorf("held for another %s, with the note %q", left, r.note)
+		}
+		r.endHold(r.waiting.Until)
+		metricstest.Want(t, r.metrics, map[string]string{"config_last_reload_successful": "0"})
+		if !strings.Contains(r.note, "rejected: typo") {
+			t.Errorf("after the hold, the note is %q: the file still has what was rejected", r.note)
 		}
 	})
 	if err != nil {

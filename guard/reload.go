@@ -100,6 +100,7 @@ func (s *Service) reloadFor(ctx context.Context, now bool, by api.Peer) (api.Com
 func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now bool) (a api.CommandAnswer, refused error) {
 	if err != nil {
 		s.metrics.Reloaded(err)
+		s.refused = err
 		s.note = "the last reload was rejected: " + err.Error()
 		if s.waiting != nil { // its author is still editing
 			s.waiting.Until = s.host.kernel.Now() + hold.Time
@@ -108,6 +109,7 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 		s.log.Error("configuration rejected, the old one stays in force", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
 		return a, fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
+	s.refused = nil
 	met = slices.DeleteFunc(met, s.hard.Had) // it may be in force since the look at the node
 	again := s.waiting != nil && maps.Equal(s.waiting.Config.Hard(), cfg.Hard())
 	if len(met) > 0 && !now && !again {

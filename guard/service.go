@@ -76,6 +76,7 @@ type Service struct {
 	held     api.Hold
 	nextStop time.Duration // when the budget or a back-off allows the held stop, since boot
 	note     string        // verdict on the last reload, see addNotes
+	refused  error         // of the last reload; nil = it was not refused
 	lastInv  error         // error of the last listing
 	lastAt   string        // endpoint of the runtime that was listed last
 	freeing  atomic.Bool   // freeSoon is about to
@@ -239,6 +240,9 @@ func (s *Service) awaitStops() {
 // after handles every pass, in the loop's goroutine.
 func (s *Service) after(p *api.Pass) {
 	state := s.guard.Snapshot()
+	if s.held.Reason == api.HeldPaused && s.guard.Orders.Pause == nil {
+		s.held = api.Hold{} // what holds a stop back now may be left out of the record
+	}
 	s.metrics.Observe(p, state)
 	if s.samples.Add(state.Observations, time.Duration(p.At)) {
 		s.saver.Wake()

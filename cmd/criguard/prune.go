@@ -53,18 +53,20 @@ one is not recorded, and says so.`,
 					return err
 				}
 			}
-			reports, err := o.prune(cmd.Context(), p, cmd.ErrOrStderr(), yes)
-			if err != nil {
-				return err
+			reports, ended := o.prune(cmd.Context(), p, cmd.ErrOrStderr(), yes)
+			if ended != nil && (o.JSON() || len(reports) == 0) { // JSON is a single value
+				return ended
 			}
 			out := api.PruneResult{APIVersion: api.APIVersion, DryRun: p.DryRun, Steps: append([]reclaim.Report{}, reports...), Freed: freed(reports)}
-			err = o.Print(cmd, out, func(w io.Writer) {
+			err := o.Print(cmd, out, func(w io.Writer) {
 				printReports(w, reports, p.DryRun, verbose)
 				printNotes(cmd.ErrOrStderr(), reports)
 			})
 			switch {
 			case err != nil:
 				return err
+			case ended != nil: // after a part
+				return ended
 			case slices.ContainsFunc(reports, func(r reclaim.Report) bool { return len(r.Errors) > 0 }):
 				return cli.Finding()
 			case until == "" || p.DryRun || len(reports) == 0 || reports[len(reports)-1].Met:
@@ -198,6 +200,9 @@ func parseUntil(s string, p *api.PruneOptions) error {
 	q, err := policy.ParseQuantity(value)
 	if err != nil {
 		return fmt.Errorf("--until %q: %w", s, err)
+	}
+	if q.IsZero() {
+		return fmt.Errorf("--until %q: want more than 0, such as %s=20%%", s, sig)
 	}
 	p.Signal, p.Until = sig, q
 	return nil

@@ -57,6 +57,7 @@ func TestMisused(t *testing.T) {
 		{"drain --timeout -1s", "--timeout -1s: must not be negative"}, {"history --number -3", "must not be negative"},
 		{"rank -s memory", `--signal "memory": unknown signal: did you mean "memory.available" or "memory.stall"?`},
 		{"history -s nodefs.avail", `unknown signal: did you mean "nodefs.available"?`}, {"prune --until imagefs=1%", "did you mean"},
+		{"prune --until imagefs.available=0", "want more than 0"},
 		{"rank -s x", "--signal: "}, {"history --pod a//b", "want namespace/name or a name"},
 	} {
 		root := newRoot()

@@ -200,8 +200,8 @@ type StopResult struct {
 	// the stop was not for a threshold, or if an earlier run of the service began it.
 	DeadIn Duration `json:"dead_in,omitempty"`
 	// An earlier run of the service began the stop, and it was not needed or not possible any more.
-	NotContinued bool `json:"not_continued,omitempty"`
-	Errors []string `json:"errors,omitempty"` // what failed meanwhile
+	NotContinued bool     `json:"not_continued,omitempty"`
+	Errors       []string `json:"errors,omitempty"` // what failed meanwhile
 }
 
 // Helped reports whether at least half of what the stop should free came back from the pod.

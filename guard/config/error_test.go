@@ -201,7 +201,7 @@ func TestConfigMistakes(t *testing.T) {
 		{"keep by letters", "[images]\nkeep = ['img-[ab]']", 2, "images.keep[1]", `"img-[ab]"`, "must be an image name pattern", pattern},
 		{"air-gap directory", "[images]\nairgap_dirs = ['/a', 'b']", 2, "images.airgap_dirs[2]", `"b"`, "must be an absolute path", `for example "/var/lib/criguard"`},
 		{"no pass kept", "[history]\npasses = 0", 2, "history.passes", "0", "must be at least 1", "the newest passes are kept"},
-		{"many passes kept", "[history]\npasses = 100_001", 2, "history.passes", "100001", "must be at most 100000", "the newest passes are kept"},
+		{"many passes kept", "[history]\npasses = 10_001", 2, "history.passes", "10001", "must be at most 10000", "the newest passes are kept"},
 		{"history nowhere", "[history]\ndir = 'state'", 2, "history.dir", `"state"`, "must be an absolute path", `for example "/var/lib/criguard"`},
 
 		// Paths and endpoints.

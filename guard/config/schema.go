@@ -13,7 +13,7 @@ const forever = 100 * 365 * 24 * time.Hour
 
 // Limits of numbers.
 const (
-	maxPasses = 100_000 // the history is kept in memory
+	maxPasses = 10_000 // about as much as a command reads at once
 	maxStops  = 1000
 )
 

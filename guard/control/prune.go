@@ -59,7 +59,9 @@ func parsePrune(r io.Reader) (o api.PruneOptions, err error) {
 		err = fmt.Errorf("%s is no disk signal", o.Signal)
 	}
 	if err == nil {
-		o.Until, err = policy.ParseQuantity(q.Until)
+		if o.Until, err = policy.ParseQuantity(q.Until); err == nil && o.Until.IsZero() {
+			err = fmt.Errorf("until %s: want more than 0", q.Until) // 0 in PruneOptions would be no target
+		}
 	}
 	if err != nil {
 		return api.PruneOptions{}, fmt.Errorf("%w: %w", api.ErrBadCommand, err)
@@ -162,6 +164,7 @@ func (c *Client) Prune(ctx context.Context, o api.PruneOptions) ([]reclaim.Repor
 				if line.NoneUp {
 					e.is = cri.ErrNoRuntime
 				}
+				reports = slices.Clip(line.Reports)
 				return e
 			case line.Done:
 				reports = slices.Clip(line.Reports)

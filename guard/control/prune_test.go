@@ -103,6 +103,15 @@ func TestPruneOverTheSocketEnds(t *testing.T) {
 	if _, err := c.Prune(t.Context(), api.PruneOptions{Images: true}); !errors.Is(err, ErrNoService) {
 		t.Errorf("without a service: %v", err)
 	}
+	c, _ = pruneServer(t, func(context.Context, api.PruneOptions, api.Peer) ([]reclaim.Report, error) {
+		return []reclaim.Report{{Step: reclaim.StepImages}}, errors.New("a threshold is met")
+	})
+	if reports, err := c.Prune(t.Context(), api.PruneOptions{Images: true}); err == nil || len(reports) != 1 {
+		t.Errorf("ended early: %+v, %v", reports, err)
+	}
+	if _, err := parsePrune(strings.NewReader(`{"images":true,"signal":"imagefs.available","until":"0"}`)); !errors.Is(err, api.ErrBadCommand) {
+		t.Errorf("until nothing is available: %v", err)
+	}
 	c, _ = pruneServer(t, nil)
 	if _, err := c.Prune(t.Context(), api.PruneOptions{Images: true}); !errors.Is(err, cri.ErrNoRuntime) {
 		t.Errorf("without a runtime: %v", err)

@@ -67,8 +67,8 @@ type Options struct {
 	Record func(v api.ReclaimView, by *api.Peer)
 	// Collected receives the reports of every collection but a dry run, also if nothing was removed; nil = not called.
 	Collected func([]reclaim.Report)
-	Wake   func() // requests a pass
-	Client func() (*cri.Client, error)
+	Wake      func() // requests a pass
+	Client    func() (*cri.Client, error)
 	// RuntimeSince returns since when the runtime has answered (boot clock); 0 = always.
 	RuntimeSince func() time.Duration
 	Now          func() time.Duration // the time since boot
