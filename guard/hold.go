@@ -2,13 +2,13 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/gc"
+	"github.com/criguard/criguard/guard/history"
 	"github.com/criguard/criguard/guard/hold"
 )
 
@@ -61,6 +61,9 @@ func (s *Service) holdAtStart(ctx context.Context) config.Config {
 	read, end := context.WithTimeout(ctx, lookAtStart)
 	defer end()
 	s.hard = hold.Open(read, gc.StateDir(&cfg), s.readers)
+	s.hardSaver = history.NewWriter(s.hard.Save, func(err error) {
+		s.degraded("thresholds", "reload", "a restart may hold the thresholds in force again", err)
+	})
 	met := s.metAtOnce(ctx, cfg, lookAtStart)
 	if len(met) == 0 {
 		return cfg
@@ -85,13 +88,6 @@ func (s *Service) endHold(now time.Duration) {
 func (s *Service) keepHard() {
 	if s.guard.Config().Mode != config.ModeObserve { // nothing was stopped for them
 		s.hard.Set(s.guard.Config().Hard())
-		s.saver.Wake()
+		s.hardSaver.Wake()
 	}
-}
-
-// save saves what may be on a disk that does not answer, in the goroutine of the saver.
-func (s *Service) save() error {
-	err := errors.Join(s.history.Save(), s.samples.Save())
-	s.degraded("thresholds", "reload", "a restart may hold the thresholds in force again", s.hard.Save())
-	return err
 }

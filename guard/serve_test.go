@@ -52,7 +52,7 @@ func TestRunDirComesBack(t *testing.T) {
 		(<-s.calls)()
 		p := s.guard.Pass(t.Context(), "test")
 		s.after(&p)
-		if err := s.save(); err != nil {
+		if err := errors.Join(s.history.Save(), s.samples.Save(), s.hard.Save()); err != nil {
 			t.Error(err)
 		}
 		for _, name := range []string{"criguard.sock", "lock", conditions.File, budgetFile, ordersFile} {

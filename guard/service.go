@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -49,6 +50,7 @@ type Service struct {
 	history    *history.History
 	samples    *history.Samples
 	saver      *history.Writer // of history and samples
+	hardSaver  *history.Writer // of the hard thresholds in force, which may be on another disk
 	metrics    *metrics.Metrics
 	journal    *journal.Journal
 	gc         *gc.Manager
@@ -147,7 +149,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	restraint := s.loadBudget()
 	s.history = history.Open(s.opt.Config.HistoryDir(), s.opt.Config.History.Passes)
 	s.samples = history.NewSamples(s.opt.Config.HistoryDir())
-	s.saver = history.NewWriter(s.save, s.historySaved)
+	s.saver = history.NewWriter(func() error { return errors.Join(s.history.Save(), s.samples.Save()) }, s.historySaved)
 	collections := n.gcOptions(s.log, func(v api.ReclaimView, by *api.Peer) { s.reclaimed(ctx, v, by) })
 	collections.Collected = s.metrics.ReclaimErrors
 	s.gc = gc.New(collections)
@@ -175,6 +177,7 @@ func (s *Service) serve(ctx context.Context) error {
 	s.hooks.Start(background, s.opt.Config.Hooks)
 	wg.Go(func() { s.hooks.Check(background, s.opt.Config.Hooks) })
 	wg.Go(s.saver.Run)
+	wg.Go(s.hardSaver.Run)
 	s.saver.Wake() // repair a torn file, and report a directory that cannot be written
 	wg.Go(func() { s.host.lister.Run(background, s.listPause, s.kick, s.repace) })
 	wg.Go(func() { s.watchMounts(background) })
@@ -200,6 +203,7 @@ func (s *Service) serve(ctx context.Context) error {
 	closeServers()
 	s.samples.Close()
 	s.saver.Close()
+	s.hardSaver.Close()
 	if !within(shutdownTime, func() { wg.Wait(); s.hooks.Wait() }) {
 		s.log.Warn("shutdown timed out, history may be incomplete", systemd.EventKey, systemd.EventDegraded, "action", "end", "reason", "a disk or a hook does not answer")
 		return nil

@@ -59,13 +59,39 @@ type record struct {
 	short []byte    // line with only the first rows of the ranking; nil = line has no further rows
 }
 
+// openWithin limits how long a disk delays the start, when nothing is guarded.
+const openWithin = 2 * time.Second
+
 // Open reads the history that an earlier run left in dir, and keeps at most n passes. A history that cannot
 // be read or written is not an error: the newest passes stay in memory, and Broken returns the reason.
 func Open(dir string, n int) *History {
-	h := &History{keep: n, file: file{dir: dir, readers: rundir.ForOperators()}, readers: make(chan struct{}, maxFileQueries)}
-	h.records, h.older, h.last, h.broken = h.file.load(n)
+	return open(file{dir: dir, readers: rundir.ForOperators()}, n, (*file).load)
+}
+
+func open(empty file, n int, load func(f *file, keep int) ([]record, int, uint64, error)) *History {
+	h := &History{keep: n, file: empty, readers: make(chan struct{}, maxFileQueries), broken: errDiskHangs}
+	read := func() *History {
+		l := &History{file: empty}
+		l.records, l.older, l.last, l.broken = load(&l.file, n)
+		return l
+	}
+	if l := within(openWithin, read); l != nil {
+		h.file, h.records, h.older, h.last, h.broken = l.file, l.records, l.older, l.last, l.broken
+	}
 	h.trim()
 	return h
+}
+
+// within returns what f returns, or nil if that takes longer than d.
+func within[T any](d time.Duration, f func() *T) *T {
+	done := make(chan *T, 1)
+	go func() { done <- f() }()
+	select {
+	case v := <-done:
+		return v
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // Add appends a pass. It never blocks.

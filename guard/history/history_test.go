@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/rundir"
 )
 
 // Last returns the newest n passes, oldest first; all of them for n < 1.
@@ -178,5 +180,26 @@ func TestHistoryShortensRankings(t *testing.T) {
 				t.Fatalf("pass %d: %d ranked and %d more, want %d", p.ID, len(p.Ranked), p.RankedMore, want)
 			}
 		}
+	}
+}
+
+// A disk that does not answer delays the start only for a moment. The passes of this run are kept nevertheless.
+func TestOpenOnADiskThatStalls(t *testing.T) {
+	dir, release := t.TempDir(), make(chan struct{})
+	began := time.Now()
+	h := open(file{dir: dir, readers: rundir.ForOperators()}, 10, func(*file, int) ([]record, int, uint64, error) {
+		<-release
+		return []record{{id: 7}}, 0, 7, nil
+	})
+	if took := time.Since(began); took < openWithin || h.LastID() != 0 {
+		t.Errorf("after %s, the last pass is %d", took, h.LastID())
+	}
+	close(release)
+	h.Add(api.Pass{ID: 1})
+	if err := h.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if again := Open(dir, 10); again.LastID() != 1 {
+		t.Errorf("saved up to pass %d, want 1", again.LastID())
 	}
 }
