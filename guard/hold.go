@@ -23,13 +23,7 @@ const (
 // before. It looks at the node only if the configuration has such a threshold, for at most a limited time. The
 // node's paths and the runtime are those in use, because new ones take effect at the next start.
 func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.Duration) []api.MetNow {
-	known := s.hard.Get()
-	fresh := false
-	for signal, v := range cfg.Hard() {
-		old, set := known[signal]
-		fresh = fresh || !set || old != v
-	}
-	if !fresh {
+	if !s.hard.Get().NewIn(cfg.Hard()) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -86,8 +80,10 @@ func (s *Service) endHold(now time.Duration) {
 
 // keepHard keeps the hard thresholds in force for the next start.
 func (s *Service) keepHard() {
+	hard, derivations := s.guard.Hard()
+	s.derivations = derivations
 	if s.guard.Config().Mode != config.ModeObserve { // nothing was stopped for them
-		s.hard.Set(s.guard.Config().Hard())
+		s.hard.Set(hard)
 		s.hardSaver.Wake()
 	}
 }
