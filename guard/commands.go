@@ -263,7 +263,7 @@ func (s *Service) applyOrders() {
 	s.metrics.Orders(o)
 	protected := make(map[string]string, len(o.Protected))
 	for _, p := range o.Protected {
-		protected[p.Pod] = fmt.Sprintf("protected by %s until %s", p.By, time.Now().Add(time.Duration(p.Until)-now).Format("15:04:05"))
+		protected[p.Pod] = fmt.Sprintf(api.ProtectedBy+"%s until %s", p.By, time.Now().Add(time.Duration(p.Until)-now).Format("15:04:05"))
 	}
 	s.host.lister.Protect(protected)
 }

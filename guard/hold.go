@@ -80,10 +80,8 @@ func (s *Service) endHold(now time.Duration) {
 
 // keepHard keeps the hard thresholds in force for the next start.
 func (s *Service) keepHard() {
-	hard, derivations := s.guard.Hard()
-	s.derivations = derivations
 	if s.guard.Config().Mode != config.ModeObserve { // nothing was stopped for them
-		s.hard.Set(hard)
+		s.hard.Set(s.guard.Hard())
 		s.hardSaver.Wake()
 	}
 }

@@ -54,6 +54,9 @@ func (l *Look) Refresh(ctx context.Context) {
 	l.guard.Observe()
 }
 
+// Protect protects pods as operators do, by namespace/name with the reason.
+func (l *Look) Protect(reasons map[string]string) { l.host.lister.Protect(reasons) }
+
 // Close releases the node.
 func (l *Look) Close() { l.host.Close() }
 

@@ -93,3 +93,19 @@ func TestLookRanksStall(t *testing.T) {
 		}
 	}
 }
+
+// A direct look at a guarded node leaves the pods alone that operators protect there.
+func TestLookProtects(t *testing.T) {
+	server := critest.New(t, critest.Containerd2)
+	pod := server.AddPod(critest.PodSpec{})
+	server.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: 1000})
+	h := connectedNode(t, server)
+	l := &Look{host: h, guard: eviction.New(h.config(), h.kernel, h, nil, nil, nil, policy.NewRestraint(h.bootID))}
+	l.Refresh(t.Context())
+	const why = api.ProtectedBy + "root until 10:00:00"
+	l.Protect(map[string]string{"default/pod-1": why})
+	r, err := l.Rank(t.Context(), policy.NodeFSAvailable)
+	if err != nil || len(r.Pods) != 1 || r.Pods[0].Excluded != why || r.Pods[0].Position != 0 {
+		t.Errorf("%+v, %v", r.Pods, err)
+	}
+}

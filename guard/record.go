@@ -7,11 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/trace"
 	"github.com/criguard/criguard/policy"
-	"github.com/criguard/criguard/reclaim"
 )
 
 // recordDisks is the pause between two measurements of the disks that pods use. containerd updates its
@@ -74,18 +72,5 @@ func (h *host) traceImages(ctx context.Context) []trace.Image {
 	if err != nil {
 		return nil
 	}
-	used := cri.InUse(images, cri.ImageNeeds(containers, nil, nil))
-	out := make([]trace.Image, 0, len(images))
-	for _, img := range images {
-		t := trace.Image{ID: img.ID, Size: trace.Quantity(max(img.Size, 0)), Pinned: img.Pinned}
-		_, t.InUse = used[img.ID]
-		if len(img.Tags) > 0 {
-			t.Name = img.Tags[0]
-		}
-		if reclaim.Unpullable(img) != "" {
-			t.Repullable = new(false)
-		}
-		out = append(out, t)
-	}
-	return out
+	return trace.ImagesOf(images, containers)
 }

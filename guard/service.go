@@ -67,25 +67,24 @@ type Service struct {
 	waiting *hold.Held    // waits to be in force; nil = none
 	hard    *hold.InForce // the thresholds that were in force last
 
-	calls       chan func()
-	reloads     chan reloadRequest
-	turn        chan struct{} // holds one element during a call
-	wakes       chan string
-	kick        chan struct{} // re-list now
-	repace      chan struct{} // recompute the pause until the next listing
-	look        chan struct{} // look at the mounts
-	lastPass    *api.Pass
-	held        api.Hold
-	nextStop    time.Duration // when the budget or a back-off allows the held stop, since boot
-	derivations int           // of the hard thresholds that were kept last
-	note        string        // verdict on the last reload, see addNotes
-	refused     error         // of the last reload; nil = it was not refused
-	lastInv     error         // error of the last listing
-	lastAt      string        // endpoint of the runtime that was listed last
-	freeing     atomic.Bool   // freeSoon is about to
-	settled     atomic.Bool   // freeSoon has returned what only the start has used
-	warned      sync.Map      // warnings that were logged
-	lost        atomic.Bool   // the history cannot be saved and would be lost with the service
+	calls    chan func()
+	reloads  chan reloadRequest
+	turn     chan struct{} // holds one element during a call
+	wakes    chan string
+	kick     chan struct{} // re-list now
+	repace   chan struct{} // recompute the pause until the next listing
+	look     chan struct{} // look at the mounts
+	lastPass *api.Pass
+	held     api.Hold
+	nextStop time.Duration // when the budget or a back-off allows the held stop, since boot
+	note     string        // verdict on the last reload, see addNotes
+	refused  error         // of the last reload; nil = it was not refused
+	lastInv  error         // error of the last listing
+	lastAt   string        // endpoint of the runtime that was listed last
+	freeing  atomic.Bool   // freeSoon is about to
+	settled  atomic.Bool   // freeSoon has returned what only the start has used
+	warned   sync.Map      // warnings that were logged
+	lost     atomic.Bool   // the history cannot be saved and would be lost with the service
 }
 
 // shutdownTime limits how long a service that is shutting down waits for stops in flight, and then for
@@ -163,7 +162,6 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.hooks = hook.NewDispatcher(s.log, s.metrics.Hook)
 	s.conditions.Dir = s.opt.Dir
 	s.resumeOrders()
-	s.keepHard()
 	return nil
 }
 
@@ -248,7 +246,7 @@ func (s *Service) after(p *api.Pass) {
 	if s.held.Reason == api.HeldPaused && s.guard.Orders.Pause == nil {
 		s.held = api.Hold{} // what holds a stop back now may be left out of the record
 	}
-	if s.guard.Derivations() != s.derivations {
+	if s.guard.Rederived() {
 		s.keepHard()
 	}
 	s.metrics.Observe(p, state)

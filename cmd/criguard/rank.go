@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,12 +75,27 @@ func (o *options) rank(ctx context.Context, s policy.Signal) (api.Ranking, error
 	return fetch(ctx, o, func(c *control.Client) (api.Ranking, error) {
 		r, err := c.Rank(ctx, s)
 		if err == nil && unmeasured(&r) {
-			if looked, err := look(ctx, o, inspect); err == nil {
+			measured := func(l *guard.Look) (api.Ranking, error) {
+				l.Protect(protectedIn(&r))
+				return l.Rank(ctx, s)
+			}
+			if looked, err := look(ctx, o, measured); err == nil {
 				return looked, nil
 			}
 		}
 		return r, err
 	}, inspect)
+}
+
+// protectedIn returns the pods that operators protect by a ranking of the service, with the reasons.
+func protectedIn(r *api.Ranking) map[string]string {
+	reasons := map[string]string{}
+	for i := range r.Pods {
+		if p := &r.Pods[i]; strings.HasPrefix(p.Excluded, api.ProtectedBy) {
+			reasons[p.Pod] = p.Excluded
+		}
+	}
+	return reasons
 }
 
 // unmeasured reports whether a disk ranking has no pod's usage: the service measures disk usage

@@ -47,6 +47,9 @@ func LoadOrders(data []byte, bootID string, now time.Duration) (Orders, error) {
 	return s.Orders, nil
 }
 
+// ProtectedBy begins the reason for an operator's protection, as a ranking shows it.
+const ProtectedBy = "protected by "
+
 // Line summarizes the orders in force for the status line, "" if there are none. now is the time since boot.
 func (o Orders) Line(now time.Duration) string {
 	var parts []string

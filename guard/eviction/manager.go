@@ -70,16 +70,16 @@ type Manager struct {
 	fleet     Fleet
 	restraint *policy.Restraint
 
-	state       policy.State
-	obs         policy.Observations
-	before      policy.Observations // of the pass before
-	settings    policy.Settings
-	thresholds  []policy.Threshold
-	derived     derivedFrom // of the thresholds
-	derivations int         // how often that has changed
-	pressure    policy.Pressure
-	condSince   map[policy.Condition]time.Duration // since when those hold that the last pass found
-	started     time.Duration                      // when this run of the service began
+	state      policy.State
+	obs        policy.Observations
+	before     policy.Observations // of the pass before
+	settings   policy.Settings
+	thresholds []policy.Threshold
+	derived    derivedFrom // of the thresholds
+	rederived  bool        // since Rederived was called
+	pressure   policy.Pressure
+	condSince  map[policy.Condition]time.Duration // since when those hold that the last pass found
+	started    time.Duration                      // when this run of the service began
 
 	// enforced is the restraint of the real stops while observe mode uses one of its own. It is nil while
 	// restraint is the one of the real stops.
@@ -284,19 +284,20 @@ func (g *Manager) sample(ctx context.Context) {
 func (g *Manager) derive() {
 	d := derivedFrom{g.kernel.Layout(), g.obs[policy.AllocatableMemoryAvailable].Status != policy.Absent, true}
 	if d != g.derived {
-		g.derivations++
+		g.rederived = true
 		g.thresholds = policy.Derive(g.cfg.Eviction.Thresholds, d.layout, d.allocatable, g.cfg.Eviction.Off...)
 		g.derived = d
 	}
 }
 
-// Hard returns the hard thresholds in force, with those that follow from others. The number changes when these do.
-func (g *Manager) Hard() (hard config.HardThresholds, derivations int) {
-	return g.cfg.HardOf(g.thresholds), g.derivations
-}
+// Hard returns the hard thresholds in force, with those that follow from others.
+func (g *Manager) Hard() config.HardThresholds { return g.cfg.HardOf(g.thresholds) }
 
-// Derivations is the number that Hard returns.
-func (g *Manager) Derivations() int { return g.derivations }
+// Rederived reports whether the thresholds were derived again since the last call.
+func (g *Manager) Rederived() bool {
+	defer func() { g.rederived = false }()
+	return g.rederived
+}
 
 // reobserve reads the signals again and returns the thresholds that are met now. Whether to stop a pod
 // rests on the newest reading. Grace periods and conditions keep what the pass saw first.
