@@ -142,9 +142,9 @@ func detailOf(s *runtimeapi.ContainerStatus) ContainerDetail {
 		Container:  containerOf(s),
 		StartedAt:  unixNano(s.GetStartedAt()),
 		FinishedAt: unixNano(s.GetFinishedAt()), ExitCode: s.GetExitCode(),
-		LogPath:    absolute(s.GetLogPath()),
-		Resources:  resourcesOf(s.GetResources().GetLinux()),
-		Mounts:     mountsOf(s.GetMounts()),
+		LogPath:   absolute(s.GetLogPath()),
+		Resources: resourcesOf(s.GetResources().GetLinux()),
+		Mounts:    mountsOf(s.GetMounts()),
 	}
 }
 

@@ -28,14 +28,18 @@ func kubeDaemonSet(n *Node) {
 	n.guardInPod("criguard", func() {
 		n.kubectl("create", "--validate=strict", "-f", n.file("daemonset.yaml", strings.Replace(n.blocks(PodPage, "yaml")[1],
 			"mode = \"observe\"\n", strings.ReplaceAll("mode = \"enforce\"\n"+besideKubelet, "\n", "\n    ")+"\n", 1)))
-		var pod map[string]any
+		pod := struct {
+			APIVersion string         `json:"apiVersion"`
+			Kind       string         `json:"kind"`
+			Metadata   map[string]any `json:"metadata"`
+			Spec       map[string]any `json:"spec"`
+		}{}
 		template := n.kubectl("get", "daemonset", "--namespace=kube-system", "criguard", "--output=jsonpath={.spec.template}")
 		if err := json.Unmarshal([]byte(template), &pod); err != nil {
 			n.Fatalf("%v: %s", err, template)
 		}
-		pod["apiVersion"], pod["kind"] = "v1", "Pod"
-		pod["metadata"] = map[string]any{"name": "criguard", "namespace": "kube-system"}
-		pod["spec"].(map[string]any)["nodeName"] = cluster.Node
+		pod.APIVersion, pod.Kind, pod.Metadata = "v1", "Pod", map[string]any{"name": "criguard", "namespace": "kube-system"}
+		pod.Spec["nodeName"] = cluster.Node
 		text, err := json.Marshal(pod)
 		if err != nil {
 			n.Fatalf("%v", err)
