@@ -91,7 +91,8 @@ func TestUnits(t *testing.T) {
 
 var execStart = regexp.MustCompile(`(?m)^ExecStart=/bin/sh -c '(criguard metrics .*)'$`)
 
-// The unit in docs/fleet.md replaces the file for node_exporter at once, with all that criguard prints, even if it fails.
+// The unit in docs/fleet.md replaces the file for node_exporter at once, with all that criguard prints, even if the agent does
+// not answer. If the service does not, the file stays, so that its age shows it.
 func TestMetricsUnit(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/fleet.md"))
 	if err != nil {
@@ -102,7 +103,8 @@ func TestMetricsUnit(t *testing.T) {
 		t.Fatal("docs/fleet.md has no unit that writes metrics")
 	}
 	bin, dir := t.TempDir(), t.TempDir()
-	for _, printed := range []string{"criguard_fleet_alone 0\n", "criguard_fleet_alone 1\n", ""} {
+	const service = "criguard_build_info 1\n"
+	for _, printed := range []string{service + "criguard_fleet_alone 0\n", service + "criguard_fleet_alone 1\n", service, ""} {
 		// While criguard runs, node_exporter reads the old file.
 		stub := fmt.Sprintf("#!/bin/sh\ncp criguard.prom before 2>/dev/null\n[ \"$1\" = metrics ] && printf '%s'\nexit 3\n", printed)
 		if err := os.WriteFile(filepath.Join(bin, "criguard"), []byte(stub), 0o755); err != nil {
@@ -111,14 +113,19 @@ func TestMetricsUnit(t *testing.T) {
 		old, _ := os.ReadFile(filepath.Join(dir, "criguard.prom"))
 		cmd := exec.Command("/bin/sh", "-c", string(m[1]))
 		cmd.Dir, cmd.Env = dir, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}
-		if out, err := cmd.CombinedOutput(); err != nil {
+		want := printed
+		out, err := cmd.CombinedOutput()
+		if printed == "" {
+			want = string(old)
+		}
+		if (err == nil) != (printed != "") {
 			t.Fatalf("%s: %v, %s", m[1], err, out)
 		}
 		before, _ := os.ReadFile(filepath.Join(dir, "before"))
 		now, _ := os.ReadFile(filepath.Join(dir, "criguard.prom"))
 		left, err := filepath.Glob(filepath.Join(dir, "*.new"))
-		if string(before) != string(old) || string(now) != printed || err != nil || len(left) > 0 {
-			t.Errorf("%s: the file was %q meanwhile and then %q, want %q and %q; left %v, %v", m[1], before, now, old, printed, left, err)
+		if string(before) != string(old) || string(now) != want || err != nil || len(left) > 0 {
+			t.Errorf("%s: the file was %q meanwhile and then %q, want %q and %q; left %v, %v", m[1], before, now, old, want, left, err)
 		}
 	}
 }
