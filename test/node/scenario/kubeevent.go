@@ -12,7 +12,7 @@ const (
 )
 
 // unitFile is a unit on the page, which begins with its path.
-var unitFile = regexp.MustCompile(`(?m)^# (/etc/systemd/system/\S+).*$`)
+var unitFile = regexp.MustCompile(`(?m)^# (/etc/systemd/system/[a-z.-]+).*$`)
 
 // kubeEvent follows docs/kubelet.md: it copies the scripts, adds the hook, and enables the unit.
 func kubeEvent(n *Node) {
