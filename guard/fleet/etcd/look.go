@@ -122,8 +122,8 @@ func (c *Client) view(ctx context.Context, rates fleet.Rates, look Look) (view f
 			return view, true, nil
 		}
 		if mayBeFull(rates, total) || rates.State(total) == fleet.Partial {
-			// At rate 0, only the alarm of a full fleet depends on the others.
-			if rates.Of(view, c.opt.Zone) > 0 || c.lists() {
+			// A zone whose rate is 0 anyway needs the others only for the alarm of a full fleet.
+			if rates.State(look.Zone) == fleet.Normal || look.Zone.Size() > rates.LargeZone || c.lists() {
 				view.Zones, err = c.Zones(ctx)
 				return view, true, err
 			}
