@@ -72,7 +72,7 @@ func (s *Service) endHold(now time.Duration) {
 		s.apply(s.waiting.Config)
 		if s.refused != nil { // a later configuration, which is still what the file has
 			s.metrics.Reloaded(s.refused)
-			s.addNotes("the last reload was rejected: " + s.refused.Error())
+			s.addNotes(rejected(s.refused))
 		}
 		s.notify(s.opt.Notifier.Status(s.statusLine()))
 	}

@@ -101,7 +101,7 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 	if err != nil {
 		s.metrics.Reloaded(err)
 		s.refused = err
-		s.note = "the last reload was rejected: " + err.Error()
+		s.note = rejected(err)
 		if s.waiting != nil { // its author is still editing
 			s.waiting.Until = s.host.kernel.Now() + hold.Time
 			s.note += "; " + s.waiting.Alarm(s.host.kernel.Now())
@@ -129,6 +129,8 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 	}
 	return a, nil
 }
+
+func rejected(err error) string { return "the last reload was rejected: " + err.Error() }
 
 // verdict says in one line for the history what became of a reload.
 func verdict(a api.CommandAnswer, err error) string {

@@ -120,7 +120,7 @@ func TestMeterHangingLogsHideNoOtherUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _, pods := slowMeter(t)
 		j, release := newPodMeasure(&pods[0], m.now()), make(chan struct{})
-		go m.pod(t.Context(), &pods[0], time.Time{}, true, func() bool { <-release; return false }, j)
+		go m.pod(t.Context(), &pods[0], func() bool { <-release; return false }, j)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		var u Usage

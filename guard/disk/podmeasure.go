@@ -18,7 +18,9 @@ import (
 type podMeasure struct {
 	done       chan struct{}
 	began      time.Duration
-	containers []string // IDs of the measured containers
+	sampled    time.Time // a layer's usage from before is a lower bound
+	noLogs     bool      // it leaves the logs out
+	containers []string  // IDs of the measured containers
 
 	mu            sync.Mutex
 	bytes, inodes policy.DiskUsage // so far
@@ -83,11 +85,11 @@ func (j *podMeasure) hangs() bool {
 	return j.seen == j.steps
 }
 
-// hangsAtLogs reports whether it hangs and has measured all but the logs.
-func (j *podMeasure) hangsAtLogs() bool {
+// isAtLogs reports whether it has measured all but the logs.
+func (j *podMeasure) isAtLogs() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.seen == j.steps && j.atLogs
+	return j.atLogs
 }
 
 // result fills in the usage measured so far. If a container is newer than the measurement, the root
@@ -141,18 +143,18 @@ func (a amounts) plus(b amounts) amounts {
 }
 
 // pod measures a pod part by part. The logs come last: if their filesystem hangs, the usage of other
-// filesystems is still known. It may leave them out.
-func (d *Meter) pod(ctx context.Context, p *inventory.Pod, sampled time.Time, withLogs bool, logsApart func() bool, j *podMeasure) {
+// filesystems is still known.
+func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool, j *podMeasure) {
 	rootfs := exactly(0, 0)
 	for i := range p.Containers {
-		rootfs = rootfs.plus(d.layer(ctx, p.Containers[i].ID, sampled))
+		rootfs = rootfs.plus(d.layer(ctx, p.Containers[i].ID, j.sampled))
 	}
 	j.set(rootfsOf, rootfs)
 	volumes := exactly(0, 0)
 	for _, plugin := range localVolumes {
 		volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
 	}
-	if !withLogs {
+	if j.noLogs {
 		return
 	}
 	j.mu.Lock()

@@ -163,7 +163,7 @@ func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 	switch {
 	case j == nil:
 		return nil
-	case !j.ended() && (!j.hangsAtLogs() || d.hung[key.sandbox] != nil || d.now()-j.began < hungAfter):
+	case !j.ended() && (!j.isAtLogs() || !j.hangs() || d.hung[key.sandbox] != nil || d.now()-j.began < hungAfter):
 		return j
 	case !j.ended():
 		if d.hung == nil {
@@ -190,13 +190,13 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, samp
 	}
 	maps.DeleteFunc(d.running, func(_ measureKey, o *podMeasure) bool { return o.ended() && !d.fresh(o.began) })
 	d.running[key] = j
-	logs := d.hung[key.sandbox] == nil
+	j.sampled, j.noLogs = sampled, d.hung[key.sandbox] != nil
 	leave = sync.OnceFunc(leave)
 	slow := time.AfterFunc(slowPod, leave)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageFresh)
 		defer cancel()
-		d.pod(ctx, &p, sampled, logs, logsApart, j)
+		d.pod(ctx, &p, logsApart, j)
 		slow.Stop()
 		leave()
 		d.mu.Lock()

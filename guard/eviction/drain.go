@@ -37,8 +37,10 @@ func (g *Manager) StopPod(ctx context.Context, pod *inventory.Pod, grace time.Du
 	stop := recordOf(pod, policy.CauseCommand)
 	stop.Workload = ""
 	view := api.StopView{Signal: api.KindCommand, Kind: api.KindCommand, Grace: api.Duration(min(grace, pod.Grace)), Reason: why}
-	renewed, _ := g.renewed(ctx, *pod)
-	g.launch(ctx, time.Duration(p.At), &flight{view: &view, stop: stop, order: StopOrder{Pod: renewed}}, p)
+	if again, _, _ := g.renewed(ctx, pod); again != nil {
+		pod = again
+	}
+	g.launch(ctx, time.Duration(p.At), &flight{view: &view, stop: stop, order: StopOrder{Pod: *pod}}, p)
 }
 
 // HasStopped reports whether a stop has just emptied a sandbox, which may still be listed.
@@ -108,21 +110,18 @@ func (g *Manager) drainPod(ctx context.Context, now time.Duration, d *api.Drain,
 		Signal: api.KindDrain, Kind: api.KindDrain, Grace: min(d.Grace, api.Duration(pod.Grace)),
 		Reason: fmt.Sprintf("%s (priority %d, %s)", why, pod.Priority, pod.QoS),
 	}
-	pod, ok := g.renewed(ctx, pod)
-	if ok {
-		g.launch(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p)
-	}
-	return ok
+	return g.launchSoft(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p)
 }
 
-// renewed returns a pod whose containers are to end in their grace period, with those that have started since the listing:
-// the runtime kills those that it is not asked to stop. It returns false if they protect the pod.
-func (g *Manager) renewed(ctx context.Context, pod inventory.Pod) (inventory.Pod, bool) {
-	if len(g.kernel.UnlistedIn(pod)) > 0 {
-		inv := g.runtime.Inventory(ctx, true)
-		if p := inventory.ByID(inv.Pods, pod.ID); p != nil {
-			return *p, p.Protection == ""
+// launchSoft launches a stop whose containers all are to end in their grace period, with those that have started since the
+// listing. It returns false if these protect the pod.
+func (g *Manager) launchSoft(ctx context.Context, now time.Duration, f *flight, p *api.Pass) bool {
+	if again, _, _ := g.renewed(ctx, &f.order.Pod); again != nil {
+		f.order.Pod = *again
+		if again.Protection != "" {
+			return false
 		}
 	}
-	return pod, true
+	g.launch(ctx, now, f, p)
+	return true
 }

@@ -114,11 +114,9 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 		p.Hold(view.Kind+" of "+pod.FullName(), held)
 		return false
 	}
-	pod, ok := g.renewed(ctx, pod)
-	if !ok {
+	if !g.launchSoft(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p) {
 		return false
 	}
-	g.launch(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p)
 	p.Unhold()
 	return true
 }

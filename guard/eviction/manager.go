@@ -55,8 +55,8 @@ type Stopper interface {
 
 // Fleet permits gentle stops in a fleet of nodes.
 type Fleet interface {
-	// Permit returns what holds a stop of the pod with that UID back until the fleet permits it: a stop for a
-	// soft threshold or for a limit. It answers from memory. A pass that no longer wants the stop does not ask.
+	// Permit returns what holds a stop of a sandbox back until the fleet permits it: a stop for a soft
+	// threshold or for a limit. It answers from memory. A pass that no longer wants the stop does not ask.
 	Permit(s *policy.Stop) policy.Held
 }
 

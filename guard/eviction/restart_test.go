@@ -85,43 +85,31 @@ func TestRestartWaitsOnlyForThatSandbox(t *testing.T) {
 	}
 }
 
-// A sandbox whose processes the run before has killed is stopped all the same, but no pool waits for that.
+// A sandbox whose processes the run before has killed is stopped all the same, but no pool waits for that. One whose containers
+// have ended tells nothing of its class, and has no cgroup.
 func TestRestartStopsAnEmptySandbox(t *testing.T) {
-	g, n := newManager(t, memoryHard)
-	n.set(policy.MemoryAvailable, testGiB/2)
-	wantStop(t, n.at(g, 0), "d/big")
-	n.remains["big"] = policy.Known(0)
-	n.now += time.Second
-	g = restarted(t, g, n)
-	n.set(policy.MemoryAvailable, 8*testGiB)
-	if n.at(g, time.Second); len(n.stops) != 2 || n.stops[1].order.Pod.ID != "big" || g.pools[policy.PoolMemory].flight != nil {
-		t.Fatalf("stops %+v", n.stops)
-	}
-	n.stops[1].outcome.Nothing = true
-	n.kill(n.stops[1])
-	p := n.at(g, 2*time.Second)
-	if wantSettled(t, p, 1); p.Settled[0].Result.Freed != 4*testGiB {
-		t.Errorf("settled %+v", p.Settled[0].Result)
-	}
-}
-
-// A sandbox whose containers have ended tells nothing of its class, and has no cgroup. It is stopped nevertheless.
-func TestRestartStopsASandboxWithoutContainers(t *testing.T) {
-	g, n := newManager(t, memoryHard)
-	n.set(policy.MemoryAvailable, testGiB/2)
-	wantStop(t, n.at(g, 0), "d/big")
-	n.pods[0].Containers, n.pods[0].Protection, n.remains["big"] = nil, inventory.ProtectedUnclassified, policy.Amount{}
-	n.now += time.Second
-	g = restarted(t, g, n)
-	n.set(policy.MemoryAvailable, 8*testGiB)
-	if n.at(g, time.Second); len(n.stops) != 2 || n.stops[1].order.Pod.ID != "big" || g.pools[policy.PoolMemory].flight != nil {
-		t.Fatalf("stops %+v", n.stops)
-	}
-	n.stops[1].outcome.Nothing = true
-	n.kill(n.stops[1])
-	p := n.at(g, 2*time.Second)
-	if wantSettled(t, p, 1); p.Settled[0].Result.Freed != 4*testGiB || g.restraint.Status(n.now).Hard.Left != 2 {
-		t.Errorf("settled %+v, budget %+v", p.Settled[0].Result, g.restraint.Status(n.now).Hard)
+	for name, empty := range map[string]func(*fakeNode){
+		"without processes": func(n *fakeNode) { n.remains["big"] = policy.Known(0) },
+		"without containers": func(n *fakeNode) {
+			n.pods[0].Containers, n.pods[0].Protection, n.remains["big"] = nil, inventory.ProtectedUnclassified, policy.Amount{}
+		},
+	} {
+		g, n := newManager(t, memoryHard)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		empty(n)
+		n.now += time.Second
+		g = restarted(t, g, n)
+		n.set(policy.MemoryAvailable, 8*testGiB)
+		if n.at(g, time.Second); len(n.stops) != 2 || n.stops[1].order.Pod.ID != "big" || g.pools[policy.PoolMemory].flight != nil {
+			t.Fatalf("%s: stops %+v", name, n.stops)
+		}
+		n.stops[1].outcome.Nothing = true
+		n.kill(n.stops[1])
+		p := n.at(g, 2*time.Second)
+		if wantSettled(t, p, 1); p.Settled[0].Result.Freed != 4*testGiB || g.restraint.Status(n.now).Hard.Left != 2 {
+			t.Errorf("%s: settled %+v, budget %+v", name, p.Settled[0].Result, g.restraint.Status(n.now).Hard)
+		}
 	}
 }
 

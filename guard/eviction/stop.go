@@ -209,17 +209,12 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		}
 	}
 	var unlisted []string
-	if len(g.kernel.UnlistedIn(*pod)) > 0 {
-		// A container has started since the listing, perhaps in place of a listed one: the stop would kill
-		// the wrong containers. One that the fresh listing lacks too may never be listed.
-		asked := g.kernel.Now()
-		inv := g.runtime.Inventory(ctx, true)
-		pod = inventory.ByID(inv.Pods, v.ID)
+	if again, listed, late := g.renewed(ctx, pod); listed {
 		met := g.stillMet(m) // listing took time
-		if pod == nil || pod.Protection != "" || len(met) == 0 {
+		if again == nil || again.Protection != "" || len(met) == 0 {
 			return outcome{unneeded: true}
 		}
-		if inv.Err != nil || inv.At < asked { // the runtime cannot list them in time, but they belong to the pod
+		if pod = again; late { // the runtime cannot list them, but they belong to the pod
 			unlisted = g.kernel.UnlistedIn(*pod)
 		}
 	}
@@ -242,6 +237,18 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 	}
 	p.Stop.Reason = reason(&c.Decision, now) // format the reason after the kill
 	return outcome{begun: true}
+}
+
+// renewed returns the pod itself or, if a container has started in it since the listing, perhaps in place of a listed one, the
+// pod by another listing (listed), nil if it is gone: a stop would kill the wrong containers, and without their grace period. One that
+// another listing lacks, too, may never be listed. late means that the runtime did not list the pods in time.
+func (g *Manager) renewed(ctx context.Context, pod *inventory.Pod) (again *inventory.Pod, listed, late bool) {
+	if len(g.kernel.UnlistedIn(*pod)) == 0 {
+		return pod, false, false
+	}
+	id, asked := pod.ID, g.kernel.Now()
+	inv := g.runtime.Inventory(ctx, true)
+	return inventory.ByID(inv.Pods, id), true, inv.Err != nil || inv.At < asked
 }
 
 // asksFleet reports whether gentle stops need a permit. Observe mode makes none.

@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,8 +10,8 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/lastgood"
 	"github.com/criguard/criguard/guard/rundir"
-
 	"github.com/criguard/criguard/guard/safetext"
 )
 
@@ -75,23 +76,19 @@ func open(empty file, n int, load func(f *file, keep int) ([]record, int, uint64
 		l.records, l.older, l.last, l.broken = load(&l.file, n)
 		return l
 	}
-	if l := within(openWithin, read); l != nil {
+	if l := inTime(read); l != nil {
 		h.file, h.records, h.older, h.last, h.broken = l.file, l.records, l.older, l.last, l.broken
 	}
 	h.trim()
 	return h
 }
 
-// within returns what f returns, or nil if that takes longer than d.
-func within[T any](d time.Duration, f func() *T) *T {
-	done := make(chan *T, 1)
-	go func() { done <- f() }()
-	select {
-	case v := <-done:
-		return v
-	case <-time.After(d):
-		return nil
-	}
+// inTime returns what read returns, or nil if that takes longer than openWithin.
+func inTime[T any](read func() *T) *T {
+	ctx, cancel := context.WithTimeout(context.Background(), openWithin)
+	defer cancel()
+	var once lastgood.Value[*T]
+	return once.Get(ctx, read)
 }
 
 // Add appends a pass. It never blocks.

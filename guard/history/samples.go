@@ -74,7 +74,7 @@ type Samples struct {
 func NewSamples(dir string) *Samples {
 	dir = filepath.Join(dir, WindowDir)
 	readers := rundir.ForOperators()
-	old := within(openWithin, func() *windows { return openWindows(dir, readers) })
+	old := inTime(func() *windows { return openWindows(dir, readers) })
 	return &Samples{
 		calm: newRing(calmSamples), dense: newRing(denseSamples), last: -calmEvery, windows: cmp.Or(old, &windows{}), dir: dir, readers: readers,
 	}

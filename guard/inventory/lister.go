@@ -119,8 +119,9 @@ const freshTimeout = 250 * time.Millisecond
 // the error. If ctx ends before the runtime has answered or before an earlier listing has ended, nothing
 // changes: a caller that waits only 250 ms cannot conclude that the runtime is down.
 func (l *Lister) List(ctx context.Context) Inventory {
+	first := l.Current().At < 0
 	inv, err := l.share(ctx)
-	if err == nil && l.opt.Refresh != nil {
+	if err == nil && !first && l.opt.Refresh != nil {
 		l.opt.Refresh(ctx)
 	}
 	return inv
