@@ -9,14 +9,29 @@ import (
 const (
 	// ContactTimeout limits each round trip.
 	ContactTimeout = 5 * time.Second
-	// contactSpread is the longest delay of the first contact of an episode, and of each contact after one that failed:
-	// 10,000 nodes make 333 handshakes a second, not 10,000 at once.
-	contactSpread = 30 * time.Second
+	// contactPeriod is the longest delay of the first contact of an episode, and of each contact after one that failed.
+	contactPeriod = 30 * time.Second
 	// aloneAfter is how long contacts fail until the node is alone.
 	aloneAfter = 15 * time.Second
 	// stableFor is how long contacts succeed until the node is no longer alone.
 	stableFor = 2 * time.Minute
 )
+
+// beat is a random place in each contactPeriod since boot, where a node makes the contacts that other nodes may make at
+// the same time: 10,000 nodes then make 333 handshakes a second, whatever makes them do so and however often it fails. A
+// delay drawn anew for each contact would make twice as many, because its mean is half the period.
+type beat time.Duration
+
+func newBeat(rnd *rand.Rand) beat { return beat(rnd.Int64N(int64(contactPeriod))) }
+
+// after returns the first instant after now.
+func (b beat) after(now time.Duration) time.Duration {
+	at := now - now%contactPeriod + time.Duration(b)
+	if at <= now {
+		at += contactPeriod
+	}
+	return at
+}
 
 // link is the connection to the fleet as the node's round trips show it. Every failure counts alike: unreachable, no
 // leader, no space, permission denied. All times are since boot.
@@ -36,7 +51,7 @@ type link struct {
 func (l *link) aloneSince() (time.Duration, bool) { return l.since + aloneAfter, l.alone }
 
 // reached records a successful round trip.
-func (l *link) reached(now time.Duration, rnd *rand.Rand) {
+func (l *link) reached(now time.Duration, b beat) {
 	if !l.refused && (!l.alone || l.isStable(now)) {
 		*l = link{}
 		return
@@ -44,7 +59,7 @@ func (l *link) reached(now time.Duration, rnd *rand.Rand) {
 	if !l.returns {
 		l.returns, l.stable = true, now
 	}
-	l.next = now + random(rnd, contactSpread)
+	l.next = b.after(now)
 }
 
 // isStable reports whether contacts have succeeded for long enough.
@@ -58,12 +73,12 @@ func (l *link) retries(now time.Duration) bool {
 
 // failed records a round trip that began at a time and failed. The delay before the next one is no failure, so only
 // a contact that fails shows that a node is alone.
-func (l *link) failed(began, now time.Duration, rnd *rand.Rand) {
+func (l *link) failed(began, now time.Duration, b beat) {
 	if !l.failing {
 		l.failing, l.since = true, began
 	}
 	l.alone = l.alone || now-l.since >= aloneAfter
-	l.returns, l.next = false, now+random(rnd, contactSpread)
+	l.returns, l.next = false, b.after(now)
 }
 
 // random returns a random duration from 0 to most.

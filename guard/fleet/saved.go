@@ -37,7 +37,7 @@ func (w *Waiter) Save() Saved {
 	return s
 }
 
-// Restore continues the episodes of a waiter before a restart. Their next contact comes after a random delay. Permits
+// Restore continues the episodes of a waiter before a restart. Their next contact comes with NextContact. Permits
 // are not restored: the agent asks again, with the same ID.
 func (w *Waiter) Restore(s Saved, now time.Duration) {
 	w.now, w.paused = now, s.Paused
@@ -47,7 +47,7 @@ func (w *Waiter) Restore(s Saved, now time.Duration) {
 		}
 	}
 	if s.AloneSince > 0 {
-		w.link = link{failing: true, alone: true, since: s.AloneSince - aloneAfter, next: now + random(w.rnd, contactSpread)}
+		w.link = link{failing: true, alone: true, since: s.AloneSince - aloneAfter, next: w.beat.after(now)}
 	}
 	w.trickle.on, w.trickle.first = s.Trickle.On, s.Trickle.First
 	w.local.on, w.local.first = s.Local.On, s.Local.First

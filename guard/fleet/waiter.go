@@ -14,11 +14,9 @@ const (
 	localAfter   = 15 * time.Minute // alone for this long: the local soft budget
 )
 
-// Again after a denial at rate 0: 30 s ± 50 %.
-const (
-	zeroRetry  = 15 * time.Second
-	zeroSpread = 30 * time.Second
-)
+// zeroRetry is how long a node waits at least after a denial at rate 0. It asks again with its next contact, so within
+// 45 s.
+const zeroRetry = 15 * time.Second
 
 // FirstContact is the reason of a pool that has not asked the fleet yet.
 const FirstContact = "waiting for the first contact"
@@ -61,6 +59,7 @@ type Counts struct {
 type Waiter struct {
 	patience time.Duration
 	rnd      *rand.Rand
+	beat     beat
 	now      time.Duration
 	paused   time.Duration // until then
 	link     link
@@ -81,7 +80,7 @@ type wait struct {
 // NewWaiter returns the waiter of a node with a local soft budget. Its random delays are drawn from rnd.
 func NewWaiter(patience time.Duration, soft policy.Bucket, rnd *rand.Rand) *Waiter {
 	return &Waiter{
-		patience: patience, rnd: rnd,
+		patience: patience, rnd: rnd, beat: newBeat(rnd),
 		trickle: tokens{limit: trickleOf(soft)}, local: tokens{limit: localOf(soft)},
 	}
 }
@@ -91,11 +90,14 @@ func (w *Waiter) SetSoft(soft policy.Bucket) {
 	w.trickle.limit, w.local.limit = trickleOf(soft), localOf(soft)
 }
 
-// Begin starts an episode of a pool, unless it has one. Its first contact comes after a random delay.
+// NextContact returns when the node may next make a contact that other nodes may make at the same time.
+func (w *Waiter) NextContact(now time.Duration) time.Duration { return w.beat.after(now) }
+
+// Begin starts an episode of a pool, unless it has one. Its first contact comes with NextContact.
 func (w *Waiter) Begin(p policy.Pool, now time.Duration) {
 	w.advance(now)
 	if p < policy.PoolCount && w.waits[p] == nil {
-		w.waits[p] = &wait{ask: now + random(w.rnd, contactSpread), reason: FirstContact}
+		w.waits[p] = &wait{ask: w.beat.after(now), reason: FirstContact}
 	}
 }
 
@@ -138,13 +140,13 @@ func (w *Waiter) Pause(until, now time.Duration) {
 // Reached records a successful round trip to the fleet.
 func (w *Waiter) Reached(now time.Duration) {
 	w.advance(now)
-	w.link.reached(now, w.rnd)
+	w.link.reached(now, w.beat)
 }
 
 // Failed records a round trip that began at a time and failed, for any reason.
 func (w *Waiter) Failed(began, now time.Duration) {
 	w.advance(now)
-	w.link.failed(began, now, w.rnd)
+	w.link.failed(began, now, w.beat)
 }
 
 // Refused records a request for a permit that began at a time and failed, for any reason. A denial is an answer.
@@ -181,7 +183,7 @@ func (w *Waiter) Denied(p policy.Pool, d Denial, now time.Duration) {
 	}
 	e.reason = d.Reason
 	if e.ask = now + d.Left + random(w.rnd, d.Slot/2); d.Slot <= 0 {
-		e.ask = now + zeroRetry + random(w.rnd, zeroSpread)
+		e.ask = w.beat.after(now + zeroRetry)
 	}
 }
 
@@ -190,7 +192,7 @@ func (w *Waiter) Denied(p policy.Pool, d Denial, now time.Duration) {
 func (w *Waiter) Changed(p policy.Pool, now time.Duration) {
 	w.advance(now)
 	if e := w.episode(p); e != nil && e.ask > now {
-		e.ask, e.reason = min(e.ask, now+random(w.rnd, contactSpread)), FirstContact
+		e.ask, e.reason = min(e.ask, w.beat.after(now)), FirstContact
 	}
 }
 

@@ -158,8 +158,9 @@ func TestDeniedAtRateZero(t *testing.T) {
 	spread(t, "asked again", 15*time.Second, 45*time.Second, func(seed uint64) time.Duration {
 		n := newNode(t, seed)
 		n.deny = full()
-		n.run(80 * time.Second)
-		return n.asks[1] - n.asks[0]
+		n.Denied(pool, *n.deny, start)
+		n.run(time.Minute)
+		return n.asks[0]
 	})
 	n := newNode(t, 1)
 	n.deny = full()
@@ -528,5 +529,53 @@ func TestExtremeBudgets(t *testing.T) {
 		if slow := b.Every > time.Hour; turn.Until < 0 || slow != (turn.Verdict == Hold) {
 			t.Errorf("%+v: %+v", b, turn)
 		}
+	}
+}
+
+// However often contacts fail, 10,000 nodes make 333 of them a second: when all begin to want a stop at once, while etcd is
+// away, and when it answers again. Each node keeps its report and its request together, as the agent does.
+func TestContactsPerSecond(t *testing.T) {
+	const nodes, ends = 10_000, 20 * time.Minute
+	for name, takes := range map[string]time.Duration{"refused at once": 0, "no answer": ContactTimeout} {
+		t.Run(name, func(t *testing.T) {
+			away := func(at time.Duration) bool { return at >= 2*time.Minute && at < 12*time.Minute }
+			var begun [ends / time.Second]int // by second
+			for seed := range uint64(nodes) {
+				n := newNode(t, seed)
+				report := n.NextContact(start)
+				for n.now < start+ends {
+					at, failing := n.Contact()
+					turn := n.Turn(pool, n.now)
+					if !failing {
+						at = report
+					}
+					if due := at <= n.now; !due && turn.Verdict != Ask {
+						if turn.Until > n.now {
+							at = min(at, turn.Until)
+						}
+						n.now = at
+						continue
+					}
+					if begun[(n.now-start)/time.Second]++; away(n.now - start) {
+						began := n.now
+						if n.now += takes; turn.Verdict == Ask {
+							n.Refused(began, n.now)
+						} else {
+							n.Failed(began, n.now)
+						}
+						continue
+					}
+					n.Reached(n.now)
+					if report = n.now + 3*time.Minute; n.Turn(pool, n.now).Verdict == Ask { // over the same connection
+						n.Denied(pool, *full(), n.now)
+					}
+				}
+			}
+			for s, n := range begun {
+				if n > 333+5*18 {
+					t.Errorf("%d contacts in second %d, want about 333", n, s)
+				}
+			}
+		})
 	}
 }

@@ -117,6 +117,11 @@ func (r Rates) Of(v View, zone string) Millionths {
 // MinSlot is the shortest slot. It is the shortest time to live that etcd grants with its default election timeout.
 const MinSlot = 2 * time.Second
 
+// LongestSlot returns for how long a permit takes the slot of a zone or of a workload at most.
+func (r Rates) LongestSlot() time.Duration {
+	return max(r.WorkloadInterval, Slot(r.Rate), Slot(r.Secondary))
+}
+
 // Slot returns for how long a permit at a rate takes its zone's slot: the time between two permits, rounded up to
 // whole seconds, which is the unit of etcd's leases, and at least MinSlot. At rate 0 there are no permits, and it
 // returns 0.

@@ -56,7 +56,7 @@ func (j job) run(ctx context.Context, record func(grant), failed func(error)) er
 		return cgroup.BootTime()
 	}
 	c, err := etcd.New(etcd.Options{
-		Fleet: fleetName, Zone: j.Zone, Node: j.Node, Endpoints: j.Endpoints, TLS: j.TLS, Timeout: j.Timeout, Now: now,
+		Fleet: fleetName, Zone: j.Zone, Node: j.Node, Endpoints: j.Endpoints, TLS: j.TLS, Rates: j.Rates, Timeout: j.Timeout, Now: now,
 	})
 	if err != nil {
 		return err

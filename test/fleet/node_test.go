@@ -55,7 +55,7 @@ const guardTick = 100 * time.Millisecond
 func (j job) runNode(ctx context.Context, record func(grant), t *tally) error {
 	readings := 0
 	client, err := etcd.New(etcd.Options{
-		Fleet: fleetName, Zone: j.Zone, Node: j.Node, Endpoints: j.Endpoints, TLS: j.TLS, Timeout: j.Timeout,
+		Fleet: fleetName, Zone: j.Zone, Node: j.Node, Endpoints: j.Endpoints, TLS: j.TLS, Rates: j.Rates, Timeout: j.Timeout,
 		Now: func() time.Duration {
 			if readings++; readings == j.DieAt {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)

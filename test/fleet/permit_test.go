@@ -201,3 +201,22 @@ func TestSettling(t *testing.T) {
 		t.Errorf("the first permit took %s", took)
 	}
 }
+
+// A fleet settles for longer if a lost slot may last longer, so that it cannot have a second permit.
+func TestSettlesForTheLongestSlot(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	o := options(c, "z1", "n1")
+	o.Rates = fast()
+	o.Rates.WorkloadInterval = 24 * time.Hour
+	n := member(t, o)
+	_, err := n.Acquire(t.Context(), o.Rates, "shop/web", rand.Text())
+	if after := denied(t, err, etcd.Settling); after < 24*time.Hour-time.Minute {
+		t.Errorf("retry after %s", after)
+	}
+	all, err := n.List(t.Context())
+	must(t, err)
+	if !all.Settling || all.SettlingFor < 24*time.Hour-time.Minute || all.SettlingTime != 24*time.Hour {
+		t.Errorf("settling for %s of %s", all.SettlingFor, all.SettlingTime)
+	}
+}

@@ -47,7 +47,6 @@ const (
 	wantInterval  = 3 * time.Minute
 	idleInterval  = 50 * time.Minute // the shortest; 20 minutes more are random
 	idleSpread    = 20 * time.Minute
-	contactSpread = 30 * time.Second // a change is reported after a random part of it
 	pauseInterval = 15 * time.Second // the shortest while paused; 30 seconds more are random
 	pauseSpread   = 30 * time.Second
 )
@@ -174,10 +173,10 @@ func (a *Agent) end(p policy.Pool, now time.Duration) {
 	_, _ = a.waiter.End(p, now) // withdraw has taken its permit
 }
 
-// changed makes the agent report after a random delay: a change may come to all nodes at once.
+// changed makes the agent report with its next contact: a change may come to all nodes at once.
 func (a *Agent) changed(now time.Duration) {
 	if a.reported || a.contact <= now {
-		a.contact = now + a.random(contactSpread)
+		a.contact = a.waiter.NextContact(now)
 	}
 	a.reported = false
 }

@@ -365,7 +365,7 @@ func TestFullEnds(t *testing.T) {
 		survey etcd.Survey
 		after  time.Duration
 	}{
-		"the zone is not full": {etcd.Survey{Zone: fleet.Zone{Members: 12, Wanting: 11}, State: fleet.Partial}, wantInterval + contactSpread},
+		"the zone is not full": {etcd.Survey{Zone: fleet.Zone{Members: 12, Wanting: 11}, State: fleet.Partial}, wantInterval + 30*time.Second},
 		"nothing shows it":     {etcd.Survey{Zone: fleet.Zone{Members: 12, Wanting: 12}, State: fleet.Full}, fullFor + wantInterval},
 		"the zone is small":    {etcd.Survey{Zone: fleet.Zone{Members: 3}}, fullFor + wantInterval},
 	} {

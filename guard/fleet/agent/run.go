@@ -134,7 +134,7 @@ func (a *Agent) report(ctx context.Context) {
 		a.contact = now + wantInterval
 	}
 	if !a.reported { // the state changed meanwhile
-		a.contact = now + a.random(contactSpread)
+		a.contact = a.waiter.NextContact(now)
 	}
 }
 

@@ -22,6 +22,7 @@ type Options struct {
 	Node        string   // as NodeName returns it; "" for an operator's commands
 	Endpoints   []string // URLs, tried in turn
 	TLS         fleet.TLS
+	Rates       fleet.Rates          // of the node: an empty fleet settles at least as long as their longest slot
 	Timeout     time.Duration        // of each call, to all endpoints together; 0 = DefaultTimeout
 	Now         func() time.Duration // the time since boot (CLOCK_BOOTTIME)
 }

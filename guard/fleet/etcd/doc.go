@@ -8,7 +8,7 @@
 //	u/<zone>/<node>  the node wants a soft stop; lease of 10 min, renewed every 3 min
 //	s/<zone>         the zone's slot; its lease is the slot's length and is never renewed: expiry refills the slot
 //	w/<hash>         the workload's slot, by the SHA-256 of its name; likewise
-//	settling         the fleet had no members a short time ago; lease of 70 min
+//	settling         the fleet had no members a short time ago; lease of 70 min, or of the longest slot
 //	policy/pause     an operator has suspended soft stops, or resumed them; lease of the pause
 //	policy/rates     an operator's rates; no lease
 //

@@ -119,9 +119,9 @@ type keepAliveResponse struct{ ttl int64 }
 
 func (m *keepAliveResponse) fields() fields { return fields{3: &m.ttl} }
 
-type timeToLiveResponse struct{ ttl int64 }
+type timeToLiveResponse struct{ ttl, granted int64 }
 
-func (m *timeToLiveResponse) fields() fields { return fields{3: &m.ttl} }
+func (m *timeToLiveResponse) fields() fields { return fields{3: &m.ttl, 4: &m.granted} }
 
 type statusResponse struct {
 	version     string

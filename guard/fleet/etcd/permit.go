@@ -199,21 +199,20 @@ func (c *Client) settles(ctx context.Context, rates fleet.Rates, look Look) erro
 	if !look.Settling {
 		return nil
 	}
-	left, err := c.remaining(ctx, look.settling)
+	left, whole, err := c.readLease(ctx, look.settling)
 	if err != nil {
 		return err
 	}
-	if after := PermitsBegin(rates, left); after > 0 {
+	if after := PermitsBegin(rates, left, whole); after > 0 {
 		return deny(Settling, fmt.Sprintf("the fleet had no members; permits begin in %s", after), after, fleet.Slot(rates.Secondary))
 	}
 	return nil
 }
 
-// PermitsBegin returns after which time a fleet permits stops that settles for another left: by then, the longest slot
-// that etcd may have lost has ended.
-func PermitsBegin(rates fleet.Rates, left time.Duration) time.Duration {
-	longest := max(rates.WorkloadInterval, fleet.Slot(rates.Rate), fleet.Slot(rates.Secondary))
-	return max(left-(SettlingTTL-longest), 0)
+// PermitsBegin returns after which time a fleet permits stops that settles for another left of a whole time: by then, the
+// longest slot that etcd may have lost has ended.
+func PermitsBegin(rates fleet.Rates, left, whole time.Duration) time.Duration {
+	return max(left-(whole-rates.LongestSlot()), 0)
 }
 
 // request requests the leases of both slots.

@@ -175,13 +175,19 @@ func (c *Client) revoke(ctx context.Context, ids ...int64) error {
 
 // remaining returns for how long a lease lives on at most; 0 if it is gone. etcd rounds down to whole seconds.
 func (c *Client) remaining(ctx context.Context, id int64) (time.Duration, error) {
+	left, _, err := c.readLease(ctx, id)
+	return left, err
+}
+
+// readLease does the same, and returns for how long the lease was granted.
+func (c *Client) readLease(ctx context.Context, id int64) (left, granted time.Duration, err error) {
 	var resp timeToLiveResponse
-	err := c.do(ctx, "read lease", func(ctx context.Context, conn *grpc.ClientConn) error {
+	err = c.do(ctx, "read lease", func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp = timeToLiveResponse{}
 		return conn.Invoke(ctx, timeToLiveCall, &leaseRequest{id}, &resp)
 	})
 	if isGone(err) || err == nil && resp.ttl < 0 {
-		return 0, nil
+		return 0, 0, nil
 	}
-	return time.Duration(min(resp.ttl, maxTTL)+1) * time.Second, err
+	return time.Duration(min(resp.ttl, maxTTL)+1) * time.Second, time.Duration(min(resp.granted, maxTTL)) * time.Second, err
 }

@@ -12,7 +12,7 @@ import (
 const (
 	MemberTTL   = 3 * time.Hour
 	WantTTL     = 10 * time.Minute
-	SettlingTTL = 70 * time.Minute // longer than it takes all members to report
+	SettlingTTL = 70 * time.Minute // longer than it takes all members to report; longer if a slot may be
 )
 
 // State is what a node reports to the fleet.
@@ -141,7 +141,7 @@ func (c *Client) write(ctx context.Context, op string, m, u key, empty bool) err
 	}
 	var settling int64
 	if empty {
-		id, err := lease(SettlingTTL)
+		id, err := lease(max(SettlingTTL, c.opt.Rates.LongestSlot()))
 		if err != nil {
 			return errors.Join(err, c.abandon(ctx, granted...))
 		}

@@ -18,8 +18,8 @@ type Fleet struct {
 	Slots    []Slot   // of zones that have given a permit, by zone
 	Policy   Policy
 	Settling bool
-	// SettlingFor is how long it settles, at most.
-	SettlingFor time.Duration
+	// SettlingFor is how long it settles on, at most, of SettlingTime.
+	SettlingFor, SettlingTime time.Duration
 }
 
 // Member is a node of the fleet. One that wants a stop is in the list even if its membership has expired.
@@ -90,7 +90,7 @@ func (c *Client) List(ctx context.Context) (Fleet, error) {
 		f.Slots = append(f.Slots, Slot{Zone: clean(zone), Holder: *holder(kv), FreeIn: free})
 	}
 	if settling := first(r[5]); settling != nil {
-		f.SettlingFor, err = c.remaining(ctx, settling.lease)
+		f.SettlingFor, f.SettlingTime, err = c.readLease(ctx, settling.lease)
 	}
 	return f, err
 }

@@ -128,7 +128,8 @@ func (o *options) load() (cfg fleet.Config, node string, err error) {
 // client returns a client of etcd.
 func (o *options) client(cfg *fleet.Config, node string) (*etcd.Client, error) {
 	return etcd.New(etcd.Options{
-		Fleet: cfg.Fleet, Zone: cfg.Zone, Node: node, Endpoints: shuffled(cfg.Endpoints), TLS: cfg.TLS, Now: cgroup.BootTime,
+		Fleet: cfg.Fleet, Zone: cfg.Zone, Node: node, Endpoints: shuffled(cfg.Endpoints), TLS: cfg.TLS, Rates: cfg.Rates,
+		Now: cgroup.BootTime,
 	})
 }
 

@@ -145,7 +145,7 @@ func readFleet(ctx context.Context, client *etcd.Client, cfg *fleet.Config) (Sta
 func statusOf(name string, rates fleet.Rates, list *etcd.Fleet) Status {
 	var begin time.Duration
 	if list.Settling {
-		begin = etcd.PermitsBegin(rates, list.SettlingFor)
+		begin = etcd.PermitsBegin(rates, list.SettlingFor, list.SettlingTime)
 	}
 	view := fleet.View{Zones: list.Zones, Settling: list.Settling, Paused: list.Policy.Paused}
 	st := Status{

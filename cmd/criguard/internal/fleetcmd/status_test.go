@@ -94,7 +94,7 @@ func TestStatusVerdict(t *testing.T) {
 		etcd.SettlingTTL - 2*time.Minute: "settling for another 1h8m, because", 69 * time.Minute: "ring normal in 4m 1 of 9", time.Hour: "ring normal now 1 of 9",
 	} {
 		settling := statusOf("f", fleet.DefaultRates(), &etcd.Fleet{
-			Zones: map[string]fleet.Zone{"ring": {Members: 9, Wanting: 1}}, Settling: true, SettlingFor: left,
+			Zones: map[string]fleet.Zone{"ring": {Members: 9, Wanting: 1}}, Settling: true, SettlingFor: left, SettlingTime: etcd.SettlingTTL,
 		})
 		var out strings.Builder
 		printStatus(&out, &settling)
