@@ -184,10 +184,10 @@ func TestServiceTellsOfAHoldOnce(t *testing.T) {
 	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Restraint())
 	pass := func(held string) {
 		t.Helper()
-		p := api.Pass{Held: held}
+		p := api.Pass{}
 		if held != "" {
 			p.ID = s.guard.NextID()
-			p.HeldBy = "nodefs.available:hard"
+			p.Hold("nodefs.available:hard", policy.Held{By: held})
 			p.Met = []api.MetView{{Threshold: p.HeldBy, Signal: policy.NodeFSAvailable}}
 		}
 		s.after(&p)

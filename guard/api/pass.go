@@ -114,8 +114,10 @@ type Pass struct {
 	AlarmBy    string            `json:"alarm_by,omitempty"`           // threshold
 	AlarmKind  string            `json:"alarm_kind,omitempty"`         // reclaim, no relief, held
 	Command    *CommandView      `json:"command,omitempty"`            // an operator's command, or the end of one
-	Ranked     []RankedView      `json:"ranked,omitempty"`             // the pods at the time of the decision, in order
-	RankedMore int               `json:"ranked_more,omitempty"`        // number of ranked pods that are not kept
+
+	holds      []Hold       // every reason why a stop was held back
+	Ranked     []RankedView `json:"ranked,omitempty"`      // the pods at the time of the decision, in order
+	RankedMore int          `json:"ranked_more,omitempty"` // number of ranked pods that are not kept
 }
 
 // Need is what a pool lacks and what stopping pods could give back, in the pool's unit: bytes, inodes or
@@ -216,18 +218,25 @@ func (p *Pass) Notable() bool {
 		len(p.Reclaimed) > 0 || p.Held != "" || p.Alarm != "" || p.Command != nil
 }
 
-// Hold records the first reason why a stop was held back, and what asked for the stop.
+// Hold records why a stop was held back, and what asked for the stop. The first one is the pass's reason.
 func (p *Pass) Hold(by string, held policy.Held) {
-	if held.By != "" && p.Held == "" {
+	if held.By == "" {
+		return
+	}
+	p.holds = append(p.holds, Hold{by, held.By, held.Detail})
+	if p.Held == "" {
 		p.Held, p.HeldDetail, p.HeldBy, p.NextStopIn = held.By, held.Detail, by, Duration(held.RetryAfter)
 	}
 }
 
+// Holds returns what held stops back, the pass's reason first.
+func (p *Pass) Holds() []Hold { return p.holds }
+
 // Why returns what held a stop back, with its detail.
 func (p *Pass) Why() string { return Hold{p.HeldBy, p.Held, p.HeldDetail}.Why() }
 
-// Unhold drops the record of a hold: the pass begins a stop.
-func (p *Pass) Unhold() { p.Held, p.HeldDetail, p.HeldBy, p.NextStopIn = "", "", "", 0 }
+// Unhold drops the record of all holds: the pass begins a stop.
+func (p *Pass) Unhold() { p.Held, p.HeldDetail, p.HeldBy, p.NextStopIn, p.holds = "", "", "", 0, nil }
 
 // Observe copies the observed signals and met thresholds into the pass.
 func (p *Pass) Observe(obs *policy.Observations, pr policy.Pressure) {
@@ -265,18 +274,24 @@ func (h Hold) Why() string {
 // that fluctuates around its threshold restarts its reclaim or grace period each time: if that leads to the
 // same reason again, it is not a change.
 func (h *Hold) Changed(p *Pass) bool {
-	switch {
-	case p.Held == "":
+	if p.Held == "" {
 		if p.Stop != nil || p.Changed {
 			*h = Hold{}
 		}
 		return false
-	case h.Threshold == p.HeldBy && h.Reason == p.Held:
-		h.Detail = p.HeldDetail
+	}
+	return h.Replace(Hold{p.HeldBy, p.Held, p.HeldDetail})
+}
+
+// Replace is Changed for one hold.
+func (h *Hold) Replace(now Hold) bool {
+	switch {
+	case h.Threshold == now.Threshold && h.Reason == now.Reason:
+		h.Detail = now.Detail
 		return false
-	case Transient(p.Held) && p.HeldBy == h.Threshold && !Transient(h.Reason):
+	case Transient(now.Reason) && now.Threshold == h.Threshold && !Transient(h.Reason):
 		return false
 	}
-	*h = Hold{p.HeldBy, p.Held, p.HeldDetail}
+	*h = now
 	return true
 }

@@ -291,7 +291,10 @@ func (g *Manager) derive() {
 }
 
 // Hard returns the hard thresholds in force, with those that follow from others.
-func (g *Manager) Hard() config.HardThresholds { return g.cfg.HardOf(g.thresholds) }
+func (g *Manager) Hard() config.HardThresholds {
+	g.derive() // the configuration may have changed since the last pass
+	return g.cfg.HardOf(g.thresholds)
+}
 
 // Rederived reports whether the thresholds were derived again since the last call.
 func (g *Manager) Rederived() bool {

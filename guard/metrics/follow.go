@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -24,6 +25,7 @@ func (m *Metrics) Observe(p *api.Pass, st api.State) {
 	m.passTime.Observe(p.Took.Seconds())
 	m.inFlight.Set(float64(st.InFlight))
 	m.observe.Set(bool01(st.Observing))
+	m.countHolds(p)
 	for i, alarm := range st.Alarms {
 		m.alarms[i].Set(bool01(alarm))
 	}
@@ -99,8 +101,27 @@ func (m *Metrics) Record(p *api.Pass) {
 	for i := range p.Settled {
 		m.settled(&p.Settled[i])
 	}
-	if m.hold.Changed(p) && slices.Contains(heldReasons(), p.Held) {
-		m.held.WithLabelValues(p.Held).Inc()
+}
+
+// holdsAtMost limits the holds that are remembered: pods that are held back for their limits come and go.
+const holdsAtMost = 100
+
+// countHolds counts what holds stops back, each hold once for as long as it lasts.
+func (m *Metrics) countHolds(p *api.Pass) {
+	if p.Stop != nil || p.Changed || len(m.holds) > holdsAtMost {
+		maps.DeleteFunc(m.holds, func(by string, _ api.Hold) bool {
+			return !slices.ContainsFunc(p.Holds(), func(h api.Hold) bool { return h.Threshold == by })
+		})
+	}
+	for _, now := range p.Holds() {
+		h := m.holds[now.Threshold]
+		if h.Replace(now) && slices.Contains(heldReasons(), now.Reason) {
+			m.held.WithLabelValues(now.Reason).Inc()
+		}
+		if m.holds == nil {
+			m.holds = map[string]api.Hold{}
+		}
+		m.holds[now.Threshold] = h
 	}
 }
 

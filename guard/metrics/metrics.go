@@ -47,10 +47,10 @@ type Metrics struct {
 	alarms  [policy.PoolCount]prometheus.Gauge
 	signals [policy.SignalCount]signalGauges
 	wakes   map[string]prometheus.Counter
-	limits  []thresholdGauges // of the thresholds in force
-	listed  atomic.Int64      // time of the last listing, since boot
-	counted time.Duration     // when the budget gauges were last updated
-	hold    api.Hold
+	limits  []thresholdGauges   // of the thresholds in force
+	listed  atomic.Int64        // time of the last listing, since boot
+	counted time.Duration       // when the budget gauges were last updated
+	holds   map[string]api.Hold // that were counted, by what asked for the stop
 }
 
 // signalGauges are the gauges of one signal. They are looked up only once, because every pass sets them.

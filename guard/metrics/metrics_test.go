@@ -15,7 +15,7 @@ import (
 	"github.com/criguard/criguard/reclaim"
 )
 
-// The actions of a pass are counted once, and a hold once for as long as it lasts.
+// The actions of a pass are counted once.
 func TestMetricsRecord(t *testing.T) {
 	m := metrics.New("test", cgroup.BootTime)
 	stop := api.StopView{Signal: "memory.available", Kind: "hard"}
@@ -34,8 +34,6 @@ func TestMetricsRecord(t *testing.T) {
 		{Conditions: policy.ConditionsOf(policy.DiskPressure), Settled: []api.StopView{stopped, failed, ended, dropped}},
 		{Stop: &stop}, // it has not ended
 		{Stop: &observed, Reclaimed: []api.ReclaimView{{Reports: reports}, {Reports: dry}}},
-		{Held: api.HeldBudget}, {Held: api.HeldBudget}, {Held: api.HeldReclaiming}, {Held: api.HeldBudget},
-		{Held: api.HeldBreaker}, {Held: api.HeldBudget}, {Stop: &stop}, {Held: api.HeldInFlight}, {Held: api.HeldBudget},
 	} {
 		m.Record(&p)
 	}
@@ -52,10 +50,41 @@ func TestMetricsRecord(t *testing.T) {
 		`reclaimed_bytes_total{step="images"}`:                                      "1000",
 		`reclaimed_bytes_total{step="logs"}`:                                        "0",
 		`reclaim_errors_total{step="images"}`:                                       "1",
-		`held_total{reason="budget"}`:                                               "3",
-		`held_total{reason="breaker"}`:                                              "1",
-		`held_total{reason="reclaiming"}`:                                           "",
 		`condition{condition="DiskPressure"}`:                                       "0",
+	})
+}
+
+// What holds a stop back is counted once for as long as it lasts, for each pool, whichever comes first in a pass.
+func TestMetricsOfHolds(t *testing.T) {
+	m := metrics.New("test", cgroup.BootTime)
+	const memory, disk = "memory.available:soft", "nodefs.available:hard"
+	state := api.State{Observations: &policy.Observations{}, Budget: func() policy.BudgetView { return policy.BudgetView{} }}
+	for _, holds := range [][]api.Hold{
+		{{Threshold: memory, Reason: api.HeldBudget}},
+		{{Threshold: memory, Reason: api.HeldBudget}},
+		{{Threshold: memory, Reason: api.HeldReclaiming}},
+		{{Threshold: memory, Reason: api.HeldBudget}},
+		{{Threshold: memory, Reason: api.HeldGrace}, {Threshold: disk, Reason: api.HeldBudget}},
+		{{Threshold: disk, Reason: api.HeldBudget}},
+		{{Threshold: memory, Reason: api.HeldBreaker}, {Threshold: disk, Reason: api.HeldBudget}},
+		nil, // a stop
+		{{Threshold: memory, Reason: api.HeldInFlight}},
+		{{Threshold: memory, Reason: api.HeldBudget}},
+	} {
+		p := api.Pass{Wake: "timer"}
+		for _, h := range holds {
+			p.Hold(h.Threshold, policy.Held{By: h.Reason})
+		}
+		if holds == nil {
+			p.Hold(memory, policy.Held{By: api.HeldProtected})
+			p.Unhold()
+			p.Stop = &api.StopView{}
+		}
+		m.Observe(&p, state)
+	}
+	metricstest.Want(t, m, map[string]string{
+		`held_total{reason="budget"}`: "3", `held_total{reason="breaker"}`: "1", `held_total{reason="protected"}`: "0",
+		`held_total{reason="reclaiming"}`: "", `held_total{reason="grace"}`: "",
 	})
 }
 
