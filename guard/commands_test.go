@@ -339,7 +339,7 @@ func TestStopIsOrdered(t *testing.T) {
 	if p := all[len(all)-1]; p.ID != a.Pass || p.Command.Pod != "d/a" || p.Stop.Kind != api.KindCommand || p.Stop.Reason != "stopped by uid 7: runs amok" {
 		t.Errorf("recorded as %+v, %+v", p.Command, p.Stop)
 	}
-	if b := s.guard.Restraint().Status(s.host.kernel.Now()); b.Soft.LastHour+b.Hard.LastHour != 0 {
+	if b := s.guard.Enforced().Status(s.host.kernel.Now()); b.Soft.LastHour+b.Hard.LastHour != 0 {
 		t.Errorf("it took budget: %+v", b)
 	}
 	if b, err := os.ReadFile(s.opt.Dir.Path(budgetFile)); err != nil || !strings.Contains(string(b), pod.ID) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/eviction"
 	"github.com/criguard/criguard/guard/hold"
@@ -49,7 +50,7 @@ func breakerTrace(t *testing.T) (*Service, func(at, available, used string)) {
 	}
 	line("0s", "1Mi", "8Gi")
 	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, policy.NewRestraint(s.host.bootID))
-	openBreaker(s.guard.Restraint(), n.Now())
+	openBreaker(s.guard.Enforced(), n.Now())
 	return s, line
 }
 
@@ -126,6 +127,21 @@ func TestServiceWithoutReadableState(t *testing.T) {
 	}
 }
 
+// In observe mode, what becomes of a real stop that began before is saved as well: the next run must not take it over.
+func TestObserveModeSavesRealStops(t *testing.T) {
+	s, _ := breakerTrace(t)
+	s.guard.Enforced().Begin(policy.Stop{Workload: "d/a", Sandbox: "a", Pool: policy.PoolMemory}, s.host.kernel.Now())
+	s.saveBudget()
+	observe := *s.guard.Config()
+	observe.Mode = config.ModeObserve
+	s.guard.SetConfig(observe)
+	s.guard.Enforced().End("a", 1)
+	s.saveBudget()
+	if left := s.loadBudget().Unfinished(policy.PoolMemory); left != nil {
+		t.Errorf("unfinished: %+v", left)
+	}
+}
+
 // An alarm lasts while the breaker is open and a threshold is met, even over a restart.
 func TestStatusShowsAnOpenBreaker(t *testing.T) {
 	s, line := breakerTrace(t)
@@ -151,7 +167,7 @@ func TestStatusShowsAnOpenBreaker(t *testing.T) {
 func TestStatusNamesEveryHeldPool(t *testing.T) {
 	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
 	n := simulate.NewNode(s.opt.Config)
-	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Restraint())
+	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Enforced())
 	pass := func(at, memory, nodefs string) (first, also string) {
 		t.Helper()
 		l, err := trace.NewReader(strings.NewReader(`{"at":"` + at + `","signals":{"memory.available":{"available":"` + memory +
@@ -181,7 +197,7 @@ func TestServiceTellsOfAHoldOnce(t *testing.T) {
 	var text strings.Builder
 	s.journal = journal.New(slog.New(slog.NewTextHandler(&text, nil)))
 	n := simulate.NewNode(s.opt.Config)
-	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Restraint())
+	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Enforced())
 	pass := func(held string) {
 		t.Helper()
 		p := api.Pass{}

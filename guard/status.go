@@ -166,10 +166,7 @@ func (s *Service) loadBudget() *policy.Restraint {
 }
 
 func (s *Service) saveBudget() {
-	if s.guard.Config().Mode == config.ModeObserve {
-		return
-	}
-	s.degraded("budget", "budget", "stop budget not saved: a restart would refill it", s.states.Save(budgetFile, s.guard.Restraint()))
+	s.degraded("budget", "budget", "stop budget not saved: a restart would refill it", s.states.Save(budgetFile, s.guard.Enforced()))
 }
 
 // loadSamples restores the samples of an earlier run. Without them, it is not known for a second which pod grows.

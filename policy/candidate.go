@@ -47,6 +47,8 @@ type Candidate struct {
 	Protection string // why it must never be stopped; "" = not protected
 	Survived   bool   // a stop of it within the last minute killed nothing
 	CameBack   bool   // its workload was stopped for the pool, see Restraint.CameBack
+	// KeepsVolumes means that a stop does not free its local volumes, see Restraint.KeepsVolumes.
+	KeepsVolumes bool
 }
 
 // Known reports whether all parts of the usage are known.
@@ -80,11 +82,17 @@ func (c *Candidate) usage(s Signal, l Layout) Measured {
 
 // yield returns what a stop of the candidate gives back, from its usage as ranked. Page cache in active use
 // is not the pod's: it comes back to the node without a stop.
-func (c *Candidate) yield(s Signal, usage int64) int64 {
-	if s.isMemory() {
+func (c *Candidate) yield(s Signal, l Layout, usage int64) int64 {
+	switch r := s.Resource(); {
+	case s.isMemory():
 		return max(usage-max(c.ActiveFile, 0), 0)
+	case !c.KeepsVolumes || !l.SameDevice(s, NodeFSAvailable):
+		return usage
+	case r == ResourceInodes:
+		return max(usage-c.Inodes.Volumes.Value, 0)
+	default:
+		return max(usage-c.Disk.Volumes.Value, 0)
 	}
-	return usage
 }
 
 // request returns the candidate's request in the same unit. Inodes and tasks cannot be requested,

@@ -76,7 +76,7 @@ func (r *Ranked) measure(s Signal, l Layout) {
 	r.Quality, r.Request, r.above = used.Quality, max(r.request(s), 0), Unknown
 	if r.Known() {
 		r.Usage = max(used.Value, 0)
-		r.Yield, r.above = r.yield(s, r.Usage), r.Usage-r.Request
+		r.Yield, r.above = r.yield(s, l, r.Usage), r.Usage-r.Request
 		if r.covered(s) && r.above > 0 {
 			r.above, r.beyond = 0, math.MaxInt64-r.above // last among its equals; among such pods the larger one first
 		}

@@ -59,12 +59,12 @@ type Stop struct {
 	Signal   Signal        `json:"signal"`
 	Created  time.Duration `json:"-"` // of the sandbox; 0 = unknown
 	At       time.Duration `json:"at"`
-	Count    int           `json:"count"` // stops of the workload in a row, with this one
-	// Pass is the ID of the record of its begin. It, the pod's namespace/name and its UID are zero once the
-	// outcome is recorded.
+	Count    int           `json:"count"`         // stops of the workload in a row, with this one
+	UID      string        `json:"uid,omitempty"` // of the pod
+	// Pass is the ID of the record of its begin. It and the pod's namespace/name are zero once the outcome is
+	// recorded.
 	Pass      uint64        `json:"pass,omitempty"`
 	Pod       string        `json:"pod,omitempty"`
-	UID       string        `json:"uid,omitempty"`
 	Grace     time.Duration `json:"grace,omitempty"`     // grace period
 	Available int64         `json:"available,omitempty"` // of the signal when it began
 	Expected  int64         `json:"expected"`            // yield when it began
@@ -233,6 +233,7 @@ func (r *Restraint) Escalate(sandbox string, now time.Duration) {
 	r.at(now)
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil && s.Kind == Soft {
 		s.Kind, s.Taken, s.Token = Hard, now, !s.Cause.ByOperator() && r.checkBudget(Hard).By == ""
+		s.Grace = max(now-s.At, 0) // the next run of the service gives it no other
 	}
 }
 
@@ -252,14 +253,14 @@ func (r *Restraint) Undo(sandbox string) {
 func (r *Restraint) End(sandbox string, back int64) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
 		s.Over, s.Back = true, back
-		s.Pass, s.Pod, s.UID = 0, "", ""
+		s.Pass, s.Pod = 0, ""
 	}
 }
 
 // Report records that the outcome of a sandbox's last stop is recorded, although it is not over.
 func (r *Restraint) Report(sandbox string) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
-		s.Pass, s.Pod, s.UID = 0, "", ""
+		s.Pass, s.Pod = 0, ""
 	}
 }
 
@@ -344,6 +345,13 @@ func (r *Restraint) CameBack(p Pool, workload string, created, episode, now time
 		}
 	}
 	return came
+}
+
+// KeepsVolumes reports whether a pod was stopped in another sandbox: a kubelet has started it again, and has kept its
+// volumes.
+func (r *Restraint) KeepsVolumes(uid, sandbox string, now time.Duration) bool {
+	r.at(now)
+	return r.last(func(s *Stop) bool { return s.UID == uid && uid != "" && s.Sandbox != sandbox }) != nil
 }
 
 // left returns the rest of a workload's back-off. It applies to a sandbox that came back after a stop, that

@@ -112,6 +112,7 @@ func (s *Stop) run(ctx context.Context) {
 		s.stopByRuntime(ctx)
 	})
 	s.watch(ctx)
+	s.noteShared()
 	if r := s.Report(); r.Nothing && !r.Confirmed {
 		cancel() // a stop that was given up must not kill later, uncounted
 	}
@@ -215,6 +216,18 @@ const sharedAtMost = 1 << 20
 func (s *Stop) keepsSharedMemory(sandbox string) bool {
 	n, err := s.cgroups.SharedMemory(path.Dir(sandbox))
 	return n > sharedAtMost || err != nil && !errors.Is(err, fs.ErrNotExist)
+}
+
+// noteShared records whether the pod has memory in files that comes back only with its sandbox.
+func (s *Stop) noteShared() {
+	pod := cleanCgroup(s.req.Cgroup)
+	if pod == "" {
+		return
+	}
+	n, err := s.cgroups.SharedMemory(pod)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.report.Shared = err == nil && n > sharedAtMost
 }
 
 // sandboxCgroup returns the cgroup of the sandbox's own container, which is named like a container's, or "". Its

@@ -185,6 +185,9 @@ func TestStopLeavesSharedMemoryToTheRuntime(t *testing.T) {
 			if calls := n.seen(); slices.Contains(calls, "0s kill /kubepods/podx/sb") != c.kills || !slices.Contains(calls, "0s kill /kubepods/podx/a") {
 				t.Errorf("%s: calls: %q", name, calls)
 			}
+			if got := s.Report().Shared; got != (c.shared > sharedAtMost) {
+				t.Errorf("%s: shared memory: %t", name, got)
+			}
 		})
 	}
 }

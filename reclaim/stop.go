@@ -58,7 +58,10 @@ type StopReport struct {
 	// so; that is not a failure of the stop.
 	Confirmed      bool
 	ConfirmedAfter time.Duration
-	Method         Method
+	// Shared: when the processes had ended, the pod still had memory in files, such as those in /dev/shm. The runtime
+	// gives it back when it stops the sandbox.
+	Shared bool
+	Method Method
 	// Killed counts the SIGKILLs that were sent directly.
 	Killed int
 	// Nothing: this stop did not end a single process. The sandbox had ended before, or neither the

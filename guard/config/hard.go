@@ -24,7 +24,8 @@ func (c *Config) HardOf(thresholds []policy.Threshold) HardThresholds {
 	return all
 }
 
-// NewIn reports whether other thresholds have one that these have not, or switch one on that these switch off.
+// NewIn reports whether other thresholds have one that these have not, or lack one that may then follow from another with
+// another value.
 func (h HardThresholds) NewIn(other HardThresholds) bool {
 	for s, v := range other {
 		if old, set := h[s]; !v.IsZero() && (!set || old != v) {
@@ -32,11 +33,36 @@ func (h HardThresholds) NewIn(other HardThresholds) bool {
 		}
 	}
 	for s, old := range h {
-		if _, is := other[s]; !is && old.IsZero() {
+		if _, is := other[s]; !is && (old.IsZero() || other.derivesAnew(s, old)) {
 			return true
 		}
 	}
 	return false
+}
+
+// derivesAnew reports whether a signal without a threshold derives one, and none of those from which it may has the old value.
+func (h HardThresholds) derivesAnew(s policy.Signal, old policy.Quantity) (anew bool) {
+	for _, from := range sources(s) {
+		if v, is := h[from]; is && v == old {
+			return false
+		} else if is && !v.IsZero() {
+			anew = true
+		}
+	}
+	return anew
+}
+
+// sources returns the signals whose thresholds a signal without one takes over, see [policy.Derive].
+func sources(s policy.Signal) []policy.Signal {
+	switch s {
+	case policy.AllocatableMemoryAvailable:
+		return []policy.Signal{policy.MemoryAvailable}
+	case policy.ContainerFSAvailable:
+		return []policy.Signal{policy.NodeFSAvailable, policy.ImageFSAvailable}
+	case policy.ContainerFSInodesFree:
+		return []policy.Signal{policy.NodeFSInodesFree, policy.ImageFSInodesFree}
+	}
+	return nil
 }
 
 // For returns the threshold of a signal or, if that is not known, the highest of those from which it may derive.
@@ -44,16 +70,7 @@ func (h HardThresholds) For(s policy.Signal, capacity int64) (highest policy.Qua
 	if v, is := h[s]; is {
 		return v, !v.IsZero()
 	}
-	from := []policy.Signal{s}
-	switch s {
-	case policy.AllocatableMemoryAvailable:
-		from = append(from, policy.MemoryAvailable)
-	case policy.ContainerFSAvailable:
-		from = append(from, policy.NodeFSAvailable, policy.ImageFSAvailable)
-	case policy.ContainerFSInodesFree:
-		from = append(from, policy.NodeFSInodesFree, policy.ImageFSInodesFree)
-	}
-	for _, s := range from {
+	for _, s := range sources(s) {
 		if v, is := h[s]; is && (!set || v.Of(capacity) > highest.Of(capacity)) {
 			highest, set = v, true
 		}

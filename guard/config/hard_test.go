@@ -24,6 +24,10 @@ func TestNewHardThresholds(t *testing.T) {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
+	lower := HardThresholds{policy.MemoryAvailable: policy.Bytes(2 << 30), policy.AllocatableMemoryAvailable: policy.Bytes(100 << 20)}
+	if !lower.NewIn(HardThresholds{policy.MemoryAvailable: policy.Bytes(2 << 30)}) {
+		t.Error("a threshold that follows from a higher one, without its own, is not new")
+	}
 }
 
 // What was in force for a signal counts, not that from which it may follow.

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -16,6 +15,7 @@ import (
 // reports a container as removed before it begins to delete its files.
 const (
 	chargeStill     = 50 * time.Millisecond // for how long the memory of the pod has stopped falling
+	sharedStill     = time.Second           // the same, while most of it waits for the runtime to unmount its files
 	diskEffectWait  = 30 * time.Second
 	diskRisingWait  = 10 * time.Minute // while free space still rises: millions of files take a slow disk minutes
 	diskStill       = 5 * time.Second  // for how long free space has stopped rising
@@ -53,7 +53,11 @@ func (g *Manager) isOver(f *flight, now time.Duration) (over bool, back int64) {
 	if left.Value < e.left {
 		e.left, e.fell = left.Value, now
 	}
-	over = left.Value == 0 || now-e.fell >= chargeStill || now-f.ended >= g.cfg.Eviction.StopTimeout
+	still := chargeStill
+	if out := f.job.Outcome(); out.Shared && !out.Result.Confirmed && left.Value > f.stop.Expected/2 {
+		still = sharedStill
+	}
+	over = left.Value == 0 || now-e.fell >= still || now-f.ended >= g.cfg.Eviction.StopTimeout
 	return over, max(f.stop.Expected-left.Value, 0)
 }
 
@@ -118,7 +122,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	if out.Result.Emptied {
 		remember(g.emptied, f.order.Pod.ID, now)
 	}
-	r := cmp.Or(g.enforced, g.restraint) // observe mode has no stops in flight
+	r := g.Enforced() // observe mode has no stops in flight
 	switch {
 	case f.ending: // the next run of the service waits for the effect
 		r.Report(f.order.Pod.ID)
@@ -132,6 +136,8 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 			st.flight = nil
 		}
 		g.invalidateReclaims(f.stop.Pool)
+	} else if f.stop.Cause == policy.CauseLimit {
+		g.invalidateReclaims(policy.PoolNodeBytes) // what it has given back of the disks may be enough
 	}
 	res := out.Result
 	res.Available, res.SettledIn, res.Freed = g.obs[f.stop.Signal].Available, api.Duration(now-f.stop.At), back

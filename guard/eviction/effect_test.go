@@ -359,3 +359,57 @@ func TestConcludeReturnsNothing(t *testing.T) {
 		})
 	}
 }
+
+// Memory in files comes back only when the runtime has stopped the sandbox. A stop that would give little back without it
+// waits for that, but not long.
+func TestSharedMemoryIsAwaited(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		left      int64
+		confirmed bool
+		over      time.Duration // after the processes have ended
+	}{
+		{"until the runtime confirms", 3 * testGiB, true, chargeStill},
+		{"for a second", 3 * testGiB, false, sharedStill},
+		{"not for the smaller part", testGiB, false, chargeStill},
+	} {
+		g, n := newManager(t, memoryHard)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.remains["big"], n.stops[0].outcome.Shared = policy.Known(c.left), true
+		n.kill(n.stops[0])
+		n.at(g, 0)
+		if !c.confirmed && c.over > chargeStill {
+			wantHeld(t, n.at(g, c.over-time.Millisecond), api.HeldInFlight)
+		}
+		n.stops[0].outcome.Result.Confirmed = c.confirmed
+		if p := n.at(g, c.over); len(p.Settled) != 1 {
+			t.Errorf("%s: not over after %s", c.name, c.over)
+		}
+	}
+}
+
+// A kubelet that starts a stopped pod again keeps its volumes. Another stop would not free them, so the next victim is a pod
+// whose stop does.
+func TestVolumesThatAStopLeft(t *testing.T) {
+	for _, uid := range []string{"big", "other"} {
+		g, n := newManager(t, twoOfADisk)
+		big := &n.pods[0]
+		big.Disk = policy.DiskUsage{Rootfs: policy.Exactly(100 * testMiB), Logs: policy.Exactly(0), Volumes: policy.Exactly(50 * testGiB)}
+		n.pods[1].Disk = diskBytes(20 * testGiB)
+		back := *big
+		back.ID, back.UID, back.Created, back.Disk.Rootfs = "again", uid, time.Hour+time.Second, policy.Exactly(0)
+		n.set(policy.NodeFSAvailable, 3*testGiB)
+		n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: 1000, Capacity: 2000, Status: policy.OK}
+		wantStop(t, n.at(g, 0), "d/big")
+		n.end(n.stops[0])
+		n.pods = append(n.pods, back)
+		var p api.Pass
+		for at := time.Second; p.Stop == nil && at < time.Minute; at += time.Second {
+			p = n.at(g, at)
+		}
+		if want := map[string]string{"big": "small", "other": "again"}[uid]; p.Stop == nil || p.Stop.Sandbox != want {
+			t.Errorf("with the UID %s: stopped %+v, held by %q, want %s", uid, p.Stop, p.Held, want)
+		}
+	}
+}

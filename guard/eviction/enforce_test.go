@@ -187,3 +187,59 @@ func TestLimitStopsNoPodTwice(t *testing.T) {
 		t.Errorf("%d stops, %d soft stops are left of %d", len(n.stops), left, before)
 	}
 }
+
+// What a pod has written above its limit may be what a full disk lacks: the stop for the limit removes it at once, and the disk
+// is measured again before another pod is stopped for it.
+func TestLimitOnAFullDisk(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.pods[0].StorageLimit = 2 * testGiB
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Kind != api.KindLimit || !n.stops[0].order.Discard || !n.stops[0].order.DiscardLogs {
+		t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	n.end(n.stops[0])
+	n.at(g, time.Second)
+	close(n.reliefs[0].done)
+	if p := n.at(g, 2*time.Second); p.Stop != nil {
+		t.Fatalf("stopped %s by a measurement from before the stop", p.Stop.Pod)
+	}
+	n.at(g, 3*time.Second)
+	if len(n.reliefs) != 2 {
+		t.Fatalf("%d reclaims", len(n.reliefs))
+	}
+	stopsAfterReclaim(t, g, n, 4*time.Second)
+}
+
+// A sandbox that a stop for a limit has emptied may still be listed. It is not stopped again.
+func TestLimitStopsNoEmptiedPod(t *testing.T) {
+	g, n := newManager(t, "backoff.first = '0s'\n")
+	n.pods[0].StorageLimit = 2 * testGiB
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Kind != api.KindLimit {
+		t.Fatalf("stopped %+v", p.Stop)
+	}
+	n.kill(n.stops[0])
+	for _, at := range []time.Duration{time.Second, 2 * time.Second} {
+		if p := n.at(g, at); p.Stop != nil || p.Held != "" {
+			t.Errorf("after %s: stopped %+v, held by %q", at, p.Stop, p.Held)
+		}
+	}
+}
+
+// The pool that wants the stop of a pod that is being stopped for another reason waits for it as for a stop of its own: while
+// its memory is being freed, no other pod is stopped.
+func TestPoolWaitsForAStopOfAnotherCause(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[[limit]]\nname = \"*\"\nephemeral_storage = \"2Gi\"\n")
+	n.pods[0].StorageLimit = 2 * testGiB
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Kind != api.KindLimit {
+		t.Fatalf("stopped %+v", p.Stop)
+	}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, time.Second); p.Escalated != "d/big" {
+		t.Fatalf("escalated %q, held by %q", p.Escalated, p.Held)
+	}
+	n.grow("big", -7*testGiB/2) // it is being freed: now the other one is larger
+	wantHeld(t, n.at(g, time.Second+5*time.Millisecond), api.HeldInFlight)
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	wantSettled(t, n.at(g, 2*time.Second), 1)
+}

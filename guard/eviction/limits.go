@@ -38,7 +38,9 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 		if c.Protection != "" || !policy.OverLimit(used, pods[i].StorageLimit) || g.keepsVolumes(&pods[i], &c, now, p) {
 			continue
 		}
-		if g.enforceOn(ctx, now, pods[i], policy.CauseLimit, api.StopView{
+		pod := pods[i]
+		pod.Disk = c.Disk
+		if g.enforceOn(ctx, now, pod, policy.CauseLimit, api.StopView{
 			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				api.FormatBytes(used), api.FormatBytes(pods[i].StorageLimit)),
@@ -102,7 +104,7 @@ func (g *Manager) enforceAdmission(ctx context.Context, now time.Duration, pods 
 
 // enforceOn begins a stop that the configuration requires, from the soft budget, and reports whether it did.
 func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventory.Pod, cause policy.Cause, view api.StopView, p *api.Pass) bool {
-	if now < g.survived[pod.ID] || g.flightOf(pod.ID) != nil {
+	if now < g.survived[pod.ID] || g.HasStopped(pod.ID) || g.flightOf(pod.ID) != nil {
 		return false
 	}
 	stop := recordOf(&pod, cause)
@@ -114,7 +116,14 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 		p.Hold(view.Kind+" of "+pod.FullName(), held)
 		return false
 	}
-	if !g.launchSoft(ctx, now, &flight{view: &view, stop: stop, order: StopOrder{Pod: pod}}, p) {
+	order := StopOrder{Pod: pod}
+	if cause == policy.CauseLimit {
+		for _, m := range g.pressure.Met {
+			o := g.orderFor(&pod, m.Signal, policy.Soft)
+			order.Discard, order.DiscardLogs = order.Discard || o.Discard, order.DiscardLogs || o.DiscardLogs
+		}
+	}
+	if !g.launchSoft(ctx, now, &flight{view: &view, stop: stop, order: order}, p) {
 		return false
 	}
 	p.Unhold()

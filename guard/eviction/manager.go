@@ -153,7 +153,7 @@ func (g *Manager) changeMode(to config.Mode) {
 		g.pools[p].observed = nil
 		r := &g.pools[p].reclaim
 		r.invalidate()
-		r.reported, r.stale = false, true
+		r.reported, r.stale, r.suffices = false, true, false
 	}
 }
 

@@ -195,6 +195,7 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 			pod.Disk, pod.Inodes = policy.DiskUsage{}, policy.DiskUsage{} // another pod may have filled the disk since
 		}
 		pod.Survived = now < g.survived[pod.ID]
+		pod.KeepsVolumes = g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
 		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}
 	if !i.IsDisk() {
@@ -239,7 +240,8 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 	}
 	s := due[0].Signal
 	largest, unlisted := g.kernel.Unlisted(c.pods, s)
-	larger := func() bool { return c.Victim != nil && largest > c.Victim.Usage }
+	// One that the runtime has confirmed not to list is like a protected pod.
+	larger := func() bool { return unlisted && c.Victim != nil && largest > c.Victim.Usage }
 	if i.IsDisk() {
 		g.measureAgain(ctx, now, &c, larger(), p)
 		return c, true

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -181,7 +182,7 @@ func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
 	}
 	r.overdue = r.overdue && r.job.Overdue()
 	done := r.job.Relief()
-	r.young, r.suffices = "", done.WouldRelieve
+	r.young, r.suffices = "", done.WouldRelieve && g.cfg.Mode == config.ModeObserve
 	if done.YoungImages > 0 {
 		r.young = fmt.Sprintf("%d unused images (%s) are too young to be removed: `criguard prune --ignore-age` removes them",
 			done.YoungImages, api.FormatBytes(done.YoungBytes))

@@ -343,3 +343,29 @@ func TestLoopEndsTheWaitForReclaim(t *testing.T) {
 		}
 	})
 }
+
+// What a dry run of observe mode found holds no stop of enforce mode.
+func TestEnforceModeTrustsNoDryRun(t *testing.T) {
+	for _, ends := range []string{"before the switch", "after it"} {
+		g, n := newManager(t, "mode = 'observe'\n"+disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+		n.slow = true
+		n.set(policy.NodeFSAvailable, testGiB/2)
+		n.at(g, 0)
+		n.reliefs[0].would = true
+		if ends == "before the switch" {
+			close(n.reliefs[0].done)
+			wantHeld(t, n.at(g, time.Second), api.HeldObserve)
+		}
+		enforce := g.cfg
+		enforce.Mode = config.ModeEnforce
+		g.SetConfig(enforce)
+		if ends == "after it" {
+			close(n.reliefs[0].done)
+			n.at(g, time.Second)
+		}
+		n.at(g, 2*time.Second)
+		if p := n.at(g, 2*time.Second+ReclaimTimeout); p.Stop == nil {
+			t.Errorf("%s: held by %q", ends, p.Held)
+		}
+	}
+}

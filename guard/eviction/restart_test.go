@@ -392,3 +392,33 @@ func TestNoSampleBeforeTheFirstListing(t *testing.T) {
 		t.Errorf("need %+v", p.Need)
 	}
 }
+
+// A soft stop that was escalated gets no grace period from the next run of the service.
+func TestRestartOfAnEscalatedStop(t *testing.T) {
+	g, n := softStop(t, "")
+	g.cfg.Eviction.DirectKill = config.DirectKillFallback
+	n.leak("big", testGiB-1)
+	if p := n.at(g, 11500*time.Millisecond); p.Escalated != "d/big" || n.stops[0].direct {
+		t.Fatalf("escalated %q, directly %t", p.Escalated, n.stops[0].direct)
+	}
+	n.now += time.Second
+	g = restarted(t, g, n)
+	n.at(g, 12500*time.Millisecond)
+	if len(n.stops) != 2 || n.stops[1].order.Grace != 0 {
+		t.Errorf("%d stops, the last with %s of grace", len(n.stops), n.stops[len(n.stops)-1].order.Grace)
+	}
+}
+
+// Whether a stop of an earlier run is still needed is not known before its signal was read.
+func TestRestartWaitsForTheSignal(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	g = restarted(t, g, n)
+	n.obs[policy.NodeFSAvailable] = policy.Observation{}
+	wantSettled(t, n.at(g, time.Second), 0)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	if p := n.at(g, 2*time.Second); len(p.Settled) != 0 || len(n.stops) != 2 {
+		t.Errorf("settled %+v after %d stops", p.Settled, len(n.stops))
+	}
+}

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -180,8 +181,8 @@ func (g *Manager) Thresholds() (all []string) {
 // Config returns the configuration in force.
 func (g *Manager) Config() *config.Config { return &g.cfg }
 
-// Restraint returns the stop budget and the other limits on stops that outlive the service.
-func (g *Manager) Restraint() *policy.Restraint { return g.restraint }
+// Enforced returns the stop budget and the other limits on real stops, which outlive the service.
+func (g *Manager) Enforced() *policy.Restraint { return cmp.Or(g.enforced, g.restraint) }
 
 // Unsaved reports whether the restraint changed in the last pass.
 func (g *Manager) Unsaved() bool { return g.unsaved }

@@ -39,6 +39,7 @@ type StopJob interface {
 type StopOutcome struct {
 	Result  api.StopResult
 	Nothing bool // the stop killed nothing: the sandbox was gone or could not be reached
+	Shared  bool // the pod had memory in files that the runtime gives back when it stops the sandbox
 	// Returned means that the files of the sandbox are known to be deleted, as in a simulation, and ends the
 	// wait for a disk at once. A runtime does not say that: containerd reports a container as removed before
 	// it begins to delete its files. So the stops of a node leave it false, and the filesystem shows the end.
@@ -139,6 +140,8 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		return
 	case protected:
 		res.Errors = []string{"protected since: " + pod.Protection}
+	case g.obs[s.Signal].Status != policy.OK && age < s.Grace+within:
+		return // whether it is still needed is not known yet
 	case s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
 		res.Errors = []string{"not continued: no threshold is met any more"}
 	case age < s.Grace+within:
@@ -184,8 +187,9 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 			g.escalate(f, m.Signal, now, p)
 		}
 		long := m.Kind == policy.Soft && time.Duration(f.view.Grace) > g.cfg.Eviction.MaxPodGracePeriod
-		if f.stop.Cause.ByOperator() && !f.awaited && !long && !c.Pool.IsDisk() && st.flight == nil {
-			// The pool waits for it as for a stop of its own, whose grace period would not be longer.
+		if !f.awaited && !long && !c.Pool.IsDisk() && st.flight == nil {
+			// The pool waits for it as for a stop of its own, whose grace period would not be longer: otherwise, while what
+			// it gives back is not there yet, the pool would choose another pod.
 			f.stop.Pool, f.stop.Signal, f.stop.Expected, f.since = c.Pool, m.Signal, v.Yield, m.Since
 			f.awaited, st.flight = true, f
 		}

@@ -107,7 +107,7 @@ func (s *sweep) run(seed uint64, cfg config.Config) {
 	var stops []lineStop
 	for i := range 5 + rng.IntN(26) {
 		line := o.node.next()
-		now := o.sim.guard.Restraint().Status(start + time.Duration(line.At))
+		now := o.sim.guard.Enforced().Status(start + time.Duration(line.At))
 		p := o.sim.pass(context.Background(), line)
 		o.blind = slices.ContainsFunc(line.Pods, func(p trace.Pod) bool { return p.NoStats != nil })
 		o.episodes(&p)
@@ -226,7 +226,7 @@ func rankedOf(p *api.Pass, uid string) api.RankedView {
 // is a culprit at a hard threshold for which none is left.
 func (o *observed) budget(p *api.Pass, before *policy.BudgetView, culprit bool) {
 	var saved struct{ Stops []policy.Stop }
-	data, err := json.Marshal(o.sim.guard.Restraint())
+	data, err := json.Marshal(o.sim.guard.Enforced())
 	if err == nil {
 		err = json.Unmarshal(data, &saved)
 	}
@@ -243,7 +243,7 @@ func (o *observed) budget(p *api.Pass, before *policy.BudgetView, culprit bool) 
 			came, replica = !s.Fruitless && (came || named > s.At), named <= s.At
 		}
 	}
-	after := o.sim.guard.Restraint().Status(time.Duration(p.At))
+	after := o.sim.guard.Enforced().Status(time.Duration(p.At))
 	was, is := before.Hard, after.Hard
 	if p.Stop.Kind != policy.Hard.String() {
 		was, is = before.Soft, after.Soft

@@ -151,7 +151,7 @@ func (j *stopJob) Escalate(direct bool)  { j.stop.Escalate(direct) }
 
 func (j *stopJob) Outcome() eviction.StopOutcome {
 	r := j.stop.Report()
-	out := eviction.StopOutcome{Nothing: r.Nothing, Result: api.StopResult{
+	out := eviction.StopOutcome{Nothing: r.Nothing, Shared: r.Shared, Result: api.StopResult{
 		Emptied: r.Emptied, EmptiedIn: api.Duration(r.EmptiedAfter), Confirmed: r.Confirmed, Method: string(r.Method),
 	}}
 	for _, err := range r.Errors {
