@@ -251,7 +251,7 @@ func (o *Orders) Expire(now time.Duration) *CommandView {
 }
 
 // Orders are the operators' commands that are still in force. They survive a restart of the service, in the
-// runtime directory, but not a reboot.
+// run directory, but not a reboot.
 type Orders struct {
 	Pause     *Pause       `json:"pause,omitempty"`     // left out if none is in force
 	Drain     *Drain       `json:"drain,omitempty"`     // left out if none is in force

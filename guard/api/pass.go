@@ -128,7 +128,7 @@ type Need struct {
 	Fill          int64       `json:"fill" unit:"pool"`                     // how fast the signal falls, per second
 	OutsideFill   int64       `json:"outside_fill" unit:"pool"`             // the part of fill that the growth of the unprotected pods does not explain
 	Need          int64       `json:"need" unit:"pool"`                     // amount that has to come back for the pool to be relieved when a stop takes effect
-	Helps         int64       `json:"helps" unit:"pool"`                    // the smallest yield that helps
+	Helps         int64       `json:"helps" unit:"pool"`                    // the smallest amount that a stop must give back to help
 	Attainable    bool        `json:"attainable"`                           // stopping pods brings relief for at least 10 s
 	Culprit       string      `json:"culprit"`                              // namespace/name of the pod that fills the pool; "" = none
 	CulpritGrowth int64       `json:"culprit_growth,omitempty" unit:"pool"` // how fast the culprit grows, per second

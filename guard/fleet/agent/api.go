@@ -28,7 +28,7 @@ type Soft struct {
 // Request is the body of PUT /v1/permits/{pool}/{sandbox}.
 type Request struct {
 	Kind     string `json:"kind"`     // "soft" for a threshold, or "limit"
-	Workload string `json:"workload"` // namespace and owner of the pod
+	Workload string `json:"workload"` // what recreates the pod, as namespace/name
 }
 
 // Answers to a request.
