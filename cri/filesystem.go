@@ -45,6 +45,22 @@ func (c *Client) WritableLayer(ctx context.Context, containerID string) (FsUsage
 	return fsUsageOf(resp.GetStats().GetWritableLayer()), nil
 }
 
+// ExitedLayer is WritableLayer for a container that has exited: containerd answers for such a one only in a list. It returns
+// unknown amounts if the runtime lists only the containers that run.
+func (c *Client) ExitedLayer(ctx context.Context, containerID string) (FsUsage, error) {
+	resp, err := call(ctx, c.timeout, "measure exited container "+short(containerID), c.runtime.ListContainerStats,
+		&runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{Id: containerID}})
+	if err != nil {
+		return FsUsage{}, err
+	}
+	for _, s := range resp.GetStats() {
+		if s.GetAttributes().GetId() == containerID {
+			return fsUsageOf(s.GetWritableLayer()), nil
+		}
+	}
+	return FsUsage{}, nil
+}
+
 func fsUsagesOf(ms []*runtimeapi.FilesystemUsage) []FsUsage {
 	out := make([]FsUsage, 0, len(ms))
 	for _, m := range ms {

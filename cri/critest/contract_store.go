@@ -90,6 +90,10 @@ func (c *contract) filesystems() {
 	if layer.Known == layer.At.IsZero() || layer.UsedBytes < 0 || layer.InodesUsed < 0 {
 		c.Errorf("writable layer = %+v", layer)
 	}
+	c.check(c.client.StopContainer(c.Context(), pod.Containers[0].ID, 0))
+	if layer, err = c.client.ExitedLayer(c.Context(), pod.Containers[0].ID); err != nil || layer.Known == layer.At.IsZero() {
+		c.Errorf("writable layer when it has exited = %+v, %v", layer, err)
+	}
 }
 
 // events: the runtime sends events, or reports at once that it does not support them. The check skips a

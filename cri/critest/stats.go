@@ -6,6 +6,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/criguard/criguard/cri"
 )
 
 // ContainerStats of one id works even if other shims hang.
@@ -17,6 +19,20 @@ func (v *runtimeService) ContainerStats(_ context.Context, req *runtimeapi.Conta
 		return nil, notFound("container", req.GetContainerId())
 	}
 	return &runtimeapi.ContainerStatsResponse{Stats: c.stats()}, nil
+}
+
+// ListContainerStats with the filter of one id works even if other shims hang, and for an exited container. CRI-O lists only
+// running ones.
+func (v *runtimeService) ListContainerStats(_ context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+	v.s.mu.Lock()
+	defer v.s.mu.Unlock()
+	resp := &runtimeapi.ListContainerStatsResponse{}
+	for id, c := range v.s.containers {
+		if want := req.GetFilter().GetId(); (want == "" || want == id) && (c.state == cri.Running || !v.s.traits.crio) {
+			resp.Stats = append(resp.Stats, c.stats())
+		}
+	}
+	return resp, nil
 }
 
 func (c *container) stats() *runtimeapi.ContainerStats {

@@ -14,6 +14,7 @@ import (
 
 // slowLayers answers for "slow" after a delay, with the layer's size at the time of the request.
 type slowLayers struct {
+	LayerSource
 	mu    sync.Mutex
 	used  int64
 	takes time.Duration

@@ -30,6 +30,7 @@ const (
 // LayerSource reports how much a container wrote to its root filesystem.
 type LayerSource interface {
 	WritableLayer(ctx context.Context, containerID string) (cri.FsUsage, error)
+	ExitedLayer(ctx context.Context, containerID string) (cri.FsUsage, error)
 }
 
 // Usage is one pod's disk usage, in bytes and in inodes.

@@ -38,6 +38,28 @@ func (f *fakeLayers) WritableLayer(_ context.Context, id string) (cri.FsUsage, e
 	return cri.FsUsage{UsedBytes: wrote * int64(rounds), At: f.started.Add(rounds * f.every), Known: rounds > 0}, nil
 }
 
+func (f *fakeLayers) ExitedLayer(ctx context.Context, id string) (cri.FsUsage, error) {
+	return f.WritableLayer(ctx, id)
+}
+
+// What an exited container wrote belongs to its pod. One whose size is not known holds nothing back.
+func TestMeterCountsExitedContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLayers{every: time.Second, started: time.Now(), wrote: map[string]int64{"c": 7, "exited": 5}, asked: map[string]int{}}
+		m := &Meter{
+			source: func() (LayerSource, error) { return f, nil },
+			root:   t.TempDir(), logs: t.TempDir(), now: cgroup.BootTime,
+		}
+		time.Sleep(time.Second)
+		m.Measure(t.Context(), []inventory.Pod{{
+			Candidate: policy.Candidate{ID: "p"}, Containers: []inventory.Container{{ID: "c"}}, Ended: []string{"exited", "gone"},
+		}})
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(12) {
+			t.Errorf("measured %+v", u.Bytes)
+		}
+	})
+}
+
 func TestMeterAwaitsFreshSamples(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -97,6 +119,7 @@ func TestMeterAwaitsNobodyInVain(t *testing.T) {
 
 // hangingLayers hangs for one container and ignores the context.
 type hangingLayers struct {
+	LayerSource
 	release chan struct{}
 	asked   chan string
 }

@@ -148,7 +148,7 @@ func TestMeterKnowsStrangers(t *testing.T) {
 }
 
 // noInodes reports the bytes of a layer but, like Docker, no inodes.
-type noInodes struct{}
+type noInodes struct{ LayerSource }
 
 func (noInodes) WritableLayer(context.Context, string) (cri.FsUsage, error) {
 	return cri.FsUsage{UsedBytes: 7, Known: true}, nil

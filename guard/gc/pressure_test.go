@@ -172,7 +172,7 @@ func (h *hungRuntime) Status(context.Context) (cri.Status, error) {
 }
 
 // freshLayers reports the writable layer of each container as sampled just now.
-type freshLayers struct{}
+type freshLayers struct{ disk.LayerSource }
 
 func (freshLayers) WritableLayer(context.Context, string) (cri.FsUsage, error) {
 	return cri.FsUsage{UsedBytes: 7, At: time.Now(), Known: true}, nil

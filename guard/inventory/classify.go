@@ -41,7 +41,8 @@ func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
 			Workload: Workload(s.Namespace, s.Name, s.Labels),
 			Created:  s.created,
 		},
-		Labels: s.Labels, Annotations: s.Annotations, Attempt: s.Attempt, Grace: DefaultPodGrace, EndedImages: s.ended,
+		Labels: s.Labels, Annotations: s.Annotations, Attempt: s.Attempt, Grace: DefaultPodGrace,
+		EndedImages: s.ended.images, Ended: s.ended.ids,
 	}
 	for i := range ctrs {
 		p.Containers = append(p.Containers, containerOf(&ctrs[i], n))

@@ -27,7 +27,7 @@ type listed struct {
 	cri.Sandbox
 	created    time.Duration         // since boot
 	containers []cri.ContainerDetail // that have not exited
-	ended      []string              // images of the exited containers
+	ended      exited                // the exited containers
 	// classified are the containers from which the QoS class is derived: the current ones, or, while some
 	// of them have no details, the previous ones. Empty = the class is not known.
 	classified []cri.ContainerDetail
@@ -270,7 +270,7 @@ func (l *Lister) list(ctx context.Context) (at time.Duration, all cri.Listing, r
 		l.opt.Refresh(ctx)
 	}
 	l.refresh(ctx)
-	alive, ended, ruleLabels := l.alive(ctx, src, all.Containers), endedImages(all.Containers), l.ruleLabels()
+	alive, ended, ruleLabels := l.alive(ctx, src, all.Containers), exitedIn(all.Containers), l.ruleLabels()
 	seen := l.seen(ctx, src, all)
 	for _, s := range all.Sandboxes {
 		ctrs := alive[s.ID]
@@ -406,21 +406,29 @@ func (l *Lister) seen(ctx context.Context, src Source, all cri.Listing) map[stri
 	return seen
 }
 
-// endedImages returns the image names of the exited containers by sandbox, without duplicates.
-func endedImages(containers []cri.Container) map[string][]string {
-	ended := map[string][]string{}
+// exited are the exited containers of a sandbox.
+type exited struct {
+	ids, images []string // the images' names, without duplicates
+}
+
+// exitedIn returns the exited containers by sandbox.
+func exitedIn(containers []cri.Container) map[string]exited {
+	all := map[string]exited{}
 	for i := range containers {
 		c := &containers[i]
 		if c.State != cri.Exited {
 			continue
 		}
+		e := all[c.SandboxID]
+		e.ids = append(e.ids, c.ID)
 		for _, name := range imageNames(c) {
-			if names := ended[c.SandboxID]; name != "" && !slices.Contains(names, name) {
-				ended[c.SandboxID] = append(names, name)
+			if name != "" && !slices.Contains(e.images, name) {
+				e.images = append(e.images, name)
 			}
 		}
+		all[c.SandboxID] = e
 	}
-	return ended
+	return all
 }
 
 // Run lists at once and then, until ctx ends, after each pause and on each kick. The pause may change while

@@ -343,8 +343,8 @@ func TestListerKeepsLostContainers(t *testing.T) {
 	if c := pods[0].Containers[0]; c.ID != "c1" || c.Cgroup != "/kubepods/podc1/c1" || pods[0].Cgroup != "/kubepods/podc1" || pods[0].Protection != "" {
 		t.Errorf("listed %+v", pods[0])
 	}
-	if ended := l.last["s1"].ended; !slices.Equal(ended, []string{"init"}) {
-		t.Errorf("images of what has ended: %q", ended)
+	if p := pods[0]; !slices.Equal(p.EndedImages, []string{"init"}) || !slices.Equal(p.Ended, []string{"c0"}) {
+		t.Errorf("what has ended: %q, with the images %q", p.Ended, p.EndedImages)
 	}
 }
 

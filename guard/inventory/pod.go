@@ -28,6 +28,8 @@ type Pod struct {
 	// EndedImages are the image names of exited containers. They include the init containers, which a pod
 	// needs first when it is started again.
 	EndedImages []string
+	// Ended are the IDs of the exited containers that the sandbox still has.
+	Ended []string
 }
 
 // Container is a container that has not exited.
