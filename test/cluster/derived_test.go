@@ -8,7 +8,7 @@ import (
 	"github.com/criguard/criguard/test/harness"
 )
 
-// The class and the memory request that criguard derives are those in the API. A static pod is no candidate.
+// The class, the memory request and the priority that criguard derives are those in the API. A static pod is no candidate.
 // A critical pod would not be one either if the lab's runtime could lower oom_score_adj (see
 // test/lab/config.go), from which criguard derives its priority.
 func TestDerived(t *testing.T) {
@@ -53,6 +53,9 @@ func TestDerived(t *testing.T) {
 		n.check(err)
 		if got.Request != want || got.QoS != p.Status.QOSClass {
 			t.Errorf("%s: criguard derived request %d (%s), %s; the API has %d, %s", name, got.Request, got.RequestSource, got.QoS, want, p.Status.QOSClass)
+		}
+		if got.Priority != p.Spec.Priority && name != "critical" {
+			t.Errorf("%s: criguard derived priority %d (%s); the API has %d", name, got.Priority, got.PrioritySource, p.Spec.Priority)
 		}
 		excluded := map[string]string{mirror: "static pod"}[name]
 		if got.Excluded != excluded {

@@ -3,7 +3,9 @@ package cluster_test
 import (
 	"maps"
 	"testing"
+	"time"
 
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/test/cluster"
 )
 
@@ -48,6 +50,55 @@ func TestKubeletAway(t *testing.T) {
 		})
 	}
 	n.untouched("frozen", "down")
+}
+
+// A stop in its grace period goes on while the kubelet is frozen, down or restarted in the middle of it: the pod ends once, by
+// itself, and only it is started again.
+func TestKubeletLeavesDuringAStop(t *testing.T) {
+	n := newNode(t)
+	slow := func(name string) cluster.Pod {
+		return cluster.Workload(name, cluster.Resources{}, "pause", "-term-delay", "6s")
+	}
+	n.create(cluster.Workload("innocent", cluster.Resources{}, "pause"), slow("frozen"), slow("down"), slow("restarted"))
+	n.startGuard(4, "")
+	start := func() error { return n.cluster.StartKubelet(t.Context()) }
+	for _, c := range []struct {
+		name     string
+		away, ok func() error
+	}{
+		{"frozen", n.cluster.PauseKubelet, n.cluster.ResumeKubelet},
+		{"down", n.cluster.StopKubelet, start},
+		{"restarted", func() error {
+			if err := n.cluster.StopKubelet(); err != nil {
+				return err
+			}
+			return start()
+		}, func() error { return nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := n.on(t)
+			before, settled := n.containers(), len(n.settled())
+			_, err := n.guard.Client().Command(t.Context(), api.Command{Command: api.CommandStop, Pod: "default/" + c.name, Grace: api.Duration(time.Minute)})
+			n.check(err)
+			n.check(c.away())
+			n.until("the stop to settle", func() bool { return len(n.settled()) > settled })
+			n.check(c.ok())
+			if s := n.settled()[settled]; s.Pod != "default/"+c.name || !s.Result.Emptied || s.Result.Method != "runtime" || time.Duration(s.Result.EmptiedIn) < 5*time.Second {
+				t.Errorf("settled %+v, %+v", s, s.Result)
+			}
+			n.until("the pod to run again", func() bool { return n.pod(c.name).Runs() && n.pod(c.name).Restarts() == 1 })
+			after := n.containers()
+			delete(before, c.name)
+			delete(after, c.name)
+			if !maps.Equal(before, after) {
+				t.Errorf("other pods' containers were %v and are %v", before, after)
+			}
+		})
+	}
+	if stops := n.stops(); len(stops) != 3 {
+		t.Errorf("%d stops, want 3: %+v", len(stops), stops)
+	}
+	n.untouched("frozen", "down", "restarted")
 }
 
 // containers returns the IDs of the pods' containers, by pod.
