@@ -38,6 +38,13 @@ func (obs *Observations) level(s Signal) Observation {
 	return o
 }
 
+// Comparable reports whether the difference between two readings of a signal is what was used or given back between them. The
+// limit of the pods cgroup may change, and pid.available is that of the node or of the pods cgroup. The node's own memory may
+// change, too (hotplug, a balloon), but what a balloon takes is used.
+func (s Signal) Comparable(before, after Observation) bool {
+	return before.Capacity == after.Capacity || s != PIDAvailable && s != AllocatableMemoryAvailable
+}
+
 // Outside returns what is used of a signal's pool outside the unprotected pods, if they use so much of it as [Unprotected]
 // returns for that signal. For a stall, the pool is memory; for swap, memory and swap together.
 func (obs *Observations) Outside(s Signal, unprotected Amount) Amount {

@@ -98,12 +98,14 @@ const sleepAtLeast = time.Second
 // was suspended or a disk did not answer, so that no reading shows that the pressure lasted.
 const unseenAtMost = 10 * maxPause
 
-// Fill rates to assume at least, in bytes per second. A leak that has just begun was not seen yet, so that the
-// pauses reckon with what the CPUs can fault in. The samples of the pods do not, because they cost more.
+// Fill rates to assume at least, in bytes or tasks per second. A leak or a fork bomb that has just begun was not
+// seen yet, so that the pauses reckon with what the CPUs can fault in or fork. The samples of the pods do not,
+// because they cost more.
 const (
 	fillOfCPU  = 2 << 30
 	fillOfCPUs = 32 << 30 // of all CPUs together: memory itself is the limit
 	minFill    = 1 << 30
+	taskFill   = 20_000
 )
 
 // fillMemory is how long a fill rate window lasts. A rate counts until the end of the next window.
@@ -116,29 +118,53 @@ const fillSpan = 50 * time.Millisecond
 // pacer decides how long the loop may sleep: half the time in which the fastest possible fill would use up
 // the headroom. It does no I/O: readings go in, a pause comes out.
 type pacer struct {
-	cpus   int
-	last   [policy.SignalCount]policy.Observation
-	rate   int64 // fastest in the current minute, bytes per second
-	older  int64 // fastest in the minute before, bytes per second
-	window time.Duration
+	cpus          int
+	last          [policy.SignalCount]policy.Observation
+	memory, tasks fill
+	window        time.Duration
 }
 
-// see updates the fill rate from another reading of the memory and swap signals.
+// fill is how fast something fills up, per second.
+type fill struct {
+	rate  int64 // fastest in the current minute
+	older int64 // fastest in the minute before
+}
+
+// fastest returns the fastest recent fill, 0 if none was seen.
+func (f *fill) fastest() int64 { return max(f.rate, f.older) }
+
+// of returns the fill of a signal, or nil for a signal whose fill the pauses do not follow: the kernel announces a
+// stall, and disks take longer.
+func (p *pacer) of(s policy.Signal) *fill {
+	switch {
+	case s == policy.PIDAvailable:
+		return &p.tasks
+	case s.IsMemoryAmount():
+		return &p.memory
+	default:
+		return nil
+	}
+}
+
+// see updates the fill rates from another reading of the signals.
 func (p *pacer) see(obs *policy.Observations, now time.Duration) {
 	if now-p.window >= fillMemory {
-		p.older, p.rate, p.window = p.rate, 0, now
+		for _, f := range []*fill{&p.memory, &p.tasks} {
+			f.older, f.rate = f.rate, 0
+		}
+		p.window = now
 	}
 	for s := range policy.SignalCount {
-		o := obs[s]
-		if o.Status != policy.OK || !s.IsMemoryAmount() {
+		o, f := obs[s], p.of(s)
+		if o.Status != policy.OK || f == nil {
 			continue
 		}
-		if l := p.last[s]; l.Status == policy.OK {
+		if l := p.last[s]; l.Status == policy.OK && s.Comparable(l, o) {
 			drop, dt := l.Available-o.Available, o.At-l.At
 			if dt < fillSpan {
 				continue
 			}
-			p.rate = max(p.rate, policy.PerSecond(drop, dt))
+			f.rate = max(f.rate, policy.PerSecond(drop, dt))
 		}
 		p.last[s] = o
 	}
@@ -149,14 +175,12 @@ func (p *pacer) see(obs *policy.Observations, now time.Duration) {
 // it.
 func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Observations, interval time.Duration) time.Duration {
 	d := min(maxPause, interval)
-	rate := max(p.fastest(), min(int64(p.cpus)*fillOfCPU, fillOfCPUs))
 	for _, t := range ts {
 		o := obs[t.Signal]
-		if o.Status != policy.OK || !t.Signal.IsMemoryAmount() || pr.IsMet(t) {
+		if o.Status != policy.OK || p.of(t.Signal) == nil || pr.IsMet(t) {
 			continue
 		}
-		headroom := o.Available - t.Value.Of(o.Capacity)
-		d = min(d, time.Duration(float64(headroom)/(2*float64(rate))*float64(time.Second)))
+		d = min(d, p.untilNear(t.Signal, o.Available-t.Value.Of(o.Capacity)))
 	}
 	for _, m := range pr.Met {
 		if m.Due {
@@ -170,15 +194,29 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 	return max(d, minPause)
 }
 
+// fastest returns the fastest fill of memory to reckon with where the CPUs do not count, in bytes per second.
+func (p *pacer) fastest() int64 { return max(p.memory.fastest(), minFill) }
+
+// untilNear returns half the time in which the fastest fill uses up the headroom above a threshold.
+func (p *pacer) untilNear(s policy.Signal, headroom int64) time.Duration {
+	rate := max(p.fastest(), min(int64(p.cpus)*fillOfCPU, fillOfCPUs))
+	if s == policy.PIDAvailable {
+		// From further away, even the fastest fill does not reach the threshold within the longest pause, and the next
+		// pass sees it. So the usual limit of 32,768 tasks, most of them unused, costs an idle node nothing. A node with a
+		// lower one (threads-max) has less than 3 GiB of memory, which makes the pauses about as short.
+		if rate = max(p.tasks.fastest(), taskFill); headroom >= rate*int64(maxPause/time.Second) {
+			return maxPause
+		}
+	}
+	return time.Duration(float64(headroom) / (2 * float64(rate)) * float64(time.Second))
+}
+
 // heldFor returns how long the loop may sleep while a due threshold is held back: half the time in which
 // the fastest fill that was seen uses up what is left. A pod may turn out to be the culprit meanwhile.
 func (p *pacer) heldFor(o policy.Observation, s policy.Signal) time.Duration {
-	rate := max(p.rate, p.older)
-	if !s.IsMemoryAmount() || rate <= 0 {
+	f := p.of(s)
+	if f == nil || f.fastest() <= 0 {
 		return heldPause
 	}
-	return time.Duration(min(float64(o.Available)/(2*float64(rate)), heldPause.Seconds()) * float64(time.Second))
+	return time.Duration(min(float64(o.Available)/(2*float64(f.fastest())), heldPause.Seconds()) * float64(time.Second))
 }
-
-// fastest returns the fastest recent fill, in bytes per second.
-func (p *pacer) fastest() int64 { return max(p.rate, p.older, minFill) }

@@ -183,3 +183,63 @@ func TestPacer(t *testing.T) {
 		}
 	})
 }
+
+// A fork bomb is seen before it has used up the tasks, wherever it begins. Far from the limit, tasks cause no more passes.
+func TestPacerOfTasks(t *testing.T) {
+	hard := policy.Threshold{Signal: policy.PIDAvailable, Value: policy.Bytes(1638)}
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	at := func(available, capacity int64, at time.Duration) *policy.Observations {
+		var obs policy.Observations
+		obs[policy.PIDAvailable] = policy.Observation{Available: available, Capacity: capacity, At: at, Status: policy.OK}
+		return &obs
+	}
+	due := policy.Pressure{Met: []policy.Met{{Threshold: hard, Due: true}}}
+	for _, tc := range []struct {
+		name        string
+		available   int64
+		fell        int64 // within the last second
+		capacityWas int64
+		pressure    policy.Pressure
+		want        time.Duration
+	}{
+		{"an idle node", 32_000, 0, 32_768, policy.Pressure{}, maxPause},
+		{"a fast fill does not reach it within the longest pause", 21_638, 0, 32_768, policy.Pressure{}, maxPause},
+		{"nearer", 21_637, 0, 32_768, policy.Pressure{}, ms(499)},
+		{"near", 2_038, 0, 32_768, policy.Pressure{}, ms(10)},
+		{"at the threshold", 1_639, 0, 32_768, policy.Pressure{}, minPause},
+		{"a slower fill was seen", 5_638, 1_000, 32_768, policy.Pressure{}, ms(100)},
+		{"a faster fill was seen", 5_638, 40_000, 32_768, policy.Pressure{}, ms(50)},
+		{"so many that it is near from further away", 25_638, 40_000, 32_768, policy.Pressure{}, ms(300)},
+		{"the pods cgroup came closer to its limit", 5_638, 40_000, 65_536, policy.Pressure{}, ms(100)},
+		{"held while a bomb goes on", 1_000, 20_000, 32_768, due, ms(25)},
+		{"held, nothing grows", 1_000, 0, 32_768, due, heldPause},
+	} {
+		var p pacer
+		p.see(at(tc.available+tc.fell, tc.capacityWas, 0), 0)
+		obs := at(tc.available, 32_768, time.Second)
+		p.see(obs, time.Second)
+		if got := p.pause([]policy.Threshold{hard}, tc.pressure, obs, time.Minute); got.Truncate(time.Millisecond) != tc.want {
+			t.Errorf("%s: pause %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// A pass sees the threshold met while tasks are left, from wherever the bomb began, at up to 20,000 tasks per second.
+func TestPacerSeesAForkBomb(t *testing.T) {
+	hard := policy.Threshold{Signal: policy.PIDAvailable, Value: policy.Bytes(1638)}
+	for free := int64(1_700); free <= 32_000; free += 100 {
+		for _, rate := range []int64{2_000, 10_000, 20_000} {
+			var p pacer
+			var obs policy.Observations
+			left := free
+			for now := time.Duration(0); left >= 1638; left = free - int64(float64(rate)*now.Seconds()) {
+				obs[policy.PIDAvailable] = policy.Observation{Available: left, Capacity: 32_768, At: now, Status: policy.OK}
+				p.see(&obs, now)
+				now += p.pause([]policy.Threshold{hard}, policy.Pressure{}, &obs, time.Minute)
+			}
+			if left < 1_500 {
+				t.Errorf("%d tasks free, %d per second: %d were left when a pass saw it", free, rate, left)
+			}
+		}
+	}
+}
