@@ -19,7 +19,7 @@ import (
 type Memory struct {
 	Usage        int64
 	InactiveFile int64 // part of Usage: page cache that was not used recently
-	ActiveFile   int64 // part of Usage: page cache that was used recently; 0 if unknown
+	ActiveFile   int64 // part of Usage that the end of its processes does not free, see memoryNames.active; 0 if unknown
 	Limit        int64 // −1 = no limit
 	Uncharged    int64 // part of Usage that the cgroup's own counter, and thus its thresholds, leave out
 }
@@ -42,21 +42,26 @@ func parseLimit(b []byte) int64 {
 
 // memoryNames holds the file names and keys of a layout's memory controller.
 type memoryNames struct {
-	usage, limit                   string
-	inactive, active, shared, swap string // keys in memory.stat; "" = no such key
-	swapFile                       string // "" = no such file
+	usage, limit           string
+	inactive, shared, swap string   // keys in memory.stat; "" = no such key
+	active                 []string // keys in memory.stat of what a cgroup's end leaves behind as cache
+	swapFile               string   // "" = no such file
 }
 
+// memoryNames returns the names of the layout. The reclaimable slab of a cgroup is dentries and inodes, which stay in memory
+// when it ends, as page cache does. A v1 memory.stat does not have it, so there it counts as memory that is freed.
 func (l Layout) memoryNames() memoryNames {
 	if l.Version == V2 {
 		return memoryNames{
 			usage: "memory.current", limit: "memory.max",
-			inactive: "inactive_file", active: "active_file", shared: "shmem", swapFile: "memory.swap.current",
+			inactive: "inactive_file", shared: "shmem", swapFile: "memory.swap.current",
+			active: []string{"active_file", "slab_reclaimable"},
 		}
 	}
 	return memoryNames{
 		usage: "memory.usage_in_bytes", limit: "memory.limit_in_bytes",
-		inactive: "total_inactive_file", active: "total_active_file", shared: "total_shmem", swap: "total_swap",
+		inactive: "total_inactive_file", shared: "total_shmem", swap: "total_swap",
+		active: []string{"total_active_file"},
 	}
 }
 
@@ -76,7 +81,9 @@ func readMemory(usage, stat *file, names *memoryNames, buf *[]byte) (Memory, []b
 	if m.InactiveFile = parseKey(b, names.inactive); m.InactiveFile < 0 {
 		return Memory{}, nil, fmt.Errorf("read %s: no %s", stat.path, names.inactive)
 	}
-	m.ActiveFile = max(parseKey(b, names.active), 0)
+	for _, key := range names.active {
+		m.ActiveFile += max(parseKey(b, key), 0)
+	}
 	return m, b, nil
 }
 

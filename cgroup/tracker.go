@@ -12,7 +12,7 @@ import (
 // Usage is the resource usage of a cgroup and its descendants.
 type Usage struct {
 	Memory     int64 // working set in bytes; −1 without the memory controller
-	ActiveFile int64 // part of Memory: page cache, bytes
+	ActiveFile int64 // part of Memory: page cache, and on v2 dentries and inodes; bytes
 	Swap       int64 // bytes; −1 if the kernel does not account for it
 	PIDs       int64 // tasks; −1 without the pids controller
 }

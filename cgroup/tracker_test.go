@@ -100,8 +100,8 @@ func TestTrackerWithoutMemory(t *testing.T) {
 	}
 }
 
-// ActiveFile is the page cache of the whole cgroup in active use. On v1, that is the hierarchical counter, and
-// not the cgroup's own. A kernel that does not report it leaves 0.
+// ActiveFile is the page cache of the whole cgroup in active use, and on v2 its dentries and inodes. On v1, it is the hierarchical
+// counter, and not the cgroup's own. A kernel that does not report it leaves 0.
 func TestTrackerReadsActiveFile(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -112,8 +112,8 @@ func TestTrackerReadsActiveFile(t *testing.T) {
 			"memory/pod/memory.stat": "inactive_file 1\nactive_file 2\ntotal_inactive_file 1000\ntotal_active_file 3000\n",
 		}, Usage{8000, 3000, -1, -1}},
 		"v2": {map[string]string{
-			"cgroup.controllers": "memory\n", "pod/memory.current": "9000\n", "pod/memory.stat": "inactive_file 1000\nactive_file 3000\n",
-		}, Usage{8000, 3000, -1, -1}},
+			"cgroup.controllers": "memory\n", "pod/memory.current": "9000\n", "pod/memory.stat": "inactive_file 1000\nactive_file 3000\nslab_reclaimable 500\nslab_unreclaimable 70\nslab 570\n",
+		}, Usage{8000, 3500, -1, -1}},
 		"not reported": {map[string]string{
 			"cgroup.controllers": "memory\n", "pod/memory.current": "9000\n", "pod/memory.stat": "inactive_file 1000\n",
 		}, Usage{8000, 0, -1, -1}},

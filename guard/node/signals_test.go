@@ -224,7 +224,8 @@ func TestRemaining(t *testing.T) {
 	}
 }
 
-// A stop gives back a pod's working set without its page cache in active use, on both cgroup versions.
+// A stop gives back a pod's working set without its page cache in active use, on both cgroup versions, and on v2 without its
+// dentries and inodes.
 func TestMeasureActiveFile(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"v1": {
@@ -233,7 +234,7 @@ func TestMeasureActiveFile(t *testing.T) {
 		},
 		"v2": {
 			"cgroup.controllers": "memory\n", "kubepods/poda/memory.current": "1000\n",
-			"kubepods/poda/memory.stat": "inactive_file 200\nactive_file 300\n",
+			"kubepods/poda/memory.stat": "inactive_file 200\nactive_file 250\nslab_reclaimable 50\n",
 		},
 	} {
 		k := kernelOn(t, files)

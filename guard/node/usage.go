@@ -90,8 +90,8 @@ func (n *Node) Remaining(pod inventory.Pod, p policy.Pool) policy.Amount {
 
 var errUnknownCgroup = errors.New("the runtime does not report the cgroup")
 
-// podUsage is what a pod's cgroups use: memory, activeFile and swap in bytes, pids in tasks. An amount that
-// the kernel does not account is unknown.
+// podUsage is what a pod's cgroups use: memory, activeFile and swap in bytes, pids in tasks. activeFile is the part of memory
+// that a stop does not free for good, see [cgroup.Usage]. An amount that the kernel does not account is unknown.
 type podUsage struct {
 	memory, swap, pids policy.Amount
 	activeFile         int64

@@ -47,7 +47,7 @@ type Pod struct {
 	Priority       *int64            `json:"priority,omitempty" unit:"-"`                      // of the pod
 	MemoryRequest  *Quantity         `json:"memory_request,omitempty" unit:"bytes"`            // sum of its containers
 	MemoryUsage    *Quantity         `json:"memory_usage,omitempty" unit:"bytes"`              // working set
-	MemoryFile     *Quantity         `json:"memory_file,omitempty" unit:"bytes"`               // the part of memory_usage that is page cache in active use
+	MemoryFile     *Quantity         `json:"memory_file,omitempty" unit:"bytes"`               // the part of memory_usage that is page cache in active use, dentries or inodes
 	SwapUsage      *Quantity         `json:"swap_usage,omitempty" unit:"bytes"`                // in swap; left out = not known
 	StorageRequest *Quantity         `json:"ephemeral_storage_request,omitempty" unit:"bytes"` // sum of its containers
 	DiskUsage      *Disk             `json:"disk_usage,omitempty"`                             // in bytes
