@@ -98,7 +98,7 @@ func (s *Samples) Note(now time.Duration, obs *Observations, cs []Candidate, pod
 			s.outside[sig] = swing{} // what the pods use is counted in another way from now on
 		}
 		if o := obs.level(sig); !sig.IsDisk() && !sig.IsStall() && o.usable() {
-			s.outside[sig].note(now, o.Available, unprotected(cs, sig, podsMemory))
+			s.outside[sig].note(now, sig, o, unprotected(cs, sig, podsMemory))
 		}
 	}
 	s.byCgroup = podsMemory.Known
@@ -172,10 +172,14 @@ func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, n
 		maxAge = maxDiskSample
 	}
 	base := s.base(now, maxAge)
-	if base == nil || !o.usable() || !base.obs.level(sig).usable() {
+	if base == nil || !o.usable() {
 		return 0, 0
 	}
-	fall = base.obs.level(sig).Available - o.Available
+	was := base.obs.level(sig)
+	if !was.usable() || !sig.Comparable(was, o) {
+		return 0, 0
+	}
+	fall = was.Available - o.Available
 	before, after := base.unprotected(cs, sig), unprotected(cs, sig, pods)
 	if before.Known && after.Known && (!sig.countsCgroup() || base.cgroup.Known == pods.Known) {
 		outside = fall - (after.Value - before.Value)
@@ -194,16 +198,17 @@ func (s *Samples) taken(sig Signal, o Observation, cs []Candidate, pods Amount, 
 		return 0
 	}
 	w := s.outside[sig.counts()]
-	w.note(now, o.Available, unprotected(cs, sig, pods))
+	w.note(now, sig.counts(), o, unprotected(cs, sig, pods))
 	return w.rise(now)
 }
 
 // swing is how what is used outside the unprotected pods rose and fell within about the last ten seconds, by the second.
 type swing struct {
-	noted           bool
-	available, used int64 // the last reading; used is what the unprotected pods used
-	level           int64 // what is used outside, counted from the first reading
-	seconds         [maxSampleAge / time.Second]struct {
+	noted   bool
+	last    Observation // of the signal
+	used    int64       // what the unprotected pods used then
+	level   int64       // what is used outside, counted from the first reading
+	seconds [maxSampleAge / time.Second]struct {
 		at              int64
 		any             bool
 		low, high, rise int64 // rise is the most that the level rose by within this second
@@ -211,18 +216,19 @@ type swing struct {
 }
 
 // note adds a reading. The level rises only by what the signal has lost: if the pods use less and nothing comes back, a
-// kill goes on, or a trace does not tell what a stop gave back.
-func (w *swing) note(now time.Duration, available int64, used Amount) {
+// kill goes on, or a trace does not tell what a stop gave back. From a reading that cannot be compared with the last one, the
+// level goes on.
+func (w *swing) note(now time.Duration, sig Signal, o Observation, used Amount) {
 	const most = math.MaxInt64 >> 10 // sums do not overflow
-	if available = min(available, most); !used.Known {
+	if o.Available = min(o.Available, most); !used.Known {
 		w.noted = false
 		return
 	}
 	used.Value = min(max(used.Value, -most), most)
-	if fell := w.available - available; w.noted {
+	if fell := w.last.Available - o.Available; w.noted && sig.Comparable(w.last, o) {
 		w.level += min(fell, fell-(used.Value-w.used))
 	}
-	w.noted, w.available, w.used = true, available, used.Value
+	w.noted, w.last, w.used = true, o, used.Value
 	at := int64(now / time.Second)
 	s := &w.seconds[uint64(at)%uint64(len(w.seconds))]
 	if !s.any || s.at != at {

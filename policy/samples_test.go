@@ -278,6 +278,34 @@ func TestTaken(t *testing.T) {
 	}
 }
 
+// Another limit of the pods cgroup, or the node's number of tasks in place of that of the pods cgroup, is no fall, and nothing was
+// taken outside the pods. The node's own memory has one limit: less of it is a fall.
+func TestAnotherCapacity(t *testing.T) {
+	pod := []Candidate{{ID: "a", Created: -1, Memory: Known(50), PIDs: Known(50)}}
+	for signal, want := range map[Signal]int64{PIDAvailable: 0, AllocatableMemoryAvailable: 0, MemoryAvailable: 300, SwapAvailable: 300} {
+		var s Samples
+		s.Add(0, one(signal, read(400, 1000)), pod, Amount{})
+		if got := s.Fill(signal, one(signal, read(100, 500)), second); got != want {
+			t.Errorf("%s falls by %d, want %d", signal, got, want)
+		}
+		if _, outside := s.fall(signal, read(100, 500), pod, Amount{}, second); outside != want {
+			t.Errorf("%s falls by %d outside the pods, want %d", signal, outside, want)
+		}
+		if got := s.taken(signal, read(100, 500), pod, Amount{}, second); got != want {
+			t.Errorf("%s: %d were taken, want %d", signal, got, want)
+		}
+		// From the other capacity on, it counts again, and what was taken before is not forgotten.
+		s.Add(second, one(signal, read(100, 500)), pod, Amount{})
+		s.Add(2*second, one(signal, read(80, 500)), pod, Amount{})
+		if got := s.Fill(signal, one(signal, read(70, 500)), 3*second); got != 10 {
+			t.Errorf("%s falls by %d with the other capacity, want 10", signal, got)
+		}
+		if got := s.taken(signal, read(70, 500), pod, Amount{}, 3*second); got != want+30 {
+			t.Errorf("%s: %d were taken in all, want %d", signal, got, want+30)
+		}
+	}
+}
+
 // After a sleep of the machine, growth, fill and what was taken are what they were before.
 func TestSlept(t *testing.T) {
 	pod := func(used int64) []Candidate {
