@@ -71,8 +71,8 @@ func (l Layout) kill(rel string) (int, error) {
 		err = nil // it was removed after its processes ended
 	}
 	l.thaw(rel)
-	v.release()
-	return max(atLeast, v.count), err
+	ofKills.start(l, v.killed, mrelease)
+	return max(atLeast, len(v.killed)), err
 }
 
 // killAtOnce writes to cgroup.kill and reports whether the cgroup held a process. It returns
@@ -110,7 +110,7 @@ func (v *victims) killEach(t *tree) error {
 	started := time.Now()
 	for round := 1; ; round++ {
 		pids, err := t.procs()
-		if errors.Is(err, ErrGone) && v.count > 0 {
+		if errors.Is(err, ErrGone) && len(v.killed) > 0 {
 			return errors.Join(errs...) // it was removed after its processes ended
 		}
 		if err != nil {

@@ -128,9 +128,9 @@ func killWithoutFile(l Layout, rel string) (int, error) {
 	}
 	defer t.close()
 	v := victims{layout: l, rel: rel, sent: map[int]bool{}}
-	defer v.release()
+	defer func() { ofKills.start(l, v.killed, mrelease) }()
 	err = v.killEach(t)
-	return v.count, err
+	return len(v.killed), err
 }
 
 // If new processes appear faster than Kill can kill them, it stops the forks, and returns an error
@@ -159,7 +159,7 @@ func TestKillManyProcesses(t *testing.T) {
 	hierarchies(t, func(t *testing.T, l Layout) {
 		rel := ownCgroup(t, l)
 		var victims []*child
-		for range keptVictims + 2 {
+		for range releasedVictims + 2 {
 			victims = append(victims, startIn(t, "sleep", l.dir(rel)))
 		}
 		before := len(leak.OpenDescriptors())
@@ -308,13 +308,13 @@ func TestKillHitsWhoIsListedTwice(t *testing.T) {
 			move(t, joins, l.dir(rel))
 			round()
 			stays.killed(t)
-			if v.count != 1 || !leaves.alive() || !joins.alive() {
-				t.Errorf("pidfds %t: signalled %d; who left lives %t, who was listed once %t", pidfds, v.count, leaves.alive(), joins.alive())
+			if len(v.killed) != 1 || !leaves.alive() || !joins.alive() {
+				t.Errorf("pidfds %t: signalled %d; who left lives %t, who was listed once %t", pidfds, len(v.killed), leaves.alive(), joins.alive())
 			}
 			round()
 			joins.killed(t)
-			if v.count != 2 || !leaves.alive() {
-				t.Errorf("pidfds %t: signalled %d; who left lives %t", pidfds, v.count, leaves.alive())
+			if len(v.killed) != 2 || !leaves.alive() {
+				t.Errorf("pidfds %t: signalled %d; who left lives %t", pidfds, len(v.killed), leaves.alive())
 			}
 			// The PID of an ended process is listed again, as if it had been reused.
 			ended := startIn(t, "sleep")
@@ -323,10 +323,10 @@ func TestKillHitsWhoIsListedTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 			ended.killed(t)
-			if _, errs := v.round([]int{ended.pid()}); len(errs) != 0 || v.count != 2 || v.sent[ended.pid()] {
-				t.Errorf("pidfds %t: an ended process: signalled %d, %v; its PID is done with: %t", pidfds, v.count, errs, v.sent[ended.pid()])
+			if _, errs := v.round([]int{ended.pid()}); len(errs) != 0 || len(v.killed) != 2 || v.sent[ended.pid()] {
+				t.Errorf("pidfds %t: an ended process: signalled %d, %v; its PID is done with: %t", pidfds, len(v.killed), errs, v.sent[ended.pid()])
 			}
-			v.release()
+			ofKills.start(l, v.killed, mrelease)
 		}
 	})
 }
@@ -428,8 +428,8 @@ func TestKillReachesOneIncarnationOnly(t *testing.T) {
 		if _, err := old.killAtOnce(); !errors.Is(err, ErrGone) {
 			t.Errorf("at once: %v, want ErrGone", err)
 		}
-		if err := v.killEach(old); !errors.Is(err, ErrGone) || v.count != 0 {
-			t.Errorf("one by one: %d, %v; want ErrGone", v.count, err)
+		if err := v.killEach(old); !errors.Is(err, ErrGone) || len(v.killed) != 0 {
+			t.Errorf("one by one: %d, %v; want ErrGone", len(v.killed), err)
 		}
 		if !c.alive() {
 			t.Error("killed in another cgroup than was meant")
