@@ -49,6 +49,7 @@ type Node struct {
 	total   atomic.Int64           // MemTotal, bytes
 	near    atomic.Bool            // see Near
 	noSwap  atomic.Bool            // see SwapUnaccounted
+	seen    atomic.Bool            // the cgroup of a listed pod existed, see canSeePods
 
 	stalls     [2]cgroup.StallWindow // memory, io
 	reasons    [policy.SignalCount]error

@@ -2,6 +2,8 @@ package node
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -221,6 +223,46 @@ func TestRemaining(t *testing.T) {
 		if got := k.Remaining(c.pod, c.pool); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
+	}
+}
+
+// In a container with a cgroup namespace of its own, no pod's cgroup is there. What the pods use is unknown then, rather than
+// nothing. Once the cgroup of a pod or the pods cgroup was there, one that is not was removed.
+func TestMeasureWithoutThePodsCgroups(t *testing.T) {
+	files := map[string]string{"cgroup.controllers": "memory pids\n"}
+	measure := func(k *Node, pods []inventory.Pod) (memory, left policy.Amount) {
+		cs := inventory.Candidates(pods)
+		k.Measure(cs)
+		return cs[0].Memory, k.Remaining(pods[0], policy.PoolMemory)
+	}
+	for _, pods := range []string{"", "/kubepods"} {
+		k := kernelOn(t, files)
+		k.pods.Store(&pods)
+		ps := remainingPods()
+		k.Track(ps)
+		if memory, left := measure(k, ps); memory.Known || left.Known {
+			t.Errorf("pods cgroup %q, not visible: the pod uses %+v, and holds %+v", pods, memory, left)
+		}
+	}
+	files["kubepods/cgroup.events"] = ""
+	k, ps := kernelOn(t, files), remainingPods()
+	k.Track(ps)
+	if memory, left := measure(k, ps); memory != policy.Known(0) || left != policy.Known(0) {
+		t.Errorf("the pods cgroup is there: the pod uses %+v, and holds %+v", memory, left)
+	}
+	dir := nodetest.Files(t, map[string]string{"cgroup.controllers": "memory\n", "kubepods/poda/memory.current": "9\n", "kubepods/poda/memory.stat": "inactive_file 0\n"})
+	layout, err := cgroup.Detect(cgroup.Root(dir), "/nowhere")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k = kernelIn(t, layout, "")
+	k.Track(ps)
+	if err := os.RemoveAll(filepath.Join(dir, "kubepods")); err != nil {
+		t.Fatal(err)
+	}
+	k.Track(ps)
+	if memory, left := measure(k, ps); memory != policy.Known(0) || left != policy.Known(0) {
+		t.Errorf("the pod's cgroup was there: the pod uses %+v, and holds %+v", memory, left)
 	}
 }
 

@@ -36,6 +36,12 @@ func (n *Node) Track(pods []inventory.Pod) {
 	defer n.mu.Unlock()
 	n.known = known
 	n.tracker.Sync(dirs)
+	for rel := range dirs {
+		if n.seen.Load() {
+			break
+		}
+		n.seen.Store(n.tracker.Inode(rel) != 0)
+	}
 }
 
 // Measure sets what each candidate uses: memory, swap and tasks from its cgroups, disks from the last
@@ -71,7 +77,7 @@ func (n *Node) Remaining(pod inventory.Pod, p policy.Pool) policy.Amount {
 			rels = append(rels, c.Cgroup)
 		}
 	}
-	u := sumUsage(rels, func(rel string) (cgroup.Usage, error) {
+	u := n.sumUsage(rels, func(rel string) (cgroup.Usage, error) {
 		if rel == "" {
 			return cgroup.Usage{}, errUnknownCgroup
 		}
@@ -103,16 +109,30 @@ func (n *Node) usage(sandbox string) podUsage {
 	if !ok {
 		return podUsage{}
 	}
-	return sumUsage(rels, n.tracker.Usage)
+	return n.sumUsage(rels, n.tracker.Usage)
 }
 
-// sumUsage adds up cgroups. A removed cgroup uses nothing; one that cannot be read makes the sum unknown.
-func sumUsage(rels []string, read func(rel string) (cgroup.Usage, error)) podUsage {
+// canSeePods reports whether the pods' cgroups are in the mounted tree, so that one that does not exist was removed. They are
+// not in a container with a cgroup namespace of its own.
+func (n *Node) canSeePods() bool {
+	if n.seen.Load() {
+		return true
+	}
+	rel := n.PodsCgroup()
+	if rel == "" {
+		return false
+	}
+	_, err := n.opt.Layout.Inode(rel)
+	return err == nil
+}
+
+// sumUsage adds up cgroups. A removed cgroup uses nothing; one that cannot be read or seen makes the sum unknown.
+func (n *Node) sumUsage(rels []string, read func(rel string) (cgroup.Usage, error)) podUsage {
 	sum := podUsage{policy.Known(0), policy.Known(0), policy.Known(0), 0}
 	for _, rel := range rels {
 		u, err := read(rel)
 		switch {
-		case errors.Is(err, cgroup.ErrGone):
+		case errors.Is(err, cgroup.ErrGone) && n.canSeePods():
 			continue
 		case err != nil:
 			return podUsage{}
