@@ -39,7 +39,7 @@ type Waker interface {
 }
 
 // Node observes the node through package cgroup. The loop's goroutine calls Observe, Measure, Layout,
-// Arm and Reconfigure; the lister's calls Track.
+// Arm and Reconfigure; the lister's calls Track; and that of a reclaim calls Measure, too.
 type Node struct {
 	opt     Options
 	node    *cgroup.Node
@@ -51,6 +51,8 @@ type Node struct {
 	noSwap  atomic.Bool            // see SwapUnaccounted
 	seen    atomic.Bool            // the cgroup of a listed pod existed, see canSeePods
 
+	podsPIDs atomic.Bool // pid.available refers to the pods cgroup, whose limit is closer than the node's
+
 	stalls     [2]cgroup.StallWindow // memory, io
 	reasons    [policy.SignalCount]error
 	last       struct{ root, pods cgroup.Memory } // for the kernel's memory thresholds, see Arm
@@ -59,7 +61,6 @@ type Node struct {
 
 	index     podIndex
 	podsInode uint64 // inode of the watched pods cgroup; only the lister uses it
-	podsPIDs  bool   // pid.available refers to the pods cgroup, whose limit is closer than the node's
 
 	kubelets lastgood.Value[kubeletLook]
 

@@ -74,7 +74,7 @@ func (n *Node) observePIDs(obs *policy.Observations, now time.Duration) {
 		n.fail(obs, policy.PIDAvailable, err, now)
 		return
 	}
-	n.podsPIDs = p.OfPods
+	n.podsPIDs.Store(p.OfPods)
 	obs[policy.PIDAvailable] = policy.ObserveUsed(p.Max, p.Current, now)
 }
 

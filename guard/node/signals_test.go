@@ -166,7 +166,7 @@ func TestMeasureOutsideThePodsCgroup(t *testing.T) {
 	}
 	k.Track(pods)
 	for podsPIDs, outside := range map[bool]int64{false: 9, true: 0} { // whether the pods cgroup's task limit is closer than the node's
-		k.podsPIDs = podsPIDs
+		k.podsPIDs.Store(podsPIDs)
 		cs := []policy.Candidate{pods[0].Candidate, pods[1].Candidate}
 		k.Measure(cs)
 		if c := cs[0]; c.Apart || c.Memory != policy.Known(100) || c.PIDs != policy.Known(1) {
@@ -182,6 +182,36 @@ func TestMeasureOutsideThePodsCgroup(t *testing.T) {
 				t.Errorf("%s: the pod outside is excluded because of %q, want %q", signal, r.Excluded, want)
 			}
 		}
+	}
+}
+
+// A reclaim measures the pods while the loop observes the node. The race detector checks that.
+func TestMeasureWhileObserving(t *testing.T) {
+	layout, err := cgroup.Detect(cgroup.Root(nodetest.Files(t, map[string]string{
+		"cgroup.controllers": "memory pids\n", "kubepods/pids.current": "9\n", "kubepods/pids.max": "10\n",
+		"kubepods2/c/pids.current": "5\n",
+	})), cgroup.Proc(nodetest.Proc(t, 4<<30)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := kernelIn(t, layout, "/kubepods")
+	if k.node, err = cgroup.OpenNode(layout, "/kubepods"); err != nil {
+		t.Fatal(err)
+	}
+	defer k.node.Close()
+	pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "outside"}, Containers: []inventory.Container{{ID: "c", Cgroup: "/kubepods2/c"}}}}
+	k.Track(pods)
+	measured := make(chan struct{})
+	go func() {
+		defer close(measured)
+		k.Measure(inventory.Candidates(pods))
+	}()
+	var obs policy.Observations
+	k.observePIDs(&obs, k.Now())
+	<-measured
+	cs := inventory.Candidates(pods)
+	if k.Measure(cs); obs[policy.PIDAvailable].Capacity != 10 || cs[0].PIDs != policy.Known(0) {
+		t.Errorf("the pods cgroup has %+v left, the pod outside of it has %+v", obs[policy.PIDAvailable], cs[0].PIDs)
 	}
 }
 

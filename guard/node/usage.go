@@ -55,7 +55,7 @@ func (n *Node) Measure(cs []policy.Candidate) {
 		u := n.usage(c.ID)
 		c.Memory, c.ActiveFile, c.Swap, c.PIDs = u.memory, u.activeFile, u.swap, u.pids
 		unaccounted = unaccounted || u.memory.Known && !u.swap.Known
-		if c.Apart = n.outside(c.ID); c.Apart && n.podsPIDs {
+		if c.Apart = n.outside(c.ID); c.Apart && n.podsPIDs.Load() {
 			c.PIDs = policy.Known(0)
 		}
 		if d, ok := n.opt.Meter.Usage(c.ID); ok {
