@@ -36,7 +36,7 @@ func (n *Node) Unlisted(pods []inventory.Pod, s policy.Signal) (largest int64, f
 		if known[rel] {
 			continue
 		}
-		if populated, err := n.opt.Layout.Populated(rel); err == nil && populated && !n.isListed(rel, pods) {
+		if n.mayRun(rel) && !n.isListed(rel, pods) {
 			_, confirmed := n.confirmed[rel]
 			largest, found = max(largest, n.peek(rel, s)), found || !confirmed
 			n.found = append(n.found, rel)
@@ -105,12 +105,17 @@ func (n *Node) unlistedIn(rel string, owners ...*inventory.Pod) (unlisted []stri
 		if slices.ContainsFunc(owners, func(p *inventory.Pod) bool { return p.OwnsCgroupNamed(name) }) {
 			continue
 		}
-		child := path.Join(rel, name)
-		if populated, err := n.opt.Layout.Populated(child); populated || err != nil && !errors.Is(err, cgroup.ErrGone) {
+		if child := path.Join(rel, name); n.mayRun(child) {
 			unlisted = append(unlisted, child)
 		}
 	}
 	return unlisted
+}
+
+// mayRun reports whether a cgroup contains a process, or exists and cannot be read.
+func (n *Node) mayRun(rel string) bool {
+	populated, err := n.opt.Layout.Populated(rel)
+	return populated || err != nil && !errors.Is(err, cgroup.ErrGone)
 }
 
 // peek reads an untracked cgroup's usage of the resource that the signal ranks by, see policy.Rank. If the

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,6 +63,30 @@ func TestUnlistedWithoutContainers(t *testing.T) {
 	}
 	if _, found := k.Unlisted(pods, policy.MemoryAvailable); !found {
 		t.Error("a container that was not listed is not noticed")
+	}
+}
+
+// An unlisted pod cgroup that cannot be read may use any amount. One that was removed uses nothing.
+func TestUnlistedUnreadable(t *testing.T) {
+	k := kernelOn(t, map[string]string{
+		"cgroup.controllers": "memory pids\n",
+		// A directory in place of the file is unreadable even to root.
+		"kubepods/podu/cgroup.events/x":    "",
+		"kubepods/podu/memory.current/x":   "",
+		"kubepods/podu/memory.stat":        "inactive_file 0\n",
+		"kubepods/podgone/memory.current":  "100\n",
+		"kubepods/podgone/memory.stat":     "inactive_file 0\n",
+		"kubepods/podempty/cgroup.events":  "populated 0\n",
+		"kubepods/podempty/memory.current": "100\n",
+	})
+	if largest, found := k.Unlisted(nil, policy.MemoryAvailable); largest != math.MaxInt64 || !found {
+		t.Errorf("an unreadable one: %d, %t", largest, found)
+	}
+	if err := os.RemoveAll(k.opt.Layout.Dir("memory", "kubepods/podu")); err != nil {
+		t.Fatal(err)
+	}
+	if largest, found := k.Unlisted(nil, policy.MemoryAvailable); largest != 0 || found {
+		t.Errorf("a removed and an empty one: %d, %t", largest, found)
 	}
 }
 
