@@ -27,7 +27,7 @@ const (
 // and /proc/PID/cgroup shows the root (v1). So only cgroup.procs shows who is in the cgroup. Kill
 // signals a process only after two lists show it, and opens its pidfd (linux 5.3) between them. It thus
 // never hits a process that left the cgroup, nor one that got a reused PID. If forks outrun the
-// signals, it sets pids.max of the cgroup to 0. On v1 it thaws a frozen cgroup, in which no process
+// signals, it sets pids.max of the cgroup to 0. On v1 it thaws frozen cgroups, in which no process
 // could end otherwise.
 //
 // Kill refuses the root, a path that is not clean, and a cgroup that holds the calling process. It
@@ -129,15 +129,33 @@ func (v *victims) killEach(t *tree) error {
 	}
 }
 
-// thaw resumes a frozen v1 cgroup, so that its processes can end. On v2 SIGKILL also ends frozen
-// processes.
+// thaw resumes a frozen v1 cgroup and those below it that were frozen by themselves, as by docker pause in a
+// privileged pod, so that their processes can end. On v2 SIGKILL also ends frozen processes.
 func (l Layout) thaw(rel string) {
 	freezer, ok := l.v1["freezer"]
 	if !ok {
 		return
 	}
-	state := filepath.Join(freezer, rel, "freezer.state")
-	if b, err := os.ReadFile(state); err == nil && string(b) != "THAWED\n" {
-		_ = writeFile(state, "THAWED")
+	t, err := openTreeAt(filepath.Join(freezer, rel))
+	if err != nil {
+		return
 	}
+	defer t.close()
+	_ = t.walk(func(dir *os.File) error {
+		// freezer.state would tell of the parents, too, and reading it looks at all cgroups below.
+		if b, err := readAt(dir, "freezer.self_freezing"); err == nil && string(b) == "1\n" {
+			_ = writeAt(dir, "freezer.state", "THAWED")
+		}
+		return nil
+	}, nil)
+}
+
+// writeAt writes to a file of a cgroup.
+func writeAt(dir *os.File, name, text string) error {
+	f, err := openAt(dir, name, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }

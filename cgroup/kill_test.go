@@ -457,6 +457,36 @@ func TestKillThawsFirst(t *testing.T) {
 	c.killed(t)
 }
 
+// A cgroup below the victim may be frozen by itself, beside one that is not.
+func TestKillThawsDescendants(t *testing.T) {
+	l := realV1(t)
+	need.File(t, "/sys/fs/cgroup/freezer") // CONFIG_CGROUP_FREEZER
+	rel := ownCgroup(t, l, "freezer")
+	freezer := l.Dir("freezer", rel)
+	var victims []*child
+	for _, below := range []string{"", "/frozen", "/frozen/too", "/running"} {
+		makeCgroup(t, freezer+below)
+		victims = append(victims, startIn(t, "sleep", l.dir(rel), freezer+below))
+	}
+	for _, below := range []string{"/frozen/too", "/frozen"} {
+		state := freezer + below + "/freezer.state"
+		t.Cleanup(func() { _ = os.WriteFile(state, []byte("THAWED"), 0) })
+		if err := os.WriteFile(state, []byte("FROZEN"), 0); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "a frozen cgroup", func() bool {
+			b, err := os.ReadFile(state)
+			return err == nil && string(b) == "FROZEN\n"
+		})
+	}
+	if n, err := l.Kill(rel); n != len(victims) || err != nil {
+		t.Fatalf("killed %d, %v", n, err)
+	}
+	for _, c := range victims {
+		c.killed(t)
+	}
+}
+
 func TestKillReleasesBigVictims(t *testing.T) {
 	hierarchies(t, func(t *testing.T, l Layout) {
 		rel := ownCgroup(t, l)

@@ -59,12 +59,14 @@ func (l Layout) Populated(rel string) (bool, error) {
 // same path.
 type tree struct{ dir *os.File }
 
-func (l Layout) openTree(rel string) (*tree, error) {
-	fd, err := open(l.dir(rel), unix.O_RDONLY|unix.O_DIRECTORY)
+func (l Layout) openTree(rel string) (*tree, error) { return openTreeAt(l.dir(rel)) }
+
+func openTreeAt(dir string) (*tree, error) {
+	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, gone(err)
 	}
-	return &tree{os.NewFile(uintptr(fd), rel)}, nil
+	return &tree{os.NewFile(uintptr(fd), dir)}, nil
 }
 
 func (t *tree) close() { _ = t.dir.Close() }
