@@ -45,6 +45,14 @@ func (w *StallWindow) Add(now, total, window time.Duration) (stalled, over time.
 	return 0, 0, false
 }
 
+// Slept makes the readings younger by a time in which the machine slept: no task stalls meanwhile, and a stall right before or
+// after would be spread over it.
+func (w *StallWindow) Slept(d time.Duration) {
+	for i := range w.ring {
+		w.ring[i].at += d
+	}
+}
+
 // sample returns the i-th reading, oldest first.
 func (w *StallWindow) sample(i int) stallSample { return w.ring[(w.first+i)%stallSamples] }
 

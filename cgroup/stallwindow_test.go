@@ -72,6 +72,20 @@ func TestStallWindowOfManyReadings(t *testing.T) {
 	}
 }
 
+// A sleep of the machine is no time without a stall, however long it was.
+func TestStallWindowAfterASleep(t *testing.T) {
+	const ms = time.Millisecond
+	for _, slept := range []time.Duration{0, 1500 * ms, 8 * time.Hour} {
+		var w StallWindow
+		w.Add(0, 0, 2*time.Second)
+		w.Add(1000*ms, 900*ms, 2*time.Second)
+		w.Slept(slept)
+		if stalled, over, ok := w.Add(slept+2000*ms, 1800*ms, 2*time.Second); stalled != 1800*ms || over != 2*time.Second || !ok {
+			t.Errorf("slept %s: stalled %s of %s, %t", slept, stalled, over, ok)
+		}
+	}
+}
+
 func TestStallWindowAnyWindow(t *testing.T) {
 	var w StallWindow
 	if _, _, ok := w.Add(time.Second, 0, 0); ok {

@@ -191,7 +191,7 @@ func (s *Service) serve(ctx context.Context) error {
 	if w := s.waiting; w != nil {
 		s.hold(*w, "start")
 	}
-	loop := eviction.Loop{Guard: s.guard, Wakes: s.wakes, Calls: s.callsOrReload(background, &wg), After: s.after}
+	loop := eviction.Loop{Guard: s.guard, Wakes: s.wakes, Calls: s.callsOrReload(background, &wg), After: s.after, Slept: s.host.kernel.Slept}
 	loop.Run(ctx)
 
 	s.notify(s.opt.Notifier.Stopping("ending"))

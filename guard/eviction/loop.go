@@ -18,6 +18,8 @@ type Loop struct {
 	Calls <-chan func()
 	// After is called with every pass. It must not block.
 	After func(*api.Pass)
+	// Slept, if not nil, is called before the first pass after the machine slept, with how long.
+	Slept func(time.Duration)
 }
 
 // Run makes passes until ctx ends. The first pass is immediate. Between two passes caused by wake-ups is at
@@ -32,6 +34,9 @@ func (l *Loop) Run(ctx context.Context) {
 		// Go's clock stands still while the machine sleeps (CLOCK_MONOTONIC), the time since boot goes on.
 		if slept := l.Guard.kernel.Now() - now - time.Since(awake); slept >= sleepAtLeast {
 			l.Guard.samples.Slept(slept)
+			if l.Slept != nil {
+				l.Slept(slept)
+			}
 		}
 		now, awake = l.Guard.kernel.Now(), time.Now()
 		p := l.Guard.Pass(ctx, wake)

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -91,6 +92,39 @@ func TestLoopRemembersWake(t *testing.T) {
 	})
 	if got != 2 {
 		t.Errorf("%d passes, want the first and the one that was woken", got)
+	}
+}
+
+// sleeper is a node that sleeps for a time after its second pass.
+type sleeper struct {
+	loopKernel
+	length time.Duration
+}
+
+func (k *sleeper) Now() time.Duration {
+	if k.passes.Load() < 2 {
+		return k.loopKernel.Now()
+	}
+	return k.loopKernel.Now() + k.length
+}
+
+// The loop says how long the machine slept. A moment is what passes between two clocks.
+func TestLoopNoticesSleep(t *testing.T) {
+	for length, want := range map[time.Duration][]time.Duration{time.Hour: {time.Hour}, sleepAtLeast - 1: nil} {
+		synctest.Test(t, func(t *testing.T) {
+			k := &sleeper{loopKernel{start: time.Now()}, length}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			var slept []time.Duration
+			l := Loop{
+				Guard: New(config.Default(), k, k, nil, nil, nil, policy.NewRestraint("boot")), After: func(*api.Pass) {},
+				Slept: func(d time.Duration) { slept = append(slept, d) },
+			}
+			l.Run(ctx)
+			if !slices.Equal(slept, want) {
+				t.Errorf("slept %s, noticed %s", length, slept)
+			}
+		})
 	}
 }
 

@@ -96,6 +96,13 @@ func (n *Node) observeStalls(obs *policy.Observations, now time.Duration) {
 	}
 }
 
+// Slept keeps a time in which the machine slept out of the windows of the stall signals.
+func (n *Node) Slept(d time.Duration) {
+	for i := range n.stalls {
+		n.stalls[i].Slept(d)
+	}
+}
+
 // Reason returns why a signal is not observed.
 func (n *Node) Reason(s policy.Signal) error { return cmp.Or(n.reasons[s], errAbsent) }
 

@@ -215,6 +215,38 @@ func TestMeasureWhileObserving(t *testing.T) {
 	}
 }
 
+// A stall around a sleep of the machine is not spread over it.
+func TestStallAroundASleep(t *testing.T) {
+	proc := nodetest.Proc(t, 4<<30)
+	layout, err := cgroup.Detect(cgroup.Root(nodetest.Files(t, map[string]string{"cgroup.controllers": "memory\n"})), cgroup.Proc(proc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := kernelIn(t, layout, "")
+	k.opt.StallWindow = 2 * time.Second
+	var obs policy.Observations
+	see := func(at, stalled time.Duration) {
+		total := nodetest.Stall(int(stalled / time.Microsecond))
+		nodetest.Write(t, proc, map[string]string{"pressure/memory": total, "pressure/io": total})
+		if k.node == nil {
+			if k.node, err = cgroup.OpenNode(layout, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		k.observeStalls(&obs, at)
+	}
+	see(0, 0)
+	defer k.node.Close()
+	see(time.Second, time.Second)
+	k.Slept(time.Hour)
+	see(time.Hour+2*time.Second, 2*time.Second)
+	for _, s := range []policy.Signal{policy.MemoryStall, policy.IOStall} {
+		if o := obs[s]; o.Status != policy.OK || o.Available != 0 {
+			t.Errorf("%s: %+v; want all stalled", s, o)
+		}
+	}
+}
+
 // remainingPods returns a pod with a cgroup of its own, and one whose containers have one each.
 func remainingPods() []inventory.Pod {
 	return []inventory.Pod{
