@@ -103,7 +103,7 @@ func realV2(t testing.TB) Layout {
 	if err != nil || l.unified == "" {
 		t.Fatalf("layout %+v: %v", l, err)
 	}
-	return Layout{Version: V2, root: l.unified, proc: l.proc, unified: l.unified}
+	return Layout{Version: V2, root: l.unified, proc: l.proc, unified: l.unified, released: l.released}
 }
 
 // ownCgroup creates a cgroup for one test in the hierarchies of these controllers. It is removed with

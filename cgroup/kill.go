@@ -71,7 +71,7 @@ func (l Layout) kill(rel string) (int, error) {
 		err = nil // it was removed after its processes ended
 	}
 	l.thaw(rel)
-	ofKills.start(l, v.killed, mrelease)
+	l.released.start(l, v.killed, mrelease)
 	return max(atLeast, len(v.killed)), err
 }
 

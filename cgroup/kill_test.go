@@ -128,7 +128,7 @@ func killWithoutFile(l Layout, rel string) (int, error) {
 	}
 	defer t.close()
 	v := victims{layout: l, rel: rel, sent: map[int]bool{}}
-	defer func() { ofKills.start(l, v.killed, mrelease) }()
+	defer func() { l.released.start(l, v.killed, mrelease) }()
 	err = v.killEach(t)
 	return len(v.killed), err
 }
@@ -326,7 +326,7 @@ func TestKillHitsWhoIsListedTwice(t *testing.T) {
 			if _, errs := v.round([]int{ended.pid()}); len(errs) != 0 || len(v.killed) != 2 || v.sent[ended.pid()] {
 				t.Errorf("pidfds %t: an ended process: signalled %d, %v; its PID is done with: %t", pidfds, len(v.killed), errs, v.sent[ended.pid()])
 			}
-			ofKills.start(l, v.killed, mrelease)
+			l.released.start(l, v.killed, mrelease)
 		}
 	})
 }

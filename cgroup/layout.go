@@ -50,12 +50,13 @@ func (v Version) String() string {
 // Layout describes where a node's controllers are mounted. It does not change after detection. It may
 // be copied and used from several goroutines.
 type Layout struct {
-	Version Version
-	root    string
-	proc    Proc
-	v1      map[string]string // directory of each controller that is mounted as v1
-	unified string            // directory of the v2 hierarchy; "" = not mounted
-	tree    string            // controller whose hierarchy is used to look up pods; "" = v2
+	Version  Version
+	root     string
+	proc     Proc
+	v1       map[string]string // directory of each controller that is mounted as v1
+	unified  string            // directory of the v2 hierarchy; "" = not mounted
+	tree     string            // controller whose hierarchy is used to look up pods; "" = v2
+	released *releases         // memory of killed processes
 }
 
 // Detect finds the hierarchies from the mounts below root in procfs. If it finds no mounts (a captured
@@ -63,7 +64,7 @@ type Layout struct {
 // memory controller decides the version. A node without one (cgroup_disable=memory) is not an error,
 // but reading memory then returns ErrUnsupported.
 func Detect(root Root, proc Proc) (Layout, error) {
-	l := Layout{root: filepath.Clean(string(root)), proc: proc}
+	l := Layout{root: filepath.Clean(string(root)), proc: proc, released: &releases{}}
 	if info, err := os.ReadFile(filepath.Join(string(proc), "self/mountinfo")); err == nil {
 		mounts, _ := mountinfo.Parse(bytes.NewReader(info)) // after an endless line there is nothing of use
 		l.fromMounts(mounts)

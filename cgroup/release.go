@@ -31,9 +31,6 @@ type releases struct {
 	pids    map[int]bool // whose memory is being released
 }
 
-// ofKills are the releases of all kills.
-var ofKills releases
-
 // start frees the memory of the biggest of these processes. It does not wait, not even for their sizes.
 func (r *releases) start(l Layout, pids []int, free func(pid int)) {
 	r.mu.Lock()
