@@ -40,7 +40,7 @@ type ServiceOptions struct {
 	Machine machine.Machine
 }
 
-// Service is the daemon: the loop, its inputs and its outputs.
+// Service is what `criguard run` runs: the loop, its inputs and its outputs.
 type Service struct {
 	opt        ServiceOptions
 	lock       *rundir.Lock

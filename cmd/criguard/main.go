@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -46,22 +47,26 @@ func execute(args []string) int {
 	if err == nil {
 		return cli.ExitOK
 	}
-	ce := codeOf(err)
-	msg := err.Error()
-	switch {
-	case msg == "":
-	case wantsJSON(cmd, args):
-		_ = cli.PrintLine(out, api.Error{APIVersion: api.APIVersion, Error: msg, Hint: ce.Hint}) // the exit code remains
-	default:
-		if !errors.Is(err, schema.ErrInvalid) { // already one line per mistake
-			msg = strings.ReplaceAll(msg, "\n", "; ")
-		}
-		fmt.Fprintln(errs, "criguard: "+msg)
-		if ce.Hint != "" {
-			fmt.Fprintln(errs, "hint: "+ce.Hint)
-		}
+	if err.Error() != "" {
+		printError(out, errs, wantsJSON(cmd, args), err)
 	}
-	return ce.Code
+	return codeOf(err).Code
+}
+
+// printError prints an error for a program or for people, with what to do.
+func printError(out, errs io.Writer, asJSON bool, err error) {
+	msg, hint := err.Error(), codeOf(err).Hint
+	if asJSON {
+		_ = cli.PrintLine(out, api.Error{APIVersion: api.APIVersion, Error: msg, Hint: hint}) // the exit code remains
+		return
+	}
+	if !errors.Is(err, schema.ErrInvalid) { // already one line per mistake
+		msg = strings.ReplaceAll(msg, "\n", "; ")
+	}
+	fmt.Fprintln(errs, "criguard: "+msg)
+	if hint != "" {
+		fmt.Fprintln(errs, "hint: "+hint)
+	}
 }
 
 // wantsJSON reports whether the user wants JSON. If a flag is wrong, the flags after it are not parsed; for a
@@ -102,7 +107,7 @@ func codeOf(err error) *cli.Error {
 	case errors.Is(err, fs.ErrPermission):
 		return cli.NewError(cli.ExitUsage, err, "must run as root")
 	case errors.Is(err, schema.ErrInvalid):
-		return cli.NewError(cli.ExitUsage, err, "`criguard check` shows every mistake; `man criguard.toml` explains the keys")
+		return cli.NewError(cli.ExitUsage, err, "`man criguard.toml` explains every key, and so does config.example.toml (/usr/share/doc/criguard)")
 	}
 	return &cli.Error{Code: cli.ExitUsage, Err: err}
 }

@@ -23,11 +23,11 @@ func newRun(o *options) *cobra.Command {
 	var observe bool
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Run the daemon",
-		Long: `Run the daemon: watch the node, remove garbage, and stop the pod that relieves the
+		Short: "Run the service",
+		Long: `Run the service: watch the node, remove garbage, and stop the pod that relieves the
 shortage when pressure persists. SIGHUP reloads the configuration; criguard rejects an
 invalid one and keeps the old one. Without a configuration file, it enforces the
-defaults; --observe only logs. After SIGTERM the daemon exits within seven seconds,
+defaults; --observe only logs. After SIGTERM the service exits within seven seconds,
 three of which are for stops in flight, or within twelve if a disk does not answer.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +69,7 @@ const memoryLimit = 32 << 20
 // resident, about 1.5 MiB. It costs an idle guard 0.01 % of a core. GOGC overrides it.
 const gcPercent = 50
 
-// prepare makes a daemon fit to run beside the pods: its memory has a soft limit in bytes.
+// prepare makes a service fit to run beside the pods: its memory has a soft limit in bytes.
 func prepare(memory int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memory)
@@ -79,7 +79,7 @@ func prepare(memory int64) {
 	}
 	// A process started by hand may have no umask. Files for other users get their mode explicitly.
 	syscall.Umask(0o077)
-	// A closed log pipe must not end the daemon.
+	// A closed log pipe must not end the service.
 	signal.Ignore(syscall.SIGPIPE)
 }
 

@@ -79,7 +79,7 @@ func (o *options) watchStatus(cmd *cobra.Command) error {
 		}
 		switch {
 		case err != nil:
-			cli.Say(cmd.ErrOrStderr(), "criguard: %s\n", err.Error())
+			printError(out, cmd.ErrOrStderr(), o.JSON(), err)
 			err = &cli.Error{Code: codeOf(err).Code} // it is reported
 		case o.JSON():
 			err = cli.PrintLine(out, st)
@@ -129,9 +129,9 @@ func underPressure(st *api.Status) bool {
 }
 
 func printStatus(w io.Writer, st *api.Status) {
-	who := "daemon not running; inspected the node directly"
+	who := "no service runs (systemctl start criguard); inspected the node directly"
 	if st.GuardedBy != "" {
-		who = "no daemon answers here, but one guards this node: " + st.GuardedBy + "; inspected the node directly"
+		who = "no service answers here, but one guards this node: " + st.GuardedBy + "; inspected the node directly"
 	}
 	if st.Live {
 		who = fmt.Sprintf("%s mode, pid %d, up %s", st.Mode, st.PID, cli.Age(time.Duration(st.Uptime)))
@@ -148,12 +148,8 @@ func printStatus(w io.Writer, st *api.Status) {
 		rt += fmt.Sprintf(", %d pods (%d protected) listed %s ago", st.Pods, st.Protected, cli.Age(time.Duration(*st.Runtime.ListedAt)))
 	}
 	cli.Say(w, "runtime     %s\n", rt)
-	if st.Runtime.Error != "" {
-		why := strings.TrimPrefix(st.Runtime.Error, cri.ErrNoRuntime.Error()+": ")
-		if _, cause, ok := strings.Cut(why, cri.ErrUnavailable.Error()+": "); ok {
-			why = cause // "no runtime answers" is said already
-		}
-		cli.Say(w, "            %s\n", why)
+	for _, cause := range runtimeCauses(st) {
+		cli.Say(w, "            %s\n", cause)
 	}
 	pods := st.Kernel.PodsCgroup
 	if pods == "" {
@@ -202,6 +198,25 @@ func printStatus(w io.Writer, st *api.Status) {
 	}
 	fmt.Fprintln(w)
 	printSignals(w, st.Signals)
+}
+
+// runtimeCauses says why no runtime answers, in lines: the error of each endpoint, and then which sockets are
+// absent. Next to an endpoint that fails, their names would only distract.
+func runtimeCauses(st *api.Status) []string {
+	if st.Runtime.Error == "" {
+		return nil
+	}
+	why := strings.TrimPrefix(st.Runtime.Error, cri.ErrNoRuntime.Error()+": ")
+	why = strings.ReplaceAll(strings.TrimPrefix(why, "find runtime: "), cri.ErrUnavailable.Error()+": ", "") // the line above says so
+	causes := strings.Split(why, "; ")
+	last := len(causes) - 1
+	if absent, ok := strings.CutPrefix(causes[last], "no socket "); ok && last > 0 {
+		causes[last] = "no socket at " + api.Count(strings.Count(absent, ", ")+1, "other known path")
+	}
+	if !st.Live && strings.Contains(why, "permission denied") {
+		causes = append(causes, "run as root")
+	}
+	return causes
 }
 
 func because(reason string) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -90,9 +91,34 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// The status says once that no runtime answers, and then why.
+// With -o json, an error during --watch is a line of JSON, too.
+func TestStatusWatchError(t *testing.T) {
+	var asked atomic.Int32
+	dir := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch asked.Add(1) {
+		case 1:
+			_ = json.NewEncoder(w).Encode(pressed())
+		case 2:
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_ = json.NewEncoder(w).Encode(api.Error{Error: "wait for the decision loop"})
+		default:
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGINT)
+			<-r.Context().Done()
+		}
+	})
+	code, out, errs := captured(t, "status", "--watch", "-o", "json", "--run-dir", dir)
+	lines := strings.Split(out, "\n")
+	if want := `{"apiVersion":"criguard.io/v1","error":"wait for the decision loop"}`; code != cli.ExitUsage || len(lines) != 3 || lines[1] != want || errs != "" {
+		t.Errorf("exit code %d, stderr %q, got\n%s\nwant the second line\n%s", code, errs, out, want)
+	}
+}
+
+// The status says once that no runtime answers, and then why: an endpoint that fails before the sockets that are absent.
 func TestStatusOfADeadRuntime(t *testing.T) {
+	const timeout = "probe unix:///run/a: get version: runtime did not answer in time: gave up after 2s"
+	const denied = "probe unix:///run/b: get version: %sdial unix /run/b: connect: permission denied"
 	for text, want := range map[string]string{
+		"no container runtime answers: find runtime: " + timeout + "; " + fmt.Sprintf(denied, "runtime is not reachable: ") + "; runtime is not reachable: no socket /run/c, /run/d": "\nruntime     no runtime answers\n            " + timeout + "\n            " + fmt.Sprintf(denied, "") + "\n            no socket at 2 other known paths\n            run as root\nnode ",
 		"no container runtime answers: find runtime: runtime is not reachable: no socket /run/a, /run/b": "\nruntime     no runtime answers\n            no socket /run/a, /run/b\n",
 		"no container runtime answers: list containers: context deadline exceeded":                       "            list containers: context deadline exceeded\n",
 	} {

@@ -177,7 +177,7 @@ func TestTopWithoutService(t *testing.T) {
 	s := n.openScreen("100", "30")
 	before := s.settings()
 	s.top()
-	s.shows("daemon not running; inspecting the node directly", "   1 default/large", "only the service records passes", "containerd")
+	s.shows("no service runs; inspecting the node directly", "   1 default/large", "only the service records passes", "containerd")
 	s.press("n", "End", "Home", "Escape", "Down")
 	s.shows("▸2", "default/large")
 	s.press(s.numberOf("nodefs.available"))

@@ -25,7 +25,7 @@ const (
 // Options connect the commands to the rest of the binary.
 type Options struct {
 	Dir     func() rundir.Dir  // the run directory that the flags name
-	Prepare func(memory int64) // makes a daemon fit to run beside the pods, with a soft limit in bytes
+	Prepare func(memory int64) // makes a service fit to run beside the pods, with a soft limit in bytes
 }
 
 // options are the flags of the commands below fleet.

@@ -51,7 +51,7 @@ func (v *view) who() line {
 	case v.lost != nil:
 		r.say(bad, "values "+age(v.now.Sub(v.statusAt))+" old; trying again")
 	case !st.Live:
-		r.say(warn, "daemon not running; inspecting the node directly")
+		r.say(warn, "no service runs; inspecting the node directly")
 	default:
 		r.say(plain, fmt.Sprintf("%s mode, pid %d, up %s", st.Mode, st.PID, age(time.Duration(st.Uptime))))
 	}
