@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 
+	"github.com/spf13/cobra"
+
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cri/socket"
 	"github.com/criguard/criguard/guard"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/control"
 )
 
 // fetch asks the service. It inspects the node directly if no service runs, or if --endpoint names a runtime
-// other than the service's.
+// other than the service's. noteUnused says which flags it did not need.
 func fetch[T any](ctx context.Context, o *options, ask func(*control.Client) (T, error), inspect func(*guard.Look) (T, error)) (T, error) {
 	client := control.NewClient(o.dir())
 	if o.endpoint != "" {
@@ -22,11 +26,26 @@ func fetch[T any](ctx context.Context, o *options, ask func(*control.Client) (T,
 			return look(ctx, o, inspect)
 		}
 	}
+	o.served = true // ask may still inspect the node and take that back
 	v, err := ask(client)
 	if !errors.Is(err, control.ErrNoService) {
 		return v, err
 	}
+	o.served = false
 	return look(ctx, o, inspect)
+}
+
+// noteUnused notes on standard error that the service has answered, with its own configuration, although the flags
+// name another one. JSON has no notes.
+func (o *options) noteUnused(cmd *cobra.Command) {
+	if !o.served || o.JSON() || o.config == "" && len(o.dropIns) == 0 {
+		return
+	}
+	named, err := config.Load(o.config, o.dropIns...)
+	inForce, _ := control.NewClient(o.dir()).Settings(cmd.Context()) // without an answer, they differ
+	if err != nil || named.Effective() != inForce.Text {
+		cli.Say(cmd.ErrOrStderr(), "note: a service answers, with its own configuration; --config and --config-dir are not used (`criguard check FILE` and `criguard simulate --config FILE` try another one)\n")
+	}
 }
 
 // sameSocket reports whether two endpoints name the same path.

@@ -30,6 +30,7 @@ unpacked layers, or less, because other images share layers. prune shows what ca
 			if err != nil {
 				return err
 			}
+			o.noteUnused(cmd)
 			if o.JSON() {
 				list.Verdicts = append([]reclaim.Verdict{}, list.Verdicts...) // [] instead of null
 				return cli.PrintJSON(cmd.OutOrStdout(), api.ImageList{APIVersion: api.APIVersion, ImageList: list})

@@ -54,10 +54,14 @@ one is not recorded, and says so.`,
 				}
 			}
 			reports, ended := o.prune(cmd.Context(), p, cmd.ErrOrStderr(), yes)
-			if ended != nil && (o.JSON() || len(reports) == 0) { // JSON is a single value
+			if ended != nil && len(reports) == 0 {
 				return ended
 			}
+			o.noteUnused(cmd)
 			out := api.PruneResult{APIVersion: api.APIVersion, DryRun: p.DryRun, Steps: append([]reclaim.Report{}, reports...), Freed: freed(reports)}
+			if ended != nil {
+				out.Error = ended.Error()
+			}
 			err := o.Print(cmd, out, func(w io.Writer) {
 				printReports(w, reports, p.DryRun, verbose)
 				printNotes(cmd.ErrOrStderr(), reports)
@@ -65,6 +69,8 @@ one is not recorded, and says so.`,
 			switch {
 			case err != nil:
 				return err
+			case ended != nil && o.JSON(): // a single value, which has the error
+				return &cli.Error{Code: codeOf(ended).Code}
 			case ended != nil: // after a part
 				return ended
 			case slices.ContainsFunc(reports, func(r reclaim.Report) bool { return len(r.Errors) > 0 }):

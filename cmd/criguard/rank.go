@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -31,17 +30,18 @@ key, what a stop would free, and why the others are not candidates. Those are
 ordered by the reason, then by usage, then by name.
 
 It asks the running service. Without one, and for the disk usage of pods while no disk
-is short, it inspects the node directly.`,
+is short, it inspects the node directly, which only root may do.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := parseSignal("--signal", signal)
 			if err != nil {
 				return err
 			}
-			r, err := o.rank(cmd.Context(), s)
+			r, err := o.rank(cmd, s)
 			if err != nil {
 				return err
 			}
+			o.noteUnused(cmd)
 			if r.Stale != "" && r.ListedAt != nil && !o.JSON() {
 				cli.Say(cmd.ErrOrStderr(), "note: the runtime does not answer, the pods are those of %s ago: %s\n", cli.Age(time.Duration(*r.ListedAt)), r.Stale)
 			}
@@ -70,7 +70,9 @@ func parseSignal(flag, name string) (policy.Signal, error) {
 	return s, nil
 }
 
-func (o *options) rank(ctx context.Context, s policy.Signal) (api.Ranking, error) {
+// rank asks the service, or inspects the node directly. It notes on standard error why disk usage is unknown.
+func (o *options) rank(cmd *cobra.Command, s policy.Signal) (api.Ranking, error) {
+	ctx := cmd.Context()
 	inspect := func(l *guard.Look) (api.Ranking, error) { return l.Rank(ctx, s) }
 	return fetch(ctx, o, func(c *control.Client) (api.Ranking, error) {
 		r, err := c.Rank(ctx, s)
@@ -79,8 +81,13 @@ func (o *options) rank(ctx context.Context, s policy.Signal) (api.Ranking, error
 				l.Protect(protectedIn(&r))
 				return l.Rank(ctx, s)
 			}
-			if looked, err := look(ctx, o, measured); err == nil {
+			looked, err := look(ctx, o, measured)
+			if err == nil {
+				o.served = false
 				return looked, nil
+			}
+			if len(r.Pods) > 0 && !o.JSON() {
+				cli.Say(cmd.ErrOrStderr(), "note: the service measures the pods' disk usage only while a disk is short, and only root can measure it directly: %s\n", err.Error())
 			}
 		}
 		return r, err

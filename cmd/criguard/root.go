@@ -21,6 +21,7 @@ type options struct {
 	endpoint string
 	runDir   string
 	noted    string // the last note about the history that was printed
+	served   bool   // the service has answered, see fetch
 }
 
 func newRoot() *cobra.Command {

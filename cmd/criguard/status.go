@@ -43,6 +43,7 @@ status counts.`,
 				return err
 			}
 			if !quiet {
+				o.noteUnused(cmd)
 				err = o.Print(cmd, st, func(w io.Writer) { printStatus(w, &st) })
 			}
 			return cmp.Or(err, verdict(&st))
@@ -85,6 +86,9 @@ func (o *options) watchStatus(cmd *cobra.Command) error {
 			err = cli.PrintLine(out, st)
 		default:
 			printStatus(out, &st)
+			if onScreen || !shown {
+				o.noteUnused(cmd)
+			}
 		}
 		last = cmp.Or(err, verdict(&st))
 		select {

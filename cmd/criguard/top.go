@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -37,7 +36,7 @@ It asks the running service. Without one, it inspects the node directly.`,
 			if interval < minInterval {
 				return fmt.Errorf("--interval %s: must be %s at least", interval, minInterval)
 			}
-			return o.top(cmd.Context(), top.Options{Signal: s, Interval: interval, Colour: top.Colour(), ASCII: top.ASCII()})
+			return o.top(cmd, top.Options{Signal: s, Interval: interval, Colour: top.Colour(), ASCII: top.ASCII()})
 		},
 	}
 	signalFlag(cmd, &signal, "signal to rank the pods for at first")
@@ -46,7 +45,8 @@ It asks the running service. Without one, it inspects the node directly.`,
 }
 
 // top shows the node until the user quits.
-func (o *options) top(ctx context.Context, opt top.Options) (err error) {
+func (o *options) top(cmd *cobra.Command, opt top.Options) (err error) {
+	ctx := cmd.Context()
 	screen := os.Stdout //nolint:forbidigo // package top makes what it draws safe
 	if err := top.CheckTTY(os.Stdin, screen); err != nil {
 		return cli.NewError(cli.ExitUsage, err, "`criguard status` and `criguard rank` print once, to anything")
@@ -57,6 +57,8 @@ func (o *options) top(ctx context.Context, opt top.Options) (err error) {
 	if err != nil {
 		return err
 	}
+	o.served = src.served.Load()
+	o.noteUnused(cmd) // seen again once the view has ended
 	m := top.NewModel(opt, st, time.Now(), src.before(ctx)...)
 	m.Happen(passes)
 	tty, err := top.OpenTTY(os.Stdin, screen)

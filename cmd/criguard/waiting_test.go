@@ -10,6 +10,9 @@ import (
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // script answers commands with a plan or an answer, and each other request by its path.
@@ -105,6 +108,60 @@ func TestEndpointOfAnotherRuntime(t *testing.T) {
 	}
 }
 
+// A prune that ends after a part prints as JSON what it removed, and why it ended.
+func TestPruneEndsEarlyJSON(t *testing.T) {
+	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"reports":[{"step":"images","removed":[{"kind":"image","id":"a"}],"freed":3}],"error":"the runtime went away","no_runtime":true,"done":true}`+"\n")
+	})
+	code, out, errs := captured(t, "prune", "--yes", "-o", "json", "--run-dir", dir)
+	var got api.PruneResult
+	d := json.NewDecoder(strings.NewReader(out))
+	if err := d.Decode(&got); err != nil || d.More() || code != cli.ExitUnreachable || errs != "" || got.Error != "the runtime went away" || got.Freed != 3 {
+		t.Errorf("exit code %d, %v, %q\n%s", code, err, errs, out)
+	}
+}
+
+// A service answers with its own configuration: a command that names another one says so, except in JSON and --quiet.
+func TestUnusedConfiguration(t *testing.T) {
+	file := writeFiles(t, map[string]string{"same.toml": "", "other.toml": "mode = 'observe'\n"})
+	same, err := config.Load(file + "/same.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"/v1/status": pressed(), "/v1/rank": api.Ranking{}, "/v1/images": reclaim.ImageList{}, "/v1/config": api.Settings{Text: same.Effective()},
+			"/v1/prune": map[string]any{"reports": []reclaim.Report{{}}, "done": true},
+		}[r.URL.Path])
+	})
+	for _, c := range []struct {
+		args  string
+		notes bool
+	}{
+		{"status", true}, {"rank", true}, {"images", true}, {"prune", true}, {"status -q", false}, {"rank -o json", false},
+	} {
+		for flags, other := range map[string]bool{"": false, "--config " + file + "/same.toml": false, "--config " + file + "/other.toml": true, "--config-dir " + file: true} {
+			_, out, errs := captured(t, append(strings.Fields(c.args+" "+flags), "--run-dir", dir)...)
+			if note := "note: a service answers, with its own configuration; --config and --config-dir are not used"; strings.Contains(errs, note) != (c.notes && other) {
+				t.Errorf("%s %s: stderr %q, stdout\n%s", c.args, flags, errs, out)
+			}
+		}
+	}
+}
+
+// While no disk is short, a user who may not look at the node learns why a ranking of disk usage is empty.
+func TestUnmeasuredRanking(t *testing.T) {
+	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Ranking{Signal: policy.NodeFSAvailable, Pods: []api.RankedView{{Pod: "d/a"}}})
+	})
+	for output, notes := range map[string]bool{"table": true, "json": false} {
+		code, out, errs := captured(t, "rank", "-s", "nodefs.available", "-o", output, "--run-dir", dir, "--config", dir+"/none.toml")
+		if code != cli.ExitOK || !strings.Contains(out, "d/a") || strings.Contains(errs, "note: the service measures the pods' disk usage only while a disk is short, and only root can measure it directly: ") != notes {
+			t.Errorf("%s: exit code %d, stderr %q, stdout\n%s", output, code, errs, out)
+		}
+	}
+}
+
 // A failed command prints its error as JSON only if its flags ask for JSON.
 func TestErrorAsJSON(t *testing.T) {
 	for _, c := range []struct {
@@ -125,18 +182,18 @@ func TestErrorAsJSON(t *testing.T) {
 
 // A check that could not look at the node says so, but not with --quiet.
 func TestCheckOfAnUnreadableNode(t *testing.T) {
-	config := writeFiles(t, map[string]string{"config.toml": "[node]\nsys = '/nonexistent'\nproc = '/nonexistent'\n"}) + "/config.toml"
+	file := writeFiles(t, map[string]string{"config.toml": "[node]\nsys = '/nonexistent'\nproc = '/nonexistent'\n"}) + "/config.toml"
 	const note = "the node was not checked"
 	for _, c := range []struct {
 		args      []string
 		out, errs bool
 	}{{nil, false, true}, {[]string{"-q"}, false, false}, {[]string{"-o", "json"}, true, false}} {
-		code, out, errs := captured(t, append([]string{"check", config}, c.args...)...)
+		code, out, errs := captured(t, append([]string{"check", file}, c.args...)...)
 		if code != cli.ExitOK || strings.Contains(out, note) != c.out || strings.Contains(errs, note) != c.errs {
 			t.Errorf("%q: exit code %d, %q\n%s", c.args, code, errs, out)
 		}
 	}
-	if code, _, errs := captured(t, "check", config, "--endpoint", "tcp://x"); code != cli.ExitUsage || !strings.Contains(errs, "want unix:///path") {
+	if code, _, errs := captured(t, "check", file, "--endpoint", "tcp://x"); code != cli.ExitUsage || !strings.Contains(errs, "want unix:///path") {
 		t.Errorf("exit code %d, %q", code, errs)
 	}
 }

@@ -168,6 +168,7 @@ type PruneResult struct {
 	DryRun     bool             `json:"dry_run"`            // nothing was removed
 	Steps      []reclaim.Report `json:"steps"`              // what each step removed
 	Freed      int64            `json:"freed" unit:"bytes"` // by all steps
+	Error      string           `json:"error,omitempty"`    // why it ended early, after a part
 }
 
 // ImageList lists every image, with the reason why it is kept or may be removed.
