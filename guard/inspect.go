@@ -96,8 +96,13 @@ func (l *Look) Notes() []string {
 	cfg, inv := l.host.config(), l.host.lister.Current()
 	notes := l.Status().Warnings
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if cfg.Runtime.Endpoint != "" && inv.Err != nil {
-		note("runtime.endpoint = %q does not answer: %v", cfg.Runtime.Endpoint, inv.Err)
+	if inv.Err != nil {
+		if cfg.Runtime.Endpoint != "" {
+			note("runtime.endpoint = %q does not answer: %v", cfg.Runtime.Endpoint, inv.Err)
+		} else {
+			note("%v", inv.Err)
+		}
+		note("without an answer of the runtime, the thresholds of its filesystems and the protect rules were not checked")
 	}
 	for _, dir := range []struct{ key, name string }{
 		{"node.root_dir", cfg.Node.RootDir}, {"node.pod_log_dir", cfg.Node.PodLogDir}, {"the directory of metrics.textfile", path.Dir(cfg.Metrics.Textfile)},

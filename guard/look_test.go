@@ -51,6 +51,7 @@ func TestLookNotes(t *testing.T) {
 	base := nodetest.Config(t, "runtime.endpoint = '"+srv.Endpoint()+"'"+protect)
 	for _, c := range []struct{ text, want string }{
 		{base, "protect rule 2 matches no pod that runs now"},
+		{nodetest.Config(t, "runtime.endpoint = '/none'"+protect), "without an answer of the runtime, the thresholds of its filesystems and the protect rules were not checked"},
 		{nodetest.Config(t, "runtime.endpoint = '/none'"+protect), `runtime.endpoint = "/none" does not answer: no container runtime answers: find runtime: runtime is not reachable: no socket /none`},
 		{nodetest.Config(t, "node.pods_cgroup = '/nope'"), `node.pods_cgroup = "/nope" does not exist`},
 		{nodetest.Config(t, "fleet.enabled = true"), "fleet.enabled = true, and the fleet's agent has no socket (hint: systemctl enable --now criguard-fleet.socket)"},

@@ -24,9 +24,10 @@ func newCheck(o *options) *cobra.Command {
 drop-ins) and print it with every default filled in. It reports all mistakes
 in all files at once, each with its key, its value and the rule.
 
-It also looks at the node, notes settings that do not fit it, and reports the hard
-thresholds that are met now, for which a reload would stop a pod at once. In observe
-mode it reports what enforce mode would do. --offline skips this.
+It also looks at the node, notes settings that do not fit it and what it cannot check
+because the runtime does not answer, and reports the hard thresholds that are met
+now, for which a reload would stop a pod at once. In observe mode it reports what
+enforce mode would do. --offline skips this.
 
 With --from-kubelet it reads a kubelet's configuration instead, and prints the TOML for
 criguard: a file, a directory of drop-ins, or the configuration of k3s or RKE2 with its
@@ -59,7 +60,7 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 			}
 			cfg, err := o.load()
 			if err != nil {
-				return cli.NewError(cli.ExitUsage, err, "`man criguard.toml` explains every key, and so does config.example.toml (/usr/share/doc/criguard)")
+				return err
 			}
 			asJSON := o.JSON() && !quiet
 			notes := cfg.Notes()
@@ -67,21 +68,10 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 			if !offline {
 				var lookErr error
 				var onNode []string
-				if met, onNode, lookErr = onThisNode(cmd.Context(), cfg); lookErr != nil && !quiet {
+				if met, onNode, lookErr = onThisNode(cmd.Context(), cfg); lookErr != nil {
 					onNode = []string{"the node was not checked: " + lookErr.Error()}
 				}
 				notes = append(notes, onNode...)
-			}
-			if !asJSON {
-				for _, note := range notes {
-					cli.Say(cmd.ErrOrStderr(), "note: %s\n", note)
-				}
-			}
-			for _, m := range met {
-				cli.Say(cmd.ErrOrStderr(), "%s\n", m)
-			}
-			if len(met) > 0 && cfg.Mode == config.ModeObserve {
-				cli.Say(cmd.ErrOrStderr(), "mode is \"observe\": this is only logged until it is \"enforce\"\n")
 			}
 			switch {
 			case asJSON:
@@ -93,13 +83,25 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 			default:
 				fmt.Fprint(out, cfg.Effective())
 			}
+			// The findings come last, so that a terminal still shows them.
+			if !asJSON && !quiet {
+				for _, note := range notes {
+					cli.Say(cmd.ErrOrStderr(), "note: %s\n", note)
+				}
+			}
+			for _, m := range met {
+				cli.Say(cmd.ErrOrStderr(), "%s\n", m)
+			}
+			if len(met) > 0 && cfg.Mode == config.ModeObserve {
+				cli.Say(cmd.ErrOrStderr(), "mode is \"observe\": this is only logged until it is \"enforce\"\n")
+			}
 			if err == nil && len(met) > 0 {
 				err = cli.Finding()
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing when the configuration is good")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only mistakes and hard thresholds that are met now")
 	cmd.Flags().BoolVar(&showOrigin, "show-origin", false, "show the file and line that set each key")
 	cmd.Flags().StringVar(&fromKubelet, "from-kubelet", "", "print what a kubelet's configuration means here, as of /var/lib/kubelet/config.yaml or /etc/rancher/k3s/config.yaml")
 	cmd.Flags().BoolVar(&exact, "exact", false, "with --from-kubelet: switch off what the kubelet has no threshold for")

@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/node/nodetest"
 )
 
@@ -72,6 +74,55 @@ func TestCheckNotesWhatDoesNotFit(t *testing.T) {
 	}
 	if _, _, errs := captured(t, "check", file, "--offline"); errs != "" {
 		t.Errorf("offline: %s", errs)
+	}
+}
+
+// The notes of a check follow the configuration, where a terminal shows them, and --quiet has none.
+func TestCheckEndsWithItsNotes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	text := nodetest.Config(t, "eviction.hard.'memory.available' = '1Mi'\nruntime.endpoint = '/none'", nodetest.AnyDisk)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var both strings.Builder
+	root := newRoot()
+	root.SetArgs([]string{"check", file})
+	root.SetOut(&both)
+	root.SetErr(&both)
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	toml, notes, found := strings.Cut(both.String(), "note: ")
+	if !found || !strings.Contains(toml, "[eviction.hard]") || strings.Contains(notes, "[eviction.hard]") || !strings.Contains(notes, "\nnote: without an answer of the runtime, ") {
+		t.Errorf("%s", both.String())
+	}
+	for _, args := range [][]string{{"-q"}, {"-q", "-o", "json"}} {
+		if code, out, errs := captured(t, append([]string{"check", file}, args...)...); code != cli.ExitOK || out != "" || errs != "" {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q", args, code, out, errs)
+		}
+	}
+}
+
+// A refused reload lists the mistakes as a check does, one per line.
+func TestRefusedReload(t *testing.T) {
+	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(api.Error{Error: "refused: c.toml:1: x: unknown key\nc.toml:2: y: unknown key"})
+	})
+	want := "criguard: invalid configuration, the old one stays in force:\n  c.toml:1: x: unknown key\n  c.toml:2: y: unknown key\nhint: correct this, try it with `criguard check`, and reload again\n"
+	if code, _, errs := captured(t, "reload", "--run-dir", dir); code != cli.ExitUsage || errs != want {
+		t.Errorf("exit code %d, got\n%s\nwant\n%s", code, errs, want)
+	}
+}
+
+// The hint at a mistake does not name a command that lists the same mistakes again.
+func TestMistakesOfAConfiguration(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"c.toml": "x = 1\ny = 2\n"})
+	for _, args := range [][]string{{"rank", "--config", dir + "/c.toml", "--run-dir", dir}, {"check", dir + "/c.toml"}} {
+		code, _, errs := captured(t, args...)
+		if lines := strings.Split(errs, "\n"); code != cli.ExitUsage || len(lines) != 4 || !strings.HasPrefix(lines[2], "hint: `man criguard.toml` explains every key") {
+			t.Errorf("%s: exit code %d, %s", args[0], code, errs)
+		}
 	}
 }
 

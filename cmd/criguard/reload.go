@@ -1,12 +1,16 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config/schema"
 	"github.com/criguard/criguard/guard/control"
 )
 
@@ -22,6 +26,9 @@ does not wait.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			answer, err := control.NewClient(o.dir()).Command(cmd.Context(), c)
+			if errors.Is(err, api.ErrRefused) {
+				return cli.NewError(cli.ExitUsage, rejected(err), "correct this, try it with `criguard check`, and reload again")
+			}
 			if err != nil {
 				return err
 			}
@@ -35,4 +42,10 @@ does not wait.`,
 	cmd.Flags().BoolVar(&c.Now, "now", false, "put hard thresholds in force even if they are met at once")
 	o.OutputFlag(cmd)
 	return cmd
+}
+
+// rejected returns the error for a configuration that the service refuses, with one line per mistake.
+func rejected(refusal error) error {
+	mistakes := strings.TrimPrefix(refusal.Error(), api.ErrRefused.Error()+": ")
+	return fmt.Errorf("%w, the old one stays in force:\n  %s", schema.ErrInvalid, strings.ReplaceAll(mistakes, "\n", "\n  "))
 }
