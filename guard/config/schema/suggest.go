@@ -99,6 +99,9 @@ func nearest(word string, among []place, slips int) (near []place) {
 		return nil
 	}
 	for _, p := range among {
+		if !sameKind(word, Plain(p.key)) {
+			continue
+		}
 		d := distance(word, Plain(p.key))
 		if d < slips {
 			slips, near = d, nil
@@ -108,6 +111,14 @@ func nearest(word string, among []place, slips int) (near []place) {
 		}
 	}
 	return near
+}
+
+// sameKind reports whether the part of a word before its dot, which a long end in common would outweigh, is near that
+// of a key: "mem.available" may mean "memory.available", but "disk.available" not "pid.available".
+func sameKind(word, key string) bool {
+	w, _, dotted := strings.Cut(word, ".")
+	k, _, _ := strings.Cut(key, ".")
+	return !dotted || strings.HasPrefix(k, w) || distance(w, k) <= slipsFor(w)
 }
 
 // longer returns the places whose keys begin with or contain the word, which has at least four bytes.

@@ -18,3 +18,20 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+// A signal is suggested only if its first part is near, too.
+func TestSuggestWord(t *testing.T) {
+	signals := []string{"memory.available", "nodefs.available", "imagefs.available", "pid.available", "swap.available"}
+	for word, want := range map[string]string{
+		"mem.available": "memory.available", "memroy.available": "memory.available", "nodfs.availble": "nodefs.available", "imgfs.available": "imagefs.available",
+		"pids.available": "pid.available", "PID.availabel": "pid.available", "node.available": "nodefs.available", "memory.avail": "memory.available",
+		"disk.available": "", "cpu.available": "", "fs.available": "",
+	} {
+		if want != "" {
+			want = `did you mean "` + want + `"?`
+		}
+		if got := SuggestWord(word, signals); got != want {
+			t.Errorf("%s: got %q, want %q", word, got, want)
+		}
+	}
+}
