@@ -68,7 +68,7 @@ func (s *Service) execute(ctx context.Context, c api.Command, by api.Peer) (api.
 	case api.CommandProtect:
 		err = s.protect(x)
 	case api.CommandUnprotect:
-		changed = s.unprotect(x)
+		changed, err = s.unprotect(x)
 	}
 	if err != nil || !changed {
 		return x.answer, err
@@ -103,7 +103,7 @@ func (s *Service) drain(x *execution) (changed bool, err error) {
 	plan := s.guard.Plan(s.host.lister.Current().Pods, time.Duration(x.Grace))
 	x.answer.Plan = &plan
 	if x.DryRun {
-		x.answer.Message = "would stop " + api.Count(plan.Left, "pod")
+		x.answer.Message, x.answer.Refused = "would stop "+api.Count(plan.Left, "pod"), s.stopsNothing("a drain")
 		return false, s.podsKnown()
 	}
 	if err := s.mayStopNow("a drain"); err != nil {
@@ -140,7 +140,7 @@ func (s *Service) stop(ctx context.Context, x *execution) (changed bool, err err
 	case s.guard.HasStopped(pod.ID):
 		return false, fmt.Errorf("%w: %s has already been stopped", api.ErrRefused, d.Pod)
 	case x.DryRun:
-		x.answer.Message = "would stop " + d.Pod
+		x.answer.Message, x.answer.Refused = "would stop "+d.Pod, s.stopsNothing("a stop")
 		return false, s.podsKnown()
 	}
 	if err := s.mayStopNow("a stop"); err != nil {
@@ -173,17 +173,21 @@ func (s *Service) protect(x *execution) error {
 	return nil
 }
 
-func (s *Service) unprotect(x *execution) (changed bool) {
+func (s *Service) unprotect(x *execution) (changed bool, err error) {
 	x.view.Pod = x.Pod
-	if pods, err := s.findPods(x.Pod, (*inventory.Pod).FullName); err == nil {
+	if !s.guard.Orders.Unprotect(x.Pod) { // also a pod that no longer runs
+		pods, err := s.findPods(x.Pod, (*inventory.Pod).FullName)
+		if err != nil {
+			return false, err
+		}
 		x.view.Pod = pods[0].FullName()
-	}
-	if !s.guard.Orders.Unprotect(x.view.Pod) {
-		x.answer.Message = "no operator protects " + x.view.Pod
-		return false
+		if !s.guard.Orders.Unprotect(x.view.Pod) {
+			x.answer.Message = "no operator protects " + x.view.Pod
+			return false, nil
+		}
 	}
 	x.answer.Message = "unprotected " + x.view.Pod
-	return true
+	return true, nil
 }
 
 func stopReason(by api.Peer, why string) string {
@@ -232,13 +236,21 @@ const minSandboxID = 8
 
 // mayStopNow refuses a drain or a stop that would stop nothing.
 func (s *Service) mayStopNow(what string) error {
-	switch {
-	case s.guard.Config().Mode == config.ModeObserve:
-		return fmt.Errorf(`%w: mode = "observe" stops nothing; --dry-run shows what %s would do`, api.ErrRefused, what)
-	case s.guard.Orders.Pause != nil:
-		return fmt.Errorf("%w: criguard is paused; `criguard resume` ends that", api.ErrRefused)
+	if why := s.stopsNothing(what); why != "" {
+		return fmt.Errorf("%w: %s", api.ErrRefused, why)
 	}
 	return s.podsKnown()
+}
+
+// stopsNothing returns why a drain or a stop would stop nothing now; "" = it may.
+func (s *Service) stopsNothing(what string) string {
+	switch {
+	case s.guard.Config().Mode == config.ModeObserve:
+		return `mode = "observe" stops nothing; --dry-run shows what ` + what + " would do"
+	case s.guard.Orders.Pause != nil:
+		return "criguard is paused; `criguard resume` ends that"
+	}
+	return ""
 }
 
 // podsKnown returns cri.ErrNoRuntime if the runtime does not answer: the listed pods may have ended.

@@ -134,7 +134,7 @@ func TestPauseEndsReclaiming(t *testing.T) {
 func TestDrainIsOrdered(t *testing.T) {
 	s, again := newOperated(t, "")
 	dry, err := s.execute(t.Context(), api.Command{Command: api.CommandDrain, Grace: api.Duration(time.Second), DryRun: true}, api.Peer{})
-	if err != nil || dry.Plan.Left != 1 || dry.Message != "would stop 1 pod" || dry.Plan.Pods[0].Pod != "d/a" || dry.Plan.Pods[1].Stays != "namespace kube-system" || s.guard.Orders.Drain != nil {
+	if err != nil || dry.Plan.Left != 1 || dry.Message != "would stop 1 pod" || dry.Refused != "" || dry.Plan.Pods[0].Pod != "d/a" || dry.Plan.Pods[1].Stays != "namespace kube-system" || s.guard.Orders.Drain != nil {
 		t.Fatalf("dry run: %+v, %v", dry.Plan, err)
 	}
 	if _, err := s.execute(t.Context(), api.Command{Command: api.CommandDrain, Grace: api.Duration(time.Second), Reason: "kernel"}, api.Peer{UID: 7}); err != nil {
@@ -158,8 +158,12 @@ func TestDrainIsRefused(t *testing.T) {
 		t.Errorf("in observe mode: %v", err)
 	}
 	c.DryRun = true
-	if a, err := s.execute(t.Context(), c, api.Peer{}); err != nil || a.Plan.Left != 1 {
+	if a, err := s.execute(t.Context(), c, api.Peer{}); err != nil || a.Plan.Left != 1 || !strings.Contains(a.Refused, "observe") {
 		t.Errorf("a dry run in observe mode: %+v, %v", a, err)
+	}
+	stop := api.Command{Command: api.CommandStop, Pod: "d/a", DryRun: true}
+	if a, err := s.execute(t.Context(), stop, api.Peer{}); err != nil || a.Plan.Left != 1 || !strings.Contains(a.Refused, "what a stop would do") {
+		t.Errorf("a dry stop in observe mode: %+v, %v", a, err)
 	}
 	c.DryRun = false
 	blind := effectService(t, s.opt.Config)
@@ -248,6 +252,39 @@ func TestProtectOutlivesTheService(t *testing.T) {
 	}
 	if why := excluded(t, s); strings.HasPrefix(why, "protected") {
 		t.Errorf("still excluded: %s", why)
+	}
+}
+
+// A protection ends under every name that protects a pod, and under its own when the pod has gone. A name that means
+// no pod is refused, not taken for a pod without a protection.
+func TestUnprotectNames(t *testing.T) {
+	s, _ := newOperated(t, "")
+	pod, err := s.findPod("d/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	protect := func(name string) {
+		s.guard.Orders.Protect(api.Protection{Pod: name, Until: api.Duration(s.host.kernel.Now() + time.Hour)})
+	}
+	unprotect := func(name string) (string, error) {
+		a, err := s.execute(t.Context(), api.Command{Command: api.CommandUnprotect, Pod: name}, api.Peer{})
+		return a.Message, err
+	}
+	for _, name := range []string{"d/a", pod.UID, pod.ID, pod.ID[:minSandboxID]} {
+		protect("d/a")
+		if a, err := unprotect(name); err != nil || a != "unprotected d/a" || len(s.guard.Orders.Protected) != 0 {
+			t.Errorf("%s: %q, %v", name, a, err)
+		}
+	}
+	protect("d/a")
+	protect("d/gone")
+	if a, err := unprotect("d/gone"); err != nil || a != "unprotected d/gone" {
+		t.Errorf("a pod that has gone: %q, %v", a, err)
+	}
+	for _, name := range []string{"a", "d/gone"} {
+		if a, err := unprotect(name); !errors.Is(err, api.ErrNoPod) || len(s.guard.Orders.Protected) != 1 {
+			t.Errorf("%s: %q, %v", name, a, err)
+		}
 	}
 }
 

@@ -34,7 +34,8 @@ func (s *stopFlags) add(cmd *cobra.Command, c *api.Command, what string) {
 	reasonFlag(cmd, c)
 }
 
-// plan checks the flags and asks the service for the plan of the command.
+// plan checks the flags and asks the service for the plan of the command. It returns api.ErrRefused if the service
+// would refuse the command itself, so that the user is not asked first.
 func (s *stopFlags) plan(ctx context.Context, o *options, c *api.Command) (*control.Client, api.CommandAnswer, error) {
 	if s.timeout < 0 {
 		return nil, api.CommandAnswer{}, fmt.Errorf("--timeout %s: must not be negative", s.timeout)
@@ -44,6 +45,9 @@ func (s *stopFlags) plan(ctx context.Context, o *options, c *api.Command) (*cont
 	plan.DryRun = true
 	client := control.NewClient(o.dir())
 	answer, err := client.Command(ctx, plan)
+	if err == nil && answer.Refused != "" && !c.DryRun {
+		err = fmt.Errorf("%w: %s", api.ErrRefused, answer.Refused)
+	}
 	return client, answer, err
 }
 

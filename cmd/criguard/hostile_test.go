@@ -133,7 +133,7 @@ func hostileService(t *testing.T, dir string, code int) map[string]any {
 	status := filled[api.Status]()
 	status.Live, status.Runtime.Up, status.LastPass, status.Signals[0].Status = true, true, &pass, "failed"
 	answer := filled[api.CommandAnswer]()
-	answer.Plan.Draining, answer.Plan.Left, answer.Pass = true, 0, 7
+	answer.Plan.Draining, answer.Plan.Left, answer.Pass, answer.Refused = true, 0, 7, ""
 	pass.Settled[0].Pass = 7
 	window := filled[api.Window]()
 	window.Pass, window.Time = 7, pass.Time

@@ -36,6 +36,8 @@ func newUnprotect(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unprotect POD",
 		Short: "End the protection of a pod",
+		Long: `End the protection of a pod that ` + "`criguard protect`" + ` began. POD is namespace/name, the UID
+or the sandbox ID; for a pod that no longer runs, namespace/name.`,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Pod = args[0]

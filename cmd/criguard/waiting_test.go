@@ -50,6 +50,27 @@ func TestDrainOutput(t *testing.T) {
 	}
 }
 
+// A drain and a stop that the service would refuse are refused before the user is asked; a dry run shows the plan.
+func TestRefusedBeforeConsent(t *testing.T) {
+	var ordered atomic.Bool
+	dir := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var c api.Command
+		if err := json.NewDecoder(r.Body).Decode(&c); err != nil || !c.DryRun {
+			ordered.Store(true)
+		}
+		_ = json.NewEncoder(w).Encode(api.CommandAnswer{Message: "would stop 1 pod", Refused: "criguard is paused", Plan: &api.DrainPlan{Left: 1, Pods: []api.DrainPod{{Pod: "d/a"}}}})
+	})
+	for _, args := range [][]string{{"drain"}, {"stop", "d/a"}} {
+		code, out, errs := captured(t, append(args, "--run-dir", dir)...)
+		if code != cli.ExitUsage || out != "" || !strings.HasPrefix(errs, "criguard: refused: criguard is paused\nhint: ") || ordered.Load() {
+			t.Errorf("%v: exit code %d, stdout %q, stderr %q, ordered %t", args, code, out, errs, ordered.Load())
+		}
+		if code, out, errs := captured(t, append(args, "-n", "--run-dir", dir)...); code != cli.ExitOK || !strings.Contains(out, "would stop 1 pod") {
+			t.Errorf("%v -n: exit code %d, %s, %s", args, code, out, errs)
+		}
+	}
+}
+
 // The JSON of a stop has its result. A service that ends during a stop and does not know its result afterwards
 // ends the wait.
 func TestStopOutput(t *testing.T) {

@@ -53,6 +53,7 @@ type CommandAnswer struct {
 	Message    string     `json:"message"`           // what was done
 	Until      time.Time  `json:"until,omitzero"`    // end of a pause, a protection or a held reload, wall clock
 	Plan       *DrainPlan `json:"plan,omitempty"`    // of a drain or a stop
+	Refused    string     `json:"refused,omitempty"` // of a dry run: why the command itself would be refused now
 	Pass       uint64     `json:"pass,omitempty"`    // ID of the pass that records a stop
 	Stop       *StopView  `json:"stop,omitempty"`    // the stop, after the command has waited for it
 	MetNow     []MetNow   `json:"met_now,omitempty"` // why a reload is held
