@@ -30,8 +30,9 @@ var ErrDenied = errors.New("permission denied on the control socket (root or gro
 
 // Client sends requests to a running service over its control socket.
 type Client struct {
-	http *http.Client
-	path string
+	http    *http.Client
+	path    string
+	patient bool // the answer may take minutes once it has begun
 }
 
 // NewClient returns a client for the service whose run directory is d.
@@ -167,7 +168,13 @@ func (c *Client) send(ctx context.Context, method string, u url.URL, body io.Rea
 // exchange sends a request and lets read consume the body of a successful answer.
 func (c *Client) exchange(ctx context.Context, method string, u url.URL, body io.Reader, read func(io.Reader) error) error {
 	u.Scheme, u.Host = "http", "criguard"
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	asked := ctx
+	if c.patient {
+		var end func()
+		asked, end = begun(ctx)
+		defer end()
+	}
+	req, err := http.NewRequestWithContext(asked, method, u.String(), body)
 	if err != nil {
 		return fmt.Errorf("ask service: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"time"
@@ -92,6 +93,7 @@ func handlePrune(mux *http.ServeMux, o Operator) {
 			replyError(w, badRequest(err))
 			return
 		}
+		begin(w)
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		out, enc := http.NewResponseController(w), json.NewEncoder(w)
@@ -113,11 +115,23 @@ func handlePrune(mux *http.ServeMux, o Operator) {
 	})
 }
 
-// patient returns a client for an answer that may take minutes. ctx ends the wait.
-func (c *Client) patient() *Client {
+// begin says at once that an answer comes that may take minutes. Its status is not known yet.
+func begin(w http.ResponseWriter) { w.WriteHeader(http.StatusProcessing) }
+
+// asPatient returns a client for an answer that may take minutes: only its beginning has to come in time.
+func (c *Client) asPatient() *Client {
 	h := *c.http
 	h.Timeout = 0
-	return &Client{http: &h, path: c.path}
+	return &Client{http: &h, path: c.path, patient: true}
+}
+
+// begun returns a context for a request that ends if the answer has not begun in time, and the function that releases
+// it.
+func begun(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(requestTimeout, func() { cancel(fmt.Errorf("no answer within %s", requestTimeout)) })
+	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { late.Stop() }}
+	return httptrace.WithClientTrace(ctx, trace), func() { late.Stop(); cancel(nil) }
 }
 
 // imagesWithin limits how long the service judges the images for a client: reading large air-gap files takes
@@ -131,6 +145,7 @@ func handleImages(mux *http.ServeMux, a Answerer) {
 	handle(images, pattern, func(r *http.Request) (reclaim.ImageList, error) { return a.Images(r.Context()) })
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(imagesWithin)) // best effort
+		begin(w)
 		images.ServeHTTP(w, r)
 	})
 }
@@ -138,7 +153,7 @@ func handleImages(mux *http.ServeMux, a Answerer) {
 // Images returns the service's verdict about every image, however long that takes, or ErrNoService if no service
 // runs.
 func (c *Client) Images(ctx context.Context) (reclaim.ImageList, error) {
-	return get[reclaim.ImageList](ctx, c.patient(), "/v1/images", nil)
+	return get[reclaim.ImageList](ctx, c.asPatient(), "/v1/images", nil)
 }
 
 // Prune makes the service remove everything eligible, however long that takes. It returns ErrNoService if no
@@ -149,7 +164,7 @@ func (c *Client) Prune(ctx context.Context, o api.PruneOptions) ([]reclaim.Repor
 		return nil, fmt.Errorf("ask service: %w", err)
 	}
 	var reports []reclaim.Report
-	err = c.patient().exchange(ctx, http.MethodPost, url.URL{Path: "/v1/prune"}, bytes.NewReader(body), func(answer io.Reader) error {
+	err = c.asPatient().exchange(ctx, http.MethodPost, url.URL{Path: "/v1/prune"}, bytes.NewReader(body), func(answer io.Reader) error {
 		lines := json.NewDecoder(io.LimitReader(answer, maxAnswer))
 		for {
 			var line pruneLine

@@ -6,11 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/criguard/criguard/cri"
@@ -116,6 +120,67 @@ func TestPruneOverTheSocketEnds(t *testing.T) {
 	if _, err := c.Prune(t.Context(), api.PruneOptions{Images: true}); !errors.Is(err, cri.ErrNoRuntime) {
 		t.Errorf("without a runtime: %v", err)
 	}
+}
+
+// slowAnswers is an Answerer that lists the images once the client knows that it has begun.
+type slowAnswers struct {
+	fakeAnswers
+	known chan struct{}
+}
+
+func (s slowAnswers) Images(ctx context.Context) (l reclaim.ImageList, err error) {
+	select {
+	case <-s.known:
+		return l, cri.ErrNoRuntime
+	case <-ctx.Done():
+		return l, ctx.Err()
+	}
+}
+
+// The answer to what may take minutes begins at once, so that a client can tell it from a service that hangs. The
+// error that follows keeps its kind.
+func TestSlowAnswersBegin(t *testing.T) {
+	a := slowAnswers{known: make(chan struct{}, 1)}
+	o := &fakeOperator{prune: func(ctx context.Context, _ api.PruneOptions, _ api.Peer) ([]reclaim.Report, error) {
+		_, err := a.Images(ctx)
+		return []reclaim.Report{{}}, err
+	}}
+	d := rundir.Dir(t.TempDir())
+	l, err := Listen(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := NewServer(Handler(a, o, http.NotFoundHandler(), http.NotFoundHandler()))
+	done := make(chan struct{})
+	go func() { _ = srv.Serve(l); close(done) }()
+	t.Cleanup(func() { _ = srv.Close(); <-done })
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() { a.known <- struct{}{} }})
+	if _, err := NewClient(d).Images(ctx); !errors.Is(err, cri.ErrNoRuntime) {
+		t.Errorf("images: %v", err)
+	}
+	if reports, err := NewClient(d).Prune(ctx, api.PruneOptions{Images: true}); !errors.Is(err, cri.ErrNoRuntime) || len(reports) != 1 {
+		t.Errorf("prune: %+v, %v", reports, err)
+	}
+}
+
+// A service that hangs does not keep a client that would wait for minutes.
+func TestSlowAnswersHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClientOver(rundir.Dir("/nowhere"), func(context.Context, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, far) }() // reads the request, and is silent
+			return near, nil
+		})
+		for name, ask := range map[string]func() error{
+			"images": func() error { _, err := c.Images(t.Context()); return err },
+			"prune":  func() error { _, err := c.Prune(t.Context(), api.PruneOptions{Images: true}); return err },
+		} {
+			start := time.Now()
+			if err := ask(); !errors.Is(err, ErrNoAnswer) || time.Since(start) != requestTimeout {
+				t.Errorf("%s: after %s: %v", name, time.Since(start), err)
+			}
+		}
+	})
 }
 
 func FuzzParsePrune(f *testing.F) {
