@@ -2,11 +2,14 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,17 +34,19 @@ met, what is reclaimed and stopped, and what held a stop back. Then print a summ
 to standard error: which pods were stopped and when, and what was held back.
 
 With --config it shows what other thresholds would have done. With --compare it prints
-instead what two configurations do, side by side. It neither reads nor changes anything
-on the node.`,
+instead what two configurations do, side by side: FILE stands in place of the
+configuration file, and the same drop-ins apply to both. It reads nothing on the node but
+the configuration, and changes nothing.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := o.load()
 			if err != nil {
 				return err
 			}
+			o.noteLeftOut(cmd)
 			cfgs := []config.Config{cfg}
 			if other != "" {
-				second, err := config.Load(other)
+				second, err := o.loadInstead(other)
 				if err != nil {
 					return err
 				}
@@ -54,7 +59,7 @@ on the node.`,
 				}
 			}
 			out := bufio.NewWriter(cmd.OutOrStdout())
-			report, err := simulated(cmd.Context(), cfgs, in, out, opt)
+			report, err := simulated(cmd.Context(), cfgs, in, out, opt, [2]string{o.fileOf(&cfg), other})
 			if err = errors.Join(err, out.Flush(), in.Close()); err != nil {
 				return cli.NewError(cli.ExitUsage, fmt.Errorf("simulate %s: %w", args[0], err), traceHint)
 			}
@@ -71,15 +76,56 @@ on the node.`,
 	return cmd
 }
 
-// simulated runs one configuration, writing its passes to out, or compares two. It returns the function that
-// prints the result.
-func simulated(ctx context.Context, cfgs []config.Config, in io.Reader, out io.Writer, opt simulate.Options) (func(io.Writer), error) {
+// loadInstead reads the configuration with another file in place of its own, and with the same drop-ins.
+func (o *options) loadInstead(file string) (config.Config, error) {
+	if o.config != "" || len(o.dropIns) > 0 {
+		return config.Load(file, o.dropIns...)
+	}
+	paths := config.DefaultPaths()
+	paths.File, paths.Optional = file, false
+	return paths.Load()
+}
+
+// fileOf returns the file that loadInstead replaces in a configuration, if there is one.
+func (o *options) fileOf(cfg *config.Config) string {
+	if file := cmp.Or(o.config, config.DefaultPath); slices.Contains(cfg.Files, file) {
+		return file
+	}
+	return "defaults"
+}
+
+// noteLeftOut notes on standard error which files of this node --config leaves out.
+func (o *options) noteLeftOut(cmd *cobra.Command) {
+	if o.config == "" || len(o.dropIns) > 0 {
+		return
+	}
+	node, err := config.Load("")
+	if err != nil {
+		return // a simulation does not need it
+	}
+	if note := leftOut(&node); note != "" {
+		cli.Say(cmd.ErrOrStderr(), "note: %s\n", note)
+	}
+}
+
+// leftOut says which drop-ins of a node --config leaves out; "" = the node has none.
+func leftOut(node *config.Config) string {
+	dropIns := slices.DeleteFunc(slices.Clone(node.Files), func(file string) bool { return file == config.DefaultPath })
+	if len(dropIns) == 0 {
+		return ""
+	}
+	return "without the drop-ins of this node, because of --config (--config-dir adds a directory of them): " + strings.Join(dropIns, ", ")
+}
+
+// simulated runs one configuration, writing its passes to out, or compares two by their names. It returns the function
+// that prints the result.
+func simulated(ctx context.Context, cfgs []config.Config, in io.Reader, out io.Writer, opt simulate.Options, names [2]string) (func(io.Writer), error) {
 	if len(cfgs) == 1 {
 		sum, err := simulate.Run(ctx, cfgs[0], in, out, opt)
 		return func(w io.Writer) { printSummary(w, &sum) }, err
 	}
 	sums, err := simulate.Compare(ctx, cfgs, in, opt)
-	return func(w io.Writer) { printComparison(w, cfgs[0].Source(), cfgs[1].Source(), &sums[0], &sums[1]) }, err
+	return func(w io.Writer) { printComparison(w, names[0], names[1], &sums[0], &sums[1]) }, err
 }
 
 func printSummary(w io.Writer, s *simulate.Summary) {

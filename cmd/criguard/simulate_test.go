@@ -10,6 +10,7 @@ import (
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 )
 
 // leakTrace is a node of 4 GiB on which shop/batch grows.
@@ -114,7 +115,24 @@ func TestSimulateCompare(t *testing.T) {
 	if code != cli.ExitOK || errs != "" || squeezed(out) != want {
 		t.Errorf("exit code %d, stderr %q, got\n%s\nwant\n%s", code, errs, out, want)
 	}
+	// The drop-ins apply to both, and the header names the file that the other stands in for.
+	drop := writeFiles(t, map[string]string{"limit.toml": "[eviction.hard]\n\"memory.available\" = \"2Gi\"\n"})
+	code, out, errs = captured(t, "simulate", "--config", path("a.toml"), "--config-dir", drop, "--compare", path("b.toml"), path("leak.jsonl"))
+	if code != cli.ExitOK || errs != "" || !strings.Contains(squeezed(out), "AT "+path("a.toml")+" "+path("b.toml")+" 10s stop shop/batch for memory.available:hard stop shop/batch for memory.available:hard") {
+		t.Errorf("with a drop-in: exit code %d, stderr %q, got\n%s", code, errs, out)
+	}
 	if code, _, errs := captured(t, "simulate", "--config", path("a.toml"), "--compare", path("bad.toml"), path("leak.jsonl")); code != cli.ExitUsage || !strings.Contains(errs, "bad.toml") {
 		t.Errorf("a bad configuration: exit code %d, %s", code, errs)
+	}
+}
+
+// A simulation of a file alone names the drop-ins of the node that it leaves out.
+func TestSimulateLeavesOut(t *testing.T) {
+	for _, c := range []struct{ files, want string }{
+		{"", ""}, {config.DefaultPath, ""}, {config.DefaultPath + " /etc/x/a.toml /run/x/b.toml", "(--config-dir adds a directory of them): /etc/x/a.toml, /run/x/b.toml"},
+	} {
+		if got := leftOut(&config.Config{Files: strings.Fields(c.files)}); !strings.HasSuffix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%q: %q", c.files, got)
+		}
 	}
 }

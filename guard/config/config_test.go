@@ -217,10 +217,10 @@ func TestLoadConfig(t *testing.T) {
 		t.Errorf("named: %v, %+v", err, cfg)
 	}
 	optional := func(path string) Paths { return Paths{File: path, Optional: true} }
-	if cfg, err = optional(path).load(); err != nil || !slices.Equal(cfg.Files, []string{path}) {
+	if cfg, err = optional(path).Load(); err != nil || !slices.Equal(cfg.Files, []string{path}) {
 		t.Errorf("there: %v, %+v", err, cfg)
 	}
-	cfg, err = optional(path + ".none").load()
+	cfg, err = optional(path + ".none").Load()
 	if err != nil || len(cfg.Diff(Default())) > 0 {
 		t.Errorf("not there: %v, %+v", err, cfg)
 	}
@@ -230,7 +230,7 @@ func TestLoadConfig(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mode = 1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := optional(path).load(); err == nil {
+	if _, err := optional(path).Load(); err == nil {
 		t.Error("a bad file that is there is no error")
 	}
 }

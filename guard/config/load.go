@@ -12,7 +12,7 @@ import (
 // there, which Notes reports. The error joins a *schema.Error for each mistake in any file.
 func Load(path string, dropIns ...string) (Config, error) {
 	if path == "" && len(dropIns) == 0 {
-		return DefaultPaths().load()
+		return DefaultPaths().Load()
 	}
 	for _, dir := range dropIns {
 		if _, err := os.ReadDir(dir); err != nil {
@@ -23,7 +23,7 @@ func Load(path string, dropIns ...string) (Config, error) {
 	if path == "" {
 		p.File, p.Optional = DefaultPath, true
 	}
-	return p.load()
+	return p.Load()
 }
 
 // Parse reads a configuration; name stands for it in errors. Missing keys get their defaults, and

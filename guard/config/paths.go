@@ -43,8 +43,8 @@ func (c Config) Source() string {
 	return strings.Join(c.Files, ", ")
 }
 
-// load reads and merges all files.
-func (p Paths) load() (Config, error) {
+// Load reads and merges all files.
+func (p Paths) Load() (Config, error) {
 	paths, err := p.find()
 	if err != nil {
 		return Config{}, err

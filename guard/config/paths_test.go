@@ -70,7 +70,7 @@ func TestDropIns(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			paths, root := configTree(t, c.files)
-			cfg, err := paths.load()
+			cfg, err := paths.Load()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestDropInsMerge(t *testing.T) {
 		"etc/config.toml": "[eviction.hard]\n'memory.available' = '5%'\n[[protect]]\nnamespace = 'one'\n[[protect]]\nnamespace = 'two'\n",
 		"etc/d/20.toml":   "[eviction.hard]\n'nodefs.available' = '7%'\n[images]\nkeep = ['c']\n[[protect]]\nname = 'three'\n",
 	})
-	cfg, err := paths.load()
+	cfg, err := paths.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestDropInsMistakes(t *testing.T) {
 		"etc/d/10.toml":   "\n\n[[protect]]\nnamespace = '['\n[images]\nhihg = '80%'\n",
 		"run/20.toml":     "[images]\nlow = 5\n",
 	})
-	_, err := paths.load()
+	_, err := paths.Load()
 	var got []string
 	for _, e := range mistakesOf(t, err) {
 		got = append(got, fmt.Sprintf("%s:%d %s", strings.TrimPrefix(e.File, root+"/"), e.Line, e.Key))
@@ -143,7 +143,7 @@ func TestDropInsMistakes(t *testing.T) {
 func TestDropInsBroken(t *testing.T) {
 	t.Run("no TOML: mistakes in other files are reported, too", func(t *testing.T) {
 		paths, root := configTree(t, map[string]string{"etc/d/10.toml": "mode = \n", "run/20.toml": "nonsense = 1\n"})
-		_, err := paths.load()
+		_, err := paths.Load()
 		var got []string
 		for _, e := range mistakesOf(t, err) {
 			got = append(got, strings.TrimPrefix(e.File, root+"/"))
@@ -154,20 +154,20 @@ func TestDropInsBroken(t *testing.T) {
 	})
 	t.Run("a drop-in that cannot be read", func(t *testing.T) {
 		paths, _ := configTree(t, map[string]string{"etc/d/10.toml": "-> /not/there"})
-		if _, err := paths.load(); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, schema.ErrInvalid) {
+		if _, err := paths.Load(); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, schema.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	})
 	t.Run("mistakes elsewhere are reported, too", func(t *testing.T) {
 		paths, _ := configTree(t, map[string]string{"etc/d/10.toml": "-> /not/there", "etc/d/20.toml": "nonsense = 1\n"})
-		_, err := paths.load()
+		_, err := paths.Load()
 		if list := mistakesOf(t, err); len(list) != 2 || list[1].Key != "nonsense" {
 			t.Errorf("%v", err)
 		}
 	})
 	t.Run("a directory that is none", func(t *testing.T) {
 		paths, _ := configTree(t, map[string]string{"etc/d": "a file"})
-		if _, err := paths.load(); !errors.Is(err, schema.ErrInvalid) {
+		if _, err := paths.Load(); !errors.Is(err, schema.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -189,7 +189,7 @@ func TestDropInsOfInlineRules(t *testing.T) {
 		"etc/d/10.toml": "protect = [{name = 'a'}, {name = 'b'}]\n",
 		"etc/d/20.toml": "\n[[protect]]\nname = '['\n",
 	})
-	_, err := paths.load()
+	_, err := paths.Load()
 	if e := mistakesOf(t, err)[0]; e.Key != "protect[3].name" || e.File != filepath.Join(root, "etc/d/20.toml") || e.Line != 3 {
 		t.Errorf("%v", err)
 	}
