@@ -151,9 +151,9 @@ func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 	if len(e.Excluded) > 0 {
 		var why []string
 		for _, x := range e.Excluded {
-			why = append(why, fmt.Sprintf("%d for %s", x.Pods, x.Why))
+			why = append(why, fmt.Sprintf("%d (%s)", x.Pods, x.Why))
 		}
-		cli.Say(w, "No candidates: %s.\n", strings.Join(why, ", "))
+		cli.Say(w, "Not candidates: %s.\n", strings.Join(why, ", "))
 	}
 }
 

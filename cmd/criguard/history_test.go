@@ -207,6 +207,17 @@ func printedIDs(out string) string {
 	return strings.Join(ids, " ")
 }
 
+// After a stop, the pods that were no candidates are counted by the reason.
+func TestExplainCountsThoseExcluded(t *testing.T) {
+	passes := []api.Pass{{ID: 7, Held: api.HeldProtected, HeldBy: "memory.available:hard", Ranked: []api.RankedView{
+		{Pod: "d/a", Excluded: "static pod"}, {Pod: "d/b", Excluded: "static pod"}, {Pod: "d/c", Excluded: "its stop would give nothing back"},
+	}}}
+	dir := servePasses(t, func() []api.Pass { return passes })
+	if _, out, errs := captured(t, "explain", "7", "--run-dir", dir); !strings.HasSuffix(out, "\nNot candidates: 2 (static pod), 1 (its stop would give nothing back).\n") {
+		t.Errorf("%s%s", out, errs)
+	}
+}
+
 // explain shows the last stop, a pod's last stop, a pass, or the last pass.
 func TestExplainArguments(t *testing.T) {
 	now := time.Now()

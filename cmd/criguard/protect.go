@@ -38,7 +38,7 @@ func newUnprotect(o *options) *cobra.Command {
 		Short: "End the protection of a pod",
 		Long: `End the protection of a pod that ` + "`criguard protect`" + ` began. POD is namespace/name, the UID
 or the sandbox ID; for a pod that no longer runs, namespace/name.`,
-		Args:  cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Pod = args[0]
 			return o.command(cmd, c)

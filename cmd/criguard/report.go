@@ -18,7 +18,8 @@ func newReport(o *options) *cobra.Command {
 		Short: "Write a web page: plots around each stop, rankings, configuration",
 		Long: `Write one web page to standard output: each stop with the signals around it, the
 thresholds and the ranking of that moment; the passes, the signals now, and the
-configuration in force. The page is self-contained and makes no network requests:
+configuration in force. The page is self-contained and makes no network requests. It needs
+a running service.
 
     criguard report > node.html`,
 		Args: cobra.NoArgs,

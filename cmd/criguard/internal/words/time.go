@@ -69,7 +69,7 @@ func ParseDuration(s string) (time.Duration, error) {
 
 // ParseSince parses a duration before now, such as 1h30m or 2d, a time of day, such as 16:10, or a date
 // with or without a time. A time without a zone is in now's. A time of day that is still to come is
-// yesterday's.
+// yesterday's; a date that is still to come is an error.
 func ParseSince(s string, now time.Time) (time.Time, error) {
 	if d, err := ParseDuration(s); err == nil && d > 0 {
 		return now.Add(-d), nil
@@ -82,7 +82,12 @@ func ParseSince(s string, now time.Time) (time.Time, error) {
 		return at, nil
 	}
 	for _, layout := range []string{time.RFC3339, time.DateOnly, "2006-01-02 15:04", time.DateTime} {
-		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+		t, err := time.ParseInLocation(layout, s, now.Location())
+		switch {
+		case err != nil:
+		case t.After(now):
+			return time.Time{}, fmt.Errorf("--since %q: this time is still to come", s)
+		default:
 			return t, nil
 		}
 	}

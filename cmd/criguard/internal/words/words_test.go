@@ -30,6 +30,7 @@ func TestParseSince(t *testing.T) {
 		"11:59:30": now.Add(-30 * time.Second), "12:00": now, "2026-05-01": now.Add(-12 * time.Hour),
 		"2026-04-30 12:00": now.AddDate(0, 0, -1), "2026-05-01 11:59:59": now.Add(-time.Second),
 		"": {}, "0s": {}, "-1h": {}, "d": {}, "-1d": {}, "0d": {}, "1e9d": {}, "NaNd": {}, "24:00": {}, "yesterday": {},
+		"2026-05-02": {}, "2026-05-01 12:01": {}, "2026-05-01T12:00:01Z": {}, "2026-05-01T12:00:00Z": now,
 	} {
 		got, err := ParseSince(s, now)
 		if !got.Equal(want) || (err == nil) == want.IsZero() {
