@@ -116,9 +116,9 @@ func TestSimulateCompare(t *testing.T) {
 		t.Errorf("exit code %d, stderr %q, got\n%s\nwant\n%s", code, errs, out, want)
 	}
 	// The drop-ins apply to both, and the header names the file that the other stands in for.
-	drop := writeFiles(t, map[string]string{"limit.toml": "[eviction.hard]\n\"memory.available\" = \"2Gi\"\n"})
+	drop := writeFiles(t, map[string]string{"limit.toml": "[eviction.hard]\n\"memory.available\" = \"3Gi\"\n"})
 	code, out, errs = captured(t, "simulate", "--config", path("a.toml"), "--config-dir", drop, "--compare", path("b.toml"), path("leak.jsonl"))
-	if code != cli.ExitOK || errs != "" || !strings.Contains(squeezed(out), "AT "+path("a.toml")+" "+path("b.toml")+" 10s stop shop/batch for memory.available:hard stop shop/batch for memory.available:hard") {
+	if code != cli.ExitOK || errs != "" || !strings.Contains(squeezed(out), "AT "+path("a.toml")+" "+path("b.toml")+" no stop no stop memory.available:hard held back by protected 0s to 10s 0s to 10s") {
 		t.Errorf("with a drop-in: exit code %d, stderr %q, got\n%s", code, errs, out)
 	}
 	if code, _, errs := captured(t, "simulate", "--config", path("a.toml"), "--compare", path("bad.toml"), path("leak.jsonl")); code != cli.ExitUsage || !strings.Contains(errs, "bad.toml") {
