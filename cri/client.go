@@ -35,6 +35,8 @@ const (
 	// will never be written: the container's monitor exited before the container.
 	lookUpTimeout      = 15 * time.Second
 	removeImageTimeout = 2 * time.Minute
+	// listImagesTimeout: CRI-O reads its images from the disk, which is slow when that is full or busy.
+	listImagesTimeout = 10 * time.Second
 )
 
 const (

@@ -90,7 +90,7 @@ func TestEveryCallHasADeadline(t *testing.T) {
 	defer s.Hang()()
 	c := dial(t, s.Endpoint(), 50*time.Millisecond)
 	c.SetStopSandboxTimeout(50 * time.Millisecond)
-	long := map[string]bool{"ContainerStatus": true, "StopContainer": true, "RemoveContainer": true, "RemovePodSandbox": true, "RemoveImage": true}
+	long := map[string]bool{"ListImages": true, "ContainerStatus": true, "StopContainer": true, "RemoveContainer": true, "RemovePodSandbox": true, "RemoveImage": true}
 	for _, m := range methods() {
 		t.Run(m.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -119,6 +119,7 @@ func TestDeadlines(t *testing.T) {
 		want time.Duration
 	}{
 		{"list", func() error { _, err := c.Sandboxes(ctx); return err }, 3 * time.Second},
+		{"list images", func() error { _, err := c.Images(ctx); return err }, 10 * time.Second},
 		{"inspect container", func() error { _, err := c.ContainerDetail(ctx, "x"); return err }, 3 * time.Second},
 		{"look container up", func() error { _, err := c.ContainerStatus(ctx, "x"); return err }, 15 * time.Second},
 		{"stop container", func() error { return c.StopContainer(ctx, "x", 30*time.Second) }, 40 * time.Second},

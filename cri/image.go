@@ -26,7 +26,7 @@ type Image struct {
 
 // Images lists all images.
 func (c *Client) Images(ctx context.Context) ([]Image, error) {
-	resp, err := call(ctx, c.timeout, "list images", c.images.ListImages,
+	resp, err := call(ctx, max(c.timeout, listImagesTimeout), "list images", c.images.ListImages,
 		&runtimeapi.ListImagesRequest{Filter: &runtimeapi.ImageFilter{}})
 	if err != nil {
 		return nil, err

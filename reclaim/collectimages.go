@@ -117,13 +117,17 @@ func (j *job) keepImages(verdicts []Verdict, tried map[string]bool) {
 	}
 }
 
-// removeImage removes one image with all its names, and trusts only the listing. It returns false if
-// the image is needed after all: judging and writing the ledger take time.
+// removeImage removes one image with all its names, and trusts the listing more than the answer. It returns
+// false if the image is needed after all: judging and writing the ledger take time.
 func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error) {
 	j.ledger.noteRemoving(v.ID)
 	j.saveLedger()
-	if needed, err := j.needed(ctx, v.Image); err != nil || needed {
-		return false, err
+	needed, err := j.needed(ctx, v.Image)
+	if err != nil {
+		j.failed(Item{}, err) // not the image's fault
+	}
+	if err != nil || needed {
+		return false, nil
 	}
 	if err := j.gauge.begin(ctx); err != nil {
 		return false, err
@@ -133,7 +137,8 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 	cancel()
 	images, listErr := j.runtime.Images(ctx)
 	if listErr != nil {
-		return false, errors.Join(err, listErr)
+		j.failed(Item{}, listErr)
+		return err == nil, err
 	}
 	if !slices.ContainsFunc(images, func(img cri.Image) bool { return img.ID == v.ID }) {
 		return true, nil // for whatever reason

@@ -121,10 +121,37 @@ func TestCollectImagesFailures(t *testing.T) {
 			return false, nil
 		}
 		r := w.Collect(t.Context(), anyImage)[0]
-		if len(r.Removed) != 0 || len(w.rt.called("RemoveImage")) != 1 || !errors.Is(r.Err(), cri.ErrUnavailable) {
+		if len(r.Removed) != 1 || len(w.rt.called("RemoveImage")) != 1 || !errors.Is(r.Err(), cri.ErrUnavailable) {
 			t.Errorf("report: %+v", r)
 		}
 	})
+	for name, done := range map[string]bool{"one listing after a removal is late": true, "one listing before a removal is late": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(Options{})
+			images := w.withImages(t, 3, 10)
+			late, call, lists := false, "Containers", 0
+			if done {
+				call = "Images"
+			}
+			w.rt.faults[call] = func(context.Context) (bool, error) {
+				if lists++; lists == 2 { // the first is that of the judgement
+					late = true
+					return true, cri.ErrTimeout
+				}
+				return false, nil
+			}
+			r := w.Collect(t.Context(), anyImage)[0]
+			want := []string{images[1].ID, images[2].ID}
+			if done {
+				want = slices.Insert(want, 0, images[0].ID)
+			}
+			equal(t, "removed", ids(r.Removed), want)
+			if !late || len(r.Errors) != 1 || r.Errors[0].Kind != "" || !r.Errors[0].TimedOut() {
+				t.Errorf("errors: %+v", r.Errors)
+			}
+		})
+	}
 }
 
 // A container that is created between the listing and a removal keeps its image.

@@ -29,7 +29,7 @@ type Relief struct {
 	// Inconclusive means that no stop may be based on this result: the job was cut short or, for a disk
 	// signal, has not measured the pods.
 	Inconclusive bool
-	Late         bool     // the disk timed out, so something reclaimable may be left
+	Late         bool     // the disk or a listing timed out, so something reclaimable may be left
 	WouldRelieve bool     // observe mode: what was not removed would be enough
 	Steps        []string // the steps that ran
 	Reports      []reclaim.Report
@@ -50,7 +50,7 @@ type poolReclaim struct {
 	stale    bool          // the result will be out of date: a stop ended meanwhile, or the pool was clear
 	reported bool          // a reclaim without any effect was recorded since the pool was last clear
 	again    int           // consecutive repeats because the job had not measured some pods
-	late     int           // consecutive jobs that a slow disk ended with nothing removed
+	late     int           // consecutive jobs that were late and removed nothing
 	suffices bool          // observe mode: no pod would be stopped, because reclaiming would be enough
 	overdue  bool          // the last reclaim took too long and raised the alarm
 	young    string        // what the last reclaim kept for its age, and the remedy; "" = nothing
@@ -60,8 +60,8 @@ type poolReclaim struct {
 // ledger or a log directory that stalls must not disable stops.
 const ReclaimTimeout = time.Minute
 
-// remeasureAtMost bounds the consecutive repeats of a reclaim because of unmeasured pods or a slow disk. If
-// pods come and go all the time, or the disk is always slow, one pod has to be stopped in the end.
+// remeasureAtMost bounds the consecutive repeats of a reclaim because of unmeasured pods, or a slow disk or
+// runtime. If pods come and go all the time, or the disk is always slow, one pod has to be stopped in the end.
 const remeasureAtMost = 3
 
 // Bounds of how long a stop waits for a reclaim, and so of how late it can be. The kernel reclaims 32 MiB

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/disk"
 	"github.com/criguard/criguard/guard/eviction"
@@ -149,7 +150,7 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, pl
 		m.collected(reports)
 		relief := relieved(reports)
 		relief.Inconclusive = paused
-		relief.Late = slices.ContainsFunc(reports, func(r reclaim.Report) bool { return errors.Is(r.Err(), disk.ErrHangs) })
+		relief.Late = onDisk && slices.ContainsFunc(reports, isLate)
 		return relief
 	case <-time.After(eviction.ReclaimTimeout):
 	}
@@ -222,6 +223,13 @@ func (m *Manager) memoryTargets(cfg config.Config, met policy.Met, pods []invent
 		missing -= want
 	}
 	return targets
+}
+
+// isLate reports whether a disk or a runtime that was too slow cut a step short, so that something reclaimable may be left. A
+// removal that timed out is not one: the step goes on without its item.
+func isLate(r reclaim.Report) bool {
+	return errors.Is(r.Err(), disk.ErrHangs) ||
+		slices.ContainsFunc(r.Errors, func(f reclaim.Failure) bool { return f.Kind == "" && errors.Is(f.Err, cri.ErrTimeout) })
 }
 
 func relieved(reports []reclaim.Report) eviction.Relief {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/disk"
@@ -133,6 +134,44 @@ func TestReclaimOfADiskThatHangs(t *testing.T) {
 		<-j.Done()
 		if got := j.Relief().Late; got != c.want || j.Relief().Inconclusive {
 			t.Errorf("%s: late: %t, inconclusive: %t", name, got, j.Relief().Inconclusive)
+		}
+	}
+}
+
+// A disk reclaim that a listing cut short reports that, too, and so does one whose listing after a removal timed out. One
+// removal that times out cuts no step short, and a reclaim for PIDs is always short of time.
+func TestReclaimOfASlowRuntime(t *testing.T) {
+	for name, c := range map[string]struct {
+		signal policy.Signal
+		method string
+		want   bool
+	}{
+		"the images are not listed":     {policy.ImageFSAvailable, "ListImages", true},
+		"the containers are not listed": {policy.NodeFSAvailable, "ListContainers", true},
+		"a removal times out":           {policy.ImageFSAvailable, "RemoveImage", false},
+		"for PIDs":                      {policy.PIDAvailable, "ListContainers", false},
+		"all goes well":                 {policy.ImageFSAvailable, "", false},
+	} {
+		k := newKeeping(t)
+		readDisks(k.Manager, func(string) (cgroup.Space, error) { return spaceOn(1, 5), nil })
+		if c.method != "" {
+			k.server.Inject(critest.Fault{Method: c.method, Err: errors.New("slow: context deadline exceeded")})
+		}
+		j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: c.signal}, Target: math.MaxInt64}, policy.DedicatedImageFS, nil)
+		<-j.Done()
+		if got := j.Relief(); got.Late != c.want || len(got.Reports) == 0 {
+			t.Errorf("%s: late: %t; %+v", name, got.Late, got.Reports)
+		}
+	}
+}
+
+// A prune that removed something has an answer, even if a later listing timed out.
+func TestPruneWithALateListing(t *testing.T) {
+	late := reclaim.Failure{Message: "late", Err: cri.ErrTimeout}
+	for removed, want := range map[int]bool{0: false, 1: true} {
+		r := reclaim.Report{Step: reclaim.StepImages, Removed: make([]reclaim.Item, removed), Errors: []reclaim.Failure{late}}
+		if err := unanswered([]reclaim.Report{r}); (err == nil) != want {
+			t.Errorf("%d removed: %v", removed, err)
 		}
 	}
 }

@@ -65,13 +65,13 @@ func (m *Manager) Prune(ctx context.Context, o api.PruneOptions, by api.Peer) ([
 	}
 }
 
-// unanswered returns the first error if no step got an answer from the runtime.
+// unanswered returns the first error if no step got an answer from the runtime. A step that removed something did.
 func unanswered(reports []reclaim.Report) (first error) {
 	for i := range reports {
 		whole := slices.IndexFunc(reports[i].Errors, func(f reclaim.Failure) bool {
 			return f.Kind == "" && (errors.Is(f.Err, cri.ErrUnavailable) || errors.Is(f.Err, cri.ErrTimeout))
 		})
-		if whole < 0 {
+		if whole < 0 || len(reports[i].Removed) > 0 {
 			return nil
 		}
 		first = cmp.Or(first, reports[i].Errors[whole].Err)
