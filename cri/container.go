@@ -214,8 +214,17 @@ func mountsOf(ms []*runtimeapi.Mount) []Mount {
 }
 
 // IsContainerCgroup reports whether a cgroup, relative to the hierarchy, is named by a container's ID
-// as runtimes name them: ID, runtime-ID, and with the systemd driver runtime-ID.scope.
+// as runtimes name them: ID, runtime-ID, and with the systemd driver runtime-ID.scope. The cgroup of the
+// container's monitor is not the container's.
 func IsContainerCgroup(rel, id string) bool {
+	return isNamedBy(rel, id) && !IsMonitorCgroup(rel, id)
+}
+
+// IsMonitorCgroup reports whether a cgroup is that of a container's monitor, as CRI-O names it: with
+// conmon_cgroup = "pod", crio-conmon-ID.scope is beside the container's crio-ID.scope.
+func IsMonitorCgroup(rel, id string) bool { return id != "" && isNamedBy(rel, "conmon-"+id) }
+
+func isNamedBy(rel, id string) bool {
 	name := strings.TrimSuffix(path.Base(rel), ".scope")
 	return id != "" && (name == id || strings.HasSuffix(name, "-"+id))
 }

@@ -115,6 +115,23 @@ func TestGracePeriod(t *testing.T) {
 	}
 }
 
+// The cgroup of a container's monitor ends in the container's ID, too.
+func TestIsContainerCgroup(t *testing.T) {
+	const id = "a1"
+	for rel, want := range map[string]struct{ container, monitor bool }{
+		"/p/a1": {true, false}, "/p/crio-a1": {true, false}, "/p/crio-a1.scope": {true, false}, "/p/cri-containerd-a1.scope": {true, false},
+		"/p/crio-conmon-a1.scope": {false, true}, "/p/crio-conmon-a1": {false, true}, "/p/conmon-a1": {false, true},
+		"/p/ba1": {false, false}, "/p/kata_a1": {false, false}, "/a1/p": {false, false}, "/p/crio-conmon-ba1": {false, false},
+	} {
+		if c, m := cri.IsContainerCgroup(rel, id), cri.IsMonitorCgroup(rel, id); c != want.container || m != want.monitor {
+			t.Errorf("%s: container's %t, monitor's %t", rel, c, m)
+		}
+	}
+	if cri.IsContainerCgroup("/p/", "") || cri.IsMonitorCgroup("/p/crio-conmon-", "") {
+		t.Error("no ID names a cgroup")
+	}
+}
+
 func TestStateString(t *testing.T) {
 	for s, want := range map[cri.State]string{cri.Created: "created", cri.Running: "running", cri.Exited: "exited", cri.Unknown: "unknown", 99: "unknown"} {
 		if s.String() != want {

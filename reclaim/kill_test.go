@@ -75,6 +75,8 @@ func TestStopNeverKillsThePodCgroup(t *testing.T) {
 		"another's, named after it":    {"", []string{"/kubepods/0/cri-containerd-1.scope"}},
 		"in the pod, without its ID":   {"/kubepods/podx", []string{"/kubepods/podx/main"}},
 		"in the pod, another's":        {"/kubepods/podx", []string{"/kubepods/podx/1", "/kubepods/podx/cri-containerd-10.scope"}},
+		"in the pod, its monitor's":    {"/kubepods/podx", []string{"/kubepods/podx/crio-conmon-0.scope"}},
+		"its monitor's":                {"", []string{"/kubepods/podx/crio-conmon-0"}},
 		"in the pod, below another's":  {"/kubepods/podx", []string{"/kubepods/podx/sandbox/0"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func IsCgroupOf(cgroup, uid string) bool {
 // ("kata_ID").
 func (p *Pod) OwnsCgroupNamed(name string) bool {
 	of := func(id string) bool {
-		return cri.IsContainerCgroup(name, id) || id != "" && strings.HasSuffix(name, "_"+id)
+		return cri.IsContainerCgroup(name, id) || cri.IsMonitorCgroup(name, id) || id != "" && strings.HasSuffix(name, "_"+id)
 	}
 	for i := range p.Containers {
 		if of(p.Containers[i].ID) {

@@ -49,6 +49,25 @@ func TestPodCgroupByItsWholeName(t *testing.T) {
 	}
 }
 
+// A container whose details the runtime does not give is found by its name beside its monitor, which is listed first and
+// belongs to the pod, too.
+func TestFindUnreportedBesideItsMonitor(t *testing.T) {
+	p := Pod{Cgroup: "/kubepods/podu", Containers: []Container{{ID: "e5"}}}
+	p.findUnreported(func(string) ([]string, error) { return []string{"crio-conmon-e5.scope"}, nil })
+	if got := p.Containers[0].Cgroup; got != "" {
+		t.Errorf("the monitor alone is there: %q", got)
+	}
+	p.findUnreported(func(string) ([]string, error) { return []string{"crio-conmon-e5.scope", "crio-e5.scope"}, nil })
+	if got := p.Containers[0].Cgroup; got != "/kubepods/podu/crio-e5.scope" {
+		t.Errorf("found %q", got)
+	}
+	for _, name := range []string{"crio-conmon-e5.scope", "crio-e5.scope", "e5", "kata_e5"} {
+		if !p.OwnsCgroupNamed(name) {
+			t.Errorf("%s counts as another's", name)
+		}
+	}
+}
+
 // A cgroup that two sandboxes share is charged to neither; their containers' own cgroups are.
 func TestPodCgroupOfTwoSandboxes(t *testing.T) {
 	container := func(id, sandbox string) cri.Container {
