@@ -30,7 +30,9 @@ const (
 	// stopSandboxTimeout also sets a grace period: CRI-O subtracts 2 s from the deadline and gives the
 	// sandbox's containers the rest.
 	stopSandboxTimeout = 5 * time.Second
-	removeTimeout      = 30 * time.Second
+	// stopDeadSandboxTimeout is the kubelet's. Nothing runs in the sandbox, so it is no grace period.
+	stopDeadSandboxTimeout = 2 * time.Minute
+	removeTimeout          = 30 * time.Second
 	// lookUpTimeout exceeds the 4 s that CRI-O spends on each request waiting for an exit file that
 	// will never be written: the container's monitor exited before the container.
 	lookUpTimeout      = 15 * time.Second

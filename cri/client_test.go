@@ -125,6 +125,7 @@ func TestDeadlines(t *testing.T) {
 		{"stop container", func() error { return c.StopContainer(ctx, "x", 30*time.Second) }, 40 * time.Second},
 		{"kill container", func() error { return c.StopContainer(ctx, "x", 0) }, 10 * time.Second},
 		{"stop sandbox", func() error { return c.StopSandbox(ctx, "x") }, 5 * time.Second},
+		{"stop dead sandbox", func() error { return c.StopDeadSandbox(ctx, "x") }, 2 * time.Minute},
 		{"remove container", func() error { return c.RemoveContainer(ctx, "x") }, 30 * time.Second},
 		{"remove sandbox", func() error { return c.RemoveSandbox(ctx, "x") }, 30 * time.Second},
 		{"remove image", func() error { return c.RemoveImage(ctx, "x") }, 2 * time.Minute},

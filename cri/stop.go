@@ -31,6 +31,14 @@ func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	return unlessGone(err)
 }
 
+// StopDeadSandbox tears down the network of a sandbox that is not ready and has no container, and gives a
+// slow network plugin more time than StopSandbox does.
+func (c *Client) StopDeadSandbox(ctx context.Context, id string) error {
+	_, err := call(ctx, max(c.timeout, stopDeadSandboxTimeout), "stop sandbox "+short(id), c.runtime.StopPodSandbox,
+		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	return unlessGone(err)
+}
+
 // RemoveContainer removes a container with its writable layer; its log stays. It kills a running
 // container without warning, so check the state before. A container that is gone is not an error.
 // containerd answers before the space is free.

@@ -196,7 +196,23 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, id string, grace time.D
 	return err
 }
 
+// Deadlines of a client.
+const (
+	stopSandboxIn     = 5 * time.Second
+	stopDeadSandboxIn = 2 * time.Minute
+)
+
 func (f *fakeRuntime) StopSandbox(ctx context.Context, id string) error {
+	return f.stopSandbox(ctx, id, stopSandboxIn)
+}
+
+func (f *fakeRuntime) StopDeadSandbox(ctx context.Context, id string) error {
+	return f.stopSandbox(ctx, id, stopDeadSandboxIn)
+}
+
+func (f *fakeRuntime) stopSandbox(ctx context.Context, id string, in time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, in)
+	defer cancel()
 	_, err := f.call(ctx, "StopSandbox", id)
 	return err
 }
@@ -322,6 +338,9 @@ func equal(t *testing.T, what string, got, want []string) {
 
 func hang(ctx context.Context) (bool, error) {
 	<-ctx.Done()
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return true, ctx.Err()
+	}
 	return true, fmt.Errorf("call: %w", cri.ErrTimeout)
 }
 

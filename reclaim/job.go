@@ -12,7 +12,7 @@ import (
 
 // Deadlines of one removal. A client may have shorter ones of its own.
 const (
-	removeFor      = time.Minute
+	removeFor      = 3 * time.Minute // a network plugin may need two to tear down a sandbox
 	removeImageFor = 5 * time.Minute // an interrupted removal leaves orphaned data
 	// stopDeadFor is the grace period of a container in an unknown state before its removal.
 	stopDeadFor = 10 * time.Second
@@ -127,7 +127,7 @@ func (j *job) each(ctx context.Context, items []Item,
 		}
 		switch {
 		case err != nil:
-			if isTimeout(err) {
+			if isTimeout(err) && ctx.Err() == nil {
 				j.noteStuck(it.ID)
 			}
 			j.failed(it, err)
@@ -246,8 +246,10 @@ func (j *job) collectSandboxes(ctx context.Context) {
 		j.failed(Item{}, err)
 		return
 	}
-	sel := selectSandboxes(inv, j.plan.Containers, &j.seen, j.clock())
+	now := j.clock()
+	sel := selectSandboxes(inv, j.plan.Containers, &j.seen, now)
 	j.report.Kept = sel.Keep
+	stuck := j.stuckAt(now.Boot)
 	check := func(ctx context.Context, it Item) (string, error) {
 		sandbox, err := j.runtime.Sandbox(ctx, it.ID)
 		if errors.Is(err, cri.ErrGone) {
@@ -269,12 +271,31 @@ func (j *job) collectSandboxes(ctx context.Context) {
 		return "", nil
 	}
 	j.each(ctx, sel.Remove, check, func(ctx context.Context, it Item) error {
-		// The stop tears down the network if that has not been done.
-		if err := unlessGone(j.runtime.StopSandbox(ctx, it.ID)); err != nil {
+		patient := !j.plan.Containers.Finished && !stuck[it.ID] && j.timeouts == 0
+		if err := unlessGone(j.tearDown(ctx, it.ID, patient)); err != nil {
 			return err
 		}
 		return unlessGone(j.runtime.RemoveSandbox(ctx, it.ID))
 	})
+}
+
+// tearDown tears down the network of a dead sandbox if that has not been done. If patient, it waits minutes
+// for a slow network plugin, unless a reclaim under pressure needs the turn: a stop that was cut short is
+// repeated from the start, and leaves nothing behind.
+func (j *job) tearDown(ctx context.Context, id string, patient bool) error {
+	if !patient {
+		return j.runtime.StopSandbox(ctx, id)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-j.plan.Enough:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return j.runtime.StopDeadSandbox(ctx, id)
 }
 
 // collectLogs removes the log directories of pods that are gone. It removes nothing on the basis of a

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/criguard/criguard/cri"
 )
@@ -136,4 +138,74 @@ func TestCollectLooksOnceMore(t *testing.T) {
 			t.Errorf("report: %+v", r)
 		}
 	})
+}
+
+// A dead sandbox may take its network plugin two minutes, but not while a disk is short: neither does a reclaim wait that
+// long, nor a collection that a reclaim waits for. What hung once is not given as long again for a while.
+func TestCollectSandboxesOfASlowNetwork(t *testing.T) {
+	t.Parallel()
+	slow := func(ctx context.Context) (bool, error) {
+		select {
+		case <-time.After(90 * time.Second):
+			return false, nil
+		case <-ctx.Done():
+			return hang(ctx)
+		}
+	}
+	quiet := Plan{Steps: []Step{StepSandboxes}, Containers: ContainerPolicy{MaxPerContainer: 1, Max: -1}}
+	pressed := quiet
+	pressed.Containers.Finished = true
+	for name, c := range map[string]struct {
+		plan    Plan
+		fault   func(context.Context) (bool, error)
+		enough  time.Duration // when a reclaim needs the turn
+		ends    time.Duration // when the job's own time is up
+		removed []string
+		took    time.Duration
+		stuck   int
+	}{
+		"in quiet times":           {plan: quiet, fault: slow, removed: []string{"a", "b"}, took: 3 * time.Minute},
+		"under pressure":           {plan: pressed, fault: slow, took: 2 * stopSandboxIn, stuck: 2},
+		"it hangs":                 {plan: quiet, fault: hang, took: stopDeadSandboxIn + stopSandboxIn, stuck: 2},
+		"a reclaim waits":          {plan: quiet, fault: slow, enough: 10 * time.Second, took: 10 * time.Second},
+		"the job's time is up":     {plan: quiet, fault: slow, ends: 10 * time.Second, took: 10 * time.Second},
+		"there is little time":     {plan: pressed, fault: slow, ends: 2 * time.Second, took: 2 * time.Second},
+		"a reclaim begins at once": {plan: quiet, fault: slow, enough: time.Nanosecond, took: time.Nanosecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(Options{})
+				w.rt.sandboxes = []cri.Sandbox{
+					{ID: "a", UID: "p", CreatedAt: epoch}, {ID: "b", UID: "p", Attempt: 1, CreatedAt: epoch}, {ID: "c", UID: "p", Attempt: 2, CreatedAt: epoch},
+				}
+				w.rt.faults["StopSandbox"] = c.fault
+				ctx, cancel := context.WithCancel(t.Context())
+				if c.ends > 0 {
+					ctx, cancel = context.WithTimeout(t.Context(), c.ends)
+				}
+				defer cancel()
+				if c.enough > 0 {
+					enough := make(chan struct{})
+					time.AfterFunc(c.enough, func() { close(enough) })
+					c.plan.Enough = enough
+				}
+				started := time.Now()
+				r := w.Collect(ctx, c.plan)[0]
+				equal(t, "removed", ids(r.Removed), c.removed)
+				if took := time.Since(started); took != c.took {
+					t.Errorf("took %s, want %s", took, c.took)
+				}
+				if got := len(w.stuckAt(w.clock.now().Boot)); got != c.stuck {
+					t.Errorf("%d are stuck, want %d", got, c.stuck)
+				}
+				c.plan.Enough, started = nil, time.Now()
+				if w.rt.faults["StopSandbox"] = hang; c.stuck > 0 {
+					if w.Collect(t.Context(), c.plan); time.Since(started) != 2*stopSandboxIn {
+						t.Errorf("the next run took %s", time.Since(started))
+					}
+				}
+			})
+		})
+	}
 }

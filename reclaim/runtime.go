@@ -27,10 +27,12 @@ type ContainerStore interface {
 }
 
 // SandboxStore looks up and removes sandboxes. Only SandboxDetail needs the sandbox's shim and may
-// hang.
+// hang. StopDeadSandbox is StopSandbox for a sandbox in which nothing runs: it waits minutes for the
+// network plugin.
 type SandboxStore interface {
 	Sandbox(ctx context.Context, id string) (cri.Sandbox, error)
 	SandboxDetail(ctx context.Context, id string) (cri.SandboxDetail, error)
+	StopDeadSandbox(ctx context.Context, id string) error
 	RemoveSandbox(ctx context.Context, id string) error
 }
 

@@ -54,6 +54,7 @@ func (d *deadSandboxes) left() []cri.Sandbox {
 func (d *deadSandboxes) Containers(context.Context) ([]cri.Container, error) { return nil, nil }
 func (d *deadSandboxes) Sandboxes(context.Context) ([]cri.Sandbox, error)    { return d.left(), nil }
 func (d *deadSandboxes) StopSandbox(context.Context, string) error           { return nil }
+func (d *deadSandboxes) StopDeadSandbox(context.Context, string) error       { return nil }
 
 func (d *deadSandboxes) Sandbox(_ context.Context, id string) (cri.Sandbox, error) {
 	sandboxes := d.left()
