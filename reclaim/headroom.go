@@ -29,7 +29,7 @@ const (
 	settlePollMax = 100 * time.Millisecond
 )
 
-// gauge tracks the room. In a dry run it subtracts the size of the items that would be removed.
+// gauge tracks the room. In a dry run it subtracts the size of the items that would be removed, but no inodes.
 type gauge struct {
 	target Target
 	dryRun bool
@@ -79,6 +79,9 @@ func (g *gauge) freed() (bytes, inodes int64) {
 
 // met reports whether the target is met; without a target it never is.
 func (g *gauge) met() bool { return g.target != nil && g.err == nil && g.room.Met() }
+
+// isUnsure reports whether inodes are missing in a dry run: how many a removal would free is not known.
+func (g *gauge) isUnsure() bool { return g.dryRun && g.target != nil && g.room.LackInodes > 0 }
 
 // measure measures the target.
 func (g *gauge) measure(ctx context.Context) error {

@@ -121,6 +121,40 @@ func TestCollectWaitsForTheSpace(t *testing.T) {
 	})
 }
 
+// A dry run does not know how many inodes an image frees: it lists all images, and says that fewer may be enough.
+func TestCollectDryRunForInodes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lack   Room
+		dryRun bool
+		want   bool
+	}{
+		"inodes":           {Room{LackInodes: 1}, true, true},
+		"bytes":            {Room{LackBytes: 1 << 20}, true, false},
+		"inodes, for real": {Room{LackInodes: 1}, false, false},
+		"without a target": {Room{Unlimited: true}, true, false},
+		"inodes, no image": {Room{LackInodes: 1}, true, false},
+		"inodes and bytes": {Room{LackInodes: 1, LackBytes: 1}, true, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			n := 3
+			if name == "inodes, no image" {
+				n = 0
+			}
+			w.withDead(1, 10)
+			w.withImages(t, n, 100)
+			p := anyImage.until(func(context.Context) (Room, error) { return c.lack, nil })
+			p.Steps, p.DryRun, p.Containers = []Step{StepContainers, StepImages}, c.dryRun, anyContainer.Containers
+			for _, r := range w.Collect(t.Context(), p) {
+				if want := c.want && r.Step == StepImages; r.AtMost != want || r.Met || r.Step == StepImages && len(r.Removed) != n {
+					t.Errorf("%s: %s: at most %t, met %t, %d removed", name, r.Step, r.AtMost, r.Met, len(r.Removed))
+				}
+			}
+		})
+	}
+}
+
 // Space that another process frees while a step chooses its first item is not credited to the step.
 func TestCollectFreedSinceTheFirstRemoval(t *testing.T) {
 	t.Parallel()

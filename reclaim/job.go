@@ -62,6 +62,7 @@ func (j *job) run(ctx context.Context, unmeasured error) Report {
 	j.finish(ctx)
 	r := j.report
 	r.Met, r.Took = j.gauge.met(), Duration(time.Since(started))
+	r.AtMost = r.Step == StepImages && j.gauge.isUnsure() && len(r.Removed) > 0
 	if !j.plan.DryRun {
 		r.Freed, r.FreedInodes = j.gauge.freed()
 	}

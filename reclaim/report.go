@@ -83,6 +83,7 @@ type Report struct {
 	Freed       int64     `json:"freed" unit:"bytes"`
 	FreedInodes int64     `json:"freed_inodes,omitempty" unit:"inodes"` // likewise
 	Met         bool      `json:"met"`                                  // the target was met when the step ended
+	AtMost      bool      `json:"at_most,omitempty"`                    // a dry run for inodes: fewer images may be enough, as what each frees is not known
 	Errors      []Failure `json:"errors,omitempty"`                     // removals that failed
 	Notes       []string  `json:"notes,omitempty"`                      // the air-gap files that could not be read
 	InDoubt     []string  `json:"in_doubt,omitempty"`                   // no status: images that they may have mounted are kept

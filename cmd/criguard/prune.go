@@ -257,6 +257,9 @@ func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
 	if rows > 0 {
 		t.Flush()
 	}
+	if slices.ContainsFunc(reports, func(r reclaim.Report) bool { return r.AtMost }) {
+		done += " at most"
+	}
 	fmt.Fprintf(w, "%s %d", done, removed)
 	if !dry {
 		fmt.Fprintf(w, ", %s freed", api.FormatBytes(freed(reports)))

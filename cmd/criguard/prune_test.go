@@ -79,6 +79,15 @@ func TestPruneOfNothing(t *testing.T) {
 	}
 }
 
+// How many inodes an image frees is not known, so a dry run for inodes does not say that all its images would be removed.
+func TestPruneDryRunForInodes(t *testing.T) {
+	var out bytes.Buffer
+	reports := []reclaim.Report{{Step: reclaim.StepImages, DryRun: true, AtMost: true, Removed: []reclaim.Item{{Kind: reclaim.KindImage, Name: "a"}}}}
+	if printReports(&out, reports, true, false); !strings.HasSuffix(out.String(), "\nwould remove at most 1\n") {
+		t.Error(out.String())
+	}
+}
+
 // The hint about unknown ages holds with and without a service.
 func TestUnknownAges(t *testing.T) {
 	var out bytes.Buffer

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -171,6 +172,11 @@ func (r *ReclaimView) Acted() bool { return r.Removed() > 0 && !r.DryRun() }
 // DryRun reports whether observe mode kept the job from removing anything.
 func (r *ReclaimView) DryRun() bool {
 	return len(r.Reports) > 0 && r.Reports[0].DryRun
+}
+
+// AtMost reports whether fewer removals than those of the dry run may be enough.
+func (r *ReclaimView) AtMost() bool {
+	return slices.ContainsFunc(r.Reports, func(rep reclaim.Report) bool { return rep.AtMost })
 }
 
 // StopView is one stop: its victim, its reason and, once settled, its effect.

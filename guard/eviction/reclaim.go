@@ -30,7 +30,7 @@ type Relief struct {
 	// signal, has not measured the pods.
 	Inconclusive bool
 	Late         bool     // the disk or a listing timed out, so something reclaimable may be left
-	WouldRelieve bool     // observe mode: what was not removed would be enough
+	WouldRelieve bool     // observe mode: what was not removed would be enough or, for inodes, may be
 	Steps        []string // the steps that ran
 	Reports      []reclaim.Report
 	Freed        int64 // bytes, by statfs
@@ -51,7 +51,7 @@ type poolReclaim struct {
 	reported bool          // a reclaim without any effect was recorded since the pool was last clear
 	again    int           // consecutive repeats because the job had not measured some pods
 	late     int           // consecutive jobs that were late and removed nothing
-	suffices bool          // observe mode: no pod would be stopped, because reclaiming would be enough
+	suffices bool          // observe mode: no pod would be stopped, because reclaiming would or may be enough
 	overdue  bool          // the last reclaim took too long and raised the alarm
 	young    string        // what the last reclaim kept for its age, and the remedy; "" = nothing
 }

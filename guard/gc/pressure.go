@@ -52,7 +52,7 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 		}
 		if len(plan.Steps) > 0 {
 			j.relief = m.relieve(ctx, j, met.Signal, plan)
-			j.relief.WouldRelieve = plan.DryRun && slices.ContainsFunc(j.relief.Reports, func(r reclaim.Report) bool { return r.Met })
+			j.relief.WouldRelieve = plan.DryRun && slices.ContainsFunc(j.relief.Reports, func(r reclaim.Report) bool { return r.Met || r.AtMost })
 		}
 		if onDisk {
 			if room, err := plan.Target(acting); err == nil && room.Met() {

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
@@ -162,6 +164,24 @@ func TestReclaimOfASlowRuntime(t *testing.T) {
 		<-j.Done()
 		if got := j.Relief(); got.Late != c.want || len(got.Reports) == 0 {
 			t.Errorf("%s: late: %t; %+v", name, got.Late, got.Reports)
+		}
+	}
+}
+
+// In observe mode, images that may free enough inodes count as enough, as those that free enough bytes do.
+func TestReclaimForInodesInObserveMode(t *testing.T) {
+	for signal, want := range map[policy.Signal]bool{policy.ImageFSInodesFree: true, policy.ImageFSAvailable: false} {
+		for _, images := range []bool{true, false} {
+			k := newKeeping(t, "mode = 'observe'")
+			readDisks(k.Manager, func(string) (cgroup.Space, error) { return spaceOn(1, 5), nil })
+			if !images {
+				k.server.Inject(critest.Fault{Method: "ListImages", Edit: func(m any) { m.(*runtimeapi.ListImagesResponse).Images = nil }})
+			}
+			j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: signal}, Target: math.MaxInt64}, policy.DedicatedImageFS, nil)
+			<-j.Done()
+			if got := j.Relief(); got.WouldRelieve != (want && images) || len(got.Reports) == 0 {
+				t.Errorf("%s, images: %t: would relieve: %t; %+v", signal, images, got.WouldRelieve, got.Reports)
+			}
 		}
 	}
 }

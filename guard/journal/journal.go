@@ -32,7 +32,10 @@ func (j *Journal) Record(p *api.Pass) {
 	for i := range p.Reclaimed {
 		r := &p.Reclaimed[i]
 		msg := "reclaimed"
-		if r.DryRun() {
+		switch {
+		case r.AtMost():
+			msg = "would reclaim at most (observe mode)"
+		case r.DryRun():
 			msg = "would reclaim (observe mode)"
 		}
 		args := []any{

@@ -105,12 +105,14 @@ func TestJournal(t *testing.T) {
 					{Removed: []reclaim.Item{{}, {}}}, {Removed: []reclaim.Item{{}}, Errors: []reclaim.Failure{{Message: "in use"}}},
 				}},
 				{Steps: []string{"images"}, Reports: []reclaim.Report{{DryRun: true, Removed: []reclaim.Item{{}}}}},
+				{Steps: []string{"images"}, Reports: []reclaim.Report{{DryRun: true, AtMost: true, Removed: []reclaim.Item{{}}}}},
 			}}},
 			[]string{"steps", "removed", "reason"},
 			[]string{
 				`level=INFO msg=reclaimed steps=containers,images removed=3`,
 				`level=WARN msg="reclaim error" reason="in use"`,
 				`level=INFO msg="would reclaim (observe mode)" steps=images removed=1`,
+				`level=INFO msg="would reclaim at most (observe mode)" steps=images removed=1`,
 			},
 		},
 		{

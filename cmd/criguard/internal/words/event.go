@@ -83,6 +83,8 @@ func reclaimed(r *api.ReclaimView) (what, why string) {
 	switch {
 	case removed+failed == 0:
 		what = "nothing to reclaim: " + steps
+	case r.AtMost():
+		what = fmt.Sprintf("would reclaim %s: at most %d would be removed", steps, removed)
 	case r.DryRun():
 		what = fmt.Sprintf("would reclaim %s: %d would be removed", steps, removed)
 	default:

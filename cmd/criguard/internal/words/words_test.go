@@ -60,10 +60,15 @@ func TestEventsOfAHold(t *testing.T) {
 
 // In observe mode, the text never claims that something was removed.
 func TestEventsOfAReclaim(t *testing.T) {
-	for dry, want := range map[bool]string{false: "reclaimed images: 1 removed, 10Mi freed", true: "would reclaim images: 1 would be removed"} {
+	for report, want := range map[*reclaim.Report]string{
+		{}:                           "reclaimed images: 1 removed, 10Mi freed",
+		{DryRun: true}:               "would reclaim images: 1 would be removed",
+		{DryRun: true, AtMost: true}: "would reclaim images: at most 1 would be removed",
+	} {
+		report.Step, report.Removed = reclaim.StepImages, []reclaim.Item{{Name: "a"}}
 		p := api.Pass{Reclaimed: []api.ReclaimView{{
 			Signal: policy.ImageFSAvailable, Steps: []string{"images"}, Freed: 10 << 20,
-			Reports: []reclaim.Report{{Step: reclaim.StepImages, DryRun: dry, Removed: []reclaim.Item{{Name: "a"}}}},
+			Reports: []reclaim.Report{*report},
 		}}}
 		if got := Events(&p); len(got) != 1 || got[0].What != want {
 			t.Errorf("%+v, want %q", got, want)
