@@ -40,7 +40,10 @@ func noticeAll(ctx context.Context, c *Collector) error {
 	if err != nil {
 		return err
 	}
-	return c.Notice(ctx, cri.Listing(inv))
+	if err := c.Notice(ctx, cri.Listing(inv)); err != nil {
+		return err
+	}
+	return c.ledger.SaveDue(c.clock().Boot)
 }
 
 // withImages adds n unused images of this size, first seen long ago.

@@ -123,14 +123,12 @@ func (p *Plan) isEnough() bool {
 }
 
 // Notice records a listing that was just made in the sightings, and the images in the ledger, without
-// removing anything. Frequent calls make the ages more accurate. It saves the ledger if that is due.
+// removing anything. Frequent calls make the ages more accurate. It does not save the ledger.
 func (c *Collector) Notice(ctx context.Context, all cri.Listing) error {
 	inv := inventory(all)
 	c.note(inv)
-	if _, _, err := c.imageUse(ctx, inv); err != nil {
-		return err
-	}
-	return c.ledger.SaveDue(c.clock().Boot)
+	_, _, err := c.imageUse(ctx, inv)
+	return err
 }
 
 // inventory lists the containers and sandboxes. It lists the sandboxes second, so that each container's

@@ -2,7 +2,6 @@ package gc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -103,7 +102,7 @@ type Manager struct {
 	failures map[policy.Signal]warnOnce // logged errors since the last successful collection
 	overdue  atomic.Int32               // disk reclaims that exceeded their timeout and still run
 	cfg      atomic.Pointer[config.Config]
-	warned   atomic.Bool // of the ledger
+	warned   atomic.Bool // of the ledger, which has failed since it was last saved
 
 	mu        sync.Mutex
 	client    *cri.Client        // the client that collector uses
@@ -237,8 +236,14 @@ func (m *Manager) notice(ctx context.Context) *reclaim.Collector {
 	if err != nil {
 		return nil
 	}
-	if err := c.Notice(ctx, all); err != nil && !errors.Is(err, cri.ErrUnavailable) && ctx.Err() == nil {
-		m.warnLedger(err)
+	noticed := reclaim.Report{Step: reclaim.StepImages}
+	if err := c.Notice(ctx, all); err != nil {
+		noticed.Errors = []reclaim.Failure{{Message: err.Error(), Err: err}}
+	} else {
+		m.warnLedger(m.ledger.SaveDue(m.opt.Now()))
+	}
+	if ctx.Err() == nil {
+		m.warnFailures(noSignal, []reclaim.Report{noticed})
 	}
 	return c
 }

@@ -353,6 +353,45 @@ func TestWarnsOfTheLedgerOnce(t *testing.T) {
 	}
 }
 
+// A ledger that could be saved in between, and then fails again, is logged again.
+func TestWarnsOfTheLedgerAgain(t *testing.T) {
+	k := newKeeping(t)
+	lock := ledgerPath(&k.opt.Config) + ".lock"
+	for i, want := range []int{0, 1, 1, 1, 2, 2} {
+		var err error
+		switch i {
+		case 1, 4:
+			err = errors.Join(os.Remove(lock), os.Mkdir(lock, 0o700))
+		case 3:
+			err = os.Remove(lock)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Stopped(inventory.Pod{Containers: []inventory.Container{{Images: []string{"app:1"}}}})
+		k.warnLedger(k.ledger.SaveDue(k.opt.Now()))
+		if n := strings.Count(k.log.String(), "image ledger not read or saved"); n != want {
+			t.Fatalf("save %d: told %d times, want %d:\n%s", i, n, want, k.log)
+		}
+	}
+}
+
+// A runtime that does not list its images is no fault of the ledger. It is logged once, until it does.
+func TestWarnsOfImagesThatAreNotListed(t *testing.T) {
+	k := newKeeping(t)
+	for i, want := range []int{1, 1, 1, 2} {
+		end := func() {}
+		if i != 2 {
+			end = k.server.Inject(critest.Fault{Method: "ListImages", Err: errors.New("slow: context deadline exceeded")})
+		}
+		k.notice(t.Context())
+		end()
+		if text := k.log.String(); strings.Count(text, "garbage collection failed") != want || strings.Contains(text, "ledger") {
+			t.Errorf("%d: want %d errors:\n%s", i, want, text)
+		}
+	}
+}
+
 // No record holds a collection that removes nothing and fails. Each error is logged once, and again after a
 // successful collection. The lister logs that a runtime is away.
 func TestWarnsOfFailedCollections(t *testing.T) {

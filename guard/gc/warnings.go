@@ -31,12 +31,18 @@ func (t *warnOnce) first(text string) bool {
 	return true
 }
 
-// warnLedger logs the first error of the image ledger. Images of unknown age are kept.
+// warnLedger logs the first error of the image ledger, until it can be saved again. Images of unknown age are kept.
 func (m *Manager) warnLedger(err error) {
-	if err != nil && !m.warned.Swap(true) {
+	switch {
+	case err == nil: // also while it fails: the ledger returns only the first error in a row
+		m.warned.Store(false)
+	case !m.warned.Swap(true):
 		m.opt.Log.Warn("image ledger not read or saved", systemd.EventKey, systemd.EventDegraded, "action", "ledger", "reason", err.Error())
 	}
 }
+
+// noSignal stands for the listings that serve no collection.
+const noSignal = policy.SignalCount
 
 // warnFailures logs the errors of a collection that removed nothing, because no record holds them. It logs each
 // error once, until a collection succeeds.
