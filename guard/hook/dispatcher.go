@@ -58,7 +58,7 @@ func (h *Dispatcher) Configure(configs []config.Hook) {
 	}
 	h.configs, h.runners = configs, nil
 	for _, c := range configs {
-		r := newRunner(program{Command: c.Command, Timeout: c.Timeout, Access: h.Access}, &h.gate, func(e queued, res outcome) { h.ran(c, e, res) })
+		r := newRunner(&program{Command: c.Command, Timeout: c.Timeout, Access: h.Access}, &h.gate, func(e queued, res outcome) { h.ran(c, e, res) })
 		h.runners = append(h.runners, r)
 		ctx := h.ctx
 		h.running.Go(func() { r.loop(ctx) })
@@ -156,7 +156,7 @@ func (h *Dispatcher) ran(c config.Hook, e queued, r outcome) {
 	}
 	result := ResultOK
 	switch {
-	case errors.Is(r.Err, errTimeout) || errors.Is(r.Err, errNoAnswer):
+	case errors.Is(r.Err, errTimeout) || errors.Is(r.Err, errNoAnswer) || errors.Is(r.Err, errLeft):
 		result = ResultTimeout
 	case r.Err != nil:
 		result = ResultFailed

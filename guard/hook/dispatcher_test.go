@@ -91,7 +91,7 @@ func TestDispatcherNeverBlocks(t *testing.T) {
 		h := NewDispatcher(slog.New(slog.NewTextHandler(&log, nil)), count)
 		h.configs = []config.Hook{{On: []config.EventKind{config.EventAlarm}, Command: []string{"/bin/hangs"}}}
 		// The runner is not started, so nothing is taken from the queue.
-		h.runners = []*runner{newRunner(program{}, &h.gate, func(queued, outcome) {})}
+		h.runners = []*runner{newRunner(&program{}, &h.gate, func(queued, outcome) {})}
 		begin := time.Now()
 		for range 1000 {
 			h.Observe(api.State{Relieving: true})

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,7 +28,9 @@ const (
 	maxInput = 32 << 10
 
 	killAfter = 2 * time.Second // between SIGTERM and SIGKILL
-	leaveFor  = time.Second     // grace for processes that hold the output open, and for cleanup after ctx ends
+	leaveFor  = time.Second     // for processes that hold the output open, and between SIGKILL and giving up
+	// maxLeft limits the processes that survive SIGKILL, such as on a dead network mount: each keeps a thread.
+	maxLeft = 4
 )
 
 // A program does not keep the guard's values: the kernel's OOM killer prefers it as a victim, and
@@ -42,6 +45,7 @@ var (
 	errTimeout = errors.New("timed out")
 	errInput   = errors.New("input too long")
 	errFlood   = errors.New("wrote too much")
+	errLeft    = errors.New("earlier runs survive SIGKILL")
 )
 
 // program is the program of a hook.
@@ -51,28 +55,33 @@ type program struct {
 	Access  *Access // checked before each start; nil: no check
 
 	patience time.Duration // between SIGTERM and SIGKILL; 0 = killAfter
+	left     atomic.Int32  // processes that have survived SIGKILL so far
 }
 
 // outcome is the outcome of a run.
 type outcome struct {
-	Err    error  // errInput, errNoAnswer, errTimeout, errFlood, or a start or exit error; nil: success
+	Err    error  // errInput, errNoAnswer, errTimeout, errFlood, errLeft, or a start or exit error; nil: success
 	Output string // the first bytes of its output
 	Took   time.Duration
 }
 
 // runOnce runs the program once with the input on its standard input, and returns when the program and
 // its process group have ended. On timeout or when ctx ends, the group gets SIGTERM, and SIGKILL
-// after a grace period. If a process survives SIGKILL, runOnce returns a few seconds after ctx ends.
-func (p program) runOnce(ctx context.Context, input []byte, env ...string) outcome {
+// after a grace period. If the program survives SIGKILL, as in an uninterruptible sleep, runOnce leaves it
+// behind, and runs no further one while there are maxLeft.
+func (p *program) runOnce(ctx context.Context, input []byte, env ...string) outcome {
 	start := time.Now()
 	var out output
 	err := p.run(ctx, input, env, &out)
 	return outcome{Err: err, Output: out.String(), Took: time.Since(start)}
 }
 
-func (p program) run(ctx context.Context, input []byte, env []string, out *output) error {
+func (p *program) run(ctx context.Context, input []byte, env []string, out *output) error {
 	if len(input) > maxInput {
 		return fmt.Errorf("start hook: %d bytes: %w", len(input), errInput)
+	}
+	if n := p.left.Load(); n >= maxLeft {
+		return fmt.Errorf("start hook: %d %w", n, errLeft)
 	}
 	if err := p.answers(ctx); err != nil {
 		return fmt.Errorf("start hook: %w", err)
@@ -99,16 +108,9 @@ func (p program) run(ctx context.Context, input []byte, env []string, out *outpu
 	demoteErr := demote(pid)
 	_, _ = give.Write(input) // fits into the pipe buffer; a program need not read it
 	_ = give.Close()
-	patience := cmp.Or(p.patience, killAfter)
-	ended, over := make(chan error, 1), make(chan struct{})
-	go func() { ended <- attend(ctx, pid, p.Timeout, patience, cmd.Wait) }()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(patience+2*leaveFor, func() { close(over) }) })
-	defer stop()
-	select {
-	case err = <-ended:
-	case <-over:
-		err = ctx.Err() // SIGKILL had no effect; give up
-	}
+	exited := make(chan struct{})
+	go func() { awaitExit(pid); close(exited) }()
+	err = p.attend(ctx, child{exited, func(sig syscall.Signal) { _ = syscall.Kill(-pid, sig) }, cmd.Wait})
 	if out.flooded() && !errors.Is(err, errTimeout) {
 		err = errFlood // most likely why it ended
 	}
@@ -120,7 +122,7 @@ func (p program) run(ctx context.Context, input []byte, env []string, out *outpu
 
 // answers returns an error if the program's filesystem does not answer or ctx has ended. Other
 // errors show up when the program is started.
-func (p program) answers(ctx context.Context) error {
+func (p *program) answers(ctx context.Context) error {
 	if p.Access == nil {
 		return nil
 	}
@@ -132,30 +134,45 @@ func (p program) answers(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// attend waits for a process group to end, kills it on timeout, and reaps its leader.
-func attend(ctx context.Context, pid int, timeout, patience time.Duration, reap func() error) error {
-	exited := make(chan struct{})
-	go func() { awaitExit(pid); close(exited) }()
+// child is a program that runs in a process group of its own.
+type child struct {
+	exited <-chan struct{} // closed when the leader has exited
+	kill   func(syscall.Signal)
+	reap   func() error // of the leader, which has exited
+}
+
+// attend waits for a program to end, kills its process group on timeout, and reaps its leader.
+func (p *program) attend(ctx context.Context, c child) error {
 	var why error
 	select {
-	case <-exited:
-	case <-time.After(timeout):
-		why = fmt.Errorf("%w after %s", errTimeout, timeout)
+	case <-c.exited:
+	case <-time.After(p.Timeout):
+		why = fmt.Errorf("%w after %s", errTimeout, p.Timeout)
 	case <-ctx.Done():
 		why = ctx.Err()
 	}
 	if why != nil {
-		_ = syscall.Kill(-pid, syscall.SIGTERM)
+		c.kill(syscall.SIGTERM)
 		select {
-		case <-exited:
-		case <-time.After(patience):
+		case <-c.exited:
+		case <-time.After(cmp.Or(p.patience, killAfter)):
 		}
 	}
 	// The leader has not been reaped, so no other group can have its ID. Kill leftover processes so
 	// that they do not accumulate.
-	_ = syscall.Kill(-pid, syscall.SIGKILL)
-	<-exited
-	err := reap()
+	c.kill(syscall.SIGKILL)
+	select {
+	case <-c.exited:
+	case <-time.After(leaveFor):
+		p.left.Add(1)
+		go func() {
+			<-c.exited
+			_ = c.reap()
+			p.left.Add(-1)
+		}()
+		return fmt.Errorf("%w and survives SIGKILL", why)
+	}
+	err := c.reap()
 	switch {
 	case why != nil:
 		return why

@@ -6,18 +6,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // sh returns a program that runs a shell script.
-func sh(script string, args ...string) program {
-	return program{Command: append([]string{"/bin/sh", "-c", script, "hook"}, args...), Timeout: time.Minute}
+func sh(script string, args ...string) *program {
+	return &program{Command: append([]string{"/bin/sh", "-c", script, "hook"}, args...), Timeout: time.Minute}
 }
 
 func TestProgramGetsItsEvent(t *testing.T) {
@@ -33,7 +35,7 @@ func TestProgramFails(t *testing.T) {
 	if r := sh("echo bad >&2; exit 3").runOnce(t.Context(), nil); !errors.As(r.Err, &exit) || exit.ExitCode() != 3 || r.Output != "bad\n" {
 		t.Errorf("%v, %q", r.Err, r.Output)
 	}
-	if r := (program{Command: []string{"/no/such/program"}, Timeout: time.Second}).runOnce(t.Context(), nil); !errors.Is(r.Err, os.ErrNotExist) {
+	if r := (&program{Command: []string{"/no/such/program"}, Timeout: time.Second}).runOnce(t.Context(), nil); !errors.Is(r.Err, os.ErrNotExist) {
 		t.Errorf("%v", r.Err)
 	}
 	if r := sh("cat").runOnce(t.Context(), make([]byte, maxInput+1)); !errors.Is(r.Err, errInput) {
@@ -141,6 +143,45 @@ func TestProgramLeavesChildren(t *testing.T) {
 	} else if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Errorf("end the one that left: %v", err)
 	}
+}
+
+// A program in an uninterruptible sleep, which survives SIGKILL, is left behind and reaped when it ends. There is a limit to
+// how many.
+func TestProgramSurvivesSIGKILL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &program{Command: []string{"/no/such/program"}, Timeout: 10 * time.Second}
+		var kills []syscall.Signal
+		exited, reaped := make(chan struct{}), 0
+		for i := range int32(maxLeft) {
+			if r := p.runOnce(t.Context(), nil); !errors.Is(r.Err, os.ErrNotExist) {
+				t.Errorf("with %d left: %v", i, r.Err)
+			}
+			started := time.Now()
+			err := p.attend(t.Context(), child{exited, func(sig syscall.Signal) { kills = append(kills, sig) }, func() error { reaped++; return nil }})
+			if took := time.Since(started); took != p.Timeout+killAfter+leaveFor || p.left.Load() != i+1 {
+				t.Errorf("took %s, %d left", took, p.left.Load())
+			}
+			if !errors.Is(err, errTimeout) || !strings.Contains(err.Error(), "survives SIGKILL") {
+				t.Errorf("%v", err)
+			}
+		}
+		if want := slices.Repeat([]syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}, maxLeft); !slices.Equal(kills, want) {
+			t.Errorf("sent %v", kills)
+		}
+		if r := p.runOnce(t.Context(), nil); !errors.Is(r.Err, errLeft) {
+			t.Errorf("with %d left: %v", p.left.Load(), r.Err)
+		}
+		for i := range int32(maxLeft) {
+			exited <- struct{}{}
+			synctest.Wait()
+			if want := maxLeft - i - 1; p.left.Load() != want || reaped != int(i)+1 {
+				t.Errorf("%d left, %d reaped", p.left.Load(), reaped)
+			}
+		}
+		if r := p.runOnce(t.Context(), nil); !errors.Is(r.Err, os.ErrNotExist) {
+			t.Errorf("%v", r.Err)
+		}
+	})
 }
 
 func TestProgramEndsWithItsContext(t *testing.T) {

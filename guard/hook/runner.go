@@ -39,7 +39,7 @@ type runner struct {
 
 // newRunner returns a runner for the program; loop starts it. ran is called after each run, in loop's
 // goroutine.
-func newRunner(p program, g *gate, ran func(queued, outcome)) *runner {
+func newRunner(p *program, g *gate, ran func(queued, outcome)) *runner {
 	run := func(ctx context.Context, e queued) outcome { return p.runOnce(ctx, e.Data, "CRIGUARD_EVENT="+e.Kind) }
 	return &runner{run: run, gate: g, ran: ran, more: make(chan struct{}, 1)}
 }

@@ -20,7 +20,7 @@ type fakeRuns struct {
 
 func newFake(g *gate) (*runner, *fakeRuns) {
 	f := &fakeRuns{start: time.Now()}
-	r := newRunner(program{}, g, func(queued, outcome) {})
+	r := newRunner(&program{}, g, func(queued, outcome) {})
 	r.run = func(ctx context.Context, e queued) outcome {
 		f.kinds, f.at = append(f.kinds, e.Kind), append(f.at, time.Since(f.start))
 		f.now++
