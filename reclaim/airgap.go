@@ -55,7 +55,7 @@ func (a *airGap) names(ctx context.Context, dirs []string) (airGapNames, error) 
 			all.notes = append(all.notes, dir+": "+err.Error())
 			if last = d.lastGood(); last == nil {
 				all.hold = "air-gap directory " + dir + " does not answer"
-				if !errors.Is(err, errStalled) {
+				if !errors.Is(err, ErrStalled) {
 					all.hold = "air-gap directory " + dir + " cannot be read"
 				}
 				continue

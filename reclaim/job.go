@@ -158,7 +158,7 @@ func (j *job) failed(it Item, err error) {
 }
 
 func isTimeout(err error) bool {
-	return errors.Is(err, cri.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStalled)
+	return errors.Is(err, cri.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrStalled)
 }
 
 // removed records the removal of an item and measures. It waits for space that the runtime frees after

@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/criguard/criguard/cri"
 )
 
 // Limits for reading the log directory.
@@ -259,4 +262,20 @@ func (l Logs) RemoveOf(path, container string, attempt uint32) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// LogRemover removes the logs of containers, and does not wait for a disk that stalls. It must not be copied.
+type LogRemover struct {
+	Logs  Logs
+	Wait  time.Duration // for one removal; 0 = 10 s
+	files worker
+}
+
+// Remove removes the log of a container like Logs.RemoveOf. After ErrStalled or the end of ctx, the removal
+// continues in the background; until it returns, no other one begins.
+func (r *LogRemover) Remove(ctx context.Context, d cri.ContainerDetail) error {
+	_, err := call(ctx, &r.files, cmp.Or(r.Wait, logsWait), func() (struct{}, error) {
+		return struct{}{}, r.Logs.RemoveOf(d.LogPath, d.Name, d.Attempt)
+	})
+	return err
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// errStalled: a call has not returned in time.
-var errStalled = errors.New("the disk does not answer")
+// ErrStalled: a call has not returned in time. It continues in the background.
+var ErrStalled = errors.New("the disk does not answer")
 
 // worker runs calls that may block for ever, such as on a stalled disk, in a goroutine of their own,
 // one at a time. The zero value is ready.
@@ -19,7 +19,7 @@ type worker struct {
 	began time.Time
 }
 
-// do runs f and waits until it returns, but no longer than atMost (errStalled) or until ctx ends. f
+// do runs f and waits until it returns, but no longer than atMost (ErrStalled) or until ctx ends. f
 // then continues in the background and must not write variables that the caller reads. While a call is
 // overdue, later calls fail without a wait and do not begin.
 func (w *worker) do(ctx context.Context, atMost time.Duration, f func()) error {
@@ -33,7 +33,7 @@ func (w *worker) do(ctx context.Context, atMost time.Duration, f func()) error {
 				return nil
 			}
 		case <-late.C:
-			return fmt.Errorf("%w: a call has taken longer than %s", errStalled, atMost)
+			return fmt.Errorf("%w: a call has taken longer than %s", ErrStalled, atMost)
 		case <-ctx.Done():
 			late.Stop()
 			return ctx.Err()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/criguard/criguard/cri"
 )
 
 // A call that blocks costs its callers one wait, and no other call begins meanwhile.
@@ -20,11 +22,11 @@ func TestWorker(t *testing.T) {
 		release, ran := make(chan struct{}), 0
 		started := time.Now()
 		took := func() time.Duration { d := time.Since(started); started = time.Now(); return d }
-		if err := w.do(t.Context(), time.Second, func() { <-release }); !errors.Is(err, errStalled) || took() != time.Second {
+		if err := w.do(t.Context(), time.Second, func() { <-release }); !errors.Is(err, ErrStalled) || took() != time.Second {
 			t.Errorf("a call that blocks: %v", err)
 		}
 		for range 3 {
-			if err := w.do(t.Context(), time.Second, func() { ran++ }); !errors.Is(err, errStalled) || took() != 0 {
+			if err := w.do(t.Context(), time.Second, func() { ran++ }); !errors.Is(err, ErrStalled) || took() != 0 {
 				t.Errorf("beside it: %v", err)
 			}
 		}
@@ -73,7 +75,7 @@ func TestAirGapDirectoryStalls(t *testing.T) {
 		w.airgap.dir(dir).reader.begin(func() { <-release })
 		r := w.Collect(t.Context(), p)[0]
 		equal(t, "as read before", ids(r.Removed), []string{images[1].ID})
-		if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], errStalled.Error()) {
+		if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], ErrStalled.Error()) {
 			t.Errorf("notes: %q", r.Notes)
 		}
 		close(release)
@@ -95,7 +97,7 @@ func TestLogDirectoryStalls(t *testing.T) {
 		p.Steps, p.Images = []Step{StepContainers, StepLogs, StepImages}, ImagePolicy{Prune: PruneAuto}
 		reports := w.Collect(t.Context(), p)
 		equal(t, "containers", ids(reports[0].Removed), []string{"a", "b", "c"})
-		if logs := reports[1]; !errors.Is(logs.Err(), errStalled) {
+		if logs := reports[1]; !errors.Is(logs.Err(), ErrStalled) {
 			t.Errorf("logs: %+v", logs)
 		}
 		equal(t, "images", ids(reports[2].Removed), []string{images[0].ID})
@@ -104,6 +106,35 @@ func TestLogDirectoryStalls(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
+	})
+}
+
+// The removal of a container's log waits for a disk that stalls neither for long nor beyond its context.
+func TestLogRemoverStalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		log := filepath.Join(dir, "d_p_u", "c", "0.log")
+		write(t, log, 1, epoch)
+		d := cri.ContainerDetail{LogPath: log}
+		d.Name = "c"
+		r := LogRemover{Logs: logsIn(dir)}
+		release := make(chan struct{})
+		r.files.begin(func() { <-release })
+		ctx, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		began := time.Now()
+		if err := r.Remove(ctx, d); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		if err := r.Remove(t.Context(), d); !errors.Is(err, ErrStalled) || time.Since(began) != logsWait {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		close(release)
+		synctest.Wait()
+		if err := r.Remove(t.Context(), d); err != nil || exists(log) {
+			t.Errorf("once the disk answers: %v, the log is there: %t", err, exists(log))
+		}
 	})
 }
 
@@ -117,7 +148,7 @@ func TestLedgerStallsAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := OpenLedger(path, "boot", time.Hour)
-	if !errors.Is(err, errStalled) {
+	if !errors.Is(err, ErrStalled) {
 		t.Fatalf("opened with %v", err)
 	}
 	end, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -170,7 +201,7 @@ func TestLedgerStalls(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the collection hangs")
 	}
-	if err := l.Unsaved(); !errors.Is(err, errStalled) {
+	if err := l.Unsaved(); !errors.Is(err, ErrStalled) {
 		t.Errorf("the stall is reported as %v", err)
 	}
 	l.NoteStopped([]string{"app:1"}, 2*time.Hour)

@@ -30,12 +30,15 @@ type Options struct {
 // Stopper implements eviction.Stopper on the node.
 type Stopper struct {
 	opt     Options
+	logs    reclaim.LogRemover
 	ctx     context.Context //nolint:containedctx // of the stops, which outlive the pass that begins them
 	running sync.WaitGroup  // stops that the runtime has not confirmed, and discards
 }
 
 // New returns a Stopper. Canceling ctx ends its stops and discards.
-func New(ctx context.Context, o Options) *Stopper { return &Stopper{opt: o, ctx: ctx} }
+func New(ctx context.Context, o Options) *Stopper {
+	return &Stopper{opt: o, logs: reclaim.LogRemover{Logs: o.Logs}, ctx: ctx}
+}
 
 // Wait waits until the stops and discards have finished.
 func (s *Stopper) Wait() { s.running.Wait() }
@@ -88,13 +91,14 @@ func (s *Stopper) discard(o eviction.StopOrder, emptied bool) {
 	for _, c := range o.Pod.Containers {
 		left = append(left, c.ID)
 	}
+	logs := map[string]cri.ContainerDetail{}
 	listed := false
 	for again := discardAgain; ; again = min(2*again, max(s.opt.Config().Eviction.Interval, discardAgain)) {
 		if client, err := s.opt.Runtime.Client(); err == nil {
 			if !listed {
 				left, listed = s.withDead(ctx, client, o.Pod.ID, left)
 			}
-			left = slices.DeleteFunc(left, func(id string) bool { return s.discarded(ctx, client, id, o, emptied) })
+			left = slices.DeleteFunc(left, func(id string) bool { return s.discarded(ctx, client, id, o, emptied, logs) })
 			if listed && len(left) == 0 {
 				return
 			}
@@ -123,19 +127,28 @@ func (s *Stopper) withDead(ctx context.Context, client *cri.Client, sandbox stri
 
 // discarded removes a container, its log, or both. It returns true if nothing is left to do: the container is
 // gone, or it runs after all. With dead, a container that the runtime calls running only has a hung shim, so
-// discarded returns false.
-func (s *Stopper) discarded(ctx context.Context, client *cri.Client, id string, o eviction.StopOrder, dead bool) bool {
+// discarded returns false. If the log's disk stalls, the container is removed all the same, and logs keeps what
+// only the runtime knew of the log.
+func (s *Stopper) discarded(ctx context.Context, client *cri.Client, id string, o eviction.StopOrder, dead bool, logs map[string]cri.ContainerDetail) bool {
 	d, err := client.ContainerStatus(ctx, id)
+	if log, stalled := logs[id]; stalled && errors.Is(err, cri.ErrGone) {
+		return s.logs.Remove(ctx, log) == nil
+	}
 	if err == nil && d.State != cri.Exited {
 		return !dead
 	}
 	if err == nil && o.DiscardLogs { // first: what is gone is not tried again
-		err = s.opt.Logs.RemoveOf(d.LogPath, d.Name, d.Attempt)
+		err = s.logs.Remove(ctx, d)
+		delete(logs, id)
+		if o.Discard && errors.Is(err, reclaim.ErrStalled) {
+			logs[id], err = d, nil
+		}
 	}
 	if err == nil && o.Discard {
 		err = client.RemoveContainer(ctx, id)
 	}
-	return err == nil || errors.Is(err, cri.ErrGone)
+	_, stalled := logs[id]
+	return !stalled && (err == nil || errors.Is(err, cri.ErrGone))
 }
 
 // errEnded is the error of a stop that the end of the service cut short.

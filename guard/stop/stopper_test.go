@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -237,5 +238,51 @@ func TestDiscardTriesLogsAgain(t *testing.T) {
 	<-done
 	if _, err := os.Stat(log); !errors.Is(err, fs.ErrNotExist) || srv.Has(full) {
 		t.Errorf("the log: %v; the container is there: %t", err, srv.Has(full))
+	}
+}
+
+// A log directory on a disk that stalls keeps no container: the layers are what fills the other disk. The logs are removed
+// once the disk answers again.
+func TestDiscardWithStalledLogs(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	o := options(t, srv)
+	dir := t.TempDir()
+	base, pipe, answers := filepath.Join(dir, "logs"), filepath.Join(dir, "pipe"), filepath.Join(dir, "answers")
+	// Opening a pipe for reading waits for a writer, like a read waits for a disk.
+	if err := syscall.Mkfifo(base, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Logs = reclaim.Logs{Dir: base}
+	var containers []critest.ContainerSpec
+	for _, name := range []string{"a", "b"} {
+		nodetest.Write(t, filepath.Join(answers, "d_writer_u", name), map[string]string{"0.log": "full"})
+		containers = append(containers, critest.ContainerSpec{Name: name, State: cri.Exited, LogPath: filepath.Join(base, "d_writer_u", name, "0.log")})
+	}
+	pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: containers})
+	order := eviction.StopOrder{Discard: true, DiscardLogs: true}
+	for _, c := range pod.Containers {
+		order.Pod.Containers = append(order.Pod.Containers, inventory.Container{ID: c.ID})
+	}
+	s := New(t.Context(), o)
+	s.logs.Wait = time.Millisecond
+	done := make(chan struct{})
+	go func() { defer close(done); s.discard(order, true) }()
+	nodetest.Await(t, "the containers are gone", func() bool { return !srv.Has(pod.Containers[0].ID) && !srv.Has(pod.Containers[1].ID) })
+	select {
+	case <-done:
+		t.Fatal("it has ended without the logs")
+	default:
+	}
+	if err := errors.Join(os.Rename(base, pipe), os.Rename(answers, base)); err != nil {
+		t.Fatal(err)
+	}
+	end, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = end.Close()
+	<-done
+	if left, err := filepath.Glob(filepath.Join(base, "*", "*", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
 	}
 }
