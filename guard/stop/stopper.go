@@ -134,7 +134,8 @@ func (s *Stopper) discarded(ctx context.Context, client *cri.Client, id string, 
 	if log, stalled := logs[id]; stalled && errors.Is(err, cri.ErrGone) {
 		return s.logs.Remove(ctx, log) == nil
 	}
-	if err == nil && d.State != cri.Exited {
+	// One that was only created has no process, either, and the pod is gone that would start it.
+	if err == nil && d.State != cri.Exited && !(dead && d.State == cri.Created) {
 		return !dead
 	}
 	if err == nil && o.DiscardLogs { // first: what is gone is not tried again

@@ -114,6 +114,20 @@ func TestDiscardAwaitsTheRuntime(t *testing.T) {
 	}
 }
 
+// A container that was never started is removed with the emptied pod. If the pod may still run, it may still be started.
+func TestDiscardOfACreatedContainer(t *testing.T) {
+	for _, emptied := range []bool{true, false} {
+		srv := critest.New(t, critest.Containerd2)
+		pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{{Name: "next", State: cri.Created}}})
+		id := pod.Containers[0].ID
+		s := New(t.Context(), options(t, srv))
+		s.discard(eviction.StopOrder{Discard: true, Pod: inventory.Pod{Containers: []inventory.Container{{ID: id}}}}, emptied)
+		if srv.Has(id) == emptied {
+			t.Errorf("emptied: %t; the container is there: %t", emptied, srv.Has(id))
+		}
+	}
+}
+
 // A pod's dead containers, their logs, or both are removed at once, including those that ended before the
 // stop: a network plugin can delay the runtime's confirmation of the stop for a minute.
 func TestDiscardWhileTheSandboxCannotBeStopped(t *testing.T) {
