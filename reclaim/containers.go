@@ -50,18 +50,26 @@ func newDead(c cri.Container, pod string, names map[string]string, seen *sightin
 
 // selectContainers selects dead containers like the kubelet's garbage collector (kuberuntime_gc.go). A
 // container is dead if it does not run, including one that was created but not started, and eligible if
-// it was created more than MinAge ago. Surplus attempts come before the newest ones, which only Max or
+// it was created more than MinAge ago. One in an unknown state may run while its sandbox is ready. Surplus attempts come before the newest ones, which only Max or
 // Finished selects; the oldest come first.
 func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
 	var sel selection
 	units := make(map[unit][]dead)
 	pods := inv.podOf()
 	names := podNames(inv)
+	ready := make(map[string]bool, len(inv.Sandboxes))
+	for _, b := range inv.Sandboxes {
+		ready[b.ID] = b.Ready
+	}
 	for i, c := range inv.Containers {
 		if c.State == cri.Running {
 			continue
 		}
 		d := newDead(c, pods[i], names, seen, now)
+		if c.State == cri.Unknown && ready[c.SandboxID] {
+			sel.keep(d.item, whyMayRun)
+			continue
+		}
 		if d.item.Age < Duration(p.MinAge) {
 			sel.keep(d.item, "younger than min_age")
 			continue

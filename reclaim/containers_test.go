@@ -90,6 +90,26 @@ func TestSelectContainers(t *testing.T) {
 		}}
 		sel := selectContainers(inv, none, &sightings{}, now)
 		equal(t, "removed", sortedIDs(sel.Remove), []string{"created-old", "unknown"})
+		inv.Sandboxes = []cri.Sandbox{sandbox("sb-p", "p", false, old)}
+		sel = selectContainers(inv, none, &sightings{}, now)
+		equal(t, "removed from a sandbox that is not ready", sortedIDs(sel.Remove), []string{"created-old", "unknown"})
+	})
+	t.Run("an unknown one may run while its sandbox is ready, and is not the newest dead one", func(t *testing.T) {
+		t.Parallel()
+		inv := inventory{
+			Containers: []cri.Container{
+				with(container("unknown", "p", "c", old.Add(time.Hour)), func(c *cri.Container) { c.State, c.Attempt = cri.Unknown, 1 }),
+				container("exited", "p", "c", old),
+			},
+			Sandboxes: []cri.Sandbox{sandbox("sb-p", "p", true, old), sandbox("sb-p-0", "p", false, old)},
+		}
+		for p, want := range map[ContainerPolicy][]string{none: {"exited"}, one: nil} {
+			sel := selectContainers(inv, p, &sightings{}, now)
+			equal(t, "removed", ids(sel.Remove), want)
+			if got := why(sel.Keep, "unknown"); got != whyMayRun {
+				t.Errorf("kept: %s", got)
+			}
+		}
 	})
 	t.Run("an attempt is newer than one before it, whatever the clock said", func(t *testing.T) {
 		t.Parallel()

@@ -26,6 +26,8 @@ const (
 const (
 	whyMet   = "the target is met"
 	whyStuck = "its last removal failed"
+	// whyMayRun: the runtime has lost track of the container.
+	whyMayRun = "may run: its state is unknown, and its sandbox is ready"
 )
 
 // job is one step in progress.
@@ -212,6 +214,10 @@ func (j *job) collectContainers(ctx context.Context) {
 	}
 	sel := choose(inv, j.plan.Containers, &j.seen, j.clock())
 	j.report.Kept = sel.Keep
+	sandboxes := make(map[string]string, len(inv.Containers))
+	for _, c := range inv.Containers {
+		sandboxes[c.ID] = c.SandboxID
+	}
 	var detail cri.ContainerDetail
 	check := func(ctx context.Context, it Item) (string, error) {
 		var err error
@@ -220,6 +226,15 @@ func (j *job) collectContainers(ctx context.Context) {
 		}
 		if err == nil && detail.State == cri.Running {
 			return "runs again", nil
+		}
+		if err == nil && detail.State == cri.Unknown {
+			sandbox, err := j.runtime.Sandbox(ctx, sandboxes[it.ID])
+			if err != nil && !errors.Is(err, cri.ErrGone) {
+				return "", err
+			}
+			if sandbox.Ready {
+				return whyMayRun, nil
+			}
 		}
 		return "", err
 	}

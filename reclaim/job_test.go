@@ -36,12 +36,46 @@ func TestCollectLooksOnceMore(t *testing.T) {
 		w := newWorld(Options{})
 		w.withDead(2, 10)
 		w.rt.containers[0].State, w.rt.containers[1].State = cri.Unknown, cri.Unknown
+		w.rt.sandboxes[0].Ready = false
 		w.rt.faults["StopContainer b 10s"] = refuse
 		r := w.Collect(t.Context(), anyContainer)[0]
 		equal(t, "removed", ids(r.Removed), []string{"a"})
 		equal(t, "calls", w.rt.called("StopContainer"), []string{"StopContainer a 10s", "StopContainer b 10s"})
 		if !errors.Is(r.Err(), cri.ErrRefused) || len(w.rt.called("RemoveContainer b")) != 0 {
 			t.Errorf("b was removed though it would not stop: %v", r.Err())
+		}
+	})
+	t.Run("a container whose state is lost by now is left while its sandbox is ready, or may be", func(t *testing.T) {
+		t.Parallel()
+		for name, c := range map[string]struct {
+			sandbox func(context.Context) (bool, error)
+			ready   bool
+			removed []string
+			why     string
+			err     error
+		}{
+			"ready":        {ready: true, removed: []string{"b"}, why: whyMayRun},
+			"not ready":    {removed: []string{"a", "b"}, why: "not listed"},
+			"gone":         {sandbox: gone, ready: true, removed: []string{"a", "b"}, why: "not listed"},
+			"not answered": {sandbox: refuse, removed: []string{"b"}, why: "not listed", err: cri.ErrRefused},
+		} {
+			w := newWorld(Options{})
+			w.withDead(2, 10)
+			w.rt.sandboxes[0].Ready = c.ready
+			w.rt.faults["ContainerStatus a"] = func(context.Context) (bool, error) {
+				w.rt.mu.Lock()
+				defer w.rt.mu.Unlock()
+				w.rt.containers[0].State = cri.Unknown
+				return false, nil
+			}
+			if c.sandbox != nil {
+				w.rt.faults["Sandbox sb-p"] = c.sandbox
+			}
+			r := w.Collect(t.Context(), anyContainer)[0]
+			equal(t, name, ids(r.Removed), c.removed)
+			if got := why(r.Kept, "a"); got != c.why || !errors.Is(r.Err(), c.err) {
+				t.Errorf("%s: a is kept: %s, errors: %v", name, got, r.Err())
+			}
 		}
 	})
 	t.Run("a container that is gone", func(t *testing.T) {
