@@ -125,8 +125,9 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 	needed, err := j.needed(ctx, v.Image)
 	if err != nil {
 		j.failed(Item{}, err) // not the image's fault
+		needed = true
 	}
-	if err != nil || needed {
+	if needed {
 		return false, nil
 	}
 	if err := j.gauge.begin(ctx); err != nil {

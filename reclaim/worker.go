@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrStalled: a call has not returned in time. It continues in the background.
+// ErrStalled means that a call has not returned in time. It continues in the background.
 var ErrStalled = errors.New("the disk does not answer")
 
 // worker runs calls that may block for ever, such as on a stalled disk, in a goroutine of their own,
