@@ -7,6 +7,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // stopsAfterReclaim ends the last reclaim. The next pass must stop a pod.
@@ -140,6 +141,39 @@ func TestPassLateReclaims(t *testing.T) {
 		p = n.at(g, time.Duration(2*i+1)*time.Second)
 		if last := i == remeasureAtMost; (p.Stop != nil) != last {
 			t.Fatalf("after %d late reclaims: stopped %+v, held by %q", i+1, p.Stop, p.Held)
+		}
+	}
+}
+
+// A late reclaim that made progress is repeated as often as it does. One that only would have, or of which a step never
+// begins, is not.
+func TestPassLateReclaimsThatRemove(t *testing.T) {
+	one, failed := []reclaim.Item{{}}, []reclaim.Failure{{Message: "list images: late"}}
+	for name, c := range map[string]struct {
+		reports []reclaim.Report
+		stops   bool
+	}{
+		"some images each time":        {[]reclaim.Report{{Step: reclaim.StepImages, Removed: one, Errors: failed}}, false},
+		"in a dry run":                 {[]reclaim.Report{{Step: reclaim.StepImages, Removed: one, Errors: failed, DryRun: true}}, true},
+		"containers, but never images": {[]reclaim.Report{{Step: reclaim.StepContainers, Removed: one}, {Step: reclaim.StepImages, Errors: failed}}, true},
+	} {
+		g, n := newDiskManager(t)
+		n.late, n.reports = true, c.reports
+		stopped := false
+		for i := range 2 * remeasureAtMost {
+			n.set(policy.NodeFSAvailable, 0)
+			n.at(g, time.Duration(2*i)*time.Second)
+			close(n.reliefs[i].done)
+			if p := n.at(g, time.Duration(2*i+1)*time.Second); p.Stop != nil {
+				stopped = true
+				if i != remeasureAtMost {
+					t.Errorf("%s: stopped after %d reclaims", name, i+1)
+				}
+				break
+			}
+		}
+		if stopped != c.stops {
+			t.Errorf("%s: stopped %t", name, stopped)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // fakeNode is a node that the test controls: its signals, its pods and the results of jobs.
@@ -39,6 +40,7 @@ type fakeNode struct {
 	unasked    bool                     // the disk usage of a running pod was not measured
 	cut        bool                     // every reclaim is inconclusive
 	late       bool                     // a slow disk ends every reclaim
+	reports    []reclaim.Report         // of every reclaim
 	diskLag    time.Duration            // age of the disk readings
 	reclaimed  []policy.Met
 	measured   int
@@ -139,17 +141,19 @@ type fakeRelief struct {
 	steps []string
 	freed int64
 	young int
+
+	reports []reclaim.Report
 }
 
 func (f *fakeRelief) Done() <-chan struct{} { return f.done }
 func (f *fakeRelief) Overdue() bool         { return f.over }
 func (f *fakeRelief) Relief() Relief {
-	return Relief{Inconclusive: f.cut, Late: f.late, WouldRelieve: f.would, Steps: f.steps, Freed: f.freed, YoungImages: f.young, YoungBytes: int64(f.young) * 110 * testMiB}
+	return Relief{Inconclusive: f.cut, Late: f.late, WouldRelieve: f.would, Steps: f.steps, Reports: f.reports, Freed: f.freed, YoungImages: f.young, YoungBytes: int64(f.young) * 110 * testMiB}
 }
 
 func (n *fakeNode) Reclaim(_ context.Context, m policy.Met, _ policy.Layout, _ []inventory.Pod) ReliefJob {
 	n.reclaimed = append(n.reclaimed, m)
-	r := &fakeRelief{done: make(chan struct{}), cut: n.cut, late: n.late}
+	r := &fakeRelief{done: make(chan struct{}), cut: n.cut, late: n.late, reports: n.reports}
 	if disk := m.Signal.IsDisk(); !(disk && n.slow || !disk && n.swapping) {
 		close(r.done)
 	}

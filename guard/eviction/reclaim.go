@@ -50,7 +50,7 @@ type poolReclaim struct {
 	stale    bool          // the result will be out of date: a stop ended meanwhile, or the pool was clear
 	reported bool          // a reclaim without any effect was recorded since the pool was last clear
 	again    int           // consecutive repeats because the job had not measured some pods
-	late     int           // consecutive jobs that were late and removed nothing
+	late     int           // consecutive jobs that were late and made no progress
 	suffices bool          // observe mode: no pod would be stopped, because reclaiming would or may be enough
 	overdue  bool          // the last reclaim took too long and raised the alarm
 	young    string        // what the last reclaim kept for its age, and the remedy; "" = nothing
@@ -199,7 +199,7 @@ func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
 	switch {
 	case !done.Late:
 		r.late = 0
-	case v.Removed() == 0:
+	case !progressed(&v):
 		r.late++
 	}
 	inconclusive := done.Inconclusive || done.Late && r.late <= remeasureAtMost
@@ -209,6 +209,12 @@ func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
 		p.Reclaimed = append(p.Reclaimed, v)
 		r.reported = !v.Acted()
 	}
+}
+
+// progressed reports whether a late reclaim removed something, and so did each of its steps that failed: a step
+// that never gets to its first removal is no reason to wait for the next reclaim for ever.
+func progressed(v *api.ReclaimView) bool {
+	return v.Acted() && !slices.ContainsFunc(v.Reports, func(r reclaim.Report) bool { return len(r.Errors) > 0 && len(r.Removed) == 0 })
 }
 
 // alarm returns the alarm for a reclaim that takes too long.
