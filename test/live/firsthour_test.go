@@ -42,9 +42,15 @@ func TestFirstHour(t *testing.T) {
 	trace := file("trace.jsonl", `{"at":"0s","signals":{"memory.available":{"available":"2Gi","capacity":"4Gi"}},"pods":[{"uid":"u","name":"default/leaky","memory_usage":"1Gi"}]}`+"\n")
 	more := file("more.toml", "[eviction.hard]\n\"memory.available\" = \"3Gi\"\n")
 	says(0, []string{"default/leaky", "more.toml"}, n.args("simulate", trace, "--compare", more)...)
+	if a := n.criguard("simulate", trace, "--config", more); a.Code != 0 || !strings.Contains(a.Err, "1 stop") || !strings.Contains(a.Err, "default/leaky") {
+		t.Errorf("simulate: exit code %d, %s, want a summary with the stop", a.Code, a.Err)
+	}
+	says(2, []string{"whose parent exists"}, "run", "--config", n.config(), "--run-dir", filepath.Join(n.dir, "typo", "run"))
 
 	n.startWith(1)
 	says(0, []string{"default/shop\n"}, slices.Concat([]string{"__complete"}, n.args("protect"), []string{""})...)
 	says(0, []string{"memory.available\n"}, "__complete", "rank", "--signal", "memory.av")
 	says(0, []string{"table\n", "json\n"}, "__complete", "status", "-o", "")
+	says(0, []string{"reload"}, n.args("reload")...)
+	says(0, []string{"1\t", "reload"}, slices.Concat([]string{"__complete"}, n.args("explain"), []string{""})...)
 }

@@ -36,6 +36,14 @@ func TestReload(t *testing.T) {
 	if a := n.criguard("status", "--run-dir", n.dir); a.Code != 0 || !strings.Contains(a.Out, "rejected") {
 		t.Errorf("status: exit code %d, want 0 and the rejection:\n%s", a.Code, a.Out)
 	}
+	if err := os.WriteFile(n.config(), []byte("mode = \"enforced\"\n[eviction]\ninterval = \"never\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := n.criguard("reload", "--run-dir", n.dir)
+	if lines := strings.Split(a.Err, "\n"); a.Code != 2 || len(lines) < 4 || !strings.Contains(lines[0], "the old one stays in force") ||
+		!strings.Contains(lines[1], "enforced") || !strings.Contains(lines[2], "never") || !strings.Contains(a.Err, "criguard check") {
+		t.Errorf("a refused reload: exit code %d, %s, want 2, a line for each mistake, and what to do", a.Code, a.Err)
+	}
 	if got := hard(s.status(), policy.AllocatableMemoryAvailable); got != now-512*mib {
 		t.Errorf("the threshold is %d, want the old one", got)
 	}
@@ -59,7 +67,9 @@ func TestReload(t *testing.T) {
 		t.Errorf("the threshold is %d, want the old one", got)
 	}
 	n.alive(pod)
-	s.reload()
+	if a := n.criguard("reload", "--run-dir", n.dir); a.Code != 0 || !strings.Contains(a.Out, "eviction.hard") { // a second one does not wait
+		t.Errorf("second reload: exit code %d, %s%s", a.Code, a.Out, a.Err)
+	}
 	n.until("the new threshold", func() bool { return hard(s.status(), policy.AllocatableMemoryAvailable) == now+32*mib })
 	if note := s.status().ConfigNote; note != "" {
 		t.Errorf("status still tells %q", note)
