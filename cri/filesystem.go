@@ -46,8 +46,12 @@ func (c *Client) WritableLayer(ctx context.Context, containerID string) (FsUsage
 }
 
 // ExitedLayer is WritableLayer for a container that has exited: containerd answers for such a one only in a list. It returns
-// unknown amounts if the runtime lists only the containers that run.
+// unknown amounts if the runtime lists only the containers that run. A container that is gone is an error: for one that it does
+// not have, containerd would ask all shims.
 func (c *Client) ExitedLayer(ctx context.Context, containerID string) (FsUsage, error) {
+	if d, err := c.ContainerStatus(ctx, containerID); err != nil || d.State != Exited {
+		return FsUsage{}, err
+	}
 	resp, err := call(ctx, c.timeout, "measure exited container "+short(containerID), c.runtime.ListContainerStats,
 		&runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{Id: containerID}})
 	if err != nil {

@@ -26,6 +26,8 @@ const (
 const (
 	whyMet   = "the target is met"
 	whyStuck = "its last removal failed"
+	// whyYields: what it waited for began, and is repeated from the start.
+	whyYields = "a reclaim under pressure needs the turn"
 	// whyMayRun: the runtime has lost track of the container.
 	whyMayRun = "may run: its state is unknown, and its sandbox is ready"
 )
@@ -129,6 +131,8 @@ func (j *job) each(ctx context.Context, items []Item,
 			cancel()
 		}
 		switch {
+		case errors.Is(err, context.Canceled) && j.plan.isEnough():
+			j.keep(it, whyYields)
 		case err != nil:
 			if isTimeout(err) && ctx.Err() == nil {
 				j.noteStuck(it.ID)

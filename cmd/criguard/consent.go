@@ -68,6 +68,14 @@ func (s *stopFlags) consent(cmd *cobra.Command, plan api.CommandAnswer, question
 	return true, nil
 }
 
+// show prints the plan of a dry run, and a note if the service would refuse the command itself now.
+func (o *options) show(cmd *cobra.Command, answer api.CommandAnswer) error {
+	if answer.Refused != "" && !o.JSON() {
+		cli.Say(cmd.ErrOrStderr(), "note: refused now: %s\n", answer.Refused)
+	}
+	return o.Print(cmd, answer, func(w io.Writer) { printPlan(w, answer) })
+}
+
 // wait asks the service until it reports an end, or for the timeout. While the service restarts, it continues.
 // late returns the error for the timeout.
 func (s *stopFlags) wait(ctx context.Context, every time.Duration, ask func(context.Context) (bool, error), late func() error) error {

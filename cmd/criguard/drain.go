@@ -33,7 +33,7 @@ With mode = "observe", nothing is drained.`,
 				return err
 			}
 			if c.DryRun {
-				return o.Print(cmd, answer, func(w io.Writer) { printPlan(w, answer) })
+				return o.show(cmd, answer)
 			}
 			shown, err := flags.consent(cmd, answer, "Stop "+api.Count(answer.Plan.Left, "pod")+", and new ones until undrain?")
 			if err != nil {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,7 +89,11 @@ func (o *options) rank(cmd *cobra.Command, s policy.Signal) (api.Ranking, error)
 				return looked, nil
 			}
 			if len(r.Pods) > 0 && !o.JSON() {
-				cli.Say(cmd.ErrOrStderr(), "note: the service measures the pods' disk usage only while a disk is short, and only root can measure it directly: %s\n", err.Error())
+				who := ""
+				if errors.Is(err, fs.ErrPermission) {
+					who = " (only root can)"
+				}
+				cli.Say(cmd.ErrOrStderr(), "note: the service measures the pods' disk usage only while a disk is short, and measuring it directly%s failed: %s\n", who, err.Error())
 			}
 		}
 		return r, err

@@ -34,7 +34,7 @@ With mode = "observe", nothing is stopped.`,
 				return err
 			}
 			if c.DryRun {
-				return o.Print(cmd, answer, func(w io.Writer) { printPlan(w, answer) })
+				return o.show(cmd, answer)
 			}
 			if _, err := flags.consent(cmd, answer, "Stop "+args[0]+"?"); err != nil {
 				return err

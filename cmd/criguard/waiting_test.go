@@ -177,7 +177,7 @@ func TestUnmeasuredRanking(t *testing.T) {
 	})
 	for output, notes := range map[string]bool{"table": true, "json": false} {
 		code, out, errs := captured(t, "rank", "-s", "nodefs.available", "-o", output, "--run-dir", dir, "--config", dir+"/none.toml")
-		if code != cli.ExitOK || !strings.Contains(out, "d/a") || strings.Contains(errs, "note: the service measures the pods' disk usage only while a disk is short, and only root can measure it directly: ") != notes {
+		if code != cli.ExitOK || !strings.Contains(out, "d/a") || strings.Contains(errs, "note: the service measures the pods' disk usage only while a disk is short, and measuring it directly failed: ") != notes {
 			t.Errorf("%s: exit code %d, stderr %q, stdout\n%s", output, code, errs, out)
 		}
 	}

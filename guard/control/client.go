@@ -178,6 +178,9 @@ func (c *Client) exchange(ctx context.Context, method string, u url.URL, body io
 	if err != nil {
 		return fmt.Errorf("ask service: %w", err)
 	}
+	if c.patient {
+		req.Header.Set(patientHeader, "1")
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError

@@ -93,7 +93,7 @@ func handlePrune(mux *http.ServeMux, o Operator) {
 			replyError(w, badRequest(err))
 			return
 		}
-		begin(w)
+		begin(w, r)
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		out, enc := http.NewResponseController(w), json.NewEncoder(w)
@@ -115,8 +115,16 @@ func handlePrune(mux *http.ServeMux, o Operator) {
 	})
 }
 
+// patientHeader is the header of a client that waits for minutes once an answer has begun. Others may not expect that there is
+// another one before it.
+const patientHeader = "Criguard-Patient"
+
 // begin says at once that an answer comes that may take minutes. Its status is not known yet.
-func begin(w http.ResponseWriter) { w.WriteHeader(http.StatusProcessing) }
+func begin(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get(patientHeader) != "" {
+		w.WriteHeader(http.StatusProcessing)
+	}
+}
 
 // asPatient returns a client for an answer that may take minutes: only its beginning has to come in time.
 func (c *Client) asPatient() *Client {
@@ -145,7 +153,7 @@ func handleImages(mux *http.ServeMux, a Answerer) {
 	handle(images, pattern, func(r *http.Request) (reclaim.ImageList, error) { return a.Images(r.Context()) })
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(imagesWithin)) // best effort
-		begin(w)
+		begin(w, r)
 		images.ServeHTTP(w, r)
 	})
 }

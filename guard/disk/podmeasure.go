@@ -149,8 +149,9 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool
 	for i := range p.Containers {
 		rootfs = rootfs.plus(d.layer(ctx, p.Containers[i].ID, j.sampled))
 	}
-	for _, id := range p.Ended {
-		rootfs = rootfs.plus(d.exitedLayer(ctx, id, j.sampled))
+	if len(p.Ended) > 0 {
+		j.set(rootfsOf, rootfs.plus(amounts{policy.AtLeast(0), policy.AtLeast(0)}))
+		rootfs = rootfs.plus(d.exitedLayers(ctx, p.Ended))
 	}
 	j.set(rootfsOf, rootfs)
 	volumes := exactly(0, 0)
@@ -222,21 +223,25 @@ func (d *Meter) layer(ctx context.Context, id string, sampled time.Time) amounts
 	return amounts{policy.Amount{Value: u.UsedBytes, Known: u.Known}.Measured(), policy.Amount{Value: u.InodesUsed, Known: u.InodesKnown}.Measured()}
 }
 
-// exitedLayer returns the size of an exited container's writable layer, as layer does: what it wrote stays until it is removed,
-// and a stop for a disk removes it. One whose size the runtime does not report counts as empty, so that it holds no stop back.
-func (d *Meter) exitedLayer(ctx context.Context, id string, sampled time.Time) amounts {
-	src, err := d.source()
-	if err != nil {
-		return amounts{}
+// exitedLayers returns the size of exited containers' writable layers: what they wrote stays until they are removed, and a stop
+// for a disk removes them. One whose size the runtime does not report counts as empty, so that it holds no stop back. They write
+// no more, so an old sample is good enough.
+func (d *Meter) exitedLayers(ctx context.Context, ids []string) amounts {
+	sum := exactly(0, 0)
+	for _, id := range ids {
+		src, err := d.source()
+		if err != nil {
+			break
+		}
+		u, err := src.ExitedLayer(ctx, id)
+		if errors.Is(err, cri.ErrTimeout) {
+			break
+		}
+		if err == nil && u.Known {
+			sum = sum.plus(exactly(u.UsedBytes, u.InodesUsed))
+		}
 	}
-	u, err := src.ExitedLayer(ctx, id)
-	switch {
-	case err != nil || !u.Known:
-		return exactly(0, 0)
-	case u.At.Before(sampled):
-		return amounts{policy.AtLeast(u.UsedBytes), policy.AtLeast(u.InodesUsed)}
-	}
-	return exactly(u.UsedBytes, u.InodesUsed)
+	return sum
 }
 
 // linkedLog measures Docker's own log, which cri-dockerd links to <pod>/<container>/<attempt>.log. Docker

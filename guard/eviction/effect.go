@@ -136,7 +136,8 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 			st.flight = nil
 		}
 		g.invalidateReclaims(f.stop.Pool)
-	} else if f.stop.Cause == policy.CauseLimit {
+	}
+	if f.stop.Cause == policy.CauseLimit {
 		g.invalidateReclaims(policy.PoolNodeBytes) // what it has given back of the disks may be enough
 	}
 	res := out.Result

@@ -242,4 +242,7 @@ func TestPoolWaitsForAStopOfAnotherCause(t *testing.T) {
 	n.end(n.stops[0])
 	n.set(policy.MemoryAvailable, 4*testGiB)
 	wantSettled(t, n.at(g, 2*time.Second), 1)
+	if since := g.pools[policy.PoolNodeBytes].reclaim.since; since != n.now {
+		t.Errorf("the disks are as they were measured at %s, before %s", since, n.now)
+	}
 }

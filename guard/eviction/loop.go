@@ -91,7 +91,9 @@ const (
 	minPause  = 5 * time.Millisecond
 	maxPause  = time.Second
 	heldPause = 250 * time.Millisecond // while a due threshold is held back
-	jobPause  = 10 * time.Millisecond  // while waiting for the effect of a stop
+	// heldTasksPause is the shortest while a threshold of tasks is held: unlike a shortage of memory, one of tasks may last.
+	heldTasksPause = 25 * time.Millisecond
+	jobPause       = 10 * time.Millisecond // while waiting for the effect of a stop
 )
 
 // sleepAtLeast is how long the machine must have slept between two passes to make the samples too old. Less may be what
@@ -185,7 +187,7 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 		if o.Status != policy.OK || p.of(t.Signal) == nil || pr.IsMet(t) {
 			continue
 		}
-		d = min(d, p.untilNear(t.Signal, o.Available-t.Value.Of(o.Capacity)))
+		d = min(d, p.untilNear(t.Signal, o.Available-t.Value.Of(o.Capacity), o.Capacity))
 	}
 	for _, m := range pr.Met {
 		if m.Due {
@@ -203,13 +205,17 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 func (p *pacer) fastest() int64 { return max(p.memory.fastest(), minFill) }
 
 // untilNear returns half the time in which the fastest fill uses up the headroom above a threshold.
-func (p *pacer) untilNear(s policy.Signal, headroom int64) time.Duration {
+func (p *pacer) untilNear(s policy.Signal, headroom, capacity int64) time.Duration {
 	rate := max(p.fastest(), min(int64(p.cpus)*fillOfCPU, fillOfCPUs))
 	if s == policy.PIDAvailable {
 		// From further away, even the fastest fill does not reach the threshold within the longest pause, and the next
-		// pass sees it. So the usual limit of 32,768 tasks, most of them unused, costs an idle node nothing. A node with a
-		// lower one (threads-max) has less than 3 GiB of memory, which makes the pauses about as short.
-		if rate = max(p.tasks.fastest(), taskFill); headroom >= rate*int64(maxPause/time.Second) {
+		// pass sees it. So the usual limit of 32,768 tasks, most of them unused, costs an idle node nothing. A lower one is
+		// that of the pods, whose end does not keep the node from forking, or of a node with less than 3 GiB of memory, which
+		// makes the pauses about as short (threads-max).
+		if rate = p.tasks.fastest(); capacity >= taskFill {
+			rate = max(rate, taskFill)
+		}
+		if headroom >= rate*int64(maxPause/time.Second) {
 			return maxPause
 		}
 	}
@@ -223,5 +229,9 @@ func (p *pacer) heldFor(o policy.Observation, s policy.Signal) time.Duration {
 	if f == nil || f.fastest() <= 0 {
 		return heldPause
 	}
-	return time.Duration(min(float64(o.Available)/(2*float64(f.fastest())), heldPause.Seconds()) * float64(time.Second))
+	pause := time.Duration(min(float64(o.Available)/(2*float64(f.fastest())), heldPause.Seconds()) * float64(time.Second))
+	if s == policy.PIDAvailable {
+		return max(pause, heldTasksPause)
+	}
+	return pause
 }

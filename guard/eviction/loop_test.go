@@ -258,6 +258,24 @@ func TestPacerOfTasks(t *testing.T) {
 	}
 }
 
+// An idle pods cgroup with a low limit costs no passes.
+func TestPacerOfALowTaskLimit(t *testing.T) {
+	hard := policy.Threshold{Signal: policy.PIDAvailable, Value: policy.Bytes(200)}
+	var p pacer
+	for at, available := range []int64{1_800, 1_800, 600} {
+		var obs policy.Observations
+		obs[policy.PIDAvailable] = policy.Observation{Available: available, Capacity: 2_000, At: time.Duration(at) * time.Second, Status: policy.OK}
+		p.see(&obs, time.Duration(at)*time.Second)
+		want := maxPause
+		if available < 1_800 { // it has fallen by 1,200
+			want = 200 * time.Millisecond
+		}
+		if got := p.pause([]policy.Threshold{hard}, policy.Pressure{}, &obs, time.Minute); got > want || want == maxPause && got != want {
+			t.Errorf("%d available: pause %s, want %s", available, got, want)
+		}
+	}
+}
+
 // A pass sees the threshold met while tasks are left, from wherever the bomb began, at up to 20,000 tasks per second.
 func TestPacerSeesAForkBomb(t *testing.T) {
 	hard := policy.Threshold{Signal: policy.PIDAvailable, Value: policy.Bytes(1638)}

@@ -409,6 +409,20 @@ func TestRestartOfAnEscalatedStop(t *testing.T) {
 	}
 }
 
+// A stop for a stall, whose window has no reading yet, goes on at once if another threshold of the pool is due.
+func TestRestartDuringAStall(t *testing.T) {
+	g, n := newManager(t, "eviction.stall_floor = '8Gi'\n[eviction.hard]\n\"memory.available\" = \"1Gi\"\n\"memory.stall\" = \"50%\"\n")
+	n.set(policy.MeminfoAvailable, 2*testGiB)
+	n.obs[policy.MemoryStall] = policy.Observation{Available: 10, Capacity: 100, Status: policy.OK}
+	wantStop(t, n.at(g, 0), "d/big")
+	g = restarted(t, g, n)
+	n.obs[policy.MemoryStall] = policy.Observation{}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if n.at(g, time.Second); len(n.stops) != 2 {
+		t.Errorf("%d stops", len(n.stops))
+	}
+}
+
 // Whether a stop of an earlier run is still needed is not known before its signal was read.
 func TestRestartWaitsForTheSignal(t *testing.T) {
 	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")

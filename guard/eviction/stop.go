@@ -140,9 +140,10 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		return
 	case protected:
 		res.Errors = []string{"protected since: " + pod.Protection}
-	case g.obs[s.Signal].Status != policy.OK && age < s.Grace+within:
-		return // whether it is still needed is not known yet
 	case s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
+		if g.obs[s.Signal].Status != policy.OK && age < s.Grace+within {
+			return // whether it is still needed is not known yet
+		}
 		res.Errors = []string{"not continued: no threshold is met any more"}
 	case age < s.Grace+within:
 		pod = new(*pod)

@@ -28,7 +28,9 @@ const (
 	maxInput = 32 << 10
 
 	killAfter = 2 * time.Second // between SIGTERM and SIGKILL
-	leaveFor  = time.Second     // for processes that hold the output open, and between SIGKILL and giving up
+	leaveFor  = time.Second     // for processes that hold the output open, and for cleanup after ctx ends
+	// dieFor is how long a process may take to end after SIGKILL: to free much memory, or to finish a slow write.
+	dieFor = 10 * time.Second
 	// maxLeft limits the processes that survive SIGKILL, such as on a dead network mount: each keeps a thread.
 	maxLeft = 4
 )
@@ -161,9 +163,7 @@ func (p *program) attend(ctx context.Context, c child) error {
 	// The leader has not been reaped, so no other group can have its ID. Kill leftover processes so
 	// that they do not accumulate.
 	c.kill(syscall.SIGKILL)
-	select {
-	case <-c.exited:
-	case <-time.After(leaveFor):
+	if !c.dies(ctx) {
 		p.left.Add(1)
 		go func() {
 			<-c.exited
@@ -180,6 +180,21 @@ func (p *program) attend(ctx context.Context, c child) error {
 		return nil // a leftover process holds the output open; the program itself succeeded
 	default:
 		return err
+	}
+}
+
+// dies waits until a child that was killed has exited, and reports whether it has in time.
+func (c child) dies(ctx context.Context) bool {
+	ended := ctx.Done()
+	for late := time.After(dieFor); ; {
+		select {
+		case <-c.exited:
+			return true
+		case <-ended:
+			ended, late = nil, time.After(leaveFor)
+		case <-late:
+			return false
+		}
 	}
 }
 

@@ -158,7 +158,7 @@ func TestProgramSurvivesSIGKILL(t *testing.T) {
 			}
 			started := time.Now()
 			err := p.attend(t.Context(), child{exited, func(sig syscall.Signal) { kills = append(kills, sig) }, func() error { reaped++; return nil }})
-			if took := time.Since(started); took != p.Timeout+killAfter+leaveFor || p.left.Load() != i+1 {
+			if took := time.Since(started); took != p.Timeout+killAfter+dieFor || p.left.Load() != i+1 {
 				t.Errorf("took %s, %d left", took, p.left.Load())
 			}
 			if !errors.Is(err, errTimeout) || !strings.Contains(err.Error(), "survives SIGKILL") {

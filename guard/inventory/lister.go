@@ -411,8 +411,15 @@ type exited struct {
 	ids, images []string // the images' names, without duplicates
 }
 
-// exitedIn returns the exited containers by sandbox.
+// exitedIn returns the exited containers by sandbox. The IDs are those of the containers that no newer attempt has replaced.
 func exitedIn(containers []cri.Container) map[string]exited {
+	type name struct{ sandbox, name string }
+	last := map[name]uint32{}
+	for i := range containers {
+		c := &containers[i]
+		n := name{c.SandboxID, c.Name}
+		last[n] = max(last[n], c.Attempt)
+	}
 	all := map[string]exited{}
 	for i := range containers {
 		c := &containers[i]
@@ -420,7 +427,9 @@ func exitedIn(containers []cri.Container) map[string]exited {
 			continue
 		}
 		e := all[c.SandboxID]
-		e.ids = append(e.ids, c.ID)
+		if c.Attempt == last[name{c.SandboxID, c.Name}] {
+			e.ids = append(e.ids, c.ID)
+		}
 		for _, name := range imageNames(c) {
 			if name != "" && !slices.Contains(e.images, name) {
 				e.images = append(e.images, name)

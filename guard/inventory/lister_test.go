@@ -330,7 +330,8 @@ func TestListerKeepsLostContainers(t *testing.T) {
 		sandboxes: []cri.Sandbox{{ID: "s1", UID: "c1"}, {ID: "s2", UID: "c2"}},
 		containers: []cri.Container{
 			{ID: "c1", SandboxID: "s1", State: cri.Unknown, Image: "lost"},
-			{ID: "c0", SandboxID: "s1", State: cri.Exited, Image: "init"},
+			{ID: "c0", SandboxID: "s1", State: cri.Exited, Image: "init", Name: "init", Attempt: 1},
+			{ID: "c00", SandboxID: "s1", State: cri.Exited, Image: "init", Name: "init"}, // replaced
 			{ID: "c2", SandboxID: "s2", State: cri.Exited},
 		},
 	}

@@ -28,7 +28,7 @@ type Pod struct {
 	// EndedImages are the image names of exited containers. They include the init containers, which a pod
 	// needs first when it is started again.
 	EndedImages []string
-	// Ended are the IDs of the exited containers that the sandbox still has.
+	// Ended are the IDs of the exited containers that the sandbox still has, without those that a newer attempt has replaced.
 	Ended []string
 }
 

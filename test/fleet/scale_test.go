@@ -148,17 +148,20 @@ func watchUsage(m *etcdtest.Member) (stop func() peak) {
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
 		kv := pb.NewKVClient(m.Conn())
-		var last, at int64
-		for begin := time.Now(); ; {
+		var last int64
+		var at time.Time
+		for {
 			resident, files := residentAndSockets(m.PID())
 			most.resident, most.files = max(most.resident, resident), max(most.files, files)
-			if now := int64(time.Since(begin) / time.Second); now > at || last == 0 {
-				r, err := kv.Range(context.Background(), &pb.RangeRequest{Key: []byte("x"), Serializable: true})
+			if took := time.Since(at); took >= time.Second {
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				r, err := kv.Range(ctx, &pb.RangeRequest{Key: []byte("x"), Serializable: true})
+				cancel()
 				if err == nil && last > 0 {
-					most.writes = max(most.writes, (r.Header.Revision-last)/(now-at))
+					most.writes = max(most.writes, int64(float64(r.Header.Revision-last)/took.Seconds()))
 				}
 				if err == nil {
-					last, at = r.Header.Revision, now
+					last, at = r.Header.Revision, time.Now()
 				}
 			}
 			select {

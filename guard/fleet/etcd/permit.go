@@ -212,6 +212,9 @@ func (c *Client) settles(ctx context.Context, rates fleet.Rates, look Look) erro
 // PermitsBegin returns after which time a fleet permits stops that settles for another left of a whole time: by then, the
 // longest slot that etcd may have lost has ended.
 func PermitsBegin(rates fleet.Rates, left, whole time.Duration) time.Duration {
+	if left <= 0 {
+		return 0
+	}
 	return max(left-(whole-rates.LongestSlot()), 0)
 }
 

@@ -103,3 +103,16 @@ func FuzzParsePolicy(f *testing.F) {
 		}
 	})
 }
+
+// A fleet whose time to settle has just ended permits stops.
+func TestPermitsBegin(t *testing.T) {
+	rates := fleet.DefaultRates()
+	rates.WorkloadInterval = time.Hour
+	for _, c := range []struct{ left, whole, want time.Duration }{
+		{SettlingTTL, SettlingTTL, time.Hour}, {11 * time.Minute, SettlingTTL, time.Minute}, {time.Minute, SettlingTTL, 0}, {0, 0, 0},
+	} {
+		if got := PermitsBegin(rates, c.left, c.whole); got != c.want {
+			t.Errorf("%s of %s left: %s, want %s", c.left, c.whole, got, c.want)
+		}
+	}
+}
