@@ -65,7 +65,7 @@ func TestRefusedBeforeConsent(t *testing.T) {
 		if code != cli.ExitUsage || out != "" || !strings.HasPrefix(errs, "criguard: refused: criguard is paused\nhint: ") || ordered.Load() {
 			t.Errorf("%v: exit code %d, stdout %q, stderr %q, ordered %t", args, code, out, errs, ordered.Load())
 		}
-		if code, out, errs := captured(t, append(args, "-n", "--run-dir", dir)...); code != cli.ExitOK || !strings.Contains(out, "would stop 1 pod") {
+		if code, out, errs := captured(t, append(args, "-n", "--run-dir", dir)...); code != cli.ExitOK || !strings.Contains(out, "would stop 1 pod") || errs != "note: refused now: criguard is paused\n" {
 			t.Errorf("%v -n: exit code %d, %s, %s", args, code, out, errs)
 		}
 	}
