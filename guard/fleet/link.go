@@ -20,15 +20,17 @@ const (
 // beat is a random place in each contactPeriod since boot, where a node makes the contacts that other nodes may make at
 // the same time: 10,000 nodes then make 333 handshakes a second, whatever makes them do so and however often it fails. A
 // delay drawn anew for each contact would make twice as many, because its mean is half the period.
-type beat time.Duration
+type beat struct{ place, period time.Duration }
 
-func newBeat(rnd *rand.Rand) beat { return beat(rnd.Int64N(int64(contactPeriod))) }
+func newBeat(period time.Duration, rnd *rand.Rand) beat {
+	return beat{time.Duration(rnd.Int64N(int64(period))), period}
+}
 
 // after returns the first instant after now.
 func (b beat) after(now time.Duration) time.Duration {
-	at := now - now%contactPeriod + time.Duration(b)
+	at := now - now%b.period + b.place
 	if at <= now {
-		at += contactPeriod
+		at += b.period
 	}
 	return at
 }

@@ -80,7 +80,7 @@ type wait struct {
 // NewWaiter returns the waiter of a node with a local soft budget. Its random delays are drawn from rnd.
 func NewWaiter(patience time.Duration, soft policy.Bucket, rnd *rand.Rand) *Waiter {
 	return &Waiter{
-		patience: patience, rnd: rnd, beat: newBeat(rnd),
+		patience: patience, rnd: rnd, beat: newBeat(contactPeriod, rnd),
 		trickle: tokens{limit: trickleOf(soft)}, local: tokens{limit: localOf(soft)},
 	}
 }
@@ -89,6 +89,9 @@ func NewWaiter(patience time.Duration, soft policy.Bucket, rnd *rand.Rand) *Wait
 func (w *Waiter) SetSoft(soft policy.Bucket) {
 	w.trickle.limit, w.local.limit = trickleOf(soft), localOf(soft)
 }
+
+// SetContactPeriod changes the 30 s in which a node contacts the fleet once.
+func (w *Waiter) SetContactPeriod(d time.Duration) { w.beat = newBeat(d, w.rnd) }
 
 // NextContact returns when the node may next make a contact that other nodes may make at the same time.
 func (w *Waiter) NextContact(now time.Duration) time.Duration { return w.beat.after(now) }

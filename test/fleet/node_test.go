@@ -68,7 +68,7 @@ func (j job) runNode(ctx context.Context, record func(grant), t *tally) error {
 	}
 	a := agent.New(agent.Options{
 		Client: client, Disconnect: client.Close, Rates: j.Rates, Soft: policy.Bucket{Burst: 1, Every: 3 * time.Second},
-		Rand: rand.New(hasty{}), Now: cgroup.BootTime,
+		Rand: rand.New(hasty{}), ContactPeriod: time.Second, Now: cgroup.BootTime,
 	})
 	var group sync.WaitGroup
 	group.Go(func() { a.Run(ctx) })

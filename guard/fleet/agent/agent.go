@@ -38,8 +38,10 @@ type Options struct {
 	Soft       policy.Bucket // the node's budget of soft stops, until the guard sends another
 	Saved      Saved         // of an agent before a restart; zero = none
 	Save       func(Saved)   // keeps the state for the next agent; nil = none. Calls do not overlap
-	Rand       *rand.Rand
-	Now        func() time.Duration // the time since boot (CLOCK_BOOTTIME)
+	// ContactPeriod is in which time the node contacts the fleet once; 0 = 30 s. A shorter one is for small fleets, as in tests.
+	ContactPeriod time.Duration
+	Rand          *rand.Rand
+	Now           func() time.Duration // the time since boot (CLOCK_BOOTTIME)
 }
 
 // How often a node reports. The leases are three times as long.
@@ -107,6 +109,9 @@ type request struct {
 // New returns an agent, which continues where another one stopped.
 func New(opt Options) *Agent {
 	a := &Agent{opt: opt, wake: make(chan struct{}, 1), paused: opt.Saved.Paused, waiter: fleet.NewWaiter(opt.Rates.Patience, opt.Soft, opt.Rand)}
+	if opt.ContactPeriod > 0 {
+		a.waiter.SetContactPeriod(opt.ContactPeriod)
+	}
 	now := opt.Now()
 	a.waiter.Restore(opt.Saved.Saved, now)
 	for p, r := range opt.Saved.Requests {
