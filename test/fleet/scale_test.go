@@ -153,15 +153,16 @@ func watchUsage(m *etcdtest.Member) (stop func() peak) {
 		for {
 			resident, files := residentAndSockets(m.PID())
 			most.resident, most.files = max(most.resident, resident), max(most.files, files)
-			if took := time.Since(at); took >= time.Second {
+			if time.Since(at) >= time.Second {
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				r, err := kv.Range(ctx, &pb.RangeRequest{Key: []byte("x"), Serializable: true})
 				cancel()
+				now := time.Now() // an etcd that is busy answers late
 				if err == nil && last > 0 {
-					most.writes = max(most.writes, int64(float64(r.Header.Revision-last)/took.Seconds()))
+					most.writes = max(most.writes, int64(float64(r.Header.Revision-last)/now.Sub(at).Seconds()))
 				}
 				if err == nil {
-					last, at = r.Header.Revision, time.Now()
+					last, at = r.Header.Revision, now
 				}
 			}
 			select {
