@@ -191,11 +191,7 @@ func (s *Service) unprotect(x *execution) (changed bool, err error) {
 }
 
 func stopReason(by api.Peer, why string) string {
-	reason := "stopped by " + by.String()
-	if why != "" {
-		reason += ": " + why
-	}
-	return reason
+	return strings.TrimSuffix("stopped by "+by.String()+": "+why, ": ")
 }
 
 // findPod returns the only listed sandbox that findPods finds.

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -165,7 +166,7 @@ func (s *Service) apply(cfg config.Config) (changed []string) {
 	s.history.Resize(cfg.History.Passes)
 	s.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(changed, ", "))
 	for _, c := range changes[:min(len(changes), maxLoggedChanges)] {
-		s.log.Info("key changed", "action", "reload", "key", c.Key, "old", orUnset(c.Old), "new", orUnset(c.New))
+		s.log.Info("key changed", "action", "reload", "key", c.Key, "old", cmp.Or(c.Old, "unset"), "new", cmp.Or(c.New, "unset"))
 	}
 	if more := len(changes) - maxLoggedChanges; more > 0 {
 		s.log.Info("more keys changed", "action", "reload", "count", more)
@@ -188,17 +189,8 @@ func (s *Service) apply(cfg config.Config) (changed []string) {
 
 // addNotes appends to the verdict on the last reload, which status shows.
 func (s *Service) addNotes(notes ...string) {
-	for _, n := range notes {
-		if s.note != "" {
-			s.note += "; "
-		}
-		s.note += n
+	if s.note != "" {
+		notes = slices.Concat([]string{s.note}, notes)
 	}
-}
-
-func orUnset(value string) string {
-	if value == "" {
-		return "unset"
-	}
-	return value
+	s.note = strings.Join(notes, "; ")
 }

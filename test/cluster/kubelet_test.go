@@ -86,6 +86,11 @@ func TestKubeletLeavesDuringAStop(t *testing.T) {
 			if s := n.settled()[settled]; s.Pod != "default/"+c.name || !s.Result.Emptied || s.Result.Method != "runtime" || time.Duration(s.Result.EmptiedIn) < 5*time.Second {
 				t.Errorf("settled %+v, %+v", s, s.Result)
 			}
+			defer func() {
+				if t.Failed() {
+					t.Logf("%s: %+v", c.name, n.pod(c.name).Status)
+				}
+			}()
 			n.until("the pod to run again", func() bool { return n.pod(c.name).Runs() && n.pod(c.name).Restarts() == 1 })
 			after := n.containers()
 			delete(before, c.name)
