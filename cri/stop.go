@@ -26,15 +26,17 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 // failing network plugin therefore keeps the containers alive, so stop the containers before. An error
 // may come after everything is dead. A sandbox that is gone is not an error.
 func (c *Client) StopSandbox(ctx context.Context, id string) error {
-	_, err := call(ctx, c.stopSandbox, "stop sandbox "+short(id), c.runtime.StopPodSandbox,
-		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-	return unlessGone(err)
+	return c.stopSandboxWithin(ctx, id, c.stopSandbox)
 }
 
 // StopDeadSandbox tears down the network of a sandbox that is not ready and has no container, and gives a
 // slow network plugin more time than StopSandbox does.
 func (c *Client) StopDeadSandbox(ctx context.Context, id string) error {
-	_, err := call(ctx, max(c.timeout, stopDeadSandboxTimeout), "stop sandbox "+short(id), c.runtime.StopPodSandbox,
+	return c.stopSandboxWithin(ctx, id, max(c.timeout, stopDeadSandboxTimeout))
+}
+
+func (c *Client) stopSandboxWithin(ctx context.Context, id string, limit time.Duration) error {
+	_, err := call(ctx, limit, "stop sandbox "+short(id), c.runtime.StopPodSandbox,
 		&runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	return unlessGone(err)
 }

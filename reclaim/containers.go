@@ -50,8 +50,8 @@ func newDead(c cri.Container, pod string, names map[string]string, seen *sightin
 
 // selectContainers selects dead containers like the kubelet's garbage collector (kuberuntime_gc.go). A
 // container is dead if it does not run, including one that was created but not started, and eligible if
-// it was created more than MinAge ago. One in an unknown state may run while its sandbox is ready. Surplus attempts come before the newest ones, which only Max or
-// Finished selects; the oldest come first.
+// it was created more than MinAge ago. One in an unknown state may run while its sandbox is ready. Surplus
+// attempts come before the newest ones, which only Max or Finished selects; the oldest come first.
 func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
 	var sel selection
 	units := make(map[unit][]dead)

@@ -115,10 +115,10 @@ type Pass struct {
 	AlarmBy    string            `json:"alarm_by,omitempty"`           // threshold
 	AlarmKind  string            `json:"alarm_kind,omitempty"`         // reclaim, no relief, held
 	Command    *CommandView      `json:"command,omitempty"`            // an operator's command, or the end of one
+	Ranked     []RankedView      `json:"ranked,omitempty"`             // the pods at the time of the decision, in order
+	RankedMore int               `json:"ranked_more,omitempty"`        // number of ranked pods that are not kept
 
-	holds      []Hold       // every reason why a stop was held back
-	Ranked     []RankedView `json:"ranked,omitempty"`      // the pods at the time of the decision, in order
-	RankedMore int          `json:"ranked_more,omitempty"` // number of ranked pods that are not kept
+	holds []Hold // every reason why a stop was held back
 }
 
 // Need is what a pool lacks and what stopping pods could give back, in the pool's unit: bytes, inodes or

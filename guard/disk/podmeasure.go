@@ -228,11 +228,11 @@ func (d *Meter) layer(ctx context.Context, id string, sampled time.Time) amounts
 // no more, so an old sample is good enough.
 func (d *Meter) exitedLayers(ctx context.Context, ids []string) amounts {
 	sum := exactly(0, 0)
+	src, err := d.source()
+	if err != nil {
+		return sum
+	}
 	for _, id := range ids {
-		src, err := d.source()
-		if err != nil {
-			break
-		}
 		u, err := src.ExitedLayer(ctx, id)
 		if errors.Is(err, cri.ErrTimeout) {
 			break

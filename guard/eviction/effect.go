@@ -38,12 +38,12 @@ type rise struct {
 
 // isOver reports whether the stop has taken effect or had enough time to, and what came back from the pod.
 // The node's signal does not matter: another leak may have taken what came back, and then it is next.
-func (g *Manager) isOver(f *flight, now time.Duration) (over bool, back int64) {
+func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over bool, back int64) {
 	switch {
 	case !f.awaited:
 		return true, f.stop.Expected
 	case f.stop.Pool.IsDisk():
-		return g.isDiskOver(f, now)
+		return g.isDiskOver(f, out, now)
 	}
 	e := &f.effect
 	left := g.kernel.Remaining(f.order.Pod, f.stop.Pool)
@@ -54,7 +54,7 @@ func (g *Manager) isOver(f *flight, now time.Duration) (over bool, back int64) {
 		e.left, e.fell = left.Value, now
 	}
 	still := chargeStill
-	if out := f.job.Outcome(); out.Shared && !out.Result.Confirmed && left.Value > f.stop.Expected/2 {
+	if out.Shared && !out.Result.Confirmed && left.Value > f.stop.Expected/2 {
 		still = sharedStill
 	}
 	over = left.Value == 0 || now-e.fell >= still || now-f.ended >= g.cfg.Eviction.StopTimeout
@@ -64,7 +64,7 @@ func (g *Manager) isOver(f *flight, now time.Duration) (over bool, back int64) {
 // isDiskOver is isOver for a disk. A pod that fills it keeps writing while it is measured, so it may have
 // used more than expected. So while free space still rises on a device that is short, in bytes or inodes,
 // the effect is not final.
-func (g *Manager) isDiskOver(f *flight, now time.Duration) (over bool, back int64) {
+func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (over bool, back int64) {
 	layout, waited := g.kernel.Layout(), now-f.ended
 	still, short := waited, false
 	for _, m := range g.pressure.Met {
@@ -81,7 +81,7 @@ func (g *Manager) isDiskOver(f *flight, now time.Duration) (over bool, back int6
 	e := &f.effect
 	e.peak = max(e.peak, g.obs[f.stop.Signal].Available) // another writer may have taken what came back
 	back = min(max(e.peak-f.view.Available, 0), f.stop.Expected)
-	if f.job.Outcome().Returned {
+	if out.Returned {
 		return true, f.stop.Expected
 	}
 	if short && still < diskStill {
@@ -111,7 +111,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	if f.ending && !out.Result.Emptied && f.stop.Cause == policy.CausePressure {
 		return false // the next run of the service takes it over
 	}
-	over, back := g.isOver(f, now)
+	over, back := g.isOver(f, &out, now)
 	killed := (!out.Nothing || f.resumed) && (out.Result.Emptied || !f.awaited)
 	if !over && killed && !f.ending {
 		return false

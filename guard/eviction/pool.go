@@ -195,7 +195,7 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 			pod.Disk, pod.Inodes = policy.DiskUsage{}, policy.DiskUsage{} // another pod may have filled the disk since
 		}
 		pod.Survived = now < g.survived[pod.ID]
-		pod.KeepsVolumes = g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
+		pod.KeepsVolumes = i.IsDisk() && g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
 		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}
 	if !i.IsDisk() {

@@ -118,9 +118,6 @@ func (m *Metrics) countHolds(p *api.Pass) {
 		if h.Replace(now) && slices.Contains(heldReasons(), now.Reason) {
 			m.held.WithLabelValues(now.Reason).Inc()
 		}
-		if m.holds == nil {
-			m.holds = map[string]api.Hold{}
-		}
 		m.holds[now.Threshold] = h
 	}
 }

@@ -83,7 +83,7 @@ func wakeNames() []string {
 
 // New registers all metrics and initializes every bounded counter to zero. now returns the time since boot.
 func New(version string, now func() time.Duration) *Metrics {
-	m := &Metrics{own: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
+	m := &Metrics{own: prometheus.NewRegistry(), process: prometheus.NewRegistry(), holds: map[string]api.Hold{}}
 	m.process.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	r := registrar{m.own}
 	r.gauges("build_info", "Always 1; the labels have the version.", "version", "go").WithLabelValues(version, runtime.Version()).Set(1)

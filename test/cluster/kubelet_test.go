@@ -40,12 +40,7 @@ func TestKubeletAway(t *testing.T) {
 				}
 			}()
 			n.until("the pod to run again", func() bool { return n.pod(c.name).Runs() && n.pod(c.name).Restarts() == 1 })
-			after := n.containers()
-			delete(before, c.name)
-			delete(after, c.name)
-			if !maps.Equal(before, after) {
-				t.Errorf("other pods' containers were %v and are %v", before, after)
-			}
+			n.sameContainers(before, c.name)
 			n.listed(3)
 		})
 	}
@@ -92,18 +87,24 @@ func TestKubeletLeavesDuringAStop(t *testing.T) {
 				}
 			}()
 			n.until("the pod to run again", func() bool { return n.pod(c.name).Runs() && n.pod(c.name).Restarts() == 1 })
-			after := n.containers()
-			delete(before, c.name)
-			delete(after, c.name)
-			if !maps.Equal(before, after) {
-				t.Errorf("other pods' containers were %v and are %v", before, after)
-			}
+			n.sameContainers(before, c.name)
 		})
 	}
 	if stops := n.stops(); len(stops) != 3 {
 		t.Errorf("%d stops, want 3: %+v", len(stops), stops)
 	}
 	n.untouched("frozen", "down", "restarted")
+}
+
+// sameContainers checks that all pods but one have the containers that they had before.
+func (n *node) sameContainers(before map[string]string, but string) {
+	n.Helper()
+	after := n.containers()
+	delete(before, but)
+	delete(after, but)
+	if !maps.Equal(before, after) {
+		n.Errorf("other pods' containers were %v and are %v", before, after)
+	}
 }
 
 // containers returns the IDs of the pods' containers, by pod.

@@ -235,19 +235,15 @@ func BenchmarkTenThousand(b *testing.B) {
 	}
 	zones := stormZones // in which all nodes want a soft stop
 	wanting := func(i int) bool { return i%scaleZones < zones }
-	want := func() {
+	want := func(pools ...policy.Pool) {
 		for i, a := range agents {
 			if wanting(i) {
-				a.SetState(agent.State{Wants: []policy.Pool{policy.PoolMemory}, Digest: "d1", Version: "v1"})
+				a.SetState(agent.State{Wants: pools, Digest: "d1", Version: "v1"})
 			}
 		}
 	}
 	end := func() {
-		for i, a := range agents {
-			if wanting(i) {
-				a.SetState(agent.State{Digest: "d1", Version: "v1"})
-			}
-		}
+		want()
 		pause(spread + 5*time.Second)
 	}
 	request := func() {
@@ -279,7 +275,7 @@ func BenchmarkTenThousand(b *testing.B) {
 	})
 	phase("rest", 0, func() { pause(10 * time.Second) })
 	phase("storm", noLimit, func() {
-		want()
+		want(policy.PoolMemory)
 		request()
 		pause(spread)
 	})
@@ -292,7 +288,7 @@ func BenchmarkTenThousand(b *testing.B) {
 	phase("end", noLimit, end)
 	zones = scaleZones // the machine runs all agents, too, which costs it as much again
 	phase("full", noLimit, func() {
-		want()
+		want(policy.PoolMemory)
 		request()
 		pause(spread)
 	})
