@@ -134,7 +134,7 @@ func (s *Stop) yield(ctx context.Context) {
 	}
 }
 
-// watch polls the cgroups until they are empty, and kills them if that takes too long.
+// watch polls the cgroups until they are empty, and kills them if that takes too long. Then it ends the sandbox.
 func (s *Stop) watch(ctx context.Context) {
 	fallback := s.started.Add(s.req.Grace + s.req.StopTimeout)
 	lastKill := s.started
@@ -167,16 +167,15 @@ func (s *Stop) watch(ctx context.Context) {
 			wait = min(2*wait, pollLast)
 		}
 	}
+	if s.req.Fallback && !s.killed() {
+		s.killSandbox()
+	}
 }
 
-// kill sends SIGKILL to every container cgroup that is not known to be empty, and then to the sandbox's own container:
-// otherwise a kubelet may find a container dead and the sandbox alive, and restart the container in it; the runtime
-// then stops both, and the log of the container that was killed is lost. It runs in the calling goroutine.
-//
-// The sandbox's container is left to the runtime if the pod has memory in files, such as those in /dev/shm: containerd 2
-// unmounts that of a sandbox that it stops, but that of one that was found dead only when it is removed.
+// kill sends SIGKILL to every container cgroup that is not known to be empty, and then to the sandbox's own container. It
+// runs in the calling goroutine.
 func (s *Stop) kill(by Method) {
-	sandbox := ""
+	killed := false
 	for _, l := range s.leaves {
 		if s.isEmptied(l) || l.path == "" {
 			continue
@@ -197,10 +196,28 @@ func (s *Stop) kill(by Method) {
 		if err != nil {
 			s.note(fmt.Errorf("kill cgroup %s: %w", l.path, err))
 		}
-		if n > 0 && l.id != "" {
-			sandbox = sandboxCgroup(l, s.req.SandboxID)
-		}
+		killed = killed || n > 0
 	}
+	if killed {
+		s.killSandbox()
+	}
+}
+
+// killSandbox sends SIGKILL to the sandbox's own container, whose process only keeps the pod's namespaces. Otherwise a
+// kubelet may find a container dead and the sandbox alive, and restart the container in it; the runtime then stops both, and
+// the log of the container that was stopped is lost. If no container had a process in its cgroup, the sandbox's may be a
+// virtual machine, which is left to the runtime.
+//
+// So is a sandbox whose pod has memory in files, such as those in /dev/shm: containerd 2 unmounts that of a sandbox that it
+// stops, but that of one that was found dead only when it is removed.
+func (s *Stop) killSandbox() {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.leaves, func(l *leaf) bool { return l.id != "" && l.path != "" && l.populated })
+	s.mu.Unlock()
+	if i < 0 {
+		return
+	}
+	sandbox := sandboxCgroup(s.leaves[i], s.req.SandboxID)
 	if sandbox == "" || s.keepsSharedMemory(sandbox) {
 		return
 	}
@@ -230,8 +247,8 @@ func (s *Stop) noteShared() {
 	s.report.Shared = err == nil && n > sharedAtMost
 }
 
-// sandboxCgroup returns the cgroup of the sandbox's own container, which is named like a container's, or "". Its
-// process only keeps the pod's namespaces, and some runtimes need none.
+// sandboxCgroup returns the cgroup of the sandbox's own container, which is named like a container's, or "". Some runtimes
+// need none.
 func sandboxCgroup(l *leaf, sandbox string) string {
 	if sandbox != path.Base(sandbox) || strings.Trim(sandbox, ".") == "" {
 		return "" // not a name: the path would lead elsewhere

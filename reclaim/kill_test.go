@@ -194,6 +194,43 @@ func TestStopLeavesSharedMemoryToTheRuntime(t *testing.T) {
 	}
 }
 
+// As soon as the containers have ended, the sandbox's own process is killed, so that no kubelet finds a sandbox in which it
+// may restart them. The runtime takes longer to say that they have ended, and to stop the sandbox. With direct_kill = "never",
+// and for memory in files, the sandbox waits for it.
+func TestStopEndsTheSandboxWithItsContainers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fallback bool
+		shared   int64
+		kills    bool
+	}{
+		"at once":         {true, 0, true},
+		"never":           {false, 0, false},
+		"memory in files": {true, sharedAtMost + 4096, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.procs["/kubepods/podx/sb"] = 1
+			n.shared = map[string]int64{"/kubepods/podx": c.shared}
+			n.hang(true)
+			for id, after := range map[string]time.Duration{"a": time.Second, "b": 2 * time.Second} {
+				time.AfterFunc(after, func() {
+					n.mu.Lock()
+					defer n.mu.Unlock()
+					n.procs["/kubepods/podx/"+id] = 0
+				})
+			}
+			s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a", "b"), Grace: 30 * time.Second, Fallback: c.fallback})
+			if r := settled(t, s); !about(r.EmptiedAfter, 2*time.Second) || r.Method != ByRuntime || r.Killed != 0 {
+				t.Errorf("%s: %+v", name, r)
+			}
+			if calls := n.seen(); slices.ContainsFunc(calls, func(c string) bool { return strings.HasSuffix(c, "kill /kubepods/podx/sb") }) != c.kills {
+				t.Errorf("%s: calls: %q", name, calls)
+			}
+		})
+	}
+}
+
 // The sandbox's own process may be a virtual machine's: if no container had a process, the runtime alone stops it.
 func TestStopLeavesTheSandboxToTheRuntime(t *testing.T) {
 	t.Parallel()

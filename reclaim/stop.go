@@ -31,7 +31,7 @@ type StopRequest struct {
 	Grace  time.Duration // for the containers to exit by themselves; 0 = no grace period
 	Direct bool          // kill the containers' cgroups at once, before the first call to the runtime
 	// Fallback kills the cgroups if the runtime has not emptied them StopTimeout after the grace
-	// period.
+	// period, and the sandbox's own as soon as those of the containers are empty.
 	Fallback    bool
 	StopTimeout time.Duration // 0 = DefaultStopTimeout
 }
