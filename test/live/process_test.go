@@ -2,6 +2,8 @@ package live_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -117,6 +119,38 @@ func (n *node) args(args ...string) []string { return n.harness().Args(args...) 
 
 // criguard runs a criguard command.
 func (n *node) criguard(args ...string) harness.Answer { n.Helper(); return n.harness().Run(args...) }
+
+// endless runs a criguard command that does not end by itself. It returns a function that returns its output so far, and
+// one that interrupts it and returns its exit code.
+func (n *node) endless(args ...string) (output func() string, interrupt func() (code int)) {
+	n.Helper()
+	path := filepath.Join(n.TempDir(), "out")
+	out, err := os.Create(path)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	cmd := n.command(n.args(args...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		n.Fatal(err)
+	}
+	end := func(by os.Signal) int {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Signal(by)
+			_ = cmd.Wait()
+		}
+		return cmd.ProcessState.ExitCode()
+	}
+	n.Cleanup(func() { end(os.Kill) })
+	return func() string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			n.Fatal(err)
+		}
+		return string(text)
+	}, func() int { return end(os.Interrupt) }
+}
 
 // ask runs a command with JSON output.
 func ask[T any](n *node, args ...string) T { n.Helper(); return harness.Ask[T](n.harness(), args...) }

@@ -1,18 +1,16 @@
 package live_test
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
+	"errors"
+	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/history"
 	"github.com/criguard/criguard/policy"
-	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
 
@@ -62,9 +60,12 @@ func TestFirstStartHoldsAMetThreshold(t *testing.T) {
 	n.alive(small)
 }
 
-// History and explanations outlive the service, and a follower sees a stop as it happens.
+// History and explanations outlive the service, and a follower sees a stop as it happens. Passes of earlier days have
+// their date. The log of the stops is calm.
 func TestHistoryIsFollowedAndKept(t *testing.T) {
 	n := newNode(t, lab.Containerd2)
+	old := time.Now().Add(-50 * time.Hour)
+	n.leaveStop(old, "default/old", policy.MemoryAvailable)
 	pods := map[string]*lab.RunningPod{}
 	for _, name := range []string{"first", "second"} {
 		pods[name] = n.pod(lab.PodSpec{Name: name, Containers: leak(headroom+500*mib, "800")})
@@ -75,10 +76,19 @@ func TestHistoryIsFollowedAndKept(t *testing.T) {
 	s := n.startWith(len(pods))
 	began := time.Now().Add(-time.Minute).Format("15:04")
 	follower := n.follow("--stops")
+	ofSecond := n.follow("--pod", "second", "--signal", policy.AllocatableMemoryAvailable.String())
 	for i, name := range []string{"first", "second"} {
 		n.release(pods[name])
 		n.until("the stop of "+name, func() bool { return len(s.settled()) == i+1 })
 		n.until("the follower to see it", func() bool { return strings.Contains(follower(), "stopped default/"+name) })
+		reason := s.settled()[i].Reason
+		if m := amountsOf.FindStringSubmatch(reason); m == nil || m[1] == m[2] {
+			t.Errorf("the stop of %s: no two different amounts in %q", name, reason)
+		}
+	}
+	n.until("the follower of one pod to see it", func() bool { return strings.Contains(ofSecond(), "stopped default/second") })
+	if out := ofSecond(); strings.Contains(out, "stop default/first") || strings.Contains(out, "stopped default/first") {
+		t.Errorf("it sees another pod:\n%s", out)
 	}
 	look := func(code int, want, not string, args ...string) {
 		t.Helper()
@@ -89,8 +99,13 @@ func TestHistoryIsFollowedAndKept(t *testing.T) {
 	for _, live := range []bool{true, false} {
 		if !live {
 			s.End()
+			s.calm()
 		}
-		look(0, "stopped default/first", "", "history", "--since", began)
+		look(0, "stopped default/first", "default/old", "history", "--since", began)
+		look(0, "stopped default/first", "default/old", "history", "--since", "1d")
+		look(0, "1     "+old.Format("2006-01-02 15:04:05"), "", "history", "--stops")
+		look(0, "stop default/old", "default/first", "history", "--since", "3d", "--signal", policy.MemoryAvailable.String())
+		look(0, "Pass 1, "+old.Format("2006-01-02 15:04:05"), "default/first", "explain", "default/old")
 		look(0, "stopped default/second", "default/first", "history", "--pod", "second", "--stops")
 		look(0, "\nstop default/second (hard, grace 0s)\n", "", "explain")
 		look(0, "\nstop default/first (hard, grace 0s)\n", "", "explain", "default/first")
@@ -102,6 +117,34 @@ func TestHistoryIsFollowedAndKept(t *testing.T) {
 		t.Errorf("protect without the service: exit code %d, %s", a.Code, a.Err)
 	}
 }
+
+// amountsOf finds in the reason of a stop what was available and the threshold.
+var amountsOf = regexp.MustCompile(`available (\S+) < ([^\s;]+)`)
+
+// leaveStop writes a history with a stop that a service of an earlier day has begun.
+func (n *node) leaveStop(when time.Time, pod string, signal policy.Signal) {
+	n.Helper()
+	h := history.Open(n.dir, 10)
+	h.Add(api.Pass{ID: 1, Time: when, Wake: "timer", Stop: &api.StopView{Pod: pod, Signal: signal.String(), Kind: "hard", Reason: "ranks first"}})
+	if err := errors.Join(h.Save(), h.Close()); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// calm checks the log of a service all of whose stops went well: no error, nothing that is only not known yet, and amounts
+// with their units.
+func (s *service) calm() {
+	s.Helper()
+	for line := range strings.Lines(s.Logged()) {
+		bare := bareAmount.FindString(line)
+		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "confirmed=false") || bare != "" {
+			s.Errorf("the log of good stops is not calm (%q): %s", bare, line)
+		}
+	}
+}
+
+// bareAmount finds amounts of a log line without a unit.
+var bareAmount = regexp.MustCompile(` (available|freed)=-?[0-9.]+\s`)
 
 // check looks at the node's disks as well: a threshold that is met by now is a finding, whatever the resource.
 func TestCheckSeesAMetDiskThreshold(t *testing.T) {
@@ -126,28 +169,11 @@ func TestCheckSeesAMetDiskThreshold(t *testing.T) {
 // the test.
 func (n *node) follow(args ...string) (output func() string) {
 	n.Helper()
-	path := filepath.Join(n.dir, "followed")
-	out, err := os.Create(path)
-	if err != nil {
-		n.Fatal(err)
-	}
-	defer func() { _ = out.Close() }()
-	cmd := exec.Command(harness.Criguard, n.args(append([]string{"history", "-f"}, args...)...)...)
-	cmd.Stdout = out
-	if err := cmd.Start(); err != nil {
-		n.Fatal(err)
-	}
+	output, interrupt := n.endless(append([]string{"history", "-f"}, args...)...)
 	n.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGINT)
-		if err := cmd.Wait(); err != nil {
-			n.Errorf("history -f: %v", err)
+		if code := interrupt(); code != 0 {
+			n.Errorf("history -f: exit code %d\n%s", code, output())
 		}
 	})
-	return func() string {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			n.Fatal(err)
-		}
-		return string(text)
-	}
+	return output
 }
