@@ -42,14 +42,24 @@ func TestAnswers(t *testing.T) {
 	says("held back: budget, next stop allowed in ", "explain", "last")
 	says("stopped default/large", "history", "--stops", "--pod", "default/large", "--signal", "allocatableMemory.available", "--since", "1d")
 	says("No pass matches.", "history", "--pod", "default/small")
+	if a := n.criguard(n.args("explain", "-o", "json")...); !strings.Contains(a.Out, " < ") || strings.Contains(a.Out, `\u003c`) {
+		t.Errorf("explain -o json: %s%s", a.Out, a.Err)
+	}
 	if a := n.criguard(n.args("status", "--quiet")...); a.Code != 1 || a.Out+a.Err != "" {
 		t.Errorf("status --quiet: exit code %d, %q", a.Code, a.Out+a.Err)
 	}
+	watched, interrupt := n.endless("status", "--watch")
+	n.until("the watch to show the status twice", func() bool { return strings.Count(watched(), ": budget, next stop allowed in ") > 1 })
+	n.tracesShortage()
 	if err := n.lab.StopPod(context.Background(), small); err != nil {
 		t.Fatal(err)
 	}
 	n.until("the condition to clear", func() bool { return len(s.status().ClearsIn) > 0 })
 	says("\nconditions  MemoryPressure (clears in ", "status")
+	n.until("the watch to show it", func() bool { return strings.Contains(watched(), "\nconditions  MemoryPressure (clears in ") })
+	if code := interrupt(); code != 1 {
+		t.Errorf("status --watch: exit code %d, want that of the last status, 1", code)
+	}
 
 	if got := s.events(systemd.EventStart); len(got) != 1 || !strings.Contains(got[0], `thresholds="nodefs.available hard 1Mi`) {
 		t.Errorf("the start line does not have the threshold in force: %q", got)

@@ -5,11 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/simulate"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/test/harness"
@@ -29,7 +32,11 @@ func TestRecordReplays(t *testing.T) {
 			large := n.pod(lab.PodSpec{Name: "large", MemoryRequest: 700 * mib, Containers: hog(600 * mib)})
 			leaky := n.pod(lab.PodSpec{Name: "leaky", Containers: leak(512*mib, "400")})
 			n.hogs(large)
-			n.configure(conf(n.available(policy.AllocatableMemoryAvailable) - 256*mib))
+			limit, never := n.available(policy.AllocatableMemoryAvailable)-256*mib, n.config()+".never"
+			if err := os.Rename(n.config(), never); err != nil { // it has no threshold
+				t.Fatal(err)
+			}
+			n.configure(conf(limit))
 			trace := filepath.Join(n.dir, "trace.jsonl")
 			finish := n.record(trace)
 			s := n.startSampled(2)
@@ -40,6 +47,11 @@ func TestRecordReplays(t *testing.T) {
 			replayed := n.replay(trace)
 			if len(replayed) != 1 || replayed[0].Pod != made.Pod || replayed[0].Signal != made.Signal || replayed[0].Kind != made.Kind {
 				t.Errorf("replayed %+v, want the one stop that was made: %+v", replayed, made)
+			}
+			a := n.criguard(n.args("simulate", trace, "--compare", never)...)
+			stop, totals := "stop default/leaky for allocatableMemory.available:"+name, regexp.MustCompile(`\n +1 stop +no stop *\n`)
+			if a.Code != 0 || !strings.Contains(a.Out, n.config()) || !strings.Contains(a.Out, never) || !strings.Contains(a.Out, stop) || !totals.MatchString(a.Out) {
+				t.Errorf("compared with thresholds that are off: exit code %d, %s%s, want %s, in the first column alone", a.Code, a.Out, a.Err, stop)
 			}
 			n.alive(large)
 		})
@@ -61,12 +73,71 @@ func (n *node) replay(trace string) (stops []simulate.Stop) {
 		}
 		if p.Stop != nil {
 			stops = append(stops, *p.Stop)
+			if !strings.Contains(a.Err, p.Stop.Pod) {
+				n.Errorf("the summary has no stop of %s:\n%s", p.Stop.Pod, a.Err)
+			}
 		}
+	}
+	if total := regexp.MustCompile(`(?m)^\d+ lines over \S+ from \S+ \S+: (.*)$`).FindStringSubmatch(a.Err); total == nil || len(stops) > 0 && total[1] != api.Count(len(stops), "stop") {
+		n.Errorf("the summary of %d stops begins with %q:\n%s", len(stops), total, a.Err)
 	}
 	if lines := strings.Split(a.Out, "\n"); len(stops) == 0 {
 		n.Logf("the last lines:\n%s", strings.Join(lines[max(len(lines)-9, 0):], "\n"))
 	}
 	return stops
+}
+
+// tracesShortage records a shortage of the pods' memory that lasts. The trace has lines much closer together than the
+// interval of a second, each with what changed alone, and a simulation that protects every pod sums up what it held back.
+func (n *node) tracesShortage() {
+	n.Helper()
+	trace, protect := filepath.Join(n.dir, "shortage.jsonl"), filepath.Join(n.dir, "protect.toml")
+	finish := n.record(trace)
+	n.until("the trace to be dense", func() bool { return n.closeLines(trace) >= 4 })
+	finish()
+	n.closeLines(trace)
+	text, err := os.ReadFile(n.config())
+	if err != nil {
+		n.Fatal(err)
+	}
+	if err := os.WriteFile(protect, append(text, "[[protect]]\nnamespace = \"default\"\n"...), 0o600); err != nil {
+		n.Fatal(err)
+	}
+	held := regexp.MustCompile(`\n\S+ \(\S+\) +\S+ \(\S+\) +allocatableMemory\.available:hard +protected *\n`)
+	if a := n.criguard("simulate", trace, "--config", protect); a.Code != 0 || !strings.Contains(a.Err, ": no stop\n") || !held.MatchString(a.Err) {
+		n.Errorf("simulate: exit code %d, want no stop, and what held it back:\n%s", a.Code, a.Err)
+	}
+}
+
+// closeLines returns how many lines of a trace are within half a second of the line before, and checks that no line
+// repeats what has not changed.
+func (n *node) closeLines(trace string) (count int) {
+	n.Helper()
+	text, err := os.ReadFile(trace)
+	if err != nil {
+		n.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	var last api.Duration
+	for i, line := range lines[:len(lines)-1] { // the rest is not written yet
+		var l struct {
+			At      api.Duration
+			Layout  string
+			Pods    []json.RawMessage
+			Signals map[string]struct{ Capacity json.RawMessage }
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			n.Fatal(err)
+		}
+		if i > 0 && time.Duration(l.At-last) < time.Second/2 {
+			count++
+		}
+		if i > 0 && (l.Layout != "" || l.Pods != nil || l.Signals[policy.AllocatableMemoryAvailable.String()].Capacity != nil) {
+			n.Errorf("line %d of the trace repeats what has not changed: %s", i+1, line)
+		}
+		last = l.At
+	}
+	return count
 }
 
 // record starts recording the node; the returned function ends the recording.
