@@ -91,6 +91,18 @@ func TestTop(t *testing.T) {
 		return strings.Contains(text, "▸") && !strings.Contains(text, "LAST PASSES")
 	})
 	fits(t, s.text(), 40, 10)
+
+	// The help scrolls where it does not fit.
+	s.press("?")
+	fits(t, s.shows("HELP, lines 1 to ", "choose the signal"), 40, 10)
+	s.press("Down")
+	s.shows("HELP, lines 2 to ")
+	s.press("End")
+	fits(t, s.shows("HELP, lines ", "criguard(1) for more."), 40, 10)
+	s.press("Home")
+	s.shows("HELP, lines 1 to ", "choose the signal")
+	s.press("x")
+	s.until("the help to end", func() bool { return !strings.Contains(s.text(), "HELP") })
 	s.resize("80", "24")
 	s.shows("LAST PASSES that did something", "q quit")
 
