@@ -3,13 +3,16 @@ package live_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/systemd"
 	"github.com/criguard/criguard/test/harness"
 	"github.com/criguard/criguard/test/lab"
 )
@@ -66,9 +69,19 @@ func TestDisk(t *testing.T) {
 			s.stopped("default/filler") // checks that this was the only stop
 			n.alive(user, writer)
 			n.pruned(s, prunable)
+			// What the filler wrote meanwhile is not counted against what was removed.
+			n.until("the log of a reclaim", func() bool { return slices.ContainsFunc(s.events(systemd.EventReclaim), reclaimedImages.MatchString) })
+			for _, line := range s.events(systemd.EventReclaim) {
+				if strings.Contains(line, " freed=-") {
+					n.Errorf("freed less than nothing: %s", line)
+				}
+			}
 		})
 	}
 }
+
+// reclaimedImages matches the log line of a reclaim that removed images.
+var reclaimedImages = regexp.MustCompile(`msg=reclaimed .* removed=[1-9]\d* freed=[0-9.]+[MG]i `)
 
 // newDisk returns a node of its own with a small image filesystem.
 func newDisk(t *testing.T, runtime string) *node {
