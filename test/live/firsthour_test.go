@@ -35,6 +35,15 @@ func TestFirstHour(t *testing.T) {
 	k3s := "../../guard/config/kubelet/testdata/k3s.yaml"
 	says(0, []string{"\"memory.available\" = \"100Mi\"", "the kubelet has no threshold"}, "check", "--from-kubelet", k3s)
 	says(0, []string{"\"memory.available\" = \"0%\""}, "check", "--from-kubelet", k3s, "--exact")
+	// The flags and the drop-ins of a k3s.
+	dropIns := filepath.Join(n.dir, "k3s/agent/etc/kubelet.conf.d")
+	if err := os.MkdirAll(dropIns, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file("k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionHard: {pid.available: 7%}\n")
+	flags := file("k3s.yaml", "data-dir: "+filepath.Join(n.dir, "k3s")+"\nkubelet-arg: ['eviction-soft=memory.available<2Gi', 'eviction-soft-grace-period=memory.available=1m']\n")
+	says(0, []string{"\"memory.available\" = \"2Gi\"", "\"pid.available\" = \"7%\""}, "check", "--from-kubelet", flags)
+	says(0, []string{"\n  0  ", "\n  1  ", "\n  3  "}, "status", "--help")
 	says(2, []string{`did you mean "memory.available"?`}, "check", file("typo.toml", "[eviction.hard]\n\"memory.avail\" = \"1Gi\"\n"))
 
 	says(0, []string{"default/shop"}, n.args("images")...)
