@@ -53,7 +53,7 @@ func TestRealStop(t *testing.T) {
 	told := s.ask(0, "explain", fmt.Sprint(stop.ID))
 	for _, want := range []string{
 		"stop default/leaky (hard, grace 0s)", "default/leaky before default/calm, by the first key in which they differ: ", "over_by=",
-		"Ranked for allocatableMemory.available", "stopped default/leaky", "freed of", "hard, below 700Mi",
+		"Ranked for allocatableMemory.available", "stopped default/leaky", "freed of", "hard, below 700Mi by ",
 	} {
 		if !strings.Contains(told, want) {
 			t.Errorf("explain does not say %q:\n%s", want, told)
@@ -83,6 +83,9 @@ func TestRealStop(t *testing.T) {
 			t.Errorf("the stop's plot has %d pixels of %s", n[0], ink)
 		}
 	}
+	b.at(1200, 900)
+	b.fits()
+	b.readable()
 	b.quiet()
 	b.picture("real")
 }
