@@ -38,7 +38,8 @@ func TestDrain(t *testing.T) {
 	}
 	n.until("the pods to run again", func() bool {
 		pods := n.pods()
-		return pods["one"].Runs() && pods["two"].Runs() && pods["never"].Status.Phase != "Running"
+		return pods["one"].Runs() && n.outlivesStops(pods["one"]) && pods["two"].Runs() && n.outlivesStops(pods["two"]) && pods["never"].Status.Phase != "Running"
 	})
 	n.untouched("one", "two", "never")
+	n.listed(3)
 }

@@ -21,7 +21,7 @@ func TestLeak(t *testing.T) {
 	for _, name := range []string{"always", "onfailure", "never"} {
 		t.Run(name, func(t *testing.T) {
 			n := n.on(t)
-			n.leakUntilStopped(name)
+			pod := n.leakUntilStopped(name)
 			status := func() cluster.ContainerStatus { return n.pod(name).Status.ContainerStatuses[0] }
 			if name == "never" {
 				n.until("the pod to have failed", func() bool { return n.pod(name).Status.Phase == "Failed" })
@@ -34,7 +34,7 @@ func TestLeak(t *testing.T) {
 				n.listed(5)
 				return
 			}
-			n.until("the pod to run again", func() bool { return n.pod(name).Runs() && n.pod(name).Restarts() > 0 })
+			n.again(pod)
 			if got := status(); !got.LastState.Killed() {
 				t.Errorf("pod has %+v", got)
 			}

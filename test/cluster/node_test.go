@@ -1,7 +1,9 @@
 package cluster_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,9 +83,11 @@ func (n *node) check(err error) {
 	}
 }
 
-// leak returns a pod that takes leakSize of memory after a call to release, each time it runs.
-func leak(name, restartPolicy string) cluster.Pod {
-	p := cluster.Workload(name, cluster.Resources{}, "hog", "-mib", strconv.Itoa(leakSize/mib), "-rate", "800", "-when", "/ctl/go")
+// leak returns a pod that takes leakSize of memory after a call to open, each time it runs: 800 MiB/s, unless
+// more arguments say otherwise.
+func leak(name, restartPolicy string, more ...string) cluster.Pod {
+	args := []string{"hog", "-mib", strconv.Itoa(leakSize / mib), "-rate", "800", "-when", "/ctl/go"}
+	p := cluster.Workload(name, cluster.Resources{}, append(args, more...)...)
 	p.Spec.RestartPolicy = restartPolicy
 	return p
 }
@@ -109,24 +113,68 @@ func (n *node) pods() map[string]cluster.Pod {
 
 func (n *node) pod(name string) cluster.Pod { n.Helper(); return n.pods()[name] }
 
-// valve is the file that makes a pod leak.
-func (n *node) valve(name string) string {
+// open makes a pod leak, until the returned function is called: before the kubelet restarts it. The pod may be gone by then.
+func (n *node) open(p cluster.Pod) (shut func()) {
 	n.Helper()
-	return filepath.Join(n.lab.KubeletRoot(), "pods", n.pod(name).Metadata.UID, "volumes/kubernetes.io~empty-dir/ctl/go")
+	valve := filepath.Join(n.lab.KubeletRoot(), "pods", p.Metadata.UID, "volumes/kubernetes.io~empty-dir/ctl/go")
+	n.check(os.WriteFile(valve, nil, 0o600))
+	return func() {
+		n.Helper()
+		if err := os.Remove(valve); !errors.Is(err, fs.ErrNotExist) {
+			n.check(err)
+		}
+	}
 }
 
-// leakUntilStopped makes a pod leak until criguard has stopped it, and checks that it stopped no other.
-func (n *node) leakUntilStopped(name string) {
+// leakUntilStopped makes a pod leak until criguard has stopped it, and checks that it stopped no other. It
+// returns the pod as it was before.
+func (n *node) leakUntilStopped(name string) cluster.Pod {
 	n.Helper()
-	valve, before := n.valve(name), len(n.stops())
-	n.check(os.WriteFile(valve, nil, 0o600))
+	pod, before := n.pod(name), len(n.stops())
+	shut := n.open(pod)
 	n.until("a stop of "+name, func() bool { return len(n.stops()) > before })
-	n.check(os.Remove(valve)) // before the kubelet restarts it
+	shut()
 	n.until("the stop to settle", func() bool { return len(n.settled()) > before })
 	stops := n.settled()[before:]
 	if len(stops) != 1 || stops[0].Pod != "default/"+name || !stops[0].Result.Emptied {
 		n.Fatalf("stopped %+v, want only default/%s", stops, name)
 	}
+	return pod
+}
+
+// again waits until the kubelet has restarted a pod in another sandbox than those that criguard has stopped. As
+// long as a sandbox is ready, the kubelet restarts a dead container in it, and StopPodSandbox then ends that one, too.
+// The log of the stopped container is still there, unless such a container has become the previous one.
+func (n *node) again(stopped cluster.Pod) {
+	n.Helper()
+	name := stopped.Metadata.Name
+	var now cluster.Pod
+	defer func() {
+		if n.Failed() {
+			n.Logf("%s: %+v", name, now.Status)
+		}
+	}()
+	n.until("pod "+name+" to run again", func() bool {
+		now = n.pod(name)
+		return now.Runs() && now.Restarts() > stopped.Restarts() && n.outlivesStops(now)
+	})
+	last := now.Status.ContainerStatuses[0].LastState.Terminated
+	if last == nil || last.ContainerID != stopped.Status.ContainerStatuses[0].ContainerID {
+		n.Logf("%s was restarted %d times; its last container was %+v", name, now.Restarts()-stopped.Restarts(), last)
+	} else if n.logs(name, "-p") == "" {
+		n.Errorf("the log of the stopped container of %s is lost", name)
+	}
+}
+
+// outlivesStops reports whether a pod's container runs in a sandbox that criguard has not stopped.
+func (n *node) outlivesStops(p cluster.Pod) bool {
+	n.Helper()
+	containers, err := n.runtime.Containers(n.Context())
+	n.check(err)
+	i := slices.IndexFunc(containers, func(c cri.Container) bool {
+		return strings.HasSuffix(p.Status.ContainerStatuses[0].ContainerID, "://"+c.ID)
+	})
+	return i >= 0 && !slices.ContainsFunc(n.stops(), func(s api.StopView) bool { return s.Sandbox == containers[i].SandboxID })
 }
 
 // configure writes criguard's configuration. Its only threshold is that of a signal.
@@ -207,57 +255,50 @@ func (n *node) settled() (stops []api.StopView) {
 	return stops
 }
 
-// untouched checks that every other pod has not been restarted, and that the node has no problem.
+// untouched checks that every other pod has not been restarted, that the node has no problem and every image that a pod needs,
+// and that nothing is left of pods that are gone.
 func (n *node) untouched(but ...string) {
 	n.Helper()
-	for name, p := range n.pods() {
-		if !slices.Contains(but, name) && (!p.Runs() || p.Restarts() > 0) {
-			n.Errorf("pod %s was touched: %+v", name, p.Status)
-		}
+	pods := n.pods()
+	for _, touched := range cluster.Touched(pods, func(name string) bool { return slices.Contains(but, name) }) {
+		n.Errorf("pod was touched: %s", touched)
 	}
 	status, err := n.cluster.GetNode(n.Context())
 	n.check(err)
-	for _, condition := range []string{"Ready", "MemoryPressure", "DiskPressure", "PIDPressure"} {
-		want := "False"
-		if condition == "Ready" {
-			want = "True"
-		}
-		if got := status.Condition(condition); got.Status != want {
-			n.Errorf("condition %s is %q, want %s: %s", condition, got.Status, want, got.Message)
-		}
+	for _, problem := range status.Problems() {
+		n.Error(problem)
 	}
+	lost, err := cluster.LostImages(n.Context(), n.runtime, pods)
+	n.check(err)
+	if len(lost) > 0 {
+		n.Errorf("images are lost: %v", lost)
+	}
+	n.noOrphans()
 }
 
-// removed deletes all pods and waits until nothing is left of them: no sandbox, log, volume or cgroup.
+// noOrphans waits until nothing is left of pods that are gone: no sandbox, log, volume or cgroup.
+func (n *node) noOrphans() {
+	n.Helper()
+	var orphans []string
+	defer func() {
+		if n.Failed() {
+			n.Logf("left: %v", orphans)
+		}
+	}()
+	n.guard.Within(tidy, "the deleted pods to be removed", func() (done bool) {
+		var err error
+		orphans, err = cluster.Orphans(n.Context(), n.lab, n.runtime, n.pods())
+		n.check(err)
+		return len(orphans) == 0
+	})
+}
+
+// removed deletes all pods and waits until nothing is left of them.
 func (n *node) removed() {
 	n.Helper()
 	n.check(n.cluster.DeletePods(n.Context(), "default"))
-	var left []string
-	defer func() {
-		if n.Failed() {
-			n.Logf("left: %v", left)
-		}
-	}()
-	n.guard.Within(tidy, "the deleted pods to be removed", func() bool {
-		left = nil
-		for name := range n.pods() {
-			left = append(left, "pod "+name)
-		}
-		sandboxes, err := n.runtime.Sandboxes(n.Context())
-		n.check(err)
-		for _, s := range sandboxes {
-			left = append(left, "sandbox of "+s.Name)
-		}
-		for _, pattern := range []string{
-			n.lab.PodLogDir() + "/*", n.lab.KubeletRoot() + "/pods/*",
-			n.lab.MemoryCgroupDir(n.lab.PodsCgroup()) + "/*/pod*", n.lab.MemoryCgroupDir(n.lab.PodsCgroup()) + "/pod*",
-		} {
-			found, err := filepath.Glob(pattern)
-			n.check(err)
-			left = append(left, found...)
-		}
-		return len(left) == 0
-	})
+	n.guard.Within(tidy, "the pods to be deleted", func() bool { return len(n.pods()) == 0 })
+	n.noOrphans()
 }
 
 // logs returns the logs of a pod's last container, or with -p of the one before.

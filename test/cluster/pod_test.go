@@ -50,7 +50,7 @@ func TestPod(t *testing.T) {
 			if status.Budget.Hard.Left != status.Budget.Hard.Burst {
 				t.Errorf("budget before: %+v", status.Budget.Hard)
 			}
-			n.leakUntilStopped(leaky)
+			pod := n.leakUntilStopped(leaky)
 
 			n.runsCommands(name)
 			stops := n.stops()
@@ -63,7 +63,7 @@ func TestPod(t *testing.T) {
 			if got := n.stops(); len(got) != len(stops) || got[len(got)-1].Pod != "default/"+leaky {
 				t.Errorf("after the restart: stops %+v, want %+v", got, stops)
 			}
-			n.until("the pod to run again", func() bool { return n.pod(leaky).Runs() })
+			n.again(pod)
 			n.leakUntilStopped(leaky)
 
 			if kind == "static" {

@@ -71,6 +71,8 @@ type Metadata struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
 	UID       string `json:"uid,omitempty"`
+
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // PodSpec describes a pod. The cluster fills in its node, its network and its images.
@@ -146,8 +148,9 @@ type ContainerState struct {
 
 // Terminated describes how a container ended.
 type Terminated struct {
-	ExitCode int    `json:"exitCode"`
-	Reason   string `json:"reason"`
+	ExitCode    int    `json:"exitCode"`
+	Reason      string `json:"reason"`
+	ContainerID string `json:"containerID"`
 }
 
 // Killed reports whether the container was killed, as the kubelet reports it after a stop.
