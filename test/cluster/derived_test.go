@@ -62,4 +62,5 @@ func TestDerived(t *testing.T) {
 			t.Errorf("%s: excluded because of %q, want %q", name, got.Excluded, excluded)
 		}
 	}
+	n.untouched()
 }

@@ -23,6 +23,7 @@ func TestSignals(t *testing.T) {
 		cluster.Workload("tasks", cluster.Resources{}, "fork", "-count", "200"),
 	)
 	n.compareSignals("under load")
+	n.untouched()
 }
 
 // compareSignals waits until criguard and the kubelet agree, and logs what both say.
