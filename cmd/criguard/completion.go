@@ -59,7 +59,11 @@ func placeholders(use string) []string {
 func offers(o *options, f *pflag.Flag) cobra.CompletionFunc {
 	switch f.Name {
 	case "output":
-		return cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)
+		formats := []string{"table", "wide", "json"}
+		if f.DefValue == "" { // fleet simulate prints both
+			formats = []string{"table", "json"}
+		}
+		return cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
 	case "signal":
 		return cobra.FixedCompletions(policy.SignalNames(), cobra.ShellCompDirectiveNoFileComp)
 	case "pod":

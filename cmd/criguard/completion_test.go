@@ -36,7 +36,7 @@ func TestCompletion(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"explain --run-dir " + dir + " 7 ": ":36", "explain --run-dir /nonexistent ": "last :36",
-		"status -o ": "table json :4", "status ": ":36", "record --for ": ":4", "check ": ":0", "simulate ": ":0",
+		"status -o ": "table wide json :4", "fleet simulate -o ": "table json :4", "status ": ":36", "record --for ": ":4", "check ": ":0", "simulate ": ":0",
 		"simulate --compare ": ":0", "--config ": ":0",
 	} {
 		if got := offered(t, strings.Split(line, " ")...); got != want {

@@ -131,7 +131,7 @@ func printPlan(w io.Writer, a api.CommandAnswer) {
 		printMessage(w, a) // without a header
 		return
 	}
-	t := cli.NewTable(w, "POD", "PRIORITY", "QOS", "GRACE", "PLAN")
+	t := cli.NewTable(w, "POD", "PRIORITY", "QOS", "GRACE", "PLAN").Spare("QOS", "PRIORITY")
 	for _, p := range a.Plan.Pods {
 		grace, what := p.Grace.String(), "stop"
 		if p.Stays != "" {

@@ -193,7 +193,7 @@ func printSeen(w io.Writer, p *api.Pass) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := cli.NewTable(w, "SIGNAL", "AVAILABLE", "CAPACITY", "MET")
+	t := cli.NewTable(w, "SIGNAL", "AVAILABLE", "CAPACITY", "MET").Spare("CAPACITY")
 	for _, s := range p.Signals {
 		if s.Status != "ok" {
 			t.Row(s.Signal.String(), "-", "-", s.Status)

@@ -211,7 +211,7 @@ func printHistory(w io.Writer, passes []api.Pass, now time.Time) {
 		fmt.Fprintln(w, "Nothing has happened yet.")
 		return
 	}
-	t := cli.NewTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY")
+	t := cli.NewTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY").Spare("TOOK", "WAKE", "AGO")
 	for i := range passes {
 		p := &passes[i]
 		id, at, took := fmt.Sprint(p.ID), words.Clock(p.Time.Local(), now), p.Took.Round(10*time.Microsecond).String()

@@ -35,7 +35,7 @@ unpacked layers, or less, because other images share layers. prune shows what ca
 				list.Verdicts = append([]reclaim.Verdict{}, list.Verdicts...) // [] instead of null
 				return cli.PrintJSON(cmd.OutOrStdout(), api.ImageList{APIVersion: api.APIVersion, ImageList: list})
 			}
-			t := cli.NewTable(cmd.OutOrStdout(), "#", "IMAGE", "SIZE", "FIRST SEEN", "LAST USED", "WHY")
+			t := cli.NewTable(cmd.OutOrStdout(), "#", "IMAGE", "SIZE", "FIRST SEEN", "LAST USED", "WHY").Spare("FIRST SEEN", "LAST USED")
 			for _, v := range list.Verdicts {
 				pos, used := "kept", "never seen"
 				if v.Removable {

@@ -223,7 +223,7 @@ func freed(reports []reclaim.Report) (bytes int64) {
 }
 
 func printReports(w io.Writer, reports []reclaim.Report, dry, verbose bool) {
-	t := cli.NewTable(w, "WHAT", "NAME", "SIZE", "AGE", "LAST USED", "RESULT", "WHY")
+	t := cli.NewTable(w, "WHAT", "NAME", "SIZE", "AGE", "LAST USED", "RESULT", "WHY").Spare("AGE", "LAST USED")
 	removed, rows := 0, 0
 	row := func(it reclaim.Item, what string) {
 		rows++

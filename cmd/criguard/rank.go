@@ -133,7 +133,7 @@ func printRanking(w io.Writer, r api.Ranking) {
 }
 
 func printRanked(w io.Writer, s policy.Signal, pods []api.RankedView) {
-	t := cli.NewTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER BY", "FREES", "NOTE")
+	t := cli.NewTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER BY", "FREES", "NOTE").Spare("QOS", "REQUEST", "FREES", "PRIORITY", "OVER BY")
 	for _, p := range pods {
 		pos, usage, frees, over := "-", p.FormatUsage(s), "-", "-"
 		if p.Position > 0 {

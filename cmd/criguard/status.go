@@ -241,7 +241,7 @@ func budgetLine(st *api.Status) string {
 }
 
 func printSignals(w io.Writer, signals []api.SignalStatus) {
-	t := cli.NewTable(w, "SIGNAL", "AVAILABLE", "CAPACITY", "HARD", "SOFT", "STATE")
+	t := cli.NewTable(w, "SIGNAL", "AVAILABLE", "CAPACITY", "HARD", "SOFT", "STATE").Spare("CAPACITY", "SOFT")
 	for _, s := range signals {
 		if s.Status == "absent" && len(s.Thresholds) == 0 {
 			continue

@@ -36,7 +36,7 @@ It asks the running service. Without one, it inspects the node directly.`,
 			if interval < minInterval {
 				return fmt.Errorf("--interval %s: must be %s at least", interval, minInterval)
 			}
-			return o.top(cmd, top.Options{Signal: s, Interval: interval, Colour: top.Colour(), ASCII: top.ASCII()})
+			return o.top(cmd, top.Options{Signal: s, Interval: interval, Colour: top.Colour(), ASCII: cli.ASCII()})
 		},
 	}
 	signalFlag(cmd, &signal, "signal to rank the pods for at first")

@@ -8,15 +8,20 @@ import (
 )
 
 // Output is the flag --output of a command that prints.
-type Output struct{ Format string } // table or json
+type Output struct{ Format string } // table, wide or json
 
 // OutputFlag adds the flag to a command.
 func (o *Output) OutputFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.Format, "output", "o", "table", "table or json")
+	cmd.Flags().StringVarP(&o.Format, "output", "o", "table", "table, wide (not cut to fit the terminal) or json")
 	prev := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if o.Format != "table" && o.Format != "json" {
-			return fmt.Errorf("--output %q: want table or json", o.Format)
+		switch o.Format {
+		case "table", "json":
+		case "wide":
+			cmd.SetOut(whole{cmd.OutOrStdout()})
+			cmd.SetErr(whole{cmd.ErrOrStderr()})
+		default:
+			return fmt.Errorf("--output %q: want table, wide or json", o.Format)
 		}
 		if prev != nil {
 			return prev(cmd, args)

@@ -4,11 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"strings"
-	"text/tabwriter"
-
-	"golang.org/x/term"
 
 	"github.com/criguard/criguard/guard/safetext"
 )
@@ -41,33 +36,3 @@ func Say(w io.Writer, format string, args ...any) {
 	}
 	fmt.Fprintf(w, format, args...)
 }
-
-// Terminal returns the terminal behind a command's output, for code that draws on it.
-func Terminal(w io.Writer) (*os.File, bool) {
-	if safe, ok := w.(*safetext.Writer); ok {
-		w = safe.Unwrap()
-	}
-	f, ok := w.(*os.File)
-	return f, ok && term.IsTerminal(int(f.Fd()))
-}
-
-// Table writes aligned columns.
-type Table struct{ w *tabwriter.Writer }
-
-// NewTable returns a table with a header.
-func NewTable(w io.Writer, columns ...string) *Table {
-	t := &Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	t.Row(columns...)
-	return t
-}
-
-// Row adds a line.
-func (t *Table) Row(cells ...string) {
-	for i, c := range cells {
-		cells[i] = safetext.Line(c)
-	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
-}
-
-// Flush writes the table.
-func (t *Table) Flush() { _ = t.w.Flush() }

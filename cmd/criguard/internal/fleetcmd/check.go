@@ -176,7 +176,7 @@ func (c *Check) verdict() error {
 
 func printCheck(w io.Writer, c *Check) {
 	cli.Say(w, "fleet  %s\nnode   %s\n\n", c.Fleet, c.Node)
-	t := cli.NewTable(w, "ENDPOINT", "VERSION", "SIZE", "QUOTA", "ROUND TRIP", "RESULT")
+	t := cli.NewTable(w, "ENDPOINT", "VERSION", "SIZE", "QUOTA", "ROUND TRIP", "RESULT").Spare("ROUND TRIP", "VERSION", "QUOTA", "SIZE")
 	for _, e := range c.Endpoints {
 		if e.Error != "" {
 			t.Row(e.URL, "-", "-", "-", "-", e.Error)

@@ -135,7 +135,7 @@ func printSummary(w io.Writer, s *simulate.Summary) {
 	if len(s.Ended) == 0 {
 		return
 	}
-	t := cli.NewTable(w, "AT", "NODE", "ZONE", "WORKLOAD", "RESULT", "AFTER")
+	t := cli.NewTable(w, "AT", "NODE", "ZONE", "WORKLOAD", "RESULT", "AFTER").Spare("ZONE", "AFTER")
 	for _, e := range s.Ended {
 		t.Row(cli.Short(e.At), e.Node, e.Zone, e.Workload, e.Result, cli.Short(e.Waited))
 	}

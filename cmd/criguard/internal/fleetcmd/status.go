@@ -249,7 +249,7 @@ func printStatus(w io.Writer, st *Status) {
 		t.Flush()
 	}
 	cli.Say(w, "\n")
-	t = cli.NewTable(w, "NODE", "ZONE", "CONFIGURATION", "VERSION", "WANTS")
+	t = cli.NewTable(w, "NODE", "ZONE", "CONFIGURATION", "VERSION", "WANTS").Spare("VERSION", "CONFIGURATION")
 	for _, m := range st.Members {
 		t.Row(m.Node, cmp.Or(m.Zone, "-"), shortDigest(m.Digest), cmp.Or(m.Version, "-"), cmp.Or(strings.Join(m.Wants, ", "), "-"))
 	}

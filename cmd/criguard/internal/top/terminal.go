@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"golang.org/x/term"
@@ -98,14 +97,3 @@ func (t *TTY) Close() error {
 
 // Colour reports whether the user wants colours (https://no-color.org).
 func Colour() bool { return os.Getenv("NO_COLOR") == "" }
-
-// ASCII reports whether the locale lacks Unicode (locale(7)), as it often does on a board's serial
-// console.
-func ASCII() bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := strings.ToLower(os.Getenv(name)); v != "" {
-			return !strings.Contains(v, "utf-8") && !strings.Contains(v, "utf8")
-		}
-	}
-	return true
-}
