@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -28,14 +30,15 @@ type Dispatcher struct {
 	configs    []config.Hook
 	runners    []*runner // parallel to configs
 	running    sync.WaitGroup
-	conditions policy.Conditions // of the last pass
-	warned     map[string]bool   // programs whose full queue was logged
-	failed     map[string]string // by program: why its last run failed
+	conditions policy.Conditions        // of the last pass
+	warned     map[string]bool          // programs whose full queue was logged
+	failed     map[string]string        // by program: why its last run failed
+	left       map[string]*atomic.Int32 // by command: its processes that survive SIGKILL, over reloads
 }
 
 // NewDispatcher returns a Dispatcher without hooks. It reports each event's result to count.
 func NewDispatcher(log *slog.Logger, count func(event, result string, took time.Duration)) *Dispatcher {
-	return &Dispatcher{log: log, count: count, Access: NewAccess(nil), warned: map[string]bool{}, failed: map[string]string{}}
+	return &Dispatcher{log: log, count: count, Access: NewAccess(nil), warned: map[string]bool{}, failed: map[string]string{}, left: map[string]*atomic.Int32{}}
 }
 
 // Start applies the first configuration. The programs end with ctx.
@@ -58,11 +61,20 @@ func (h *Dispatcher) Configure(configs []config.Hook) {
 	}
 	h.configs, h.runners = configs, nil
 	for _, c := range configs {
-		r := newRunner(&program{Command: c.Command, Timeout: c.Timeout, Access: h.Access}, &h.gate, func(e queued, res outcome) { h.ran(c, e, res) })
+		r := newRunner(&program{Command: c.Command, Timeout: c.Timeout, Access: h.Access, left: h.leftOf(c.Command)}, &h.gate, func(e queued, res outcome) { h.ran(c, e, res) })
 		h.runners = append(h.runners, r)
 		ctx := h.ctx
 		h.running.Go(func() { r.loop(ctx) })
 	}
+}
+
+// leftOf returns the counter of a command's processes that survive SIGKILL. A reload does not end them.
+func (h *Dispatcher) leftOf(command []string) *atomic.Int32 {
+	key := strings.Join(command, "\x00")
+	if h.left[key] == nil {
+		h.left[key] = new(atomic.Int32)
+	}
+	return h.left[key]
 }
 
 // Check checks the hooks' programs, logs those that cannot be run, and returns a warning for each one whose

@@ -189,3 +189,24 @@ func TestDispatcherReportsFailures(t *testing.T) {
 		t.Errorf("the program was given %s (%v)", b, err)
 	}
 }
+
+// Programs that survive SIGKILL count for their command after a reload, too, even if it was without the hook in between.
+func TestDispatcherCountsLeftProgramsOverReloads(t *testing.T) {
+	var log bytes.Buffer
+	h := NewDispatcher(slog.New(slog.NewTextHandler(&log, nil)), ignore)
+	hook := func(script string, timeout time.Duration) config.Hook {
+		return config.Hook{On: []config.EventKind{config.EventAlarm}, Command: []string{"/bin/sh", "-c", script}, Timeout: timeout}
+	}
+	h.Start(t.Context(), []config.Hook{hook("exit 0", time.Minute)})
+	h.leftOf(hook("exit 0", 0).Command).Store(maxLeft) // as four runs that do not end
+	h.Configure(nil)
+	h.Configure([]config.Hook{hook("exit 0", time.Hour), hook("exit 4", time.Hour)})
+	h.Post(&api.Pass{Alarm: "stops do not help"}, config.ModeEnforce)
+	h.Configure(nil)
+	h.Wait()
+	for want, n := range map[string]int{`reason="start hook: 4 earlier runs survive SIGKILL"`: 1, `reason="run hook: exit status 4"`: 1, "hook failed": 2} {
+		if strings.Count(log.String(), want) != n {
+			t.Errorf("want %d times %s in\n%s", n, want, log.String())
+		}
+	}
+}

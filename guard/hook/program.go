@@ -57,7 +57,7 @@ type program struct {
 	Access  *Access // checked before each start; nil: no check
 
 	patience time.Duration // between SIGTERM and SIGKILL; 0 = killAfter
-	left     atomic.Int32  // processes that have survived SIGKILL so far
+	left     *atomic.Int32 // processes of this command that have survived SIGKILL so far
 }
 
 // outcome is the outcome of a run.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -19,7 +20,7 @@ import (
 
 // sh returns a program that runs a shell script.
 func sh(script string, args ...string) *program {
-	return &program{Command: append([]string{"/bin/sh", "-c", script, "hook"}, args...), Timeout: time.Minute}
+	return &program{Command: append([]string{"/bin/sh", "-c", script, "hook"}, args...), Timeout: time.Minute, left: new(atomic.Int32)}
 }
 
 func TestProgramGetsItsEvent(t *testing.T) {
@@ -35,7 +36,7 @@ func TestProgramFails(t *testing.T) {
 	if r := sh("echo bad >&2; exit 3").runOnce(t.Context(), nil); !errors.As(r.Err, &exit) || exit.ExitCode() != 3 || r.Output != "bad\n" {
 		t.Errorf("%v, %q", r.Err, r.Output)
 	}
-	if r := (&program{Command: []string{"/no/such/program"}, Timeout: time.Second}).runOnce(t.Context(), nil); !errors.Is(r.Err, os.ErrNotExist) {
+	if r := (&program{Command: []string{"/no/such/program"}, Timeout: time.Second, left: new(atomic.Int32)}).runOnce(t.Context(), nil); !errors.Is(r.Err, os.ErrNotExist) {
 		t.Errorf("%v", r.Err)
 	}
 	if r := sh("cat").runOnce(t.Context(), make([]byte, maxInput+1)); !errors.Is(r.Err, errInput) {
@@ -149,7 +150,7 @@ func TestProgramLeavesChildren(t *testing.T) {
 // how many.
 func TestProgramSurvivesSIGKILL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &program{Command: []string{"/no/such/program"}, Timeout: 10 * time.Second}
+		p := &program{Command: []string{"/no/such/program"}, Timeout: 10 * time.Second, left: new(atomic.Int32)}
 		var kills []syscall.Signal
 		exited, reaped := make(chan struct{}), 0
 		for i := range int32(maxLeft) {
