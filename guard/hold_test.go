@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -325,6 +326,26 @@ func TestStartIsNotHeld(t *testing.T) {
 		b, _ := os.ReadFile(dir.Path(hold.FileName))
 		return strings.Contains(string(b), `"memory.available":"1Mi"`)
 	})
+}
+
+// A stall is known after a window, so MetNow waits for one, unless it may not.
+func TestMetNowAwaitsStalls(t *testing.T) {
+	cfg := configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'", "eviction.stall_window = '500ms'", "eviction.stall_floor = '100%'",
+		"eviction.hard.'memory.stall' = '80%'", "eviction.hard.'memory.available' = '0%'", nodetest.AnyDisk))
+	l, err := OpenLook(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	nodetest.Write(t, cfg.Node.Proc, map[string]string{"pressure/memory": nodetest.Stall(int(time.Minute / time.Microsecond))})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if met := l.MetNow(ended); len(met) > 0 {
+		t.Errorf("before a window: %v", met)
+	}
+	if met := l.MetNow(t.Context()); len(met) != 1 || !strings.HasPrefix(met[0].String(), "hard memory.stall is met NOW, 0.0% < 80.0%: a reload would stop pods") {
+		t.Errorf("after a window: %v", met)
+	}
 }
 
 // The finding names the pod that would be stopped first. Observe mode finds nothing.

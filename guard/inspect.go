@@ -82,9 +82,13 @@ func (l *Look) Rank(ctx context.Context, s policy.Signal) (api.Ranking, error) {
 	return rank(ctx, l.guard, l.host, s), nil
 }
 
-// MetNow returns the hard thresholds of the configuration that are met now, see eviction.Manager. For a disk
-// it first measures what each pod uses.
+// MetNow returns the hard thresholds of the configuration that are met now, see eviction.Manager. For a stall it first
+// waits for a window, unless ctx ends before; for a disk it measures what each pod uses.
 func (l *Look) MetNow(ctx context.Context) []api.MetNow {
+	cfg := l.host.config()
+	if cfg.Hard().HaveStall() && l.host.kernel.AwaitStalls(ctx) {
+		l.guard.Observe()
+	}
 	if slices.ContainsFunc(l.guard.Snapshot().Pressure.Met, func(m policy.Met) bool { return m.Signal.IsDisk() }) {
 		l.host.meter.Measure(ctx, l.host.lister.Current().Pods)
 	}
@@ -111,17 +115,14 @@ func (l *Look) Notes() []string {
 			note("%s = %q does not exist", dir.key, dir.name)
 		}
 	}
-	if rel := cfg.Node.PodsCgroup; rel != "" {
-		if _, err := l.host.layout.Inode(rel); err != nil {
-			note("node.pods_cgroup = %q does not exist", rel)
-		}
+	if _, err := l.host.layout.Inode(cfg.Node.PodsCgroup); cfg.Node.PodsCgroup != "" && err != nil {
+		note("node.pods_cgroup = %q does not exist", cfg.Node.PodsCgroup)
 	}
 	if _, err := os.Stat(cfg.Dir.FleetSocket()); cfg.Fleet.Enabled && errors.Is(err, fs.ErrNotExist) {
 		note("fleet.enabled = true, and the fleet's agent has no socket (hint: systemctl enable --now criguard-fleet.socket)")
 	}
 	for i, r := range cfg.Protects {
-		matches := func(p inventory.Pod) bool { return r.Match(p.Namespace, p.Name, p.Labels) }
-		if inv.Err == nil && !slices.ContainsFunc(inv.Pods, matches) {
+		if inv.Err == nil && !slices.ContainsFunc(inv.Pods, func(p inventory.Pod) bool { return r.Match(p.Namespace, p.Name, p.Labels) }) {
 			note("protect rule %d matches no pod that runs now", i+1)
 		}
 	}

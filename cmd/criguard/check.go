@@ -27,7 +27,8 @@ in all files at once, each with its key, its value and the rule.
 It also looks at the node, notes settings that do not fit it and what it cannot check
 because the runtime does not answer, and reports the hard thresholds that are met
 now, for which a reload would stop a pod at once. In observe mode it reports what
-enforce mode would do. --offline skips this.
+enforce mode would do. For a threshold of a stall it watches for one stall_window.
+--offline skips all this.
 
 With --from-kubelet it reads a kubelet's configuration instead, and prints the TOML for
 criguard: a file, a directory of drop-ins, or the configuration of k3s or RKE2 with its

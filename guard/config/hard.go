@@ -65,6 +65,11 @@ func sources(s policy.Signal) []policy.Signal {
 	return nil
 }
 
+// HaveStall reports whether one of the thresholds is that of a stall.
+func (h HardThresholds) HaveStall() bool {
+	return !h[policy.MemoryStall].IsZero() || !h[policy.IOStall].IsZero()
+}
+
 // For returns the threshold of a signal or, if that is not known, the highest of those from which it may derive.
 func (h HardThresholds) For(s policy.Signal, capacity int64) (highest policy.Quantity, set bool) {
 	if v, is := h[s]; is {

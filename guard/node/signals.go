@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
 	"time"
@@ -93,6 +94,20 @@ func (n *Node) observeStalls(obs *policy.Observations, now time.Duration) {
 			continue
 		}
 		obs[s] = policy.ObserveStall(stalled, over, now)
+	}
+}
+
+// AwaitStalls waits until the first reading of the stall signals is a window old, and reports whether it is. It waits for
+// nothing if ctx ends before.
+func (n *Node) AwaitStalls(ctx context.Context) bool {
+	if end, limited := ctx.Deadline(); limited && time.Until(end) < n.opt.StallWindow {
+		return false
+	}
+	select {
+	case <-time.After(n.opt.StallWindow):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

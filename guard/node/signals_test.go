@@ -1,11 +1,13 @@
 package node
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
@@ -353,4 +355,27 @@ func TestMeasureActiveFile(t *testing.T) {
 			t.Errorf("%s: a trace has %+v", name, line)
 		}
 	}
+}
+
+// The wait for a stall takes a window. It takes no time if the window does not fit, and ends with its context.
+func TestAwaitStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{opt: Options{StallWindow: 2 * time.Second}}
+		for _, c := range []struct {
+			limit, cancelled, took time.Duration
+			full                   bool
+		}{
+			{3 * time.Second, time.Hour, 2 * time.Second, true},
+			{3 * time.Second, time.Second, time.Second, false},
+			{time.Second, time.Hour, 0, false},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+			time.AfterFunc(c.cancelled, cancel)
+			start := time.Now()
+			full := n.AwaitStalls(ctx)
+			if took := time.Since(start); full != c.full || took != c.took {
+				t.Errorf("%+v: %t after %s", c, full, took)
+			}
+		}
+	})
 }
