@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,15 +41,20 @@ func execute(args []string) int {
 	cmd.SetArgs(args)
 	// Escape control sequences in all output: pods, runtimes and files supply untrusted text.
 	out, errs := safetext.NewWriter(os.Stdout), safetext.NewWriter(os.Stderr) //nolint:forbidigo // the one way out
-	defer func() { _ = errors.Join(out.Flush(), errs.Flush()) }()
+	defer func() { _ = errs.Flush() }()
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
 	cmd, err := cmd.ExecuteContextC(ctx)
+	lost := out.Flush() // a full disk, for example
+	if lost != nil && !errors.Is(err, lost) {
+		printError(out, errs, false, lost)
+		err = cmp.Or(err, error(&cli.Error{Code: cli.ExitUsage}))
+	}
 	if err == nil {
 		return cli.ExitOK
 	}
 	if err.Error() != "" {
-		printError(out, errs, wantsJSON(cmd, args), err)
+		printError(out, errs, lost == nil && wantsJSON(cmd, args), err)
 	}
 	return codeOf(err).Code
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -67,5 +68,33 @@ func TestNoAnswer(t *testing.T) {
 	}
 	if ce := codeOf(control.ErrNoAnswer); ce.Hint == "" {
 		t.Errorf("%v: nothing says what to do", ce)
+	}
+}
+
+// Output that could not be written is an error, on standard error also for a program, and once.
+func TestFullOutput(t *testing.T) {
+	config := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(config, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = full.Close() }()
+	stdout, stderr := os.Stdout, os.Stderr
+	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
+	for _, args := range [][]string{{"version"}, {"version", "-o", "json"}, {"check", config, "--offline"}, {"--help"}, {"completion", "bash"}} {
+		errs, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Stdout, os.Stderr = full, errs
+		code := execute(args)
+		text, err := os.ReadFile(errs.Name())
+		if code != cli.ExitUsage || strings.Count(string(text), "no space left on device") != 1 || err != nil {
+			t.Errorf("%q: exit code %d, %s (%v)", args, code, text, err)
+		}
+		_ = errs.Close()
 	}
 }

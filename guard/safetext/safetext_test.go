@@ -3,6 +3,7 @@ package safetext
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"unicode"
@@ -58,6 +59,31 @@ func TestWriterKeepsCutCharacters(t *testing.T) {
 		}
 	}
 }
+
+// The first error of a write is not lost, whatever follows.
+func TestWriterKeepsError(t *testing.T) {
+	first := errors.New("first")
+	for _, text := range []string{"plain", "wide 宽", "\xe5"} {
+		errs := []error{first, errors.New("second"), nil}
+		w := NewWriter(writerFunc(func(p []byte) (int, error) {
+			err := errs[0]
+			errs = errs[1:]
+			return len(p), err
+		}))
+		_, _ = w.Write([]byte(text))
+		if err := w.Flush(); err != first {
+			t.Errorf("%q: %v", text, err)
+		}
+		_, _ = w.Write([]byte("later"))
+		if err := w.Flush(); err != first {
+			t.Errorf("%q and more: %v", text, err)
+		}
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func isSafe(s string, layout bool) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
