@@ -37,6 +37,7 @@ func main() {
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends a command that hangs, as in reading a file
 	cmd := newRoot()
 	cmd.SetArgs(args)
 	// Escape control sequences in all output: pods, runtimes and files supply untrusted text.

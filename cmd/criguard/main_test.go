@@ -6,9 +6,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
@@ -96,5 +101,50 @@ func TestFullOutput(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s (%v)", args, code, text, err)
 		}
 		_ = errs.Close()
+	}
+}
+
+// A command that a file blocks ends with the second signal, as with two times Ctrl-C.
+func TestSecondSignal(t *testing.T) {
+	const inChild = "READ_THIS_FIFO"
+	if fifo := os.Getenv(inChild); fifo != "" {
+		execute([]string{"check", "--offline", fifo})
+		return
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(os.Args[0], "-test.run=^TestSecondSignal$")
+	child.Env = append(os.Environ(), inChild+"="+fifo)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = child.Wait(); close(ended) }()
+	deadline := time.Now().Add(time.Minute)
+	var writer *os.File
+	for writer == nil { // until the child has opened it
+		if time.Now().After(deadline) {
+			t.Fatal("the child does not read")
+		}
+		time.Sleep(time.Millisecond)
+		writer, _ = os.OpenFile(fifo, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	}
+	defer func() { _ = writer.Close() }()
+	for {
+		_ = child.Process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+			if ws, ok := child.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGINT {
+				t.Errorf("it ended with %s", child.ProcessState)
+			}
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			_ = child.Process.Kill()
+			t.Fatal("it does not end")
+		}
 	}
 }

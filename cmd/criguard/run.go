@@ -79,8 +79,9 @@ func prepare(memory int64) {
 	}
 	// A process started by hand may have no umask. Files for other users get their mode explicitly.
 	syscall.Umask(0o077)
-	// A closed log pipe must not end the service.
+	// A closed log pipe must not end the service, nor a second signal its shutdown.
 	signal.Ignore(syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
 }
 
 // spareThreads exceeds the highest number of threads seen in use, with stops, listings and clients
