@@ -57,7 +57,9 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 				return errors.New("--exact belongs to --from-kubelet")
 			}
 			if len(args) == 1 {
-				o.config = args[0]
+				if o.config = args[0]; o.config == "" { // not the default file in place of one
+					return cli.Misused(cmd, errors.New("FILE is empty: name a file, or leave it out"))
+				}
 			}
 			cfg, err := o.load()
 			if err != nil {

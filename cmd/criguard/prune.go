@@ -195,7 +195,10 @@ func prune(ctx context.Context, l pruner, p api.PruneOptions, w io.Writer, yes b
 
 // parseUntil parses "signal=quantity" for a disk signal.
 func parseUntil(s string, p *api.PruneOptions) error {
-	name, value, _ := strings.Cut(s, "=")
+	name, value, ok := strings.Cut(s, "=")
+	if !ok {
+		return fmt.Errorf("--until %q: want a signal and a quantity, such as imagefs.available=20%%", s)
+	}
 	sig, err := parseSignal("--until", name)
 	if err != nil {
 		return err

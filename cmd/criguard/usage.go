@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/config/schema"
@@ -11,7 +13,7 @@ import (
 
 // explainUsage makes every command reject wrong arguments and point to its help.
 func explainUsage(root *cobra.Command) {
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Misused(cmd, err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Misused(cmd, suggestFlag(cmd, err)) })
 	root.Args = func(_ *cobra.Command, args []string) error { return knownCommand(root, args) }
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -33,6 +35,24 @@ func explainUsage(root *cobra.Command) {
 			explainCommand(cmd)
 		}
 	}
+}
+
+// suggestFlag adds the flag that was probably meant to the error for an unknown one.
+func suggestFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	if like := schema.SuggestWord(unknown.GetSpecifiedName(), names); like != "" {
+		return fmt.Errorf("%w: %s", err, like)
+	}
+	return err
 }
 
 // explainCommand makes a command, or the commands below it, reject wrong arguments.

@@ -38,6 +38,9 @@ func TestMisused(t *testing.T) {
 		{"nothing-like-it", `unknown command "nothing-like-it"`, "`criguard --help`"},
 		{"help statsu", `did you mean "status"?`, "`criguard --help`"},
 		{"--no-such", "unknown flag: --no-such", "`criguard --help`"},
+		{"status --wacth", `unknown flag: --wacth: did you mean "--watch"?`, "`criguard status --help`"},
+		{"prune --dryrun", `unknown flag: --dryrun: did you mean "--dry-run"?`, "`criguard prune --help`"},
+		{"fleet status --rundir x", `unknown flag: --rundir: did you mean "--run-dir"?`, "`criguard fleet status --help`"},
 		{"status --no-such", "unknown flag: --no-such", "`criguard status --help`"},
 		{"status extra", `unexpected arguments ["extra"]: want ` + "`criguard status [flags]`", "`criguard status --help`"},
 		{"simulate", "an argument is missing: want `criguard simulate TRACE", "`criguard simulate --help`"},
@@ -51,13 +54,16 @@ func TestMisused(t *testing.T) {
 			t.Errorf("criguard %s: %q, hint %q; want %q, %q", c.args, ce, ce.Hint, c.says, c.hint)
 		}
 	}
+	if ce := refused(t, "check", ""); !strings.Contains(ce.Error(), "FILE is empty") {
+		t.Errorf("criguard check '': %v", ce)
+	}
 	for _, c := range []struct{ args, says string }{
 		{"record --for -1s", "--for -1s: must not be negative"}, {"record --interval 1ms", "want 10ms or more"},
 		{"images --endpoint tcp://x", `--endpoint "tcp://x": want unix:///path or /path`},
 		{"drain --timeout -1s", "--timeout -1s: must not be negative"}, {"history --number -3", "must not be negative"},
 		{"rank -s memory", `--signal "memory": unknown signal: did you mean "memory.available" or "memory.stall"?`},
 		{"history -s nodefs.avail", `unknown signal: did you mean "nodefs.available"?`}, {"prune --until imagefs=1%", "did you mean"},
-		{"prune --until imagefs.available=0", "want more than 0"},
+		{"prune --until imagefs.available=0", "want more than 0"}, {"prune --until 20%", `--until "20%": want a signal and a quantity, such as`},
 		{"rank -s x", "--signal: "}, {"history --pod a//b", "want namespace/name or a name"},
 	} {
 		root := newRoot()
