@@ -71,11 +71,11 @@ func TestWriterKeepsError(t *testing.T) {
 			return len(p), err
 		}))
 		_, _ = w.Write([]byte(text))
-		if err := w.Flush(); err != first {
+		if err := w.Flush(); !errors.Is(err, first) {
 			t.Errorf("%q: %v", text, err)
 		}
 		_, _ = w.Write([]byte("later"))
-		if err := w.Flush(); err != first {
+		if err := w.Flush(); !errors.Is(err, first) {
 			t.Errorf("%q and more: %v", text, err)
 		}
 	}
