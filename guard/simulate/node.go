@@ -19,7 +19,7 @@ import (
 
 // Node is a node made from a trace. It implements the Kernel, Runtime, Reclaimer and Stopper of package
 // eviction. A stopped pod is removed, unless the trace names it again. If a recorded node keeps running it, the
-// simulation counts what it uses as available.
+// simulation counts what it uses as available, and likewise the size of a removed image that the node keeps.
 type Node struct {
 	cfg     config.Config
 	now     time.Duration
@@ -32,6 +32,7 @@ type Node struct {
 	known   map[string]trace.Pod    // the last state of every pod named so far, by key
 	pods    []trace.Pod
 	images  []trace.Image
+	removed map[string]int64 // images that were removed, by ID, and still are on the recorded node: their sizes
 	steps   []reclaim.Step
 	reclaim map[policy.Signal]bool // signals reclaimed at this line
 	// recorded means that the trace is of a node that the simulation did not change.
@@ -40,7 +41,7 @@ type Node struct {
 
 // NewNode returns a node without pods. Advance moves it to a line of the trace.
 func NewNode(cfg config.Config) *Node {
-	return &Node{cfg: cfg, known: map[string]trace.Pod{}, stopped: map[string]bool{}, back: map[string]api.Duration{}}
+	return &Node{cfg: cfg, known: map[string]trace.Pod{}, stopped: map[string]bool{}, back: map[string]api.Duration{}, removed: map[string]int64{}}
 }
 
 // Advance moves the node to a line of the trace.
@@ -60,9 +61,13 @@ func (n *Node) Advance(l trace.Line) {
 	}
 	n.recorded = n.recorded || l.Recorded
 	n.advancePods(l)
+	n.advanceImages(l.Images)
 	if n.recorded {
 		n.obs = n.raw
 		n.addStopped()
+		for _, size := range n.removed {
+			n.addImage(size)
+		}
 	}
 	for s := range policy.SignalCount {
 		n.obs[s].At = n.now
@@ -71,8 +76,22 @@ func (n *Node) Advance(l trace.Line) {
 			n.obs[s] = policy.ObserveStall(time.Duration(o.Capacity-o.Available), time.Duration(o.Capacity), n.now)
 		}
 	}
-	if l.Images != nil {
-		n.images = slices.Clone(l.Images)
+}
+
+// advanceImages replaces the images by those of a line, nil = as before. An image that was removed comes back only when a
+// container uses it: then it was pulled again.
+func (n *Node) advanceImages(images []trace.Image) {
+	if images == nil {
+		return
+	}
+	removed := n.removed
+	n.images, n.removed = nil, map[string]int64{}
+	for _, img := range images {
+		if size, ok := removed[img.ID]; ok && n.recorded && !img.InUse {
+			n.removed[img.ID] = size
+		} else {
+			n.images = append(n.images, img)
+		}
 	}
 }
 
@@ -274,8 +293,7 @@ func (n *Node) Reclaim(_ context.Context, m policy.Met, layout policy.Layout, _ 
 	return eviction.Finished(eviction.Relief{Steps: names, Freed: n.obs[m.Signal].Available - before})
 }
 
-// removeImages removes prunable images in the trace's order until the target is met. The freed bytes count
-// for every signal of the device, unless the trace has the signal in after_reclaim.
+// removeImages removes prunable images in the trace's order until the target is met.
 func (n *Node) removeImages(m policy.Met) {
 	kept, images := n.images[:0], eviction.ImagePolicy(&n.cfg.Images)
 	for _, img := range n.images {
@@ -283,13 +301,21 @@ func (n *Node) removeImages(m policy.Met) {
 			kept = append(kept, img)
 			continue
 		}
-		for s := range policy.SignalCount {
-			if _, known := n.after[s]; !known && s.Resource() == policy.ResourceDisk && n.layout.SameDevice(s, m.Signal) {
-				n.obs[s].Available = min(n.obs[s].Available+int64(img.Size), n.obs[s].Capacity)
-			}
-		}
+		n.removed[img.ID] = int64(img.Size)
+		n.addImage(int64(img.Size))
 	}
 	n.images = kept
+}
+
+// addImage adds the size of a removed image to every signal of its device, unless the trace has the signal in
+// after_reclaim.
+func (n *Node) addImage(size int64) {
+	for s := range policy.SignalCount {
+		o := &n.obs[s]
+		if _, known := n.after[s]; !known && s.Resource() == policy.ResourceDisk && n.layout.SameDevice(s, policy.ImageFSAvailable) {
+			o.Available += min(size, o.Capacity-o.Available)
+		}
+	}
 }
 
 // factsOf returns what an image's line says about it. A trace does not record whether an image was ever used: a young

@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -28,6 +30,35 @@ func TestRecordedPodIsStoppedOnce(t *testing.T) {
 	// In a trace that is written by hand, the signals are what they are, and to name a pod starts it.
 	if p := lines(""); stopOf(p[2]) != "d/b hard" {
 		t.Errorf("not recorded: stopped %q", stopOf(p[2]))
+	}
+}
+
+// On a recorded node, an image that the simulation removed stays on the disk. The simulation counts its size as
+// available until the node has removed it, too, or a container has it pulled again.
+func TestRecordedImageIsRemovedOnce(t *testing.T) {
+	const conf = "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"0%\"\n"
+	first := `,"pods":[{"name":"d/a","uid":"a","disk_usage":{"rootfs":"3Gi","logs":0,"volumes":0}}]`
+	line := func(at, available, more string) string {
+		return fmt.Sprintf(`{"at":%q,"layout":"single","signals":{"nodefs.available":{"available":%q,"capacity":"20Gi"}}%s}`, at, available, more)
+	}
+	images := func(used bool) string {
+		return fmt.Sprintf(`,"images":[{"id":"1","size":"5Gi","in_use":%t},{"id":"2","size":"1Gi","in_use":true}]`, used)
+	}
+	for name, c := range map[string]struct {
+		recorded, last, want string
+	}{
+		"kept":                      {`,"recorded":true`, line("20s", "300Mi", ""), "[]"},
+		"listed again":              {`,"recorded":true`, line("20s", "300Mi", images(false)), "[]"},
+		"used up":                   {`,"recorded":true`, line("20s", "0", `,"changed_pods":[{"uid":"a","disk_usage":{"rootfs":"4Gi","logs":0,"volumes":0}}]`), "[]"},
+		"removed there, too":        {`,"recorded":true`, line("20s", "300Mi", `,"images":[{"id":"2","size":"1Gi","in_use":true}]`), "[d/a]"},
+		"pulled again":              {`,"recorded":true`, line("20s", "300Mi", images(true)), "[d/a]"},
+		"with after_reclaim":        {`,"recorded":true,"after_reclaim":{"nodefs.available":{"available":"2Gi"}}`, line("20s", "300Mi", ""), "[]"},
+		"of a trace by hand, named": {"", line("20s", "300Mi", ""), "[d/a]"},
+	} {
+		p := simulate(t, conf, Options{}, line("0s", "500Mi", first+images(false)+c.recorded), `{"at":"1s"}`, c.last)
+		if got := fmt.Sprint(stopsOf(p)); got != c.want || !slices.Contains(p[0].Reclaimed, "images") {
+			t.Errorf("%s: stopped %s, want %s", name, got, c.want)
+		}
 	}
 }
 
