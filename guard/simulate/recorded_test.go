@@ -62,6 +62,26 @@ func TestRecordedImageIsRemovedOnce(t *testing.T) {
 	}
 }
 
+// A gap in a recording, as after a suspend, counts for a grace period as in the service: 10 s of it. Lines by hand may be
+// hours apart.
+func TestRecordedGap(t *testing.T) {
+	const conf = "[eviction.hard]\n\"memory.available\" = \"0%\"\n" +
+		"[eviction.soft]\n\"memory.available\" = \"1Gi\"\n[eviction.soft_grace_period]\n\"memory.available\" = \"30s\"\n"
+	for recorded, want := range map[string]string{`,"recorded":true`: "8h0m19s", "": "8h0m0s"} {
+		lines := []string{
+			memoryLine("0s", "3Gi", `,"pods":[{"name":"d/a","uid":"1","memory_usage":"3Gi"}]`+recorded),
+			memoryLine("1s", "900Mi", ""), memoryLine("2s", "900Mi", ""),
+		}
+		for i := range 30 {
+			lines = append(lines, memoryLine(fmt.Sprintf("8h%ds", i), "900Mi", ""))
+		}
+		p := simulate(t, conf, Options{}, lines...)
+		if i := slices.IndexFunc(p, func(p Pass) bool { return p.Stop != nil }); i < 0 || p[i].At.String() != want {
+			t.Errorf("%q: line %d makes the first stop, want one at %s", recorded, i+1, want)
+		}
+	}
+}
+
 // A changed or ended pod must be known.
 func TestChangesOfUnknownPods(t *testing.T) {
 	for line, want := range map[string]string{

@@ -127,13 +127,18 @@ func newSimulation(cfg config.Config, opt Options) *simulation {
 	}
 	n := NewNode(cfg)
 	g := eviction.New(cfg, n, n, n, n, nil, policy.NewRestraint(bootID))
-	g.FollowTrace() // between two lines, the state of the first one lasts
+	g.FollowTrace() // between two lines of a trace by hand, the state of the first one lasts
 	return &simulation{n, g}
 }
 
 // pass moves the node to a line and makes a pass.
 func (s *simulation) pass(ctx context.Context, l trace.Line) api.Pass {
 	s.node.Advance(l)
+	if l.Recorded {
+		// A recorder writes a line every few seconds. In a longer gap the node was suspended, and the service does not count
+		// that for grace periods.
+		s.guard.SetConfig(s.node.cfg)
+	}
 	return s.guard.Pass(ctx, "trace")
 }
 
