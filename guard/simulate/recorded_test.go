@@ -62,6 +62,17 @@ func TestRecordedImageIsRemovedOnce(t *testing.T) {
 	}
 }
 
+// A signal without a capacity is one that is not read: nothing is stopped for it. `record` writes it like that.
+func TestRecordedSignalEnds(t *testing.T) {
+	p := simulate(t, memoryConfig, Options{},
+		memoryLine("0s", "500Mi", `,"recorded":true,"pods":[]`),
+		`{"at":"1s","signals":{"memory.available":{"available":0,"capacity":0}},"changed_pods":[{"name":"d/a","uid":"1","memory_usage":"3Gi"}]}`,
+		memoryLine("2s", "500Mi", ""))
+	if len(p[0].Met) != 1 || len(p[1].Met) > 0 || p[1].Stop != nil || stopOf(p[2]) != "d/a hard" {
+		t.Errorf("met %v, %v; stopped %q, %q", p[0].Met, p[1].Met, stopOf(p[1]), stopOf(p[2]))
+	}
+}
+
 // A gap in a recording, as after a suspend, counts for a grace period as in the service: 10 s of it. Lines by hand may be
 // hours apart.
 func TestRecordedGap(t *testing.T) {

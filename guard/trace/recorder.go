@@ -50,6 +50,7 @@ type recorder struct {
 
 	due   time.Duration // when the last line was due
 	obs   policy.Observations
+	read  [policy.SignalCount]bool // signals that were read in some line
 	met   []policy.Met
 	held  []Line        // not yet written, oldest first
 	last  Line          // written last
@@ -111,8 +112,12 @@ func (r *recorder) hold(now time.Duration, state *api.State) {
 		Signals: map[policy.Signal]Observation{}, Layout: r.src.Layout().String(), Images: r.src.Images(),
 	}
 	for s := range policy.SignalCount {
-		if o := r.obs[s]; o.Status == policy.OK {
+		switch o := r.obs[s]; {
+		case o.Status == policy.OK:
+			r.read[s] = true
 			line.Signals[s] = Observation{Available: QuantityOf(o.Available), Capacity: QuantityOf(o.Capacity)}
+		case r.read[s]: // left out, it would keep its last value
+			line.Signals[s] = Observation{Available: QuantityOf(0), Capacity: QuantityOf(0)}
 		}
 	}
 	pods, cs := r.src.Pods()

@@ -55,6 +55,54 @@ func TestRecordWhileDue(t *testing.T) {
 	}
 }
 
+// goneNode has a signal whose reading fails at the third to fifth observation.
+type goneNode struct {
+	dueNode
+	observed int
+}
+
+func (n *goneNode) Observe() { n.observed++ }
+
+func (n *goneNode) Snapshot() api.State {
+	obs := policy.Observations{policy.SwapAvailable: {Available: 10, Capacity: 4000, Status: policy.OK}}
+	if n.observed >= 3 && n.observed <= 5 {
+		obs[policy.SwapAvailable] = policy.Observation{Status: policy.Failed}
+	}
+	return api.State{Observations: &obs}
+}
+
+// A signal that is not read any more has no capacity in the trace, instead of its last value. A signal that never was is not in
+// the trace.
+func TestRecordSignalThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 1600*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		var text strings.Builder
+		if err := Record(ctx, Source{
+			Observer: &goneNode{}, Now: func() time.Duration { return time.Since(began) },
+			Layout: func() policy.Layout { return policy.SingleFS },
+			Pods:   func() ([]inventory.Pod, []policy.Candidate) { return nil, nil },
+			Images: func() []Image { return nil },
+		}, &text, 250*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		lines := NewReader(strings.NewReader(text.String()))
+		for l, err := lines.Next(); err == nil; l, err = lines.Next() {
+			if o, ok := l.Signals[policy.SwapAvailable]; ok {
+				got = append(got, fmt.Sprintf("%s %d/%d", l.At, *o.Available, *o.Capacity))
+			}
+			if len(l.Signals) > 1 {
+				t.Errorf("at %s: %v", l.At, l.Signals)
+			}
+		}
+		if want := []string{"0s 10/4000", "500ms 0/0", "1.25s 10/4000"}; !slices.Equal(got, want) {
+			t.Errorf("signals %q, want %q", got, want)
+		}
+	})
+}
+
 // shortNode has 1000 available whenever the recorder looks.
 type shortNode struct{ dueNode }
 
