@@ -60,13 +60,16 @@ the configuration, and changes nothing.`,
 			}
 			out := bufio.NewWriter(cmd.OutOrStdout())
 			report, err := simulated(cmd.Context(), cfgs, in, out, opt, [2]string{o.fileOf(&cfg), other})
-			if err = errors.Join(err, out.Flush(), in.Close()); err != nil {
-				return cli.NewError(cli.ExitUsage, fmt.Errorf("simulate %s: %w", args[0], err), traceHint)
-			}
-			if other != "" {
+			err = errors.Join(err, out.Flush(), in.Close())
+			switch { // also of the lines before a mistake: the last one is cut off if the node lost power
+			case report == nil:
+			case other != "":
 				report(cmd.OutOrStdout())
-			} else {
+			default:
 				report(cmd.ErrOrStderr())
+			}
+			if err != nil {
+				return cli.NewError(cli.ExitUsage, fmt.Errorf("simulate %s: %w", args[0], err), traceHint)
 			}
 			return nil
 		},
@@ -118,14 +121,22 @@ func leftOut(node *config.Config) string {
 }
 
 // simulated runs one configuration, writing its passes to out, or compares two by their names. It returns the function
-// that prints the result.
+// that prints the result, nil if there was no line without a mistake.
 func simulated(ctx context.Context, cfgs []config.Config, in io.Reader, out io.Writer, opt simulate.Options, names [2]string) (func(io.Writer), error) {
+	var sums []simulate.Summary
+	var err error
+	report := func(w io.Writer) { printComparison(w, names[0], names[1], &sums[0], &sums[1]) }
 	if len(cfgs) == 1 {
-		sum, err := simulate.Run(ctx, cfgs[0], in, out, opt)
-		return func(w io.Writer) { printSummary(w, &sum) }, err
+		sums = make([]simulate.Summary, 1)
+		sums[0], err = simulate.Run(ctx, cfgs[0], in, out, opt)
+		report = func(w io.Writer) { printSummary(w, &sums[0]) }
+	} else {
+		sums, err = simulate.Compare(ctx, cfgs, in, opt)
 	}
-	sums, err := simulate.Compare(ctx, cfgs, in, opt)
-	return func(w io.Writer) { printComparison(w, names[0], names[1], &sums[0], &sums[1]) }, err
+	if sums[0].Lines == 0 {
+		return nil, err
+	}
+	return report, err
 }
 
 func printSummary(w io.Writer, s *simulate.Summary) {

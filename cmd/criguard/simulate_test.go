@@ -126,6 +126,23 @@ func TestSimulateCompare(t *testing.T) {
 	}
 }
 
+// A trace that was cut off, as when the node lost power, is simulated up to there.
+func TestSimulateCutTrace(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"cut.jsonl": leakTrace[:len(leakTrace)-9], "first.jsonl": leakTrace[:50], "other.toml": ""})
+	cut := filepath.Join(dir, "cut.jsonl")
+	code, out, errs := captured(t, "simulate", "--config", os.DevNull, cut)
+	if code != cli.ExitUsage || strings.Count(out, "\n") != 3 || !strings.HasPrefix(errs, "3 lines over 20s: 1 stop\n") || !strings.Contains(errs, "trace line 4: unexpected EOF") {
+		t.Errorf("exit code %d, stdout %s, stderr %s", code, out, errs)
+	}
+	code, out, errs = captured(t, "simulate", "--config", os.DevNull, "--compare", filepath.Join(dir, "other.toml"), cut)
+	if code != cli.ExitUsage || !strings.HasPrefix(out, "3 lines over 20s\n") || !strings.Contains(errs, "trace line 4: unexpected EOF") {
+		t.Errorf("compared: exit code %d, stdout %s, stderr %s", code, out, errs)
+	}
+	if _, out, errs = captured(t, "simulate", "--config", os.DevNull, filepath.Join(dir, "first.jsonl")); out != "" || strings.Contains(errs, "0 lines") {
+		t.Errorf("a cut first line: stdout %s, stderr %s", out, errs)
+	}
+}
+
 // A simulation of a file alone names the drop-ins of the node that it leaves out.
 func TestSimulateLeavesOut(t *testing.T) {
 	for _, c := range []struct{ files, want string }{
