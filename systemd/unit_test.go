@@ -1,12 +1,14 @@
 package systemd
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/criguard/criguard/test/need"
@@ -256,23 +258,8 @@ func TestSysusersAndTmpfilesWork(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ tool, verb, file string }{{sysusers, "", "criguard.sysusers"}, {tmpfiles, "--create", "criguard.tmpfiles"}} {
-		in, err := os.Open(c.file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		args := []string{"--root=" + root, "-"}
-		if c.verb != "" {
-			args = append(args, c.verb)
-		}
-		cmd := exec.CommandContext(t.Context(), c.tool, args...)
-		cmd.Stdin = in
-		out, err := cmd.CombinedOutput()
-		_ = in.Close()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", c.tool, err, out)
-		}
-	}
+	applyFile(t, root, "criguard.sysusers", sysusers)
+	applyFile(t, root, "criguard.tmpfiles", tmpfiles, "--create")
 	group, err := os.ReadFile(filepath.Join(root, "etc/group"))
 	if err != nil || !strings.Contains(string(group), "criguard:") {
 		t.Errorf("groups %q, %v", group, err)
@@ -285,5 +272,40 @@ func TestSysusersAndTmpfilesWork(t *testing.T) {
 		if st, err := os.Stat(filepath.Join(root, dir)); err != nil || st.Mode().Perm() != 0o755 {
 			t.Errorf("%s: %v, %v", dir, st, err)
 		}
+	}
+}
+
+// applyFile runs a tool of systemd on a file, below another root.
+func applyFile(t *testing.T, root, file, tool string, args ...string) {
+	t.Helper()
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	cmd := exec.CommandContext(t.Context(), tool, append(args, "--root="+root, "-")...)
+	cmd.Stdin = in
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", tool, err, out)
+	}
+}
+
+// The pod logs are the kubelet's: an administrator may have closed them to other users, or given them to a group.
+func TestTmpfilesLeavePodLogsAlone(t *testing.T) {
+	tmpfiles := need.Program(t, "systemd-tmpfiles")
+	need.Root(t)
+	root := t.TempDir()
+	logs := filepath.Join(root, "var/log/pods")
+	const gid = 4
+	if err := errors.Join(os.MkdirAll(logs, 0o750), os.Chown(logs, 0, gid)); err != nil {
+		t.Fatal(err)
+	}
+	applyFile(t, root, "criguard.tmpfiles", tmpfiles, "--create")
+	st, err := os.Stat(logs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner, ok := st.Sys().(*syscall.Stat_t); !ok || st.Mode().Perm() != 0o750 || owner.Gid != gid {
+		t.Errorf("pod logs are now %s, %+v", st.Mode(), st.Sys())
 	}
 }
