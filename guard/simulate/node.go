@@ -105,6 +105,9 @@ func (n *Node) advancePods(l trace.Line) {
 		if _, ok := n.stopped[key]; ok {
 			n.stopped[key] = false
 		}
+		if n.recorded {
+			delete(n.known, key) // if it starts again, the recorder writes all that it knows of it
+		}
 	}
 	for _, p := range slices.Concat(l.Pods, l.ChangedPods) {
 		key := p.Key()

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/criguard/criguard/guard/api"
 )
 
 // On a recorded node, a pod that the simulation stopped keeps running. The simulation does not stop it again and
@@ -70,6 +72,19 @@ func TestRecordedSignalEnds(t *testing.T) {
 		memoryLine("2s", "500Mi", ""))
 	if len(p[0].Met) != 1 || len(p[1].Met) > 0 || p[1].Stop != nil || stopOf(p[2]) != "d/a hard" {
 		t.Errorf("met %v, %v; stopped %q, %q", p[0].Met, p[1].Met, stopOf(p[1]), stopOf(p[2]))
+	}
+}
+
+// When a recorded pod gets another sandbox, the line says everything that is known of it. What the old one used does not count.
+func TestRecordedPodStartsAgain(t *testing.T) {
+	const conf = "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"0%\"\n"
+	const pods = `"pods":[{"name":"d/a","uid":"a","disk_usage":{"rootfs":"9Gi","logs":0,"volumes":0}},{"name":"d/b","uid":"b","disk_usage":{"rootfs":"2Gi","logs":0,"volumes":0}}]`
+	p := simulate(t, conf, Options{},
+		`{"at":"0s","recorded":true,"layout":"single","signals":{"nodefs.available":{"available":"5Gi","capacity":"20Gi"}},`+pods+`}`,
+		`{"at":"1s","signals":{"nodefs.available":{"available":"500Mi"}},"ended_pods":["a"],"changed_pods":[{"name":"d/a","uid":"a"}]}`,
+		`{"at":"2s","changed_pods":[{"uid":"a","disk_usage":{"rootfs":"1Mi","logs":0,"volumes":0}}]}`)
+	if p[1].Stop != nil || p[1].Held != api.HeldReclaiming || stopOf(p[2]) != "d/b hard" {
+		t.Errorf("stopped %q, held by %q; then stopped %q", stopOf(p[1]), p[1].Held, stopOf(p[2]))
 	}
 }
 
