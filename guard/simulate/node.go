@@ -31,6 +31,7 @@ type Node struct {
 	back    map[string]api.Duration // when a stopped pod was named again, by key
 	known   map[string]trace.Pod    // the last state of every pod named so far, by key
 	pods    []trace.Pod
+	listed  []inventory.Pod // made of pods; nil = not yet
 	images  []trace.Image
 	removed map[string]int64 // images that were removed, by ID, and still are on the recorded node: their sizes
 	steps   []reclaim.Step
@@ -48,7 +49,7 @@ func NewNode(cfg config.Config) *Node {
 func (n *Node) Advance(l trace.Line) {
 	n.now = start + time.Duration(l.At)
 	n.reclaim = map[policy.Signal]bool{}
-	n.steps = nil
+	n.steps, n.listed = nil, nil
 	if l.Layout != "" {
 		n.layout, _ = policy.ParseLayout(l.Layout) // the reader has checked it
 	}
@@ -121,13 +122,28 @@ func (n *Node) advancePods(l trace.Line) {
 			n.back[key] = l.At
 			delete(n.stopped, key)
 		}
-		n.remove(key)
-		n.pods = append(n.pods, p)
+		if i := n.find(key); i >= 0 {
+			n.pods[i] = p
+		} else {
+			n.pods = append(n.pods, p)
+		}
 	}
 }
 
 func (n *Node) remove(key string) {
-	n.pods = slices.DeleteFunc(n.pods, func(p trace.Pod) bool { return p.Key() == key })
+	if i := n.find(key); i >= 0 {
+		n.pods, n.listed = slices.Delete(n.pods, i, i+1), nil
+	}
+}
+
+// find returns the index of a pod, or -1.
+func (n *Node) find(key string) int {
+	for i := range n.pods {
+		if n.pods[i].Key() == key {
+			return i
+		}
+	}
+	return -1
 }
 
 // addStopped adds to the signals what the stopped pods still use on the recorded node.
@@ -193,7 +209,7 @@ func (n *Node) Remaining(inventory.Pod, policy.Pool) policy.Amount { return poli
 // Measure sets the usage of the trace's pods.
 func (n *Node) Measure(cs []policy.Candidate) {
 	for i := range cs {
-		at := slices.IndexFunc(n.pods, func(p trace.Pod) bool { return p.Key() == cs[i].ID })
+		at := n.find(cs[i].ID)
 		if at < 0 {
 			continue
 		}
@@ -223,11 +239,13 @@ func amount(q *trace.Quantity) policy.Amount {
 
 // Inventory returns the trace's pods. The configuration's rules apply to them as in the service.
 func (n *Node) Inventory(context.Context, bool) inventory.Inventory {
-	inv := inventory.Inventory{At: n.now}
-	for i := range n.pods {
-		inv.Pods = append(inv.Pods, n.pod(&n.pods[i]))
+	if n.listed == nil { // a pass asks several times
+		n.listed = make([]inventory.Pod, len(n.pods))
+		for i := range n.pods {
+			n.listed[i] = n.pod(&n.pods[i])
+		}
 	}
-	return inv
+	return inventory.Inventory{Pods: n.listed, At: n.now}
 }
 
 func (n *Node) pod(t *trace.Pod) inventory.Pod {
