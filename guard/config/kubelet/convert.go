@@ -292,4 +292,7 @@ func (c *conversion) images() {
 	}
 	c.duration("imageMinimumGCAge", c.ImageMinimumGCAge, "images", "min_age", "2m")
 	c.duration("imageMaximumGCAge", c.ImageMaximumGCAge, "images", "max_age", "")
+	if c.k3s != nil && c.k3s.airgapDir() != "" {
+		c.carryTOML("images", "airgap_dirs", "["+config.TOMLString(c.k3s.airgapDir())+"]", c.k3s.dataFrom, "of data-dir")
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,10 +60,12 @@ var k3sKeys = []string{
 
 // k3sConfig is a configuration of k3s or RKE2, which holds flags for the kubelet.
 type k3sConfig struct {
-	product string // k3s or rke2
-	args    []*yaml.Node
-	dataDir string
-	missing bool // the file does not exist: k3s has its defaults
+	product  string // k3s or rke2
+	args     []*yaml.Node
+	endpoint *yaml.Node // the flag that k3s derives from its own key; nil: none
+	dataDir  string
+	dataFrom schema.Origin // where dataDir was set; no file: it is the default
+	missing  bool          // the file does not exist: k3s has its defaults
 }
 
 // Where k3s copies the files of the kubelet's flags --config and --config-dir at its start, below the directory
@@ -115,7 +118,10 @@ func (c *conversion) readK3s(file string) (k k3sConfig, ok bool) {
 		c.files = append(c.files, file)
 		c.addK3s(&k, file)
 	}
-	k.dataDir = cmp.Or(k.dataDir, filepath.Join("/var/lib/rancher", product))
+	k.dataDir = filepath.Clean(cmp.Or(k.dataDir, k.defaultDir()))
+	if k.endpoint != nil {
+		k.args = append([]*yaml.Node{k.endpoint}, k.args...) // a kubelet-arg counts more
+	}
 	return k, true
 }
 
@@ -124,13 +130,7 @@ func hasKey(doc *yaml.Node, keys ...string) bool {
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		return false
 	}
-	pairs := doc.Content[0].Content
-	for i := 0; i < len(pairs); i += 2 {
-		if slices.Contains(keys, pairs[i].Value) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(keys, func(key string) bool { return hasField(doc.Content[0], key) })
 }
 
 // addK3s merges a file. A key replaces the one of an earlier file; "kubelet-arg+" adds to it.
@@ -167,13 +167,24 @@ func (c *conversion) addK3s(k *k3sConfig, file string) {
 		k.args = append(k.args, node.Content...)
 	}
 	if node, set := keys["data-dir"]; set {
-		k.dataDir = node.Value
+		k.dataDir, k.dataFrom = node.Value, schema.Origin{File: file, Line: node.Line}
 	}
 	if node, set := keys["container-runtime-endpoint"]; set && node.Value != "" {
 		node.Value = "container-runtime-endpoint=" + node.Value
-		k.args = append(k.args, &node)
+		k.endpoint = &node
 	}
 }
+
+// airgapDir returns the directory of the tarballs that k3s imports, unless it is the default, which
+// criguard knows.
+func (k *k3sConfig) airgapDir() string {
+	if k.dataDir == k.defaultDir() {
+		return ""
+	}
+	return filepath.Join(k.dataDir, "agent/images")
+}
+
+func (k *k3sConfig) defaultDir() string { return filepath.Join("/var/lib/rancher", k.product) }
 
 // configDir returns the directory of the kubelet's drop-ins that k3s keeps, or "".
 func (k *k3sConfig) configDir() string {
@@ -185,7 +196,8 @@ func (k *k3sConfig) configDir() string {
 }
 
 // setFlags applies the kubelet's flags over its files, as a kubelet does: a table replaces that of the
-// files, and a repeated flag adds to it.
+// files, and a repeated flag adds to it. "eviction-hard+=…" also keeps what k3s itself passes in the flag, and
+// with "-" in place of "+" the others count more (k3s/pkg/util/args.go).
 func (c *conversion) setFlags(args []*yaml.Node) {
 	fields := map[string]*yaml.Node{}
 	for _, arg := range args {
@@ -198,10 +210,11 @@ func (c *conversion) setFlags(args []*yaml.Node) {
 			c.add(at, "kubelet-arg", nil, "must be a list of strings", "k3s rejects it, too")
 			continue
 		}
-		name, value, hasValue := strings.Cut(strings.TrimPrefix(text, "--"), "=")
+		written, value, hasValue := strings.Cut(strings.TrimPrefix(text, "--"), "=")
 		if !hasValue {
 			value = "true"
 		}
+		name, less := strings.TrimRight(written, "+-"), strings.HasSuffix(written, "-")
 		f, known := flags[name]
 		if !known {
 			if c.Others == nil {
@@ -216,13 +229,16 @@ func (c *conversion) setFlags(args []*yaml.Node) {
 			if table == nil {
 				table = &yaml.Node{Kind: yaml.MappingNode, Tag: f.tag, HeadComment: at.File, Line: at.Line}
 				fields[f.field] = table
+				if name != written {
+					c.setOwnFlag(table, f.field)
+				}
 			}
 			for pair := range strings.SplitSeq(value, ",") {
 				signal, amount, ok := strings.Cut(pair, f.sep)
 				if !ok && pair != "" {
 					c.add(at, "kubelet-arg", text, fmt.Sprintf("must be %s=SIGNAL%sVALUE,…", name, f.sep), "a kubelet rejects it, too")
-				} else if ok {
-					setKey(table, strings.TrimSpace(signal), node("!!str", strings.TrimSpace(amount)))
+				} else if signal = strings.TrimSpace(signal); ok && !(less && hasField(table, signal)) {
+					setKey(table, signal, node("!!str", strings.TrimSpace(amount)))
 				}
 			}
 		case "!!seq":
@@ -232,7 +248,9 @@ func (c *conversion) setFlags(args []*yaml.Node) {
 			}
 			fields[f.field] = list
 		default:
-			fields[f.field] = node(f.tag, value)
+			if !less || fields[f.field] == nil {
+				fields[f.field] = node(f.tag, value)
+			}
 		}
 	}
 	all := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
@@ -252,6 +270,27 @@ func (c *conversion) setFlags(args []*yaml.Node) {
 	if err := all.Decode(&c.settings); err != nil && len(args) > 0 {
 		c.addYAML(args[0].HeadComment, err)
 	}
+}
+
+// setOwnFlag sets what k3s itself passes in a flag for a table: its defaults, before it kept drop-ins.
+func (c *conversion) setOwnFlag(table *yaml.Node, field string) {
+	own := map[string]map[string]string{"evictionHard": k3sHard, "evictionMinimumReclaim": k3sMinReclaim}[field]
+	if c.whose != c.k3s.product {
+		own = nil
+	}
+	for _, signal := range slices.Sorted(maps.Keys(own)) {
+		setKey(table, signal, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: own[signal]})
+	}
+}
+
+// hasField reports whether a mapping has a key.
+func hasField(m *yaml.Node, key string) bool {
+	for i := 0; i < len(m.Content); i += 2 {
+		if m.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
 }
 
 // setKey sets a key of a mapping. YAML rejects a key that is set twice; for a flag, the last one wins.

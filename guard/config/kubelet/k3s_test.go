@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/schema"
 )
 
@@ -44,6 +45,15 @@ func TestFromK3s(t *testing.T) {
 			"hard memory.available 500Mi", "hard allocatableMemory.available 500Mi", "hard pid.available 3%",
 		}},
 		"a single flag": {"kubelet-arg: eviction-hard=pid.available<10%\n", "", disks, []string{"hard pid.available 10%"}},
+		"a flag that adds to another": {"kubelet-arg: [eviction-hard=pid.available<10%, eviction-hard+=memory.available<1Gi, 'eviction-hard-=pid.available<3%,nodefs.available<7%']\n", "", "", []string{
+			"hard memory.available 1Gi", "hard allocatableMemory.available 1Gi", "hard pid.available 10%", "hard nodefs.available 7% + 10%", "hard containerfs.available 7% + 10%",
+		}},
+		"a flag that adds to k3s's own": {"kubelet-arg: ['eviction-hard+=memory.available<1Gi,nodefs.available<7%', 'eviction-minimum-reclaim-=nodefs.available=1Gi,memory.available=2Gi']\n", "", "", []string{
+			"hard memory.available 1Gi + 2Gi", "hard allocatableMemory.available 1Gi + 2Gi", "hard nodefs.available 7% + 10%", "hard imagefs.available 5% + 10%", "hard containerfs.available 7% + 10%",
+		}},
+		"k3s has none of its own beside drop-ins": {"kubelet-arg: [eviction-hard+=memory.available<1Gi]\n", "", disks, []string{
+			"hard memory.available 1Gi", "hard allocatableMemory.available 1Gi",
+		}},
 		"another file adds": {"kubelet-arg: [eviction-hard=pid.available<10%]\n", "kubelet-arg+: [eviction-hard=memory.available<1Gi, enforce-node-allocatable=none]\n", "", []string{
 			"hard memory.available 1Gi", "hard pid.available 10%",
 		}},
@@ -135,8 +145,8 @@ func TestFromK3sWithoutFile(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-	if _, text := fromKubelet(t, "testdata/kubeadm.yaml"); strings.Contains(text, "ExecStart") {
-		t.Errorf("a kubelet's own configuration has a remark on k3s:\n%s", text)
+	if _, text := fromKubelet(t, "testdata/kubeadm.yaml"); strings.Contains(text, "ExecStart") || !strings.Contains(text, "the kubelet's command line") {
+		t.Errorf("a kubelet's own configuration has a remark on k3s, or none on flags:\n%s", text)
 	}
 }
 
@@ -196,6 +206,38 @@ container-runtime-endpoint: unix:///run/x.sock
 	}
 	if _, names, _ := strings.Cut(unrelated, ":"); strings.Trim(names, "# \n") != "maxPods" {
 		t.Errorf("unrelated is %q in\n%s", names, text)
+	}
+}
+
+// k3s imports tarballs from its data directory. Without their names, criguard would remove images that no registry has.
+func TestFromK3sAirgapDir(t *testing.T) {
+	def := config.Default().Images.AirgapDirs
+	for name, c := range map[string]struct {
+		product, text string
+		want          []string
+	}{
+		"default":         {"k3s", "token: a\n", def},
+		"the default set": {"rke2", "data-dir: /var/lib/rancher/rke2/\n", def},
+		"k3s":             {"k3s", "data-dir: /data/k3s\n", []string{"/data/k3s/agent/images"}},
+		"RKE2":            {"rke2", "data-dir: /data\nkubelet-arg: [image-gc-high-threshold=90]\n", []string{"/data/agent/images"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, text := fromKubelet(t, write(t, filepath.Join(t.TempDir(), c.product, "config.yaml"), c.text))
+			if !slices.Equal(cfg.Images.AirgapDirs, c.want) {
+				t.Errorf("got %q, want %q, from\n%s", cfg.Images.AirgapDirs, c.want, text)
+			}
+		})
+	}
+}
+
+// A drop-in's kubelet-arg replaces the list of an earlier file, but not k3s's own key for the runtime.
+func TestFromK3sEndpoint(t *testing.T) {
+	for args, want := range map[string]string{"max-pods=50": "unix:///run/x.sock", "container-runtime-endpoint=unix:///run/y.sock": "unix:///run/y.sock"} {
+		file := write(t, filepath.Join(t.TempDir(), "k3s/config.yaml"), "data-dir: /none\nkubelet-arg: [max-pods=3]\ncontainer-runtime-endpoint: unix:///run/x.sock\n")
+		write(t, file+".d/10.yaml", "kubelet-arg: ["+args+"]\n")
+		if cfg, text := fromKubelet(t, file); cfg.Runtime.Endpoint != want {
+			t.Errorf("%s: got %q from\n%s", args, cfg.Runtime.Endpoint, text)
+		}
 	}
 }
 

@@ -56,6 +56,8 @@ func (c *conversion) head() {
 	}
 	if c.k3s != nil {
 		c.comment("# Flags on the command line of %s, in its unit's ExecStart or environment, are not read.", c.k3s.product)
+	} else {
+		c.comment("# Flags on the kubelet's command line count more than its files, and are not read: see `ps -o args= -C kubelet`.")
 	}
 	c.comment("# The thresholds are the kubelet's own. If the kubelet still evicts pods on this node, raise them,")
 	c.comment("# so that criguard acts first.")
