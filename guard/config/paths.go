@@ -22,9 +22,11 @@ type Paths struct {
 	DropIns  []string // directories; the last wins
 }
 
-// dropInSuffix is the suffix of drop-ins. Other files are ignored, such as those that editors and
-// package managers leave behind.
-const dropInSuffix = ".toml"
+// isDropIn reports whether a directory entry is a drop-in by its name. Other files are ignored, such as those
+// that package managers leave behind, and the hidden ones of editors (.#50-site.toml) and deployment tools.
+func isDropIn(name string) bool {
+	return strings.HasSuffix(name, ".toml") && !strings.HasPrefix(name, ".")
+}
 
 // DefaultPaths returns the service's configuration paths. Files in /run last until the next boot,
 // and also work if /etc is read-only.
@@ -72,7 +74,7 @@ func (p Paths) find() ([]string, error) {
 			return nil, schema.Unreadable(dir, err)
 		}
 		for _, e := range entries {
-			if strings.HasSuffix(e.Name(), dropInSuffix) {
+			if isDropIn(e.Name()) {
 				byName[e.Name()] = filepath.Join(dir, e.Name())
 			}
 		}

@@ -67,6 +67,9 @@ func TestDropIns(t *testing.T) {
 		{"what is named otherwise is passed over", map[string]string{
 			"etc/d/10.toml.dpkg-old": "images.high = '83%'", "etc/d/README": "hello",
 		}, "85% default"},
+		{"what is hidden is passed over: a lock of Emacs, a half-written file of Ansible", map[string]string{
+			"etc/d/.#10.toml": "-> root@node.1234:1", "etc/d/.ansible_tmpx1y2z310.toml": "[images]\nhig", "etc/d/10.toml": "images.high = '83%'",
+		}, "83% etc/d/10.toml:1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			paths, root := configTree(t, c.files)
