@@ -1,10 +1,12 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -287,5 +289,33 @@ func TestConfigNotes(t *testing.T) {
 				t.Errorf("got %q", got)
 			}
 		})
+	}
+}
+
+// Whatever the configuration allows, a budget without tokens allows no stop.
+func TestBudgetLimits(t *testing.T) {
+	for _, burst := range []int{1, 3, maxStops} {
+		for _, every := range []string{"720h", "721h", "876000h"} {
+			c, err := Parse("test.toml", strings.NewReader(fmt.Sprintf("[budget]\nper_hour = 0\nhard = {burst = %d, every = '%s'}\n", burst, every)))
+			if (err == nil) != (every == "720h") {
+				t.Errorf("every = %s: %v", every, err)
+			}
+			if err != nil {
+				continue
+			}
+			r, stops := policy.NewRestraint("boot"), 0
+			r.Configure(c.Budget.Policy(), c.Backoff.Policy())
+			for i := range burst + 10 {
+				now := 50*365*24*time.Hour + time.Duration(i)*time.Second
+				s := policy.Stop{Workload: strconv.Itoa(i), Sandbox: strconv.Itoa(i), Kind: policy.Hard}
+				if r.Check(&s, now).By == "" {
+					r.Begin(s, now)
+					stops++
+				}
+			}
+			if stops != burst {
+				t.Errorf("burst = %d, every = %s: %d stops", burst, every, stops)
+			}
+		}
 	}
 }

@@ -187,6 +187,7 @@ func TestConfigMistakes(t *testing.T) {
 		// Budget and back-off.
 		{"burst of 0", "[budget]\nhard = {burst = 0}", 2, "budget.hard.burst", "0", "must be at least 1", `to stop no pods, set mode = "observe"`},
 		{"every 0", "[budget.soft]\nevery = '0s'", 2, "budget.soft.every", `"0s"`, "must be at least 1ms", ""},
+		{"every of a century", "[budget]\nhard = {every = '876000h'}", 2, "budget.hard.every", `"876000h"`, "must be at most 720h", ""},
 		{"cap below 0", "[budget]\nper_hour = -1", 2, "budget.per_hour", "-1", "must be at least 0", "0 = no cap"},
 		{"breaker below 0", "[budget]\nbreaker = -1", 2, "budget.breaker", "-1", "must be at least 0", "0 disables the breaker"},
 		{"first wait above the longest", "[backoff]\nfirst = '6m'", 2, "backoff.first", `"6m"`, "must not be above backoff.max", "raise backoff.max, which is 5m"},

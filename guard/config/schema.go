@@ -11,6 +11,10 @@ import (
 // forever is longer than any sensible duration.
 const forever = 100 * 365 * 24 * time.Hour
 
+// longestEvery limits the time until a stop is allowed again: with the largest burst, all of them together are
+// far from an overflow of a time.Duration, after which a budget would allow any number of stops.
+const longestEvery = 30 * 24 * time.Hour
+
 // Limits of numbers.
 const (
 	maxPasses = 10_000 // about as much as a command reads at once
@@ -60,9 +64,9 @@ func allKeys(c *Config) ([]schema.Key, *thresholdTables) {
 		schema.Number("budget.per_hour", &b.PerHour, 20, 0, maxStops, "0 = no cap"),
 		schema.Number("budget.breaker", &b.Breaker, 3, 0, maxStops, "0 disables the breaker"),
 		schema.Number("budget.hard.burst", &b.Hard.Burst, 3, 1, maxStops, `to stop no pods, set mode = "observe"`),
-		schema.Duration("budget.hard.every", &b.Hard.Every, "30s", time.Millisecond, forever),
+		schema.Duration("budget.hard.every", &b.Hard.Every, "30s", time.Millisecond, longestEvery),
 		schema.Number("budget.soft.burst", &b.Soft.Burst, 2, 1, maxStops, `to stop no pods, set mode = "observe"`),
-		schema.Duration("budget.soft.every", &b.Soft.Every, "5m", time.Millisecond, forever),
+		schema.Duration("budget.soft.every", &b.Soft.Every, "5m", time.Millisecond, longestEvery),
 
 		schema.Duration("backoff.first", &c.Backoff.First, "10s", 0, forever),
 		schema.Duration("backoff.max", &c.Backoff.Max, "5m", 0, forever),
