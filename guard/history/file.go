@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/criguard/criguard/guard/rundir"
@@ -116,7 +117,7 @@ func (f *file) open() error {
 	if err := os.MkdirAll(f.dir, 0o755); err != nil {
 		return fmt.Errorf("create history directory: %w", err)
 	}
-	file, err := os.OpenFile(f.path(), os.O_RDWR|os.O_APPEND|os.O_CREATE, f.readers.Mode)
+	file, err := os.OpenFile(f.path(), os.O_RDWR|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, f.readers.Mode) // like each reader
 	if err != nil {
 		return fmt.Errorf("open history: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -201,5 +202,31 @@ func TestOpenOnADiskThatStalls(t *testing.T) {
 	}
 	if again := Open(dir, 10); again.LastID() != 1 {
 		t.Errorf("saved up to pass %d, want 1", again.LastID())
+	}
+}
+
+// A symbolic link in place of the file is not written through: it cannot be read or compacted, so it would grow for good.
+func TestHistoryBehindALink(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "elsewhere.jsonl"), filepath.Join(dir, FileName)
+	if err := errors.Join(os.WriteFile(target, nil, 0o600), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	h := Open(dir, 2)
+	defer func() { _ = h.Close() }()
+	for id := range uint64(20) {
+		h.Add(api.Pass{ID: id + 1})
+		if err := h.Save(); !errors.Is(err, syscall.ELOOP) || h.Broken() == nil {
+			t.Fatalf("pass %d: %v", id+1, err)
+		}
+	}
+	if st, err := os.Stat(target); err != nil || st.Size() > 0 || len(h.Last(0)) != 2 {
+		t.Errorf("written %d bytes, %v; %d passes in memory", st.Size(), err, len(h.Last(0)))
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(h.Save(), h.Close()); err != nil || len(Open(dir, 2).records) != 2 {
+		t.Errorf("without the link: %v", err)
 	}
 }
