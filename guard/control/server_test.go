@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -67,13 +68,18 @@ func (fakeAnswers) Settings(context.Context) (api.Settings, error) {
 // serveControl serves a control socket and returns its directory.
 func serveControl(t *testing.T) rundir.Dir {
 	t.Helper()
+	return serveAnswers(t, fakeAnswers{[]api.Pass{{ID: 7}}})
+}
+
+func serveAnswers(t *testing.T, answers Answerer) rundir.Dir {
+	t.Helper()
 	d := rundir.Dir(t.TempDir())
 	for range 2 { // a stale socket is replaced
 		l, err := Listen(d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv := NewServer(Handler(fakeAnswers{[]api.Pass{{ID: 7}}}, &fakeOperator{}, http.NotFoundHandler(), http.NotFoundHandler()))
+		srv := NewServer(Handler(answers, &fakeOperator{}, http.NotFoundHandler(), http.NotFoundHandler()))
 		done := make(chan struct{})
 		go func() { _ = srv.Serve(l); close(done) }()
 		t.Cleanup(func() { _ = srv.Close(); <-done })
@@ -121,6 +127,27 @@ func TestControlSocket(t *testing.T) {
 	}
 	if _, err := NewClient(rundir.Dir(t.TempDir())).Status(t.Context()); !errors.Is(err, ErrNoService) {
 		t.Errorf("without a service: %v", err)
+	}
+}
+
+// laterHistory has a pass with a signal that this version does not know, as after a downgrade.
+type laterHistory struct{ fakeAnswers }
+
+func (laterHistory) History(_ context.Context, _ api.HistoryQuery, emit func([]byte) error) (string, error) {
+	line := func(id uint64, signal string) error {
+		return emit([]byte(fmt.Sprintf(`{"id":%d,"at":"1s","conditions":[],"signals":[{"signal":%q}]}`, id, signal)))
+	}
+	return "", errors.Join(line(1, "memory.available"), line(2, "later.available"), line(3, "pid.available"))
+}
+
+// One pass of a later version does not keep the others from being shown.
+func TestHistoryOfALaterVersion(t *testing.T) {
+	list, err := NewClient(serveAnswers(t, laterHistory{})).Passes(t.Context(), api.HistoryQuery{})
+	if err != nil || len(list.Passes) != 2 || list.Passes[0].ID != 1 || list.Passes[1].ID != 3 || list.APIVersion != api.APIVersion {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if !strings.Contains(list.Note, "1 of 3 passes left out") {
+		t.Errorf("note %q", list.Note)
 	}
 }
 
