@@ -99,9 +99,9 @@ func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 	return h, nil
 }
 
-// checkCgroups returns an error if criguard could enforce nothing at once. In observe mode it may run.
-func (h *host) checkCgroups() error {
-	if h.config().Mode == config.ModeEnforce && h.layout.ReadOnly() {
+// checkCgroups returns an error if criguard could enforce nothing at once in a mode. In observe mode it may run.
+func (h *host) checkCgroups(mode config.Mode) error {
+	if mode == config.ModeEnforce && h.layout.ReadOnly() {
 		return mounts.ErrReadOnlyCgroups
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/criguard/criguard/cri/critest"
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/eviction"
 	"github.com/criguard/criguard/guard/mounts"
@@ -79,11 +81,20 @@ func TestReadOnlyCgroups(t *testing.T) {
 	for mode, want := range map[string]error{"enforce": mounts.ErrReadOnlyCgroups, "observe": nil} {
 		cfg := configtest.Parse(t, base+"mode = '"+mode+"'\n")
 		h := openEffectNode(t, cfg)
-		if err := h.checkCgroups(); !errors.Is(err, want) {
+		if err := h.checkCgroups(cfg.Mode); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", mode, err, want)
 		}
 		if got := strings.Join(h.lookAtMounts(t.Context()), "\n"); !strings.Contains(got, "is read-only") {
 			t.Errorf("warnings %q", got)
 		}
+	}
+	// A reload does not put in force what the next start would refuse.
+	observe, enforce := configtest.Parse(t, base+"mode = 'observe'\n"), configtest.Parse(t, base)
+	s := effectService(t, observe)
+	if _, err := s.reload(enforce, nil, nil, true); !errors.Is(err, api.ErrRefused) || !errors.Is(err, mounts.ErrReadOnlyCgroups) || s.guard.Config().Mode != config.ModeObserve {
+		t.Errorf("reloaded in mode %s: %v", s.guard.Config().Mode, err)
+	}
+	if _, err := s.reload(observe, nil, nil, true); err != nil {
+		t.Error(err)
 	}
 }

@@ -135,7 +135,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 		return err
 	}
 	s.host = n
-	if err := n.checkCgroups(); err != nil {
+	if err := n.checkCgroups(s.opt.Config.Mode); err != nil {
 		n.Close()
 		return err
 	}
