@@ -54,12 +54,19 @@ func (p Paths) Load() (Config, error) {
 	var files []schema.File
 	for _, path := range paths {
 		f := schema.ReadFile(path)
-		if path == p.File && p.Optional && f.Err != nil && errors.Is(f.Err, fs.ErrNotExist) {
+		if path == p.File && p.Optional && f.Err != nil && isMissing(path) {
 			continue
 		}
 		files = append(files, f)
 	}
 	return parseConfigs(files)
+}
+
+// isMissing reports whether nothing has this path. A link to what is not there, such as a disk that is not mounted
+// yet, is not missing: without the configuration behind it, the defaults would stop pods.
+func isMissing(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // find lists the files, lowest precedence first.
@@ -70,7 +77,7 @@ func (p Paths) find() ([]string, error) {
 			continue
 		}
 		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !isMissing(dir) {
 			return nil, schema.Unreadable(dir, err)
 		}
 		for _, e := range entries {

@@ -174,6 +174,14 @@ func TestDropInsBroken(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+	for _, name := range []string{"etc/config.toml", "etc/d", "usr"} {
+		t.Run("a link to nothing in place of "+name, func(t *testing.T) { // such as to a disk that is not mounted yet
+			paths, root := configTree(t, map[string]string{name: "-> /not/there", "run/20.toml": "[images]\nlow = '60%'\n"})
+			if cfg, err := paths.Load(); !errors.Is(err, fs.ErrNotExist) || mistakesOf(t, err)[0].File != filepath.Join(root, name) {
+				t.Errorf("mode %s, %v", cfg.Mode, err)
+			}
+		})
+	}
 	t.Run("a directory that was named and is not there", func(t *testing.T) {
 		if _, err := Load("", "/not/there"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%v", err)
