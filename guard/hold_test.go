@@ -246,6 +246,22 @@ func TestHeldStartKeepsTheOldThreshold(t *testing.T) {
 	}
 }
 
+// A threshold that was switched off is new when it is switched on, however it was switched off.
+func TestSwitchedOnIsHeld(t *testing.T) {
+	for _, off := range []string{"0%", "100%"} {
+		dir := rundir.Dir(shortDir(t))
+		config := func(value string) config.Config {
+			return configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '"+value+"'"))
+		}
+		ranBefore(t, dir, config(off))
+		client, end := serveNew(t, dir, config("1Gi"))
+		if got := hardInForce(t, client); got != "" || !strings.Contains(alarms(t, client), "held for") {
+			t.Errorf("after %s, in force is %q, with the alarms %q", off, got, alarms(t, client))
+		}
+		end()
+	}
+}
+
 // A rejected reload restarts the time of what is held: its author is still editing.
 func TestRejectedReloadExtendsTheHold(t *testing.T) {
 	r, client, use := holding(t)

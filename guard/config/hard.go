@@ -6,9 +6,11 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// HardThresholds are hard thresholds by signal. 0 means that it is switched off by name, so that it does not derive from
-// another one either.
+// HardThresholds are hard thresholds by signal. One that is off by name does not derive from another one either.
 type HardThresholds map[policy.Signal]policy.Quantity
+
+// isOff reports whether a value switches a threshold off: 0% is never undercut, and less than 100% is always available.
+func isOff(v policy.Quantity) bool { return v.IsZero() || v == policy.Percent(100) }
 
 // Hard returns the hard thresholds for which the configuration stops pods.
 func (c *Config) Hard() HardThresholds { return c.HardOf(c.Eviction.Thresholds) }
@@ -28,12 +30,12 @@ func (c *Config) HardOf(thresholds []policy.Threshold) HardThresholds {
 // another value.
 func (h HardThresholds) NewIn(other HardThresholds) bool {
 	for s, v := range other {
-		if old, set := h[s]; !v.IsZero() && (!set || old != v) {
+		if old, set := h[s]; !isOff(v) && (!set || old != v) {
 			return true
 		}
 	}
 	for s, old := range h {
-		if _, is := other[s]; !is && (old.IsZero() || other.derivesAnew(s, old)) {
+		if _, is := other[s]; !is && (isOff(old) || other.derivesAnew(s, old)) {
 			return true
 		}
 	}
@@ -45,7 +47,7 @@ func (h HardThresholds) derivesAnew(s policy.Signal, old policy.Quantity) (anew 
 	for _, from := range sources(s) {
 		if v, is := h[from]; is && v == old {
 			return false
-		} else if is && !v.IsZero() {
+		} else if is && !isOff(v) {
 			anew = true
 		}
 	}
@@ -73,10 +75,10 @@ func (h HardThresholds) HaveStall() bool {
 // For returns the threshold of a signal or, if that is not known, the highest of those from which it may derive.
 func (h HardThresholds) For(s policy.Signal, capacity int64) (highest policy.Quantity, set bool) {
 	if v, is := h[s]; is {
-		return v, !v.IsZero()
+		return v, !isOff(v)
 	}
 	for _, s := range sources(s) {
-		if v, is := h[s]; is && (!set || v.Of(capacity) > highest.Of(capacity)) {
+		if v, is := h[s]; is && !isOff(v) && (!set || v.Of(capacity) > highest.Of(capacity)) {
 			highest, set = v, true
 		}
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/criguard/criguard/policy"
@@ -27,6 +28,29 @@ func TestNewHardThresholds(t *testing.T) {
 	lower := HardThresholds{policy.MemoryAvailable: policy.Bytes(2 << 30), policy.AllocatableMemoryAvailable: policy.Bytes(100 << 20)}
 	if !lower.NewIn(HardThresholds{policy.MemoryAvailable: policy.Bytes(2 << 30)}) {
 		t.Error("a threshold that follows from a higher one, without its own, is not new")
+	}
+}
+
+// A threshold that was switched off was not in force, however it was switched off: not for its signal, and not for one that
+// would have derived from it.
+func TestHardThresholdsOff(t *testing.T) {
+	for _, off := range []string{"0%", "100%"} {
+		parse := func(value string) HardThresholds {
+			c, err := Parse("test.toml", strings.NewReader("[eviction.hard]\n'memory.available' = '"+value+"'\n'nodefs.available' = '"+value+"'\n'imagefs.available' = '"+value+"'\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.Hard()
+		}
+		before := parse(off)
+		if !before.NewIn(parse("50%")) || parse("50%").NewIn(before) || before.NewIn(before) {
+			t.Errorf("%s: switching a threshold on is nothing new, or switching it off is", off)
+		}
+		for _, s := range []policy.Signal{policy.MemoryAvailable, policy.AllocatableMemoryAvailable, policy.ContainerFSAvailable} {
+			if v, set := before.For(s, 1000); set {
+				t.Errorf("%s: for %s, %s was in force", off, s, v)
+			}
+		}
 	}
 }
 

@@ -45,8 +45,7 @@ func (e Eviction) tables() *thresholdTables {
 }
 
 // thresholds parses the tables, into the order of acting. A minimum reclaim applies to both the hard and the soft
-// threshold of its signal. A value of 0% or 100% switches a threshold off: the first is never undercut, and less
-// than the second is always available.
+// threshold of its signal.
 func thresholds(c *schema.Checker, e *Eviction, t *thresholdTables) {
 	graces, reclaims := parseTable(c, TableGrace, t.grace, grace), parseTable(c, TableMinReclaim, t.minReclaim, minReclaim)
 	add := func(kind policy.Kind, values map[policy.Signal]policy.Quantity) {
@@ -55,7 +54,7 @@ func thresholds(c *schema.Checker, e *Eviction, t *thresholdTables) {
 			if !set {
 				continue
 			}
-			if v == policy.Percent(0) || v == policy.Percent(100) {
+			if isOff(v) {
 				e.Off = append(e.Off, policy.Threshold{Signal: s, Kind: kind, Value: v})
 				continue
 			}
