@@ -226,6 +226,8 @@ func (h *History) Save() error {
 	defer h.mu.Unlock()
 	if h.broken = err; written {
 		h.news.saved, h.lost = news.added, false
+		// The start may not have seen the file, as on a disk that stalled or was mounted later.
+		h.older = max(h.file.lines-len(h.records)+h.news.unsaved(len(h.records)), 0)
 		h.trim()
 	}
 	return err

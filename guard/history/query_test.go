@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/guard/safetext"
 )
 
@@ -199,6 +200,34 @@ func TestHistoryFileComesLater(t *testing.T) {
 	}
 	if got, _ := queried(t, h, api.HistoryQuery{N: 60}); !slices.Equal(got, want[200:]) {
 		t.Errorf("newest 60: got %d", got)
+	}
+}
+
+// The passes of earlier runs are returned even if this run has added few to them, and the start did not see the file.
+func TestHistoryFileUnseenAtStart(t *testing.T) {
+	stalls := func(f *file, keep int) ([]record, int, uint64, error) { return nil, 0, 0, errDiskHangs }
+	for name, load := range map[string]func(*file, int) ([]record, int, uint64, error){"seen": (*file).load, "not seen": stalls} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := saved(t, dir, 300, 200).Close(); err != nil {
+				t.Fatal(err)
+			}
+			h := open(file{dir: dir, readers: rundir.ForOperators()}, 300, load)
+			t.Cleanup(func() { _ = h.Close() })
+			for _, id := range span(201, 203) {
+				h.Add(rankedPass(id, 2))
+				if err := h.Save(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, note := queried(t, h, api.HistoryQuery{}); !slices.Equal(got, span(1, 203)) || note != "" {
+				t.Errorf("got %d, %q", got, note)
+			}
+			h.Resize(100)
+			if got, note := queried(t, h, api.HistoryQuery{}); !slices.Equal(got, span(104, 203)) || note != "" {
+				t.Errorf("the newest 100: got %d, %q", got, note)
+			}
+		})
 	}
 }
 
