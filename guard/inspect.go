@@ -85,8 +85,7 @@ func (l *Look) Rank(ctx context.Context, s policy.Signal) (api.Ranking, error) {
 // MetNow returns the hard thresholds of the configuration that are met now, see eviction.Manager. For a stall it first
 // waits for a window, unless ctx ends before; for a disk it measures what each pod uses.
 func (l *Look) MetNow(ctx context.Context) []api.MetNow {
-	cfg := l.host.config()
-	if cfg.Hard().HaveStall() && l.host.kernel.AwaitStalls(ctx) {
+	if cfg := l.host.config(); cfg.Hard().HaveStall() && l.host.kernel.AwaitStalls(ctx) {
 		l.guard.Observe()
 	}
 	if slices.ContainsFunc(l.guard.Snapshot().Pressure.Met, func(m policy.Met) bool { return m.Signal.IsDisk() }) {
