@@ -94,6 +94,9 @@ const (
 //     others the second; otherwise there is one tier. The first tier that yields half of the deficit counts.
 //  5. In it, the victim is the first candidate that came back, or else the first one, whose yield is at
 //     least a twentieth of the need. If there is none, the tier's first candidate is the victim.
+//
+// The pods are ranked for one threshold: the one that the culprit fills, or else the first that is left. A further one counts
+// if what the pods yield in that order is enough for it, too.
 func Decide(cs []Candidate, q Shortage) Decision {
 	d := Decision{Met: q.Due[0], Pool: q.Layout.Pool(q.Due[0].Signal)}
 	for i := range cs {
@@ -104,18 +107,10 @@ func Decide(cs []Candidate, q Shortage) Decision {
 	if len(q.Keys) == 0 {
 		q.Keys = DefaultKeys(d.Met.Signal.Resource())
 	}
-	d.Ranked = Rank(cs, d.Met.Signal, q.Layout, q.Keys)
-	candidates := before(d.Ranked, func(r *Ranked) bool { return r.Excluded != "" })
-	tiers := [][]Ranked{candidates}
-	first := slices.IndexFunc(q.Keys, func(k Key) bool { return k != KeyCulprit })
-	if first >= 0 && q.Keys[first] == KeyOverRequest {
-		over := before(candidates, func(r *Ranked) bool { return !r.Over })
-		tiers = [][]Ranked{over, candidates[len(over):]}
-	}
-	for _, tier := range tiers {
-		d.Tiers = append(d.Tiers, sum(tier))
-	}
-	yields, recovers := sum(candidates), false
+	byCulprit := slices.Contains(q.Keys, KeyCulprit)
+	o := q.order(cs, d.Met.Signal) // of the threshold that is acted on
+	var culprit *Ranked
+	recovers := false
 	attainable := make([]Lack, 0, len(needs))
 	for i, n := range needs {
 		if n.lasts {
@@ -123,26 +118,39 @@ func Decide(cs []Candidate, q Shortage) Decision {
 			continue
 		}
 		d.least = min(cmp.Or(d.least, n.Need), n.Need)
-		if d.Victim == nil && slices.Contains(q.Keys, KeyCulprit) {
-			d.chooseCulprit(candidates, &n)
-			if d.Victim != nil {
-				d.Met = q.Due[i]
+		this := o
+		if q.Due[i].Signal != d.Met.Signal {
+			this = q.order(cs, q.Due[i].Signal)
+		}
+		if byCulprit && culprit == nil {
+			if culprit = this.culprit(d.Pool, &n); culprit != nil {
+				d.Met, o = q.Due[i], this
 				d.lack(needs[i : i+1])
 			}
 		}
 		switch {
 		case q.recovers(q.Due[i].Signal, n):
 			recovers = true
-		case yields >= addCapped(n.Deficit, max(times(n.Outside, attainableFor), n.taken)):
-			if len(attainable) == 0 && d.Victim == nil {
-				d.Met = q.Due[i]
+		case this.relieves(&n):
+			if !d.Attainable && culprit == nil {
+				d.Met, o = q.Due[i], this
 			}
-			attainable = append(attainable, n)
+			if d.Attainable = true; o.relieves(&n) {
+				attainable = append(attainable, n)
+			}
 		}
 	}
-	d.Attainable = len(attainable) > 0
+	d.Ranked = o.ranked
+	for _, tier := range o.tiers {
+		d.Tiers = append(d.Tiers, sum(tier))
+	}
+	if byCulprit {
+		d.over = fastest(o.candidates, func(r *Ranked) bool { return r.Over })
+		d.Culprit = fastest(o.candidates, func(r *Ranked) bool { return d.Fills(r.Growth.Value) })
+	}
 	switch {
-	case d.Victim != nil:
+	case culprit != nil:
+		d.Victim, d.Why = culprit, ByCulprit
 		d.front()
 	case !d.Attainable && recovers:
 		d.Held = HeldRecovers
@@ -150,9 +158,27 @@ func Decide(cs []Candidate, q Shortage) Decision {
 		d.Held = d.heldBack(cs, q)
 	default:
 		d.lack(attainable)
-		d.chooseByRank(tiers)
+		d.chooseByRank(o.tiers)
 	}
 	return d
+}
+
+// order is the pods' order for one threshold: in a pool, what a pod uses and gives back depends on the signal.
+type order struct {
+	ranked, candidates []Ranked
+	tiers              [][]Ranked
+}
+
+func (q *Shortage) order(cs []Candidate, s Signal) order {
+	o := order{ranked: Rank(cs, s, q.Layout, q.Keys)}
+	o.candidates = before(o.ranked, func(r *Ranked) bool { return r.Excluded != "" })
+	o.tiers = [][]Ranked{o.candidates}
+	first := slices.IndexFunc(q.Keys, func(k Key) bool { return k != KeyCulprit })
+	if first >= 0 && q.Keys[first] == KeyOverRequest {
+		over := before(o.candidates, func(r *Ranked) bool { return !r.Over })
+		o.tiers = [][]Ranked{over, o.candidates[len(over):]}
+	}
+	return o
 }
 
 // before returns the pods before the first one for which f is true.
@@ -210,34 +236,39 @@ func (d *Decision) lack(needs []Lack) {
 	d.Lack, d.Helps = most, twentieth(most.Need)
 }
 
-// chooseCulprit finds the culprit for a threshold, the one that grows fastest, and makes it the victim if no other
-// pods can carry the pool.
-func (d *Decision) chooseCulprit(candidates []Ranked, n *Lack) {
+// relieves reports whether the candidates together yield the deficit of a threshold and what is taken outside the pods.
+func (o *order) relieves(n *Lack) bool {
+	return sum(o.candidates) >= addCapped(n.Deficit, max(times(n.Outside, attainableFor), n.taken))
+}
+
+// culprit returns the culprit for a threshold that is stopped first, or nil: the one that grows fastest of those for which no
+// other pods can carry the pool.
+func (o *order) culprit(p Pool, n *Lack) *Ranked {
 	over := int64(0) // what the candidates above their request yield
-	for i := range candidates {
-		if c := &candidates[i]; c.Over {
-			over = addCapped(over, c.Yield)
-			if c.Growth.Known && (d.over == nil || c.Growth.Value > d.over.Growth.Value) {
-				d.over = c
-			}
+	for i := range o.candidates {
+		if o.candidates[i].Over {
+			over = addCapped(over, o.candidates[i].Yield)
 		}
 	}
-	for i := range candidates {
-		c := &candidates[i]
-		if !c.Growth.Known || !fills(c.Growth.Value, d.Pool, n.Need) {
-			continue
-		}
+	sumBefore := int64(0)
+	return fastest(o.candidates, func(c *Ranked) bool {
 		others, seconds := over, int64(carryCovered)
 		if c.Over {
-			others, seconds = sum(candidates[:i]), carryCulprit
+			others, seconds = sumBefore, carryCulprit
 		}
-		wins := others < addCapped(n.Deficit, times(n.Fill, seconds))
-		if d.Culprit == nil || wins && d.Victim == nil || wins == (d.Victim != nil) && c.Growth.Value > d.Culprit.Growth.Value {
-			if d.Culprit = c; wins {
-				d.Victim, d.Why = c, ByCulprit
-			}
+		sumBefore = addCapped(sumBefore, c.Yield)
+		return fills(c.Growth.Value, p, n.Need) && others < addCapped(n.Deficit, times(n.Fill, seconds))
+	})
+}
+
+// fastest returns the candidate that grows fastest of those for which f is true, or nil. f is called for each, in their order.
+func fastest(candidates []Ranked, f func(*Ranked) bool) (most *Ranked) {
+	for i := range candidates {
+		if c := &candidates[i]; f(c) && c.Growth.Known && (most == nil || c.Growth.Value > most.Growth.Value) {
+			most = c
 		}
 	}
+	return most
 }
 
 // Fills reports whether a pod that grows by so much per second is a culprit for one of the due thresholds.

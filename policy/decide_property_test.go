@@ -226,14 +226,16 @@ func (tr *trial) grown(s Signal) (sum float64, known bool) {
 	return sum, !tr.pool.IsDisk() && (tr.pool != PoolMemory || s == SwapAvailable || tr.cgroup[0].Known == tr.cgroup[1].Known)
 }
 
-// lacks returns the deficit, fill and need of each threshold that is urgent, and the largest of those that are attainable and do
-// not recover by themselves.
+// lacks returns the deficit, fill and need of each threshold that is urgent, and the largest of those that do not recover by
+// themselves and are attainable, also with what the pods yield for the threshold that is acted on.
 func (tr *trial) lacks(ranked []Ranked) (each []sums, attainable sums, found bool) {
-	yields := 0.0
-	for i := range ranked {
-		if ranked[i].Excluded == "" {
-			yields += float64(ranked[i].Yield)
+	yields := func(ranked []Ranked) (sum float64) {
+		for i := range ranked {
+			if ranked[i].Excluded == "" {
+				sum += float64(ranked[i].Yield)
+			}
 		}
+		return sum
 	}
 	for _, m := range tr.q.Due {
 		if tr.lasts(m) {
@@ -243,8 +245,11 @@ func (tr *trial) lacks(ranked []Ranked) (each []sums, attainable sums, found boo
 		fill, outside = float64(int64(fill)), max(float64(int64(outside)), 0)
 		one := sums{float64(m.Deficit), fill, float64(m.Lack) + fill*float64(tr.pool.Horizon())}
 		each = append(each, one)
-		if !tr.recovers(m) && yields >= one.deficit+max(10*outside, taken) {
-			found = true
+		enough := one.deficit + max(10*outside, taken)
+		if tr.recovers(m) || yields(Rank(tr.pods, m.Signal, tr.q.Layout, tr.q.Keys)) < enough {
+			continue
+		}
+		if found = true; yields(ranked) >= enough {
 			attainable = sums{max(attainable.deficit, one.deficit), max(attainable.fill, one.fill), max(attainable.need, one.need)}
 		}
 	}

@@ -402,6 +402,41 @@ func TestAttainable(t *testing.T) {
 	}
 }
 
+// In a pool, what a pod uses and gives back depends on the signal. If the first due threshold is not attainable, the pods are
+// ranked for the one that is, and the culprit is ranked for the one that it fills.
+func TestTheOrderOfTheThresholdThatIsActedOn(t *testing.T) {
+	pods := func(grown int64) []Candidate {
+		return []Candidate{
+			{ID: "apart", Created: -1, Memory: Known(2 * gi), Swap: Known(0), Apart: true},
+			{ID: "swapped", Created: -1, Memory: Known(100 * mi), Swap: Known(6 * gi)},
+			{ID: "inside", Created: -1, Memory: Known(gi + grown), Swap: Known(0), MemoryRequest: 2 * gi},
+		}
+	}
+	for _, v := range []struct {
+		second Signal
+		grew   int64
+		victim string
+		why    Why
+		tiers  []int64
+	}{
+		{AllocatableMemoryAvailable, 0, "swapped", ByRank, []int64{100 * mi, gi}},
+		{MemoryStall, 0, "swapped", ByRank, []int64{8*gi + 100*mi, gi}},
+		{AllocatableMemoryAvailable, 150 * mi, "inside", ByCulprit, []int64{100 * mi, gi + 150*mi}},
+	} {
+		q := lacking(MemoryAvailable, 9*gi)
+		q.Due = append(q.Due, Met{Threshold: Threshold{Signal: v.second}, Deficit: 150 * mi, Lack: 200 * mi})
+		q.Now = minute
+		q.Samples.Add(q.Now-second, q.Observed, pods(0), Amount{})
+		d := Decide(pods(v.grew), q)
+		if id(d.Victim) != v.victim || d.Why != v.why || d.Met.Signal != v.second || d.Need != 200*mi || !slices.Equal(d.Tiers, v.tiers) {
+			t.Errorf("%s: %q is stopped for %s (%d), tiers %v, need %d", v.second, id(d.Victim), d.Met.Signal, d.Why, d.Tiers, d.Need)
+		}
+		if apart := slices.IndexFunc(d.Ranked, func(r Ranked) bool { return r.ID == "apart" }); (d.Ranked[apart].Excluded == "") != (v.second == MemoryStall) {
+			t.Errorf("%s: %+v", v.second, d.Ranked[apart])
+		}
+	}
+}
+
 // Rule 3.
 func TestTier(t *testing.T) {
 	above := func(use, priority int64) pod { return pod{id: "above", use: use, priority: priority} }

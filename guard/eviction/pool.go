@@ -146,7 +146,7 @@ func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool,
 	if p.Need == nil || out.begun {
 		p.Need, p.Ranked = needOf(&c.Decision), RankedViews(&c.Decision, c.pods)
 	}
-	return m, out
+	return c.Met, out
 }
 
 // warnOnly returns the threshold of a pool that is met but only warns.
@@ -238,8 +238,7 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		g.unsaved = true
 		c = g.choose(g.runtime.Inventory(ctx, false), now, i, due) // a workload whose stop was fruitless has not come back
 	}
-	s := due[0].Signal
-	largest, unlisted := g.kernel.Unlisted(c.pods, s)
+	largest, unlisted := g.kernel.Unlisted(c.pods, c.Met.Signal)
 	// One that the runtime has confirmed not to list is like a protected pod.
 	larger := func() bool { return unlisted && c.Victim != nil && largest > c.Victim.Usage }
 	if i.IsDisk() {
@@ -255,9 +254,8 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		if due = g.stillMet(due...); len(due) == 0 { // listing took time
 			return c, false
 		}
-		s = due[0].Signal
 		c = g.choose(inv, g.kernel.Now(), i, due)
-		if largest, unlisted = g.kernel.Unlisted(inv.Pods, s); unlisted && inv.At >= asked {
+		if largest, unlisted = g.kernel.Unlisted(inv.Pods, c.Met.Signal); unlisted && inv.At >= asked {
 			g.kernel.ConfirmUnlisted() // the listing is indeed fresh
 		}
 	}

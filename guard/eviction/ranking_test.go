@@ -2,7 +2,9 @@ package eviction
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/inventory"
@@ -54,5 +56,24 @@ func TestExcludedPodsAreInOrder(t *testing.T) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		slices.Reverse(cs)
+	}
+}
+
+// If stops cannot relieve the first of two thresholds of a pool, the ranking, the reason and what holds the stop back are those
+// of the second.
+func TestTheReasonIsOfTheThresholdThatIsActedOn(t *testing.T) {
+	g, n := newManager(t, "[eviction.hard]\n\"memory.available\" = \"12Gi\"\n\"allocatableMemory.available\" = \"5Gi\"\n[budget]\nhard = {burst = 1, every = \"30s\"}\n")
+	n.pods[0].Apart = true
+	n.pods = append(n.pods, testPod("tiny", testGiB/2))
+	n.set(policy.MemoryAvailable, testGiB)
+	n.set(policy.AllocatableMemoryAvailable, 9*testGiB/2)
+	p := n.at(g, 0)
+	wantStop(t, p, "d/small")
+	if want := "allocatableMemory.available 4.5Gi"; !strings.HasPrefix(p.Stop.Reason, want) || p.Ranked[0].Pod != "d/small" || p.Ranked[2].Excluded == "" {
+		t.Errorf("reason %q, want %s; ranked %+v", p.Stop.Reason, want, p.Ranked)
+	}
+	n.end(n.stops[0])
+	if p := n.at(g, time.Second); p.HeldBy != "allocatableMemory.available:hard" || p.Held != api.HeldBudget {
+		t.Errorf("held by %q: %q", p.HeldBy, p.Held)
 	}
 }
