@@ -190,6 +190,31 @@ func TestStatusNamesEveryHeldPool(t *testing.T) {
 	}
 }
 
+// In a new grace period, the status does not show what held the stop back before, although the grace period makes no record.
+func TestStatusInANewGracePeriod(t *testing.T) {
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'\n"+
+		"[eviction]\nsoft_forgive = '10s'\n[eviction.soft]\n'memory.available' = '1Gi'\n[eviction.soft_grace_period]\n'memory.available' = '10s'")))
+	n := simulate.NewNode(s.opt.Config)
+	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Enforced())
+	for at, v := range []struct{ available, held string }{
+		{"500Mi", api.HeldGrace}, {"500Mi", api.HeldOutside}, {"9Gi", ""}, {"9Gi", ""}, {"500Mi", api.HeldGrace}, {"500Mi", api.HeldOutside},
+	} {
+		l, err := trace.NewReader(strings.NewReader(fmt.Sprintf(`{"at":"%ds","signals":{"memory.available":{"available":"%s","capacity":"16Gi"}}}`, 11*at, v.available))).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Advance(l)
+		p := s.guard.Pass(t.Context(), "test")
+		s.after(&p)
+		if st := s.status(); st.Held != v.held || len(st.AlsoHeld) > 0 || strings.HasSuffix(s.statusLine(), "held back: "+v.held) != (v.held != "") {
+			t.Errorf("%d: held by %q, also %v, want %q: %s", at, st.Held, st.AlsoHeld, v.held, s.statusLine())
+		}
+	}
+	if all := passesOf(t, s); len(all) > 4 {
+		t.Errorf("%d records", len(all))
+	}
+}
+
 // Journal, history and metrics report a held-back stop once, however often the signal crosses its threshold
 // before the condition ends, and again when the reason changes.
 func TestServiceTellsOfAHoldOnce(t *testing.T) {

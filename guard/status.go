@@ -79,9 +79,11 @@ func (s *Service) status() api.Status {
 		p := &st.Orders.Protected[i]
 		p.Left = api.Duration(max(time.Duration(p.Until)-now, 0))
 	}
-	if s.isHeld() {
-		st.Held, st.HeldDetail, st.HeldBy = s.held.Reason, s.held.Detail, s.held.Threshold
-		st.NextStopIn = api.Duration(max(s.nextStop-s.host.kernel.Now(), 0))
+	if h := s.guard.HeldNow(s.held); h.Reason != "" {
+		st.Held, st.HeldDetail, st.HeldBy = h.Reason, h.Detail, h.Threshold
+		if h == s.held {
+			st.NextStopIn = api.Duration(max(s.nextStop-now, 0))
+		}
 		if st.Orders.Pause == nil { // a pause holds all pools
 			st.AlsoHeld = slices.DeleteFunc(s.guard.Holds(), func(h api.Hold) bool { return h.Threshold == st.HeldBy })
 		}
@@ -134,8 +136,8 @@ func (s *Service) statusLine() string {
 	if o := s.guard.Orders.Line(s.host.kernel.Now()); o != "" {
 		line = o + "; " + line
 	}
-	if s.isHeld() {
-		line += ", held back: " + s.held.Why()
+	if h := s.guard.HeldNow(s.held); h.Reason != "" {
+		line += ", held back: " + h.Why()
 	}
 	if s.guard.Config().Mode == config.ModeObserve {
 		line += " (observe mode)"
@@ -147,11 +149,6 @@ func (s *Service) statusLine() string {
 		line += "; " + strings.SplitN(s.note, "\n", 2)[0]
 	}
 	return safetext.Line(line)
-}
-
-// isHeld reports whether a stop is held back now.
-func (s *Service) isHeld() bool {
-	return s.held.Reason != "" && len(s.guard.Snapshot().Pressure.Met) > 0
 }
 
 // loadBudget restores the budget of an earlier run, so that a crash loop does not refill it.

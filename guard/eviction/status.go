@@ -150,6 +150,20 @@ func (g *Manager) Holds() (all []api.Hold) {
 	return all
 }
 
+// HeldNow returns what holds a stop back now, if last did so at the last record. A new grace period makes no record, because
+// it may lead to the same reason again.
+func (g *Manager) HeldNow(last api.Hold) api.Hold {
+	if len(g.pressure.Met) == 0 {
+		return api.Hold{}
+	}
+	for _, h := range g.Holds() {
+		if h.Threshold == last.Threshold && h.Reason == api.HeldGrace && g.Orders.Pause == nil {
+			return h
+		}
+	}
+	return last
+}
+
 // SwapNote returns a note if pods are ranked by memory alone for a swap threshold, because the kernel does not
 // account their swap (unaccounted). Otherwise it returns "".
 func (g *Manager) SwapNote(unaccounted bool) string {
