@@ -110,8 +110,8 @@ func TestRecoveredSignalDoesNotEndAStop(t *testing.T) {
 	wantHeld(t, n.at(g, 1010*time.Millisecond), api.HeldInFlight)
 }
 
-// A stop for one pool never delays another pool: not while the pod ends, and not while its files are
-// deleted.
+// A stop for one pool never delays another pool that it does not relieve: not while the pod ends, and not while its files
+// are deleted.
 func TestStopNeverDelaysAnotherPool(t *testing.T) {
 	set := map[string]func(*fakeNode){
 		"memory": func(n *fakeNode) { n.set(policy.MemoryAvailable, testGiB/2) },
@@ -130,6 +130,12 @@ func TestStopNeverDelaysAnotherPool(t *testing.T) {
 			}
 			t.Run(first+" then "+then, func(t *testing.T) {
 				g, n := newManager(t, memoryHard+"\"pid.available\" = \"100\"\n\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
+				switch first { // its stop gives back less than the other pool of the disk lacks
+				case "bytes":
+					n.pods[0].Inodes = diskBytes(39)
+				case "inodes":
+					n.pods[0].Disk, n.pods[0].Inodes = diskBytes(100*testMiB), diskBytes(200)
+				}
 				setFirst(n)
 				if p := n.at(g, 0); p.Stop == nil {
 					t.Fatalf("held by %q", p.Held)
@@ -288,6 +294,60 @@ func TestPassWaitsForInodesToo(t *testing.T) {
 	p := n.at(g, 41*time.Second)
 	wantSettled(t, p, 1)
 	wantHeld(t, p, "")
+}
+
+// A stop for the bytes of a disk that gives back all that its inodes need is in flight for them, too. Otherwise, while its files
+// are still being deleted, another pod would be stopped for the inodes. If it gives back less, it delays nothing.
+func TestAStopForBytesThatFreesTheInodes(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		inodes    policy.DiskUsage // of the pod that is stopped for the bytes
+		volumes   bool             // a kubelet keeps its volumes
+		needed    bool             // another stop
+		escalates bool
+	}{
+		{"all that is needed", diskBytes(90), false, false, false},
+		{"less", diskBytes(89), false, true, false},
+		{"unknown", policy.DiskUsage{}, false, true, false},
+		{"only what a kubelet keeps", policy.DiskUsage{Rootfs: policy.Exactly(0), Logs: policy.Exactly(0), Volumes: policy.Exactly(90)}, true, true, false},
+		{"after its grace period", diskBytes(90), false, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conf := twoOfADisk
+			if c.escalates {
+				conf = disksAlone + "\"nodefs.inodesFree\" = \"100\"\n[eviction.soft]\n\"nodefs.available\" = \"4Gi\"\n[eviction.soft_grace_period]\n\"nodefs.available\" = \"1s\"\n"
+			}
+			g, n := newManager(t, conf)
+			n.pods[0].Inodes = c.inodes
+			if c.volumes {
+				g.restraint.Begin(policy.Stop{UID: "big", Sandbox: "before", Cause: policy.CauseLimit}, time.Hour)
+			}
+			n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: 1000, Capacity: 10000, Status: policy.OK}
+			n.set(policy.NodeFSAvailable, 3*testGiB)
+			n.at(g, 0)
+			n.at(g, time.Second)
+			if len(n.stops) != 1 || n.stops[0].order.Pod.ID != "big" {
+				t.Fatalf("%d stops", len(n.stops))
+			}
+			n.obs[policy.NodeFSInodesFree].Available = 10
+			p := n.at(g, 2*time.Second)
+			if n.end(n.stops[0]); !c.needed {
+				wantHeld(t, p, api.HeldInFlight)
+				wantHeld(t, n.at(g, 3*time.Second), api.HeldInFlight)
+				n.stops[0].outcome.Returned = true
+				n.set(policy.NodeFSAvailable, 12*testGiB)
+				p = n.at(g, 4*time.Second) // the inodes are still needed
+				wantSettled(t, p, 1)
+			}
+			if (n.stops[0].escalated > 0) != c.escalates {
+				t.Errorf("escalated %d times", n.stops[0].escalated)
+			}
+			for at := 5 * time.Second; p.Stop == nil && at < 12*time.Second; at += time.Second {
+				p = n.at(g, at) // it measures again first
+			}
+			wantStop(t, p, "d/small")
+		})
+	}
 }
 
 // Measurements from before a stop for a disk's bytes do not serve a stop for its inodes.

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -88,7 +89,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	f := st.flight
 	if f == nil {
 		s := g.restraint.Unfinished(i) // of an earlier run, while nothing is listed yet
-		return s != nil && g.flightOf(s.Sandbox) == nil
+		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && g.freedWithOther(ctx, now, due, p)
 	}
 	if due[0].Kind == policy.Soft || f.stop.Kind == policy.Hard || f.ended != 0 {
 		return true
@@ -107,6 +108,26 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	}
 	g.escalate(f, due[0].Signal, now, p)
 	return true
+}
+
+// freedWithOther reports whether a stop in flight for another pool of the disks gives back all that a pool lacks, as for the
+// bytes and the inodes of a device. At a hard threshold, its grace period ends, unless an operator has protected the pod since.
+func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []policy.Met, p *api.Pass) bool {
+	lack := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) }).Lack
+	for _, f := range g.flights {
+		c := f.order.Pod.Candidate // as measured for its ranking
+		if !f.awaited || !f.stop.Pool.IsDisk() || policy.Rank([]policy.Candidate{c}, due[0].Signal, g.kernel.Layout(), nil)[0].Yield < lack {
+			continue
+		}
+		if due[0].Kind == policy.Hard && f.stop.Kind == policy.Soft && f.ended == 0 {
+			if pod := inventory.ByID(g.runtime.Inventory(ctx, false).Pods, c.ID); pod != nil && pod.Protection != "" {
+				continue
+			}
+			g.escalate(f, due[0].Signal, now, p)
+		}
+		return true
+	}
+	return false
 }
 
 // takeOverWithin is how long after its grace period a stop that an earlier run of the service began is still
@@ -232,7 +253,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 	}
 	if c.Pool.IsDisk() {
 		pod = new(*pod)
-		pod.Disk = v.Disk // as measured for the ranking
+		pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
 		stop.LogsApart = v.Disk.LogsApart
 	}
 	order := g.orderFor(pod, m.Signal, m.Kind)
