@@ -36,6 +36,7 @@ type Candidate struct {
 
 	Memory     Amount // working set, bytes
 	ActiveFile int64  // part of Memory that is page cache, which a stop does not free for good, bytes
+	Kept       int64  // part of Memory that a stop does not free, see Restraint.KeptMemory, bytes
 	Swap       Amount // part of the memory that is in swap, bytes; unknown if the kernel does not account for it
 	PIDs       Amount // tasks
 	Growth     Amount // growth of the usage of the pool, per second, see Samples.Growth
@@ -85,7 +86,7 @@ func (c *Candidate) usage(s Signal, l Layout) Measured {
 func (c *Candidate) yield(s Signal, l Layout, usage int64) int64 {
 	switch r := s.Resource(); {
 	case s.isMemory():
-		return max(usage-max(c.ActiveFile, 0), 0)
+		return max(usage-max(c.ActiveFile, 0)-max(c.Kept, 0), 0)
 	case !c.KeepsVolumes || !l.SameDevice(s, NodeFSAvailable):
 		return usage
 	case r == ResourceInodes:

@@ -71,6 +71,7 @@ type Stop struct {
 	Need      int64         `json:"need"`                // of the pool when it began
 	Outside   Amount        `json:"outside"`             // what was used outside the unprotected pods when it began
 	Back      int64         `json:"back"`                // what came back from the sandbox
+	Kept      int64         `json:"kept,omitempty"`      // memory that no stop of the pod gives back, see Restraint.KeptMemory
 	Over      bool          `json:"over"`                // its resources are free again, or it was given up
 	Judged    bool          `json:"judged"`
 	// Fruitless means that the stop did not help. Its workload is not the cause, and gets no special treatment.
@@ -254,6 +255,7 @@ func (r *Restraint) End(sandbox string, back int64) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
 		s.Over, s.Back = true, back
 		s.Pass, s.Pod = 0, ""
+		s.Kept = addCapped(s.Kept, max(s.Expected-back, 0))
 	}
 }
 
@@ -352,6 +354,22 @@ func (r *Restraint) CameBack(p Pool, workload string, created, episode, now time
 func (r *Restraint) KeepsVolumes(uid, sandbox string, now time.Duration) bool {
 	r.at(now)
 	return r.last(func(s *Stop) bool { return s.UID == uid && uid != "" && s.Sandbox != sandbox }) != nil
+}
+
+// KeptMemory returns what the last stop of a pod for memory, in another sandbox, left of it: a kubelet keeps the pod's volumes,
+// also those in memory, when it starts the pod again. used is what the pod uses now: no more than that can be left.
+func (r *Restraint) KeptMemory(uid, sandbox string, used Amount, now time.Duration) int64 {
+	r.at(now)
+	s := r.last(func(s *Stop) bool {
+		return s.UID == uid && uid != "" && s.Sandbox != sandbox && s.Cause == CausePressure && s.Pool == PoolMemory && s.Over
+	})
+	if s == nil {
+		return 0
+	}
+	if used.Known {
+		s.Kept = min(s.Kept, max(used.Value, 0))
+	}
+	return s.Kept
 }
 
 // left returns the rest of a workload's back-off. It applies to a sandbox that came back after a stop, that

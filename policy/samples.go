@@ -139,7 +139,7 @@ func (s *Samples) base(now, maxAge time.Duration) *sample {
 }
 
 // Growth returns how fast a candidate's usage of a pool grows, per second. A sandbox younger than the sample has grown by all
-// that it uses, and so has a young one that was not listed when the sample was taken. It is unknown for disks, and without a
+// that it uses (but for what a stop left), and so has a young one that was not listed when the sample was taken. It is unknown for disks, and without a
 // sample.
 func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	base := s.base(now, maxSampleAge)
@@ -149,7 +149,7 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	used, span := c.sample(), now-base.at
 	past, listed := base.pods[c.ID]
 	if age := now - c.Created; c.Created > base.at || !listed && age <= maxSampleAge {
-		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(age, minSampleAge)
+		past, span = podSample{memory: Known(max(c.Kept, 0)), swap: Known(0), pids: Known(0)}, max(age, minSampleAge)
 	}
 	grown := used.since(&past, p)
 	if !grown.Known {

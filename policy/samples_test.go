@@ -329,3 +329,13 @@ func TestSlept(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox in which a kubelet has started a pod again has not grown by the memory that the stop of the one before has left.
+func TestGrowthWithoutWhatAStopLeft(t *testing.T) {
+	var s Samples
+	s.Add(minute-second, &Observations{}, nil, Amount{})
+	c := Candidate{ID: "again", Created: minute - second/2, Memory: Known(3*gi + 10*mi), ActiveFile: mi, Kept: 3 * gi}
+	if got := s.Growth(&c, PoolMemory, minute); got != Known(9*mi) {
+		t.Errorf("grew by %+v", got)
+	}
+}

@@ -50,6 +50,9 @@ func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over b
 	if !left.Known {
 		return true, f.stop.Expected
 	}
+	if f.stop.Pool == policy.PoolMemory {
+		left.Value = max(left.Value-f.stop.Kept, 0)
+	}
 	if left.Value < e.left {
 		e.left, e.fell = left.Value, now
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -471,5 +472,61 @@ func TestVolumesThatAStopLeft(t *testing.T) {
 		if want := map[string]string{"big": "small", "other": "again"}[uid]; p.Stop == nil || p.Stop.Sandbox != want {
 			t.Errorf("with the UID %s: stopped %+v, held by %q, want %s", uid, p.Stop, p.Held, want)
 		}
+	}
+}
+
+// So does memory in its emptyDirs: what a stop left counts neither as given back by the next one nor as growth of the new sandbox,
+// unless the pod has freed it meanwhile.
+func TestMemoryThatAStopLeft(t *testing.T) {
+	for _, c := range []struct {
+		name, uid string
+		emptied   bool
+		want      string
+	}{
+		{"a pod that a kubelet has started again", "big", false, "small"},
+		{"one that has emptied its volumes", "big", true, "again"},
+		{"a replacement", "other", false, "again"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			n.set(policy.MemoryAvailable, testGiB/4)
+			wantStop(t, n.at(g, 0), "d/big")
+			n.remains["big"] = policy.Known(3 * testGiB)
+			again := n.pods[0]
+			n.end(n.stops[0])
+			n.set(policy.MemoryAvailable, 2*testGiB)
+			n.at(g, 0)
+			wantSettled(t, n.at(g, chargeStill), 1)
+			again.ID, again.UID, again.Created, again.Memory = "again", c.uid, time.Hour+2*time.Second, policy.Known(3*testGiB+10*testMiB)
+			n.set(policy.MemoryAvailable, testGiB/2)
+			n.pods = append([]inventory.Pod{again}, n.pods...)
+			g.Orders.Pause = &api.Pause{Until: api.Duration(2 * time.Hour)}
+			n.at(g, 3*time.Second)
+			if c.emptied {
+				n.pods[0].Memory = policy.Known(10 * testMiB)
+			}
+			n.at(g, 4*time.Second)
+			n.pods[0].Memory = policy.Known(3*testGiB + 20*testMiB)
+			n.at(g, 5*time.Second)
+			g = restarted(t, g, n)
+			p := n.at(g, 6*time.Second)
+			if p.Stop == nil || p.Stop.Sandbox != c.want {
+				t.Fatalf("stopped %+v, held by %q, want %s; need %+v", p.Stop, p.Held, c.want, p.Need)
+			}
+			if c.want == "again" {
+				return
+			}
+			// The pod itself gives back what it has taken since.
+			n.free(testGiB / 2)
+			n.pods[0].Memory = policy.Known(5 * testGiB)
+			if p = n.at(g, 7*time.Second); p.Stop == nil || p.Stop.Expected != 2*testGiB {
+				t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+			}
+			n.remains["again"] = policy.Known(3 * testGiB)
+			n.end(n.stops[len(n.stops)-1])
+			if p = n.at(g, 8*time.Second); len(p.Settled) != 1 || p.Settled[0].Result.Freed != 2*testGiB {
+				t.Errorf("settled %+v", p.Settled)
+			}
+		})
 	}
 }

@@ -270,13 +270,22 @@ func (g *Manager) sample(ctx context.Context) {
 	if g.listed = inv.At; inv.At < 0 {
 		return
 	}
-	cs := inventory.Candidates(inv.Pods)
-	g.kernel.Measure(cs)
 	now := g.kernel.Now() // a listing has taken time
+	cs := g.measured(inv.Pods, now)
 	g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
 	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {
 		g.savedAt = now
 	}
+}
+
+// measured returns the pods with what they use now, and what stops have left of their memory.
+func (g *Manager) measured(pods []inventory.Pod, now time.Duration) []policy.Candidate {
+	cs := inventory.Candidates(pods)
+	g.kernel.Measure(cs)
+	for i := range cs {
+		cs[i].Kept = g.restraint.KeptMemory(cs[i].UID, cs[i].ID, cs[i].Memory, now)
+	}
+	return cs
 }
 
 // derive adds the thresholds that follow from the node's layout and allocatable memory. It recomputes them

@@ -186,8 +186,7 @@ const measuredBefore = 10 * time.Second
 
 // choose measures the pods and decides which one to stop. It changes nothing that restrains a stop: it also answers commands.
 func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Pool, due []policy.Met) choice {
-	cs := inventory.Candidates(inv.Pods)
-	g.kernel.Measure(cs)
+	cs := g.measured(inv.Pods, now)
 	c := choice{pods: inv.Pods, listed: inv.At, measured: cs, cgroup: g.kernel.PodsMemory()}
 	for j := range cs {
 		pod := &cs[j]

@@ -8,7 +8,6 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
-	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -66,8 +65,7 @@ func (g *Manager) RankNow(ctx context.Context, s policy.Signal) api.Ranking {
 		}
 		return r
 	}
-	cs := inventory.Candidates(inv.Pods)
-	g.kernel.Measure(cs)
+	cs := g.measured(inv.Pods, now)
 	for i := range cs {
 		cs[i].Growth = g.samples.Growth(&cs[i], pool, now)
 		cs[i].Survived = now < g.survived[cs[i].ID]

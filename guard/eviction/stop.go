@@ -219,7 +219,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 	}
 	stop := policy.Stop{
 		Workload: v.Workload, Sandbox: v.ID, Created: v.Created, Cause: policy.CausePressure, Kind: m.Kind, Pool: c.Pool, Signal: m.Signal,
-		Expected: v.Yield, Need: c.Need, Outside: g.outside(&c, m.Signal), CameBack: v.CameBack, Culprit: c.Why == policy.ByCulprit,
+		Kept: v.Kept, Expected: v.Yield, Need: c.Need, Outside: g.outside(&c, m.Signal), CameBack: v.CameBack, Culprit: c.Why == policy.ByCulprit,
 	}
 	if held := g.restraint.Check(&stop, now); held.By != "" {
 		return outcome{held: held}
