@@ -105,10 +105,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		return false
 	}
 	if f.ended == 0 {
-		f.ended, f.effect = now, effect{left: math.MaxInt64, fell: now} // the pod may have grown past what was expected
-		for s := range policy.SignalCount {
-			f.effect.rises[s] = rise{g.obs[s].Available, now}
-		}
+		g.follow(f, now, now)
 	}
 	out := f.job.Outcome()
 	if f.ending && !out.Result.Emptied && f.stop.Cause == policy.CausePressure {
@@ -152,6 +149,14 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	}
 	g.report(f, &res, p)
 	return true
+}
+
+// follow begins to follow the effect of a stop whose processes ended at that time.
+func (g *Manager) follow(f *flight, ended, now time.Duration) {
+	f.ended, f.effect = ended, effect{left: math.MaxInt64, fell: now} // the pod may have grown past what was expected
+	for s := range policy.SignalCount {
+		f.effect.rises[s] = rise{g.obs[s].Available, now}
+	}
 }
 
 // remember adds a sandbox for survivedPenalty, and drops those whose time is over.

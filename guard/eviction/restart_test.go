@@ -225,6 +225,44 @@ func TestRestartRepeatsADiskStop(t *testing.T) {
 	}
 }
 
+// The files of a pod that is not listed any more may still be being deleted. As without the restart, no other pod is stopped
+// while free space rises.
+func TestRestartWaitsForFilesThatAreBeingDeleted(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		down  time.Duration
+		rises int
+		over  time.Duration // after the restart
+	}{
+		{"it rises", 10 * time.Second, 100, 100*time.Second + diskStill},
+		{"it does not rise any more", diskEffectWait, 0, diskStill},
+		{"less time has passed", diskEffectWait - 8*time.Second, 0, 8 * time.Second},
+		{"it has had enough time", diskRisingWait, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+			n.set(policy.NodeFSAvailable, 0)
+			wantStop(t, n.at(g, 0), "d/big")
+			n.end(n.stops[0])
+			n.now += c.down
+			g = restarted(t, g, n)
+			at := c.down
+			for ; at < c.down+c.over; at += time.Second {
+				if at-c.down <= time.Duration(c.rises)*time.Second {
+					n.set(policy.NodeFSAvailable, int64(c.rises)*testMiB/10+int64(at-c.down)/int64(time.Second)*8*testMiB)
+				}
+				wantHeld(t, n.at(g, at), api.HeldInFlight)
+			}
+			p := n.at(g, at)
+			wantSettled(t, p, 1)
+			if p.Stop == nil {
+				p = n.at(g, at+time.Second)
+			}
+			wantStop(t, p, "d/small")
+		})
+	}
+}
+
 // A soft stop in flight continues over a restart, whether the service ended in order or crashed: with the
 // rest of its grace period, without another stop or charge, and with an outcome for the record of its begin.
 func TestRestartTakesOverASoftStop(t *testing.T) {

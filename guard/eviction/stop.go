@@ -155,6 +155,12 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	protected := pod != nil && pod.Protection != "" && (len(pod.Containers) > 0 || pod.Protection != inventory.ProtectedUnclassified)
 	switch {
 	case pod == nil, !g.runs(pod) && (protected || age >= s.Grace+within):
+		if i.IsDisk() && age < s.Grace+diskRisingWait { // its files may still be being deleted
+			f.order.Pod.ID, f.awaited, f.job, f.launched = s.Sandbox, true, emptied{}, now
+			g.follow(f, min(s.At+s.Grace, now), now)
+			g.pools[i].flight, g.flights = f, append(g.flights, f)
+			return
+		}
 		res.Emptied, res.Method, res.Freed = true, string(reclaim.ByRuntime), s.Expected
 		g.restraint.End(s.Sandbox, res.Freed)
 		g.report(f, &res, p)
@@ -182,6 +188,15 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	res.NotContinued = true
 	g.report(f, &res, p)
 	g.restraint.Undo(s.Sandbox) // it killed nothing
+}
+
+// emptied is the job of a stop whose processes ended while the service was not running.
+type emptied struct{}
+
+func (emptied) Done() <-chan struct{} { return Finished{}.Done() }
+func (emptied) Escalate(bool)         {}
+func (emptied) Outcome() StopOutcome {
+	return StopOutcome{Result: api.StopResult{Emptied: true, Method: string(reclaim.ByRuntime)}}
 }
 
 // runs reports whether a pod has tasks, as far as that is known. One without a container has none, although its cgroup is
