@@ -47,6 +47,7 @@ type Candidate struct {
 
 	Protection string // why it must never be stopped; "" = not protected
 	Survived   bool   // a stop of it within the last minute killed nothing
+	Ended      bool   // a stop has ended it since it was listed
 	CameBack   bool   // its workload was stopped for the pool, see Restraint.CameBack
 	// KeepsVolumes means that a stop does not free its local volumes, see Restraint.KeepsVolumes.
 	KeepsVolumes bool

@@ -208,13 +208,15 @@ func TestCandidates(t *testing.T) {
 		}
 		protected, unknown, survived := usage(floor), pod{unknown: true}.candidate(1, 0), usage(floor)
 		protected.Protection, survived.Survived = "static pod", true
+		ended := usage(100 * floor)
+		ended.Ended = true
 		for name, v := range map[string]struct {
 			c    Candidate
 			want string
 		}{
 			"at the floor": {usage(floor), ""}, "below it": {usage(floor - 1), ExcludedTooSmall}, "nothing": {usage(0), ExcludedTooSmall},
 			"yield below it": {cached, tooSmall}, "protected": {protected, "static pod"}, "unknown": {unknown, ExcludedUnknown},
-			"survived": {survived, ExcludedSurvived},
+			"survived": {survived, ExcludedSurvived}, "ended": {ended, ExcludedEnded},
 		} {
 			v.c.ID = "x"
 			if got := Rank([]Candidate{v.c}, s, SingleFS, nil)[0]; got.Excluded != v.want || (got.Position == 1) != (v.want == "") {

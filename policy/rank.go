@@ -28,6 +28,7 @@ const (
 	ExcludedUnknown  = "usage unknown"
 	ExcludedTooSmall = "its stop would give nothing back"
 	ExcludedSurvived = "its last stop killed nothing"
+	ExcludedEnded    = "its last stop has ended it"
 )
 
 // Known reports whether the usage is known, exactly or at least in part.
@@ -41,7 +42,7 @@ func (r *Ranked) Known() bool { return r.Quality != QualityUnknown }
 // its request counts as at least its usage. KeyCulprit does not change the order: Decide knows the culprit.
 //
 // A candidate is not protected, its usage is known, its stop gives back more than next to nothing, and it
-// did not survive a stop just before. An unknown usage never counts as 0, and such a pod is never stopped.
+// neither survived a stop just before nor was ended by one. An unknown usage never counts as 0, and such a pod is never stopped.
 func Rank(cs []Candidate, s Signal, l Layout, keys []Key) []Ranked {
 	if len(keys) == 0 {
 		keys = DefaultKeys(s.Resource())
@@ -87,6 +88,8 @@ func (r *Ranked) measure(s Signal, l Layout) {
 		r.Excluded = r.Protection
 	case !r.Known():
 		r.Excluded = ExcludedUnknown
+	case r.Ended:
+		r.Excluded = ExcludedEnded
 	case r.Yield < floor:
 		r.Excluded = ExcludedTooSmall
 	case r.Survived:

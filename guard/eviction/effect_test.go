@@ -530,3 +530,24 @@ func TestMemoryThatAStopLeft(t *testing.T) {
 		})
 	}
 }
+
+// Until the pods are listed again, a sandbox that a stop has ended is no candidate: its cgroup may still hold what is in its
+// volumes, and another stop would find no process. The kubelet may have started a container in it by then.
+func TestASandboxThatAStopHasEnded(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		g, n := newManager(t, memoryHard)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.kill(n.stops[0])
+		n.pods[0].Memory, n.remains["big"] = policy.Known(3*testGiB), policy.Known(3*testGiB)
+		n.at(g, 0)
+		if again {
+			n.listedAt = time.Hour + chargeStill
+		}
+		p := n.at(g, chargeStill)
+		wantSettled(t, p, 1)
+		if want := map[bool]string{false: "d/small", true: "d/big"}[again]; stopped(&p) != want {
+			t.Errorf("listed again %t: stopped %q, held by %q, want %s", again, stopped(&p), p.Held, want)
+		}
+	}
+}
