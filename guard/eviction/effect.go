@@ -57,11 +57,11 @@ func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over b
 		e.left, e.fell = left.Value, now
 	}
 	still := chargeStill
-	if out.Shared && !out.Result.Confirmed && left.Value > f.stop.Expected/2 {
+	if out.Shared && !out.Result.Confirmed && e.left > f.stop.Expected/2 {
 		still = sharedStill
 	}
-	over = left.Value == 0 || now-e.fell >= still || now-f.ended >= g.cfg.Eviction.StopTimeout
-	return over, max(f.stop.Expected-left.Value, 0)
+	over = e.left == 0 || now-e.fell >= still || now-f.ended >= g.cfg.Eviction.StopTimeout
+	return over, max(f.stop.Expected-e.left, 0)
 }
 
 // isDiskOver is isOver for a disk. A pod that fills it keeps writing while it is measured, so it may have

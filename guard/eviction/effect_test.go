@@ -551,3 +551,23 @@ func TestASandboxThatAStopHasEnded(t *testing.T) {
 		}
 	}
 }
+
+// A kubelet may start the pod again, in the same cgroup, while the effect of its stop is awaited. What the new sandbox takes came
+// back before.
+func TestWhatANewSandboxTakesMeanwhile(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.stops[0].outcome.Shared = true
+	n.end(n.stops[0])
+	for i, left := range []int64{3 * testGiB, testGiB, 3 * testGiB} {
+		n.remains["big"] = policy.Known(left)
+		p := n.at(g, time.Duration(i)*sharedStill/2)
+		if wantSettled(t, p, i/2); i == 2 && p.Settled[0].Result.Freed != 3*testGiB {
+			t.Errorf("freed %d", p.Settled[0].Result.Freed)
+		}
+	}
+	if s := g.restraint.KeptMemory("big", "again", policy.Amount{}, n.now); s != testGiB {
+		t.Errorf("the stop left %d", s)
+	}
+}
