@@ -24,7 +24,7 @@ type trial struct {
 func randomTrial(r *rand.Rand) *trial {
 	tr := &trial{age: pick(r, second/2, second, second, second, second, 2*second, 10*second, 15*second)}
 	s := Signal(r.IntN(int(SignalCount)))
-	tr.q = Shortage{Layout: Layout(r.IntN(3)), Observed: &Observations{}, Now: minute}
+	tr.q = Shortage{Layout: Layout(r.IntN(int(layoutCount))), Observed: &Observations{}, Now: minute}
 	if r.IntN(3) == 0 {
 		tr.q.Keys = randomKeys(r)
 	}

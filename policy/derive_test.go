@@ -56,7 +56,7 @@ func TestDeriveContainerFS(t *testing.T) {
 	}
 	nodefs := "containerfs.available:hard=10%/0s/0 containerfs.inodesFree:soft=20%/1m0s/0"
 	imagefs := "containerfs.available:hard=15%/0s/1Gi containerfs.inodesFree:hard=5%/0s/0 containerfs.available:soft=30%/2m0s/1Gi"
-	for layout, want := range map[Layout]string{SingleFS: nodefs, SplitFS: nodefs, DedicatedImageFS: imagefs} {
+	for layout, want := range map[Layout]string{SingleFS: nodefs, SplitFS: nodefs, DedicatedImageFS: imagefs, DedicatedContainerFS: nodefs, SeparateFS: nodefs} {
 		if got := derived(layout); got != want {
 			t.Errorf("%s: derived %s, want %s", layout, got, want)
 		}

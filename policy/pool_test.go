@@ -7,10 +7,14 @@ import (
 // Signals are views of a pool: which ones share a pool depends on the layout only for disks.
 func TestPoolsByLayout(t *testing.T) {
 	const bytes, inodes, imageBytes, imageInodes = PoolNodeBytes, PoolNodeInodes, PoolImageBytes, PoolImageInodes
+	const layerBytes, layerInodes = PoolContainerBytes, PoolContainerInodes
 	for layout, disks := range map[Layout][6]Pool{ // nodefs, imagefs, containerfs: bytes and inodes of each
 		SingleFS:         {bytes, inodes, bytes, inodes, bytes, inodes},
 		DedicatedImageFS: {bytes, inodes, imageBytes, imageInodes, imageBytes, imageInodes},
 		SplitFS:          {bytes, inodes, imageBytes, imageInodes, bytes, inodes},
+
+		DedicatedContainerFS: {bytes, inodes, bytes, inodes, layerBytes, layerInodes},
+		SeparateFS:           {bytes, inodes, imageBytes, imageInodes, layerBytes, layerInodes},
 	} {
 		want := map[Signal]Pool{
 			MemoryAvailable: PoolMemory, AllocatableMemoryAvailable: PoolMemory, MeminfoAvailable: PoolMemory,

@@ -126,7 +126,9 @@ func TestStatSets(t *testing.T) {
 		amounts [3]int64 // nodefs, imagefs, containerfs
 	}{
 		{SingleFS, false, [3]int64{7, 7, 7}}, {DedicatedImageFS, false, [3]int64{6, 1, 1}}, {SplitFS, false, [3]int64{7, 0, 7}},
+		{DedicatedContainerFS, false, [3]int64{6, 6, 1}}, {SeparateFS, false, [3]int64{6, 0, 1}},
 		{SingleFS, true, [3]int64{5, 5, 5}}, {DedicatedImageFS, true, [3]int64{4, 1, 1}}, {SplitFS, true, [3]int64{5, 0, 5}},
+		{DedicatedContainerFS, true, [3]int64{4, 4, 1}}, {SeparateFS, true, [3]int64{4, 0, 1}},
 	} {
 		u := DiskUsage{Rootfs: Exactly(1), Logs: Exactly(2), Volumes: Exactly(4), LogsApart: v.apart}
 		for i, signals := range [][2]Signal{
@@ -223,7 +225,7 @@ func TestRankProperties(t *testing.T) {
 	r := source(6)
 	for range 10_000 {
 		cs := randomPods(r, r.IntN(12))
-		s, l, keys := Signal(r.IntN(int(SignalCount))), Layout(r.IntN(3)), randomKeys(r)
+		s, l, keys := Signal(r.IntN(int(SignalCount))), Layout(r.IntN(int(layoutCount))), randomKeys(r)
 		ranked := Rank(cs, s, l, keys)
 		shuffled := slices.Clone(cs)
 		r.Shuffle(len(cs), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })

@@ -34,7 +34,7 @@ const (
 var signals = [SignalCount + 1]struct {
 	name      string
 	condition Condition
-	pools     [3]Pool // by layout
+	pools     [layoutCount]Pool // by layout
 	stall     bool
 	evidence  bool   // see IsEvidence
 	kubelet   bool   // the kubelet has it, too
@@ -45,13 +45,13 @@ var signals = [SignalCount + 1]struct {
 	MeminfoAvailable:           {name: "meminfo.available"},
 	SwapAvailable:              {name: "swap.available", evidence: true},
 	MemoryStall:                {name: "memory.stall", stall: true, evidence: true},
-	PIDAvailable:               {name: "pid.available", condition: PIDPressure, pools: [3]Pool{PoolPIDs, PoolPIDs, PoolPIDs}, kubelet: true, hard: "5%"},
-	NodeFSAvailable:            {name: "nodefs.available", condition: DiskPressure, pools: [3]Pool{PoolNodeBytes, PoolNodeBytes, PoolNodeBytes}, kubelet: true, hard: "10%"},
-	NodeFSInodesFree:           {name: "nodefs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolNodeInodes, PoolNodeInodes}, kubelet: true, hard: "5%"},
-	ImageFSAvailable:           {name: "imagefs.available", condition: DiskPressure, pools: [3]Pool{PoolNodeBytes, PoolImageBytes, PoolImageBytes}, kubelet: true, hard: "15%"},
-	ImageFSInodesFree:          {name: "imagefs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolImageInodes, PoolImageInodes}, kubelet: true, hard: "5%"},
-	ContainerFSAvailable:       {name: "containerfs.available", condition: DiskPressure, pools: [3]Pool{PoolNodeBytes, PoolImageBytes, PoolNodeBytes}, kubelet: true},
-	ContainerFSInodesFree:      {name: "containerfs.inodesFree", condition: DiskPressure, pools: [3]Pool{PoolNodeInodes, PoolImageInodes, PoolNodeInodes}, kubelet: true},
+	PIDAvailable:               {name: "pid.available", condition: PIDPressure, pools: [layoutCount]Pool{PoolPIDs, PoolPIDs, PoolPIDs, PoolPIDs, PoolPIDs}, kubelet: true, hard: "5%"},
+	NodeFSAvailable:            {name: "nodefs.available", condition: DiskPressure, pools: [layoutCount]Pool{PoolNodeBytes, PoolNodeBytes, PoolNodeBytes, PoolNodeBytes, PoolNodeBytes}, kubelet: true, hard: "10%"},
+	NodeFSInodesFree:           {name: "nodefs.inodesFree", condition: DiskPressure, pools: [layoutCount]Pool{PoolNodeInodes, PoolNodeInodes, PoolNodeInodes, PoolNodeInodes, PoolNodeInodes}, kubelet: true, hard: "5%"},
+	ImageFSAvailable:           {name: "imagefs.available", condition: DiskPressure, pools: [layoutCount]Pool{PoolNodeBytes, PoolImageBytes, PoolImageBytes, PoolNodeBytes, PoolImageBytes}, kubelet: true, hard: "15%"},
+	ImageFSInodesFree:          {name: "imagefs.inodesFree", condition: DiskPressure, pools: [layoutCount]Pool{PoolNodeInodes, PoolImageInodes, PoolImageInodes, PoolNodeInodes, PoolImageInodes}, kubelet: true, hard: "5%"},
+	ContainerFSAvailable:       {name: "containerfs.available", condition: DiskPressure, pools: [layoutCount]Pool{PoolNodeBytes, PoolImageBytes, PoolNodeBytes, PoolContainerBytes, PoolContainerBytes}, kubelet: true},
+	ContainerFSInodesFree:      {name: "containerfs.inodesFree", condition: DiskPressure, pools: [layoutCount]Pool{PoolNodeInodes, PoolImageInodes, PoolNodeInodes, PoolContainerInodes, PoolContainerInodes}, kubelet: true},
 	IOStall:                    {name: "io.stall", condition: DiskPressure, stall: true, evidence: true},
 	SignalCount:                {condition: DiskPressure},
 }

@@ -19,7 +19,7 @@ func TestNames(t *testing.T) {
 		{Pool(0), int(PoolCount), nil},
 		{Condition(0), int(conditionCount), func(s string) (any, error) { return parseName[Condition](conditionNames, s, "") }},
 		{Status(0), len(statusNames), func(s string) (any, error) { return parseName[Status](statusNames, s, "") }},
-		{Layout(0), 3, func(s string) (any, error) { return ParseLayout(s) }},
+		{Layout(0), int(layoutCount), func(s string) (any, error) { return ParseLayout(s) }},
 		{QoS(0), 4, func(s string) (any, error) { return ParseQoS(s) }},
 	} {
 		typ := reflect.TypeOf(v.zero)

@@ -121,7 +121,7 @@ type RuntimeStatus struct {
 type KernelStatus struct {
 	Cgroup     string   `json:"cgroup"`                // v1, hybrid, v2
 	PodsCgroup string   `json:"pods_cgroup,omitempty"` // left out if not found
-	Layout     string   `json:"filesystems"`           // single, dedicated-imagefs, split
+	Layout     string   `json:"filesystems"`           // single, dedicated-imagefs, split, dedicated-containerfs, separate
 	Wakes      []string `json:"wakes"`                 // wake-up sources of the loop
 }
 

@@ -314,10 +314,14 @@ func (d *Watcher) detect(node, image, container fsReading) {
 	}
 	d.detected = true
 	switch {
-	case !imageApart:
+	case !imageApart && !layersApart:
 		d.kind = policy.SingleFS
+	case !imageApart:
+		d.kind = policy.DedicatedContainerFS
 	case !layersApart:
 		d.kind = policy.SplitFS
+	case image.err == nil && container.err == nil && Apart(container.space, image.space):
+		d.kind = policy.SeparateFS
 	default:
 		d.kind = policy.DedicatedImageFS
 	}

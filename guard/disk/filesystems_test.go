@@ -98,7 +98,8 @@ func TestDiskLayout(t *testing.T) {
 			{"two", spaceOn(1, 1), spaceOn(2, 1), spaceOn(2, 1), nil, policy.DedicatedImageFS},
 			{"layers beside the node", spaceOn(1, 1), spaceOn(2, 1), spaceOn(1, 1), nil, policy.SplitFS},
 			{"one cannot be read", spaceOn(1, 1), spaceOn(1, 1), spaceOn(1, 1), errors.New("input/output error"), policy.SplitFS},
-			{"three", spaceOn(1, 1), spaceOn(2, 1), spaceOn(3, 1), nil, policy.DedicatedImageFS},
+			{"three", spaceOn(1, 1), spaceOn(2, 1), spaceOn(3, 1), nil, policy.SeparateFS},
+			{"images beside the node", spaceOn(1, 1), spaceOn(1, 1), spaceOn(3, 1), nil, policy.DedicatedContainerFS},
 			{"one again", spaceOn(1, 1), spaceOn(1, 1), spaceOn(1, 1), nil, policy.SingleFS},
 			{"two of the same size", root, apart, apart, nil, policy.DedicatedImageFS},
 			// Subvolumes of one btrfs each have their own device number.

@@ -191,6 +191,7 @@ func TestSimulateBreakerOfADisk(t *testing.T) {
 		"single":            3,
 		"dedicated-imagefs": 6, // containerfs is imagefs
 		"split":             3, // containerfs is nodefs, and a stop frees no images
+		"separate":          6, // so it is with three devices
 	} {
 		t.Run(layout, func(t *testing.T) {
 			lines := []string{fmt.Sprintf(`{"at":"0s","layout":%q,"pods":[%s]}`, layout, strings.Join(pods, ","))}

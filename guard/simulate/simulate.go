@@ -37,7 +37,7 @@ type Pass struct {
 
 // Need is what a simulated decision rests on.
 type Need struct {
-	Pool        policy.Pool `json:"pool"`                     // memory, pid, nodefs bytes, nodefs inodes, imagefs bytes or imagefs inodes
+	Pool        policy.Pool `json:"pool"`                     // memory, pid, nodefs bytes, nodefs inodes, or the same of imagefs or containerfs
 	Deficit     int64       `json:"deficit" unit:"pool"`      // to the threshold or, inside the minimum reclaim, to the target
 	Fill        int64       `json:"fill" unit:"pool"`         // how fast the signal falls, per second
 	OutsideFill int64       `json:"outside_fill" unit:"pool"` // the part of fill that the growth of the unprotected pods does not explain

@@ -22,7 +22,7 @@ type Line struct {
 	Pods         []Pod                         `json:"pods,omitempty"`          // all running pods
 	Images       []Image                       `json:"images,omitempty"`        // all images
 	AfterReclaim map[policy.Signal]Observation `json:"after_reclaim,omitempty"` // what is available after a reclaim at this time
-	Layout       string                        `json:"layout,omitempty"`        // single, dedicated-imagefs, split
+	Layout       string                        `json:"layout,omitempty"`        // single, dedicated-imagefs, split, dedicated-containerfs, separate
 	// This line and the later ones are readings of a node that the simulation did not
 	// change: a pod that the simulation stopped may still run there.
 	Recorded    bool      `json:"recorded,omitempty"`

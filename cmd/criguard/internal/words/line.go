@@ -33,7 +33,7 @@ func Met(p *api.Pass, s policy.Signal) string {
 // Need describes what a pool lacks and what stopping pods could give back, without the last period.
 func Need(n *api.Need) string {
 	amount := func(v int64) string {
-		if n.Pool == policy.PoolPIDs || n.Pool == policy.PoolNodeInodes || n.Pool == policy.PoolImageInodes {
+		if r := n.Pool.Resource(); r == policy.ResourcePIDs || r == policy.ResourceInodes {
 			return strconv.FormatInt(v, 10)
 		}
 		return api.FormatBytes(v)
