@@ -571,3 +571,19 @@ func TestWhatANewSandboxTakesMeanwhile(t *testing.T) {
 		t.Errorf("the stop left %d", s)
 	}
 }
+
+// If a pool waits for a stop that an operator began, what earlier stops have left does not count as not given back.
+func TestWhatAnOperatorsStopLeaves(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	g.restraint.Begin(policy.Stop{UID: "big", Sandbox: "before", Expected: 3 * testGiB}, n.now)
+	g.restraint.End("before", 0)
+	n.pods[0].Memory = policy.Known(5 * testGiB)
+	g.StopPod(t.Context(), &n.pods[0], time.Minute, "test", &api.Pass{At: api.Duration(n.now)})
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	n.remains["big"] = policy.Known(3 * testGiB)
+	n.end(n.stops[0])
+	if p := n.at(g, 2*time.Second); len(p.Settled) != 1 || p.Settled[0].Result.Freed != 2*testGiB {
+		t.Errorf("settled %+v", p.Settled)
+	}
+}

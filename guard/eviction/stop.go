@@ -227,7 +227,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		if !f.awaited && !long && !c.Pool.IsDisk() && st.flight == nil {
 			// The pool waits for it as for a stop of its own, whose grace period would not be longer: otherwise, while what
 			// it gives back is not there yet, the pool would choose another pod.
-			f.stop.Pool, f.stop.Signal, f.stop.Expected, f.since = c.Pool, m.Signal, v.Yield, m.Since
+			f.stop.Pool, f.stop.Signal, f.stop.Kept, f.stop.Expected, f.since = c.Pool, m.Signal, v.Kept, v.Yield, m.Since
 			f.awaited, st.flight = true, f
 		}
 		return heldBy(api.HeldInFlight)
