@@ -255,7 +255,9 @@ func (r *Restraint) End(sandbox string, back int64) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
 		s.Over, s.Back = true, back
 		s.Pass, s.Pod = 0, ""
-		s.Kept = addCapped(s.Kept, max(s.Expected-back, 0))
+		if s.Pool == PoolMemory {
+			s.Kept = addCapped(s.Kept, max(s.Expected-back, 0))
+		}
 	}
 }
 
