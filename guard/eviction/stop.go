@@ -138,8 +138,12 @@ const takeOverWithin = 10 * time.Second
 // period: the run may have ended before the stop reached a single process, and stopping what has ended does no
 // harm. takeOver records what became of a stop that ended without the service, or that is not needed any more.
 func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool, p *api.Pass) {
-	s, inv := g.restraint.Unfinished(i), g.runtime.Inventory(ctx, false)
-	if s == nil || inv.At < 0 || g.flightOf(s.Sandbox) != nil {
+	s := g.restraint.Unfinished(i)
+	if s == nil || g.flightOf(s.Sandbox) != nil {
+		return
+	}
+	inv := g.runtime.Inventory(ctx, false)
+	if inv.At < 0 {
 		return
 	}
 	f := &flight{stop: *s, resumed: true, view: &api.StopView{
