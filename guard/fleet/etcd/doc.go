@@ -22,7 +22,10 @@
 // node's by then. Only leases are revoked.
 //
 // An etcd that lost its data has lost the slots, too. So a node may only take a slot while etcd has its own key below u/,
-// the first node that comes back puts settling, and no slot is taken before the longest lost one would have ended.
+// the first node that comes back puts settling, and no slot is taken before the longest lost one would have ended. The
+// transaction that takes the slots checks this key, settling and policy/pause again: a node under pressure may stand still for
+// a minute between its read and its transaction. An etcd that is restored from a snapshot shows none of this: it has the
+// members and the slots of that time. An operator deletes the fleet's keys then.
 //
 // Some servers that speak this protocol are no etcd and have neither leases nor transactions of its kind, such as kine.
 // They are refused.

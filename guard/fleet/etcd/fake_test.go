@@ -251,3 +251,73 @@ func TestLateGrant(t *testing.T) {
 		t.Errorf("got %v, revoked %v", err, f.revoked)
 	}
 }
+
+// An agent that stands still for a minute between its look at the fleet and its transaction takes no slot of a fleet that has
+// changed meanwhile: an operator may have paused it, or etcd may have lost its data, and other permits with it.
+func TestFleetChangesMeanwhile(t *testing.T) {
+	k := keysOf("f")
+	for name, tt := range map[string]struct {
+		change func(keys map[string]*mvccpb.KeyValue)
+		want   string // "" = a permit
+	}{
+		"nothing changes": {func(map[string]*mvccpb.KeyValue) {}, ""},
+		"paused": {func(keys map[string]*mvccpb.KeyValue) {
+			keys[k.pause()] = &mvccpb.KeyValue{Value: []byte(`{"paused":true}`), Lease: 9}
+		}, TooLate},
+		"lost its data": {func(keys map[string]*mvccpb.KeyValue) { clear(keys) }, TooLate},
+		"began again": {func(keys map[string]*mvccpb.KeyValue) {
+			clear(keys)
+			keys[k.want("z", "n")] = &mvccpb.KeyValue{Lease: 8}
+			keys[k.settling()] = &mvccpb.KeyValue{Lease: 9}
+		}, TooLate},
+		"another stop": {func(keys map[string]*mvccpb.KeyValue) {
+			keys[k.zoneSlot("z")] = &mvccpb.KeyValue{Value: []byte(`{"node":"n2","permit":"p2"}`), Lease: 9}
+		}, SlotTaken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Hour
+			keys := map[string]*mvccpb.KeyValue{k.want("z", "n"): {Lease: 7}, k.pause(): {Value: []byte(`{"paused":false}`), Lease: 6}}
+			f := &fake{now: func() time.Duration { return now }, grant: numbered()}
+			f.txn = func(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+				resp := &pb.TxnResponse{Succeeded: holds(r.Compare, keys)}
+				ops := r.Success
+				if !resp.Succeeded {
+					ops = r.Failure
+				}
+				for _, op := range ops {
+					found := &pb.RangeResponse{}
+					if kv := keys[string(op.GetRequestRange().GetKey())]; kv != nil {
+						found.Kvs = []*mvccpb.KeyValue{kv}
+					}
+					resp.Responses = append(resp.Responses, &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: found}})
+				}
+				if len(r.Compare) == 0 && len(r.Success) > 4 { // the look
+					now += time.Minute
+					tt.change(keys)
+				}
+				return resp, nil
+			}
+			rates := fleet.DefaultRates()
+			rates.MinZone = 1000 // so that the zone is normal, and nothing else is read
+			_, err := serve(t, f).Acquire(t.Context(), rates, "shop/web", "id")
+			denied, _ := errors.AsType[*DeniedError](err)
+			if tt.want == "" && err != nil || tt.want != "" && (denied == nil || denied.Code != tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if err != nil && !slices.Equal(f.revoked, []int64{1001, 1002}) {
+				t.Errorf("revoked %v", f.revoked)
+			}
+		})
+	}
+}
+
+// holds reports whether conditions hold.
+func holds(conditions []*pb.Compare, keys map[string]*mvccpb.KeyValue) bool {
+	return !slices.ContainsFunc(conditions, func(c *pb.Compare) bool {
+		kv := keys[string(c.Key)]
+		if c.Target == pb.Compare_LEASE {
+			return kv.GetLease() != c.GetLease()
+		}
+		return kv != nil // CreateRevision is not 0
+	})
+}

@@ -19,7 +19,7 @@ type Look struct {
 	Reported bool
 	Settling bool
 
-	pause, settling int64 // their leases
+	pause, settling, want int64 // the leases of these keys; 0 = absent
 }
 
 // Holder has a slot.
@@ -54,6 +54,7 @@ func (c *Client) Look(ctx context.Context, workload string) (Look, error) {
 		Settling: first(r[6]) != nil,
 		pause:    leaseOf(first(r[4])),
 		settling: leaseOf(first(r[6])),
+		want:     leaseOf(first(r[7])),
 	}, nil
 }
 

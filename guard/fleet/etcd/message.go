@@ -70,17 +70,25 @@ const (
 	equal          = 0
 	less           = 2
 	createRevision = 1
+	leaseOfKey     = 4
 )
 
-// compare is a condition on the revision that created a key, 0 for an absent one.
+// compare is a condition on the target of a key: the revision that created it, or its lease. Both are 0 for an absent key.
 type compare struct {
 	result, target int64
 	key, end       string
-	revision       explicit
+	value          explicit
 }
 
 func (m *compare) fields() fields {
-	return fields{1: &m.result, 2: &m.target, 3: &m.key, 5: &m.revision, 64: &m.end}
+	f := fields{1: &m.result, 2: &m.target, 3: &m.key, 5: &m.value, 8: &m.value, 64: &m.end}
+	switch m.target { // a message has one value; 0 while it is decoded
+	case createRevision:
+		f[8] = nil
+	case leaseOfKey:
+		f[5] = nil
+	}
+	return f
 }
 
 type txnRequest struct {

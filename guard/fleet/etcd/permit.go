@@ -98,7 +98,7 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 	if err != nil {
 		return Permit{}, err
 	}
-	return c.take(ctx, p, workload)
+	return c.take(ctx, p, workload, look)
 }
 
 func deny(code, reason string, left, slot time.Duration) error {
@@ -245,8 +245,9 @@ func (c *Client) grantExactly(ctx context.Context, ttl time.Duration) (int64, er
 	return id, nil
 }
 
-// take puts both slots in one transaction if both are free.
-func (c *Client) take(ctx context.Context, p Permit, workload string) (Permit, error) {
+// take puts both slots in one transaction if both are free, and what decided is as it was: a node under pressure may have
+// stood still since, while an operator paused the fleet or etcd lost its data.
+func (c *Client) take(ctx context.Context, p Permit, workload string, look Look) (Permit, error) {
 	value, err := json.Marshal(Holder{Node: c.opt.Node, Permit: p.ID})
 	if err != nil {
 		return Permit{}, err
@@ -257,7 +258,10 @@ func (c *Client) take(ctx context.Context, p Permit, workload string) (Permit, e
 	zone, own := c.keys.zoneSlot(c.opt.Zone), c.keys.workloadSlot(workload)
 	holders := []*requestOp{get(zone), get(own)}
 	resp, err := c.transactOnce(ctx, "take slots", &txnRequest{
-		compare: []*compare{absent(zone), absent(own)},
+		compare: []*compare{
+			absent(zone), absent(own), hasLease(c.keys.pause(), look.pause), hasLease(c.keys.settling(), look.settling),
+			hasLease(c.keys.want(c.opt.Zone, c.opt.Node), look.want),
+		},
 		success: []*requestOp{put(zone, string(value), p.leases[1]), put(own, string(value), p.leases[0])},
 		failure: holders,
 	})
@@ -276,6 +280,8 @@ func (c *Client) take(ctx context.Context, p Permit, workload string) (Permit, e
 		return p, nil
 	case granted || isGone(err):
 		err = tooLate(p)
+	case err == nil && first(resp.responses[0].read) == nil && first(resp.responses[1].read) == nil:
+		err = deny(TooLate, "the fleet changed at the same time", 0, p.Slot)
 	case err == nil:
 		err = deny(SlotTaken, "another stop was permitted at the same time", p.Slot, p.Slot)
 	}

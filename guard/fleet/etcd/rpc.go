@@ -36,6 +36,11 @@ func noneBelow(prefix string) *compare {
 	return c
 }
 
+// hasLease holds if a key has a lease still, or still has none, or is absent, with 0.
+func hasLease(key string, lease int64) *compare {
+	return &compare{result: equal, target: leaseOfKey, key: key, value: explicit(lease)}
+}
+
 // transact performs a transaction that is safe to repeat.
 func (c *Client) transact(ctx context.Context, op string, txn *txnRequest) (resp *txnResponse, err error) {
 	err = c.do(ctx, op, func(ctx context.Context, conn *grpc.ClientConn) error {

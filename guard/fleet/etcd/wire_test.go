@@ -31,9 +31,11 @@ func TestEncode(t *testing.T) {
 		{put("a", "\xff\x00", -1), &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte("a"), Value: []byte("\xff\x00"), Lease: -1}}}},
 		{absent("a"), &pb.Compare{Key: []byte("a"), Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, TargetUnion: created}},
 		{noneBelow("a/"), &pb.Compare{Key: []byte("a/"), RangeEnd: []byte("a0"), Target: pb.Compare_CREATE, TargetUnion: created}},
-		{&compare{result: less, target: createRevision, key: "a", revision: 7}, &pb.Compare{
+		{&compare{result: less, target: createRevision, key: "a", value: 7}, &pb.Compare{
 			Key: []byte("a"), Target: pb.Compare_CREATE, Result: pb.Compare_LESS, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 7},
 		}},
+		{hasLease("a", 7), &pb.Compare{Key: []byte("a"), Target: pb.Compare_LEASE, TargetUnion: &pb.Compare_Lease{Lease: 7}}},
+		{hasLease("a", 0), &pb.Compare{Key: []byte("a"), Target: pb.Compare_LEASE, TargetUnion: &pb.Compare_Lease{}}},
 		{&txnRequest{compare: []*compare{absent("a"), absent("b")}, success: []*requestOp{get("c"), get("d")}, failure: []*requestOp{get("e")}}, &pb.TxnRequest{
 			Compare: []*pb.Compare{
 				{Key: []byte("a"), Target: pb.Compare_CREATE, TargetUnion: created},
