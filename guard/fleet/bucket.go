@@ -45,6 +45,15 @@ func (t *tokens) fill(on bool, now time.Duration, rnd *rand.Rand) {
 	t.on = on
 }
 
+// lapse is how long a token that is due outlives a restart.
+const lapse = time.Minute
+
+// restore continues a bucket after a restart. Tokens that came while the program was away for long lapse: after a mistake
+// in a configuration, all nodes may come back within a minute.
+func (t *tokens) restore(s SavedTokens, now time.Duration) {
+	t.first, t.on = s.First, s.On && s.First+lapse >= now
+}
+
 // take takes a token. The caller has checked that there is one.
 func (t *tokens) take(now time.Duration) {
 	full := t.first + time.Duration(t.limit.Burst-1)*t.limit.Every

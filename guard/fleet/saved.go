@@ -49,6 +49,6 @@ func (w *Waiter) Restore(s Saved, now time.Duration) {
 	if s.AloneSince > 0 {
 		w.link = link{failing: true, alone: true, since: s.AloneSince - aloneAfter, next: w.beat.after(now)}
 	}
-	w.trickle.on, w.trickle.first = s.Trickle.On, s.Trickle.First
-	w.local.on, w.local.first = s.Local.On, s.Local.First
+	w.trickle.restore(s.Trickle, now)
+	w.local.restore(s.Local, now)
 }

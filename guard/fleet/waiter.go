@@ -266,6 +266,9 @@ func (w *Waiter) Turn(p policy.Pool, now time.Duration) Turn {
 		return Turn{Reason: "alone", Until: min(over, now-lonely+trickleAfter)}
 	}
 	due := e.ask
+	if w.paused > 0 { // the end of a pause comes to all nodes at once
+		due = max(due, w.beat.after(w.paused))
+	}
 	if !w.link.retries(now) {
 		due = max(due, w.link.next)
 	}

@@ -579,3 +579,66 @@ func TestContactsPerSecond(t *testing.T) {
 		})
 	}
 }
+
+// A pause of an hour ends for all nodes at once. 10,000 nodes that want a stop then make 333 contacts a second, and one that is
+// resumed early asks over the connection by which it learns that.
+func TestContactsAfterAPause(t *testing.T) {
+	var begun [31]int // by second
+	for seed := range uint64(10_000) {
+		n := newNode(t, seed)
+		n.deny = full()
+		n.run(time.Minute)
+		n.Pause(start+time.Hour, n.now)
+		asks := len(n.asks)
+		n.run(time.Hour + 31*time.Second)
+		for _, at := range n.asks[asks:] {
+			if at < time.Hour {
+				t.Fatalf("asked after %s, during the pause", at)
+			}
+		}
+		begun[(n.asks[asks]-time.Hour)/time.Second]++
+	}
+	for s, n := range begun {
+		if n > 333+5*18 {
+			t.Errorf("%d contacts in second %d after the pause, want about 333", n, s)
+		}
+	}
+	n := newNode(t, 1)
+	n.run(time.Minute)
+	n.Pause(start+time.Hour, n.now)
+	n.run(10 * time.Minute)
+	if n.Pause(0, n.now); n.Turn(pool, n.now).Verdict != Ask {
+		t.Errorf("resumed: %+v", n.Turn(pool, n.now))
+	}
+}
+
+// A mistake in fleet.toml keeps all agents from starting for an hour, while the patience of 10,000 nodes is over. The tokens
+// of that hour do not make them stop pods within a minute when they are back; a short restart loses no token.
+func TestTokensLapseOverALongRestart(t *testing.T) {
+	for away, most := range map[time.Duration]int{time.Minute: 40, 10 * time.Minute: 40, time.Hour: 40, 24 * time.Hour: 40} {
+		early, all := 0, 0
+		for seed := range uint64(1000) {
+			n := newNode(t, seed)
+			n.deny = full()
+			n.run(20 * time.Minute)
+			saved := n.Save()
+			n.now += away
+			n.Waiter = NewWaiter(15*time.Minute, soft, rand.New(rand.NewPCG(seed, 9)))
+			n.Restore(saved, n.now)
+			stops := n.run(n.now - start + 51*time.Minute)
+			if len(stops[Trickle]) > 0 && stops[Trickle][0] < 20*time.Minute+away+time.Minute {
+				early++
+			}
+			all += len(stops[Trickle])
+		}
+		if early > most || all < 1000 {
+			t.Errorf("away for %s: %d of 1000 nodes stop a pod in the first minute, want about 20; %d stops in 51 minutes", away, early, all)
+		}
+	}
+	w := NewWaiter(15*time.Minute, soft, rand.New(rand.NewPCG(1, 1)))
+	w.Begin(pool, start)
+	w.Restore(Saved{Held: map[policy.Pool]time.Duration{pool: time.Hour}, Trickle: SavedTokens{On: true, First: start - time.Second}}, start)
+	if v := w.Stop(pool, start); v != Trickle {
+		t.Errorf("a token that came a second before the restart: %d", v)
+	}
+}
