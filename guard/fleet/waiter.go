@@ -200,12 +200,12 @@ func (w *Waiter) Changed(p policy.Pool, now time.Duration) {
 }
 
 // Granted answers a request of a pool. It returns false if the pool needs no permit any more, so that it must be given
-// back.
+// back. A permit ends the episode's wait only when it is used: one may come too late each time.
 func (w *Waiter) Granted(p policy.Pool, g Grant, now time.Duration) bool {
 	w.answered(now)
 	e := w.episode(p)
 	if e != nil {
-		e.grant, e.held = g, 0
+		e.grant = g
 	}
 	return e != nil
 }
@@ -215,7 +215,7 @@ func (w *Waiter) Stop(p policy.Pool, now time.Duration) Verdict {
 	t := w.Turn(p, now)
 	switch t.Verdict {
 	case Permit:
-		w.waits[p].grant = Grant{}
+		w.waits[p].grant, w.waits[p].held = Grant{}, 0
 		w.counts.Permits++
 	case Trickle:
 		w.trickle.take(now)

@@ -212,6 +212,7 @@ func TestPatiencePerEpisode(t *testing.T) {
 	}
 	n.run(30 * time.Minute)
 	n.Granted(pool, Grant{"id", n.now + time.Second}, n.now)
+	n.Stop(pool, n.now)
 	if stops := n.run(44 * time.Minute); len(stops[Trickle]) > 0 {
 		t.Errorf("patience counts from before the permit: %v", stops)
 	}
@@ -641,4 +642,25 @@ func TestTokensLapseOverALongRestart(t *testing.T) {
 	if v := w.Stop(pool, start); v != Trickle {
 		t.Errorf("a token that came a second before the restart: %d", v)
 	}
+}
+
+// Permits that come too late to be used do not end the patience of an episode: etcd answers so slowly that each has half a
+// millisecond left.
+func TestLatePermitsDoNotEndPatience(t *testing.T) {
+	n := newNode(t, 1)
+	for n.now < start+66*time.Minute {
+		switch turn := n.Turn(pool, n.now); turn.Verdict {
+		case Ask:
+			n.now += 9900 * time.Millisecond
+			n.Granted(pool, Grant{"id", n.now + 500*time.Microsecond}, n.now)
+			n.now += time.Millisecond // until the guard fetches it
+		case Hold:
+			n.now = max(turn.Until, n.now+time.Millisecond)
+		case Trickle:
+			return
+		default:
+			t.Fatalf("after %s: %+v", n.now-start, turn)
+		}
+	}
+	t.Error("no stop in 66 minutes")
 }
