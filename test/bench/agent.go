@@ -69,11 +69,10 @@ func (a *fakeAgent) accept(l net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// flooding returns an agent each of whose answers has no end, in another way than the one before.
-func flooding() func(net.Conn) {
-	floods := agenttest.Floods()
-	next := inTurn(slices.Sorted(maps.Keys(floods)))
-	return func(c net.Conn) { floods[next()](c) }
+// eachInTurn returns an agent that serves each connection as another one of these does.
+func eachInTurn(agents map[string]func(net.Conn)) func(net.Conn) {
+	next := inTurn(slices.Sorted(maps.Keys(agents)))
+	return func(c net.Conn) { agents[next()](c) }
 }
 
 // lying returns an agent that never permits a stop, with another absurd answer each time.

@@ -105,6 +105,7 @@ func TestFleetCases(t *testing.T) {
 		{Reason: api.HeldAsking, Detail: "the agent does not answer"},
 		{Reason: api.HeldAsking},
 		{Reason: api.HeldFleet, Detail: "denied"},
+		{Reason: api.HeldFleet, Detail: "alone"},
 	} {
 		c := fleetCases()[i]
 		if i == 0 {

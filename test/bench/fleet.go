@@ -47,9 +47,10 @@ func fleetCases() []fleetCase {
 		{fleetOff, nil, nil, false},
 		{"honest agent", agenttest.Answer(func() string { return agenttest.Denied }), by("partial", api.HeldFleet), false},
 		{"alone, no agent", nil, by("alone", api.HeldFleet), false},
-		{"agent hangs", agenttest.Hangs()["reads"], by("", api.HeldAsking, api.HeldFleet), true},
-		{"agent floods", flooding(), by("", api.HeldAsking, api.HeldFleet), true},
+		{"agent hangs", eachInTurn(agenttest.Hangs()), by("", api.HeldAsking, api.HeldFleet), true},
+		{"agent floods", eachInTurn(agenttest.Floods()), by("", api.HeldAsking, api.HeldFleet), true},
 		{"agent lies", lying(), by("", api.HeldAsking, api.HeldFleet), false},
+		{"agent fails", eachInTurn(agenttest.Failures()), by("", api.HeldAsking, api.HeldFleet), false},
 	}
 }
 

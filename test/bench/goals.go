@@ -96,6 +96,8 @@ func (r *report) judgeFleet(add func(met bool, name, got string, args ...any)) {
 		if i > 0 {
 			add(l.Dead.N > 0 && off.Dead.N > 0 && l.Dead.Median <= goalFleet*off.Dead.Median+goalFleetMs,
 				l.Case+": the fleet does not delay a hard stop", "dead after %.1f ms (median), %.1f with the fleet off", l.Dead.Median, off.Dead.Median)
+			add(l.Dead.Max <= goalHung, fmt.Sprintf("%s: no hard stop waits for the agent, hog dead within %.0f ms every time", l.Case, goalHung),
+				"%.1f ms at most", l.Dead.Max)
 		}
 	}
 	if f := r.Footprint; f != nil {

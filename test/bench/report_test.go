@@ -127,6 +127,7 @@ func TestJudge(t *testing.T) {
 		{"MiB resident", func(r *report) { r.Idle.ResidentMiB = 18.1 }},
 		{"per sandbox", func(r *report) { r.Passes[1].Each = 21 }},
 		{"agent hangs: the fleet does not delay", func(r *report) { r.Fleet[3].Dead.Median = 13.6 }},
+		{"agent floods: no hard stop waits", func(r *report) { r.Fleet[4].Dead.Max = 101 }},
 		{"agent lies: the fleet does not delay", func(r *report) { r.Fleet[5].Dead = spread{} }},
 		{"agent floods: the right victim", func(r *report) { r.Fleet[4].Wrong = 1 }},
 		{fleetOff + ": the right victim", func(r *report) { r.Fleet[0].Wrong = 1 }},
