@@ -33,10 +33,13 @@ eviction.soft_grace_period = {'memory.available' = '1s'}
 `
 
 // fleetService returns a service whose fleet has this agent, and a function that lets a second pass, sets the
-// available memory in MiB, and makes a pass. A nil agent does not exist.
-func fleetService(t *testing.T, agent http.HandlerFunc) (s *Service, pass func(mib int) api.Pass) {
+// available memory in MiB, and makes a pass. A nil agent does not exist. prepare changes the service before it runs.
+func fleetService(t *testing.T, agent http.HandlerFunc, prepare ...func(s *Service)) (s *Service, pass func(mib int) api.Pass) {
 	t.Helper()
 	s = effectService(t, configtest.Parse(t, nodetest.Config(t, inFleet+"history.dir = '"+t.TempDir()+"'")))
+	for _, p := range prepare {
+		p(s)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	if agent != nil {
@@ -54,19 +57,22 @@ func fleetService(t *testing.T, agent http.HandlerFunc) (s *Service, pass func(m
 	}
 	group.Go(func() { s.fleet.Run(ctx) })
 	t.Cleanup(cancel)
-	n, at := simulate.NewNode(s.opt.Config), 0
+	n, at, big := simulate.NewNode(s.opt.Config), 0, "d/big"
 	s.guard = eviction.New(s.opt.Config, n, n, n, n, s.fleet, policy.NewRestraint(s.host.bootID))
 	return s, func(mib int) api.Pass {
 		t.Helper()
 		at++
 		l, err := trace.NewReader(strings.NewReader(fmt.Sprintf(`{"at":"%ds","signals":{"memory.available":{"available":"%dMi","capacity":"16Gi"}},`+
-			`"pods":[{"name":"d/big","memory_usage":"%dMi"},{"name":"d/small","memory_usage":"1Gi"}]}`, at, mib, 10<<10-mib))).Next()
+			`"pods":[{"name":"%s","memory_usage":"%dMi"},{"name":"d/small","memory_usage":"1Gi"}]}`, at, mib, big, 10<<10-mib))).Next()
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.Advance(l)
 		p := s.guard.Pass(t.Context(), "test")
 		s.after(&p)
+		if p.Stop != nil {
+			big = fmt.Sprintf("d/big-%d", at) // its replacement
+		}
 		return p
 	}
 }
