@@ -186,7 +186,11 @@ func (d *Meter) tree(ctx context.Context, j *podMeasure, part func(*policy.DiskU
 	soFar := func(u dirtree.Usage) {
 		j.set(part, sum.plus(amounts{policy.AtLeast(u.Bytes), policy.AtLeast(u.Inodes)}))
 	}
-	u, err := dirtree.Measure(ctx, dir, soFar)
+	measure := d.measureTree
+	if measure == nil {
+		measure = dirtree.Measure
+	}
+	u, err := measure(ctx, dir, soFar)
 	switch {
 	case err != nil:
 		sum = sum.plus(amounts{})

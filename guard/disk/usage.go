@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cgroup/dirtree"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
@@ -47,20 +48,25 @@ type MeterOptions struct {
 	Root   string                      // the kubelet's root directory, which holds the pods' volumes
 	Logs   string                      // the directory of the pods' logs
 	Now    func() time.Duration
+	Tree   MeasureTree // nil = dirtree.Measure
 }
+
+// MeasureTree measures the files below a directory, see [dirtree.Measure].
+type MeasureTree func(ctx context.Context, dir string, progress func(dirtree.Usage)) (dirtree.Usage, error)
 
 // NewMeter returns a Meter that has not measured anything yet.
 func NewMeter(opt MeterOptions) *Meter {
-	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, now: opt.Now}
+	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, now: opt.Now, measureTree: opt.Tree}
 }
 
 // Meter measures the pods' disk usage on demand. It asks the runtime for each container's writable layer,
 // and walks logs and volumes. It runs beside the loop, which uses the last good measurement.
 type Meter struct {
-	source func() (LayerSource, error)
-	root   string // the kubelet's root directory, which holds the pods' volumes
-	logs   string // the pods' logs
-	now    func() time.Duration
+	source      func() (LayerSource, error)
+	root        string // the kubelet's root directory, which holds the pods' volumes
+	logs        string // the pods' logs
+	now         func() time.Duration
+	measureTree MeasureTree // nil = dirtree.Measure
 
 	mu      sync.Mutex
 	last    map[string]Usage // by sandbox ID

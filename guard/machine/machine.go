@@ -22,6 +22,7 @@ type Machine struct {
 	NewWaker   func(cgroup.Layout) (node.Waker, error)
 	Cgroups    func(cgroup.Layout) reclaim.Cgroups     // kills processes
 	Statfs     func(path string) (cgroup.Space, error) // of the filesystem that holds a path
+	Tree       disk.MeasureTree                        // of the files below a directory; nil = of those that are there
 	LockMemory func() error                            // keeps the process's memory from being swapped
 	// LockNode takes the locks of a node. See [rundir.Dir.LockNode].
 	LockNode func(dir rundir.Dir, names ...string) (release func(), missed []string, err error)

@@ -98,12 +98,29 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 			}
 		}
 	case "disk":
+		if p.wrote < mib && c.knowsVolume(w, p) {
+			w.violate("%s was stopped, although a kubelet keeps all that it has on the disk", p)
+		}
 		for _, writer := range w.pods {
-			if p.writes == 0 && writer.wrote > p.wrote && c.steady && !c.again(p) && c.mustGo(w, writer, p.order.at) {
-				w.violate("%s was stopped, although %s has written %d MiB", p, writer, writer.wrote/mib)
+			if p.writes == 0 && c.gives(w, writer) > w.disk.uses(p) && c.steady && !c.again(p) && c.mustGo(w, writer, p.order.at) {
+				w.violate("%s was stopped, although the stop of %s gives %d MiB", p, writer, c.gives(w, writer)/mib)
 			}
 		}
 	}
+}
+
+// knowsVolume reports whether the service knows that a stop does not free the volume of a pod: it remembers for ten minutes that
+// it has stopped the pod before.
+func (c *check) knowsVolume(w *World, p *pod) bool {
+	return slices.ContainsFunc(c.kills, func(k *pod) bool { return k.UID == p.UID && k != p && w.time()-k.stoppedAt < 10*time.Minute })
+}
+
+// gives returns the bytes that the stop of a pod gives back, as far as the service can know.
+func (c *check) gives(w *World, p *pod) int64 {
+	if c.knowsVolume(w, p) {
+		return p.wrote
+	}
+	return w.disk.uses(p)
 }
 
 // innocent checks the stop of a pod for memory.
@@ -232,10 +249,13 @@ func (c *check) inspectImages(w *World) {
 	})
 }
 
-// slowWrites reports whether all that is written leaves the time to measure and to reclaim.
+// slowWrites reports whether stops free all that is written, and it leaves the time to measure and to reclaim.
 func (c *check) slowWrites(w *World) bool {
 	sum := int64(0)
 	for _, p := range w.pods {
+		if p.writes > 0 && p.toVolume > 0 && w.keepsVolume(p) {
+			return false // no stop frees it
+		}
 		sum += p.writes
 	}
 	return sum > 0 && c.free/sum > diskBound

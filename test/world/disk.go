@@ -1,13 +1,17 @@
 package world
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cgroup/dirtree"
 	"github.com/criguard/criguard/cri/critest"
 )
 
@@ -15,22 +19,75 @@ import (
 type disk struct {
 	runtime *critest.Server // which has the images and the writable layers
 	total   int64           // bytes
-	other   atomic.Int64    // bytes of what is neither
+	other   atomic.Int64    // bytes of all else
+	volumes volumes
 }
 
-func (d *disk) available() int64 { return max(d.total-d.other.Load()-d.runtime.DiskUse(), 0) }
+func (d *disk) available() int64 {
+	return max(d.total-d.other.Load()-d.runtime.DiskUse()-d.volumes.sum(), 0)
+}
+
+// volumes are the bytes in the emptyDirs of pods, by UID.
+type volumes struct {
+	mu    sync.Mutex
+	bytes map[string]int64
+}
+
+func (v *volumes) of(uid string) int64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.bytes[uid]
+}
+
+func (v *volumes) sum() (bytes int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, b := range v.bytes {
+		bytes += b
+	}
+	return bytes
+}
+
+func (v *volumes) add(uid string, bytes int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.bytes == nil {
+		v.bytes = map[string]int64{}
+	}
+	v.bytes[uid] += bytes
+}
+
+func (v *volumes) remove(uid string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.bytes, uid)
+}
+
+// tree implements the Tree of a machine. The files of volumes are only counted: those in memory would be too large.
+func (d *disk) tree(ctx context.Context, dir string, progress func(dirtree.Usage)) (dirtree.Usage, error) {
+	if uid, ok := strings.CutSuffix(dir, "/volumes/kubernetes.io~empty-dir"); ok {
+		bytes := d.volumes.of(filepath.Base(uid))
+		return dirtree.Usage{Bytes: bytes, Inodes: min(bytes, 10)}, nil
+	}
+	return dirtree.Measure(ctx, dir, progress)
+}
 
 // statfs implements the Statfs of a machine.
 func (d *disk) statfs(string) (cgroup.Space, error) {
 	return cgroup.Space{Device: 1, Total: d.total, Available: d.available(), Inodes: 1e7, InodesFree: 9e6}, nil
 }
 
-// fill lets a pod write.
+// fill lets a pod write to its layer and to its volume.
 func (d *disk) fill(p *pod, bytes int64) {
 	bytes = min(bytes, d.available())
-	p.wrote += bytes
-	d.runtime.Write(p.Containers[0].ID, bytes)
+	toVolume := int64(float64(bytes) * p.toVolume)
+	p.wrote += bytes - toVolume
+	d.volumes.add(p.UID, toVolume)
+	d.runtime.Write(p.Containers[0].ID, bytes-toVolume)
 }
+
+// uses returns the bytes that a pod has on the disk.
+func (d *disk) uses(p *pod) int64 { return p.wrote + d.volumes.of(p.UID) }
 
 // image is one that no pod uses.
 type image struct {

@@ -68,9 +68,10 @@ type pod struct {
 	limit     int64 // bytes at which the kernel kills it; 0 = none
 	rate      int64 // bytes per second that it takes
 	tasks     int64
-	forks     int64 // tasks per second that it starts
-	writes    int64 // bytes per second that it writes to its writable layer
-	wrote     int64
+	forks     int64   // tasks per second that it starts
+	writes    int64   // bytes per second that it writes to the disk
+	toVolume  float64 // the share of that which goes to its volume
+	wrote     int64   // bytes in its writable layer
 	linger    time.Duration
 	returns   time.Duration // after this long a stopped pod is back; 0 = never
 	asked     bool          // an operator asked for its stop

@@ -81,6 +81,9 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		fillDisk(w, d)
 	}
 	addPods(w, d)
+	if free > 0 {
+		giveVolumes(w, seed)
+	}
 	if swap > 0 {
 		w.cache = max(hard, soft) + cached
 	}
@@ -208,13 +211,32 @@ func fillDisk(w *World, d dice) {
 	w.disk.other.Store(w.disk.total - w.runtime.DiskUse() - w.free - d.between(1, 4)*gib)
 }
 
+// giveVolumes gives some pods an emptyDir, in one of two seeds: they write to it, and some have filled it before. It has dice of
+// its own.
+func giveVolumes(w *World, seed uint64) {
+	d := dice{rand.New(rand.NewPCG(seed, 23))}
+	if !d.oneIn(2) {
+		return
+	}
+	for _, p := range w.pods {
+		if d.oneIn(3) {
+			continue
+		}
+		p.toVolume, p.returns = pick(d, 0.5, 1), max(p.returns, d.at(time.Second, 20*time.Second))
+		if bytes := d.spread(10, 3000) * mib; d.oneIn(4) && bytes < w.disk.other.Load() {
+			w.disk.volumes.add(p.UID, bytes)
+			w.disk.other.Add(-bytes)
+		}
+	}
+}
+
 func write(w *World, d dice) {
 	p := someone(w, d)
 	if p == nil {
 		return
 	}
 	p.writes, p.leaks = d.spread(1, 500)*mib, time.Now()
-	w.logf("%s begins to write %d MiB/s", p, p.writes/mib)
+	w.logf("%s begins to write %d MiB/s, %.0f %% of them to its volume", p, p.writes/mib, p.toVolume*100)
 }
 
 // someone returns a pod that runs, nil if none does.

@@ -100,6 +100,7 @@ func (w *World) machine(s *service) machine.Machine {
 		},
 		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return cgroups{l, w.kernel, s.kernel} },
 		Statfs:     w.disk.statfs,
+		Tree:       w.disk.tree,
 		LockMemory: func() error { return nil },
 		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },
 		Runtime: cri.Network{DialSocket: func(ctx context.Context, path string) (net.Conn, error) {

@@ -207,6 +207,9 @@ func (w *World) act(d time.Duration) {
 		if p.returns > 0 {
 			w.At(w.Now()+p.returns, func(w *World) { w.comeBack(p) })
 		}
+		if !w.keepsVolume(p) {
+			w.At(w.Now()+volumeStays, func(w *World) { w.disk.volumes.remove(p.UID) })
+		}
 	}
 	w.out = w.out || w.available() <= 0
 	w.writeAll()
@@ -248,6 +251,12 @@ func (w *World) seeStops() {
 	}
 }
 
+// volumeStays is how long the volume of a pod stays that is not started again: a kubelet looks every two seconds.
+const volumeStays = 2 * time.Second
+
+// keepsVolume reports whether a kubelet starts the pod again after its end, and so keeps its volume.
+func (w *World) keepsVolume(p *pod) bool { return w.kubelet && p.returns > 0 }
+
 // end ends a pod without a stop.
 func (w *World) end(p *pod, how string, code int32) {
 	w.logf("%s %s", p, how)
@@ -271,7 +280,7 @@ func (w *World) comeBack(old *pod) {
 	w.rmdir(old.CgroupParent)
 	w.removePodDirs(old)
 	synctest.Wait()
-	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, returns: old.returns, protected: old.protected, linger: old.linger})
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger})
 	if p.rate > 0 || p.forks > 0 || p.writes > 0 {
 		p.leaks = time.Now()
 	}
