@@ -38,6 +38,7 @@ type check struct {
 	hogAt            time.Duration            // a hog outside the pods last took memory
 	kills            []*pod                   // that the service stopped, in order
 	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
+	lateUntil        time.Duration            // memory in files may come back too late
 	observe          bool
 	pausedAt         time.Duration // from then …
 	pausedUntil      time.Duration // … until then, an operator's pause lasts
@@ -86,6 +87,12 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	for _, other := range w.pods {
 		if other != p && other.order.pool() == pool && other.isDying() && !other.asked && !other.jobEnded && w.time()-other.stoppedAt < stopLasts && direct {
 			w.violate("%s was stopped while the stop of %s had not ended", p, other)
+		}
+	}
+	for _, other := range w.pods {
+		if pool == "memory" && direct && other.order.pool() == pool && other.awaitsUnmount() && !other.asked && !other.jobEnded && other.linger == 0 &&
+			other.run == len(w.services) && w.Now()-other.ended < sharedWait && other.used > other.expected/2 {
+			w.violate("%s was stopped before the files in memory of %s were gone", p, other)
 		}
 	}
 	switch pool {
@@ -189,11 +196,12 @@ func (c *check) inspect(w *World) {
 		takes := p.rate > 0 || p.writes > 0
 		c.weak = c.weak || takes && p.protected || p.linger > 0 && (takes || p.isDying())
 	}
+	c.inspectShared(w)
 	c.inspectDisk(w)
 	c.inspectDue(w)
 	if w.out {
 		w.logf("memory has run out")
-		if !c.weak && c.hogAt == 0 && w.Now() > c.blindUntil {
+		if !c.weak && c.hogAt == 0 && w.Now() > c.blindUntil && w.Now() > c.lateUntil {
 			w.violate("memory has run out")
 		}
 	}

@@ -56,34 +56,41 @@ type kernel struct {
 
 	stopping chan struct{} // see stopBegins
 	mu       sync.Mutex
-	signaled map[string]bool // cgroups whose processes were killed
+	signaled map[string]bool  // cgroups whose processes were killed
+	mounts   map[string]mount // by sandbox
 }
 
 // pod is a pod on the kernel and the runtime.
 type pod struct {
 	critest.Pod
-	spec      critest.PodSpec
-	used      int64 // bytes of memory, in its first container
-	swapped   int64 // bytes of swap
-	limit     int64 // bytes at which the kernel kills it; 0 = none
-	rate      int64 // bytes per second that it takes
-	tasks     int64
-	forks     int64   // tasks per second that it starts
-	writes    int64   // bytes per second that it writes to the disk
-	toVolume  float64 // the share of that which goes to its volume
-	wrote     int64   // bytes in its writable layer
-	linger    time.Duration
-	returns   time.Duration // after this long a stopped pod is back; 0 = never
-	asked     bool          // an operator asked for its stop
-	order     order         // what the service stopped it for
-	protected bool
-	leaks     time.Time // since when
-	killed    time.Time
-	stoppedAt time.Duration // at this time of the world, with what the machine slept
-	atKill    int64
-	gone      bool
-	jobEnded  bool     // by itself, or by its limit
-	written   [3]int64 // what its files say of memory, swap and tasks
+	spec       critest.PodSpec
+	used       int64 // bytes of memory, in its first container
+	swapped    int64 // bytes of swap
+	limit      int64 // bytes at which the kernel kills it; 0 = none
+	rate       int64 // bytes per second that it takes
+	tasks      int64
+	forks      int64   // tasks per second that it starts
+	writes     int64   // bytes per second that it writes to the disk
+	toVolume   float64 // the share of that which goes to its volume
+	wrote      int64   // bytes in its writable layer
+	linger     time.Duration
+	shared     float64       // the share of its memory that is in files
+	unmounting time.Duration // how long the runtime takes for these
+	unmounted  bool
+	run        int           // of the service that stopped it
+	returns    time.Duration // after this long a stopped pod is back; 0 = never
+	asked      bool          // an operator asked for its stop
+	order      order         // what the service stopped it for
+	protected  bool
+	leaks      time.Time // since when
+	killed     time.Time
+	stoppedAt  time.Duration // at this time of the world, with what the machine slept
+	atKill     int64
+	expected   int64 // what the service expects of its stop, at most
+	ended      time.Duration
+	gone       bool     // it has no process left
+	jobEnded   bool     // by itself, or by its limit
+	written    [4]int64 // what its files say of memory, that in files, swap and tasks
 }
 
 func (p *pod) String() string { return p.Namespace + "/" + p.Name }
@@ -96,7 +103,7 @@ func (p *pod) runs() bool { return p.killed.IsZero() && !p.gone }
 
 func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 	tb.Helper()
-	k := &kernel{tb: tb, v1: v1, capacity: capacity, root: root, waker: newWaker(v1), files: map[string]*file{}, signaled: map[string]bool{}, stopping: make(chan struct{}, 1)}
+	k := &kernel{tb: tb, v1: v1, capacity: capacity, root: root, waker: newWaker(v1), files: map[string]*file{}, signaled: map[string]bool{}, mounts: map[string]mount{}, stopping: make(chan struct{}, 1)}
 	self := "0::/\n"
 	if v1 {
 		self = "2:pids:/\n1:memory:/\n"
@@ -182,6 +189,7 @@ const somePID = "4194304\n"
 func (k *kernel) add(p *pod) {
 	k.tb.Helper()
 	k.pods = append(k.pods, p)
+	k.mount(p)
 	k.makePodDirs(p)
 	k.mkdir(p.CgroupParent)
 	k.makeFiles(p.CgroupParent, false)
@@ -313,14 +321,15 @@ func (k *kernel) writeAll() {
 	}
 	k.write("proc/loadavg", fmt.Sprintf("0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0)))
 	for _, p := range k.pods {
-		if now := [3]int64{p.used, p.swapped, p.tasks}; p.written != now {
+		if now := [4]int64{p.used, p.inFiles(), p.swapped, p.tasks}; p.written != now {
 			p.written = now
-			for _, rel := range []string{p.CgroupParent, p.Containers[0].Cgroup} {
-				k.writeUse(rel, p.used, p.swapped, p.tasks)
+			k.writeUse(p.CgroupParent, now)
+			if !p.gone {
+				k.writeUse(p.Containers[0].Cgroup, now)
 			}
 		}
 	}
-	k.writeUse(podsCgroup, k.podsUse(), k.swap-k.freeSwap(), pidMax-nodeTasks-k.freeTasks())
+	k.writeUse(podsCgroup, [4]int64{k.podsUse(), 0, k.swap - k.freeSwap(), pidMax - nodeTasks - k.freeTasks()})
 	if k.v1 {
 		used := k.capacity - available + cache
 		k.write(k.memory("/", k.usageFile()), fmt.Sprintln(used))
@@ -329,11 +338,12 @@ func (k *kernel) writeAll() {
 	}
 }
 
-// writeUse writes what a cgroup uses.
-func (k *kernel) writeUse(rel string, memory, swap, tasks int64) {
-	stat := fmt.Sprintf("anon %d\nfile 0\nshmem 0\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", memory, memory)
+// writeUse writes what a cgroup uses: memory, that in files, swap and tasks.
+func (k *kernel) writeUse(rel string, use [4]int64) {
+	memory, shared, swap, tasks := use[0], use[1], use[2], use[3]
+	stat := fmt.Sprintf("anon %d\nfile %d\nshmem %d\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", memory-shared, shared, shared, memory)
 	if k.v1 {
-		stat = fmt.Sprintf("total_rss %d\ntotal_shmem 0\ntotal_swap %d\ntotal_inactive_file 0\ntotal_active_file 0\n", memory, swap)
+		stat = fmt.Sprintf("total_rss %d\ntotal_shmem %d\ntotal_swap %d\ntotal_inactive_file 0\ntotal_active_file 0\n", memory-shared, shared, swap)
 	} else {
 		k.write(k.memory(rel, "memory.swap.current"), fmt.Sprintln(swap))
 	}
@@ -434,7 +444,7 @@ func (k *kernel) grow(d time.Duration) {
 	}
 }
 
-// shrink frees what killed pods used, and returns those that have ended.
+// shrink frees what the processes of killed pods used, and returns the pods whose processes have ended.
 func (k *kernel) shrink(now time.Time) (ended []*pod) {
 	for _, p := range k.pods {
 		if !p.isDying() {
@@ -445,7 +455,8 @@ func (k *kernel) shrink(now time.Time) (ended []*pod) {
 			continue
 		}
 		p.tasks, p.swapped = 0, 0
-		if p.used = max(p.atKill-int64(float64(freeing)/float64(killPerGiB)*gib), 0); p.used == 0 {
+		left := p.inFiles()
+		if p.used = max(p.atKill-int64(float64(freeing)/float64(killPerGiB)*gib), left); p.used == left {
 			p.gone = true
 			ended = append(ended, p)
 		}

@@ -84,6 +84,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	if free > 0 {
 		giveVolumes(w, seed)
 	}
+	sharedOf(w, seed)
 	if swap > 0 {
 		w.cache = max(hard, soft) + cached
 	}

@@ -117,9 +117,13 @@ func (w *World) latency(c critest.Call) time.Duration {
 	if strings.HasPrefix(c.Method, "Stop") {
 		w.stopBegins()
 	}
+	takes := time.Duration(0)
+	if c.Method == "StopPodSandbox" {
+		takes = w.unmount(c.ID, w.Now())
+	}
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, c.Method, " ", c.ID, " ", w.Now())
-	return 100*time.Microsecond + time.Duration(h.Sum32()%1_000_000)
+	return takes + 100*time.Microsecond + time.Duration(h.Sum32()%1_000_000)
 }
 
 // newDir makes a directory.
@@ -191,8 +195,10 @@ func (w *World) act(d time.Duration) {
 		}
 	}
 	w.seeStops()
+	w.seeUnmounts()
 	for _, p := range w.shrink(time.Now()) {
 		w.logf("%s has ended", p)
+		p.ended = w.Now()
 		w.writeAll()
 		for i, c := range p.Containers {
 			if i == 0 || w.isKilled(p, i) {
@@ -204,6 +210,7 @@ func (w *World) act(d time.Duration) {
 			w.write(w.memory(p.CgroupParent, "cgroup.events"), "populated 0\nfrozen 0\n")
 		}
 		w.At(w.Now()+stopLasts, func(w *World) { w.ended(w, p) })
+		w.At(w.Now()+kubeletUnmounts, func(w *World) { w.unmounted(p) })
 		if p.returns > 0 {
 			w.At(w.Now()+p.returns, func(w *World) { w.comeBack(p) })
 		}
@@ -237,7 +244,7 @@ func (w *World) seeStops() {
 		if !direct && w.runtime.Alive(p.Containers[0].ID) {
 			continue
 		}
-		p.killed, p.atKill = time.Now(), p.used
+		p.killed, p.atKill, p.expected, p.run = time.Now(), p.used, p.used+p.swapped, len(w.services)
 		if direct && p.linger > 0 { // a runtime stops no pod with a process in D state
 			for method, id := range map[string]string{"StopPodSandbox": p.ID, "StopContainer": p.Containers[0].ID} {
 				time.AfterFunc(p.linger, w.runtime.Inject(critest.Fault{Method: method, ID: id, Hang: true}))
@@ -276,11 +283,12 @@ func (w *World) comeBack(old *pod) {
 		spec.UID = old.UID
 		spec.Attempt++
 	}
+	w.unmounted(old)
 	w.runtime.Forget(old.ID)
 	w.rmdir(old.CgroupParent)
 	w.removePodDirs(old)
 	synctest.Wait()
-	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger})
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting})
 	if p.rate > 0 || p.forks > 0 || p.writes > 0 {
 		p.leaks = time.Now()
 	}
