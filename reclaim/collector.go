@@ -27,7 +27,7 @@ type Collector struct {
 	clock   func() Moment
 	memory  MemoryReclaimer
 
-	turn   chan struct{} // holds one element during a run that may remove something
+	turns  turns // of runs that may remove something
 	seen   sightings
 	airgap airGap
 	uses   useCache
@@ -49,7 +49,7 @@ func NewCollector(rt Runtime, o Options) *Collector {
 	}
 	return &Collector{
 		runtime: rt, ledger: o.Ledger, logs: o.Logs, clock: o.Clock, memory: o.Memory,
-		turn: make(chan struct{}, 1), stuck: map[string]time.Duration{},
+		stuck: map[string]time.Duration{},
 	}
 }
 
@@ -70,18 +70,28 @@ type Plan struct {
 	// Enough, once closed, ends the wait for other runs and prevents further removals. The removal in
 	// flight continues: interrupting it would leave orphaned data.
 	Enough <-chan struct{}
+	// Turn is the turn for the run, nil = Collect asks for one.
+	Turn *Turn
 	// RuntimeSince returns when the runtime began to answer, in boot time: for a while after that, its
 	// listing may be incomplete. It is called after each listing. nil = always.
 	RuntimeSince func() time.Duration
 }
 
+// Ask asks for the turn of a run before it begins, for its [Plan]. If the run does not begin, the caller has to leave the queue.
+func (c *Collector) Ask() *Turn { return c.turns.ask() }
+
 // Collect runs the steps of a plan until its target is met. It returns a report of each step that ran:
 // none if the target is met from the start.
 func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
 	if !slices.Equal(p.Steps, []Step{StepMemory}) {
+		turn := p.Turn
+		if turn == nil {
+			turn = c.Ask()
+		}
+		defer turn.Leave()
 		select {
-		case c.turn <- struct{}{}:
-			defer func() { c.forget(); <-c.turn }()
+		case <-turn.comes:
+			defer c.forget()
 		case <-ctx.Done():
 			return nil
 		case <-p.Enough:

@@ -38,6 +38,10 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 	if met.Signal.Resource() == policy.ResourceMemory {
 		plan.Memory = m.memoryTargets(cfg, met, pods)
 	}
+	c, _ := m.current() // nil if no runtime answers
+	if c != nil && !onDisk && !slices.Equal(steps, []reclaim.Step{reclaim.StepMemory}) {
+		plan.Turn = c.Ask() // before a disk's reclaim of this pass: PIDs cannot wait for that
+	}
 	go func() {
 		defer func() { close(j.done); m.opt.Wake() }()
 		acting, end, ok := m.withPause(ctx)
@@ -51,7 +55,7 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 			defer measuring.cancel()
 		}
 		if len(plan.Steps) > 0 {
-			j.relief = m.relieve(ctx, j, met.Signal, plan)
+			j.relief = m.relieve(ctx, j, met.Signal, c, plan)
 			j.relief.WouldRelieve = plan.DryRun && slices.ContainsFunc(j.relief.Reports, func(r reclaim.Report) bool { return r.Met || r.AtMost })
 		}
 		if onDisk {
@@ -117,16 +121,16 @@ func (m *Manager) beginMeasuring(ctx context.Context, started time.Time) measure
 // relieve runs a plan and waits up to eviction.ReclaimTimeout for it. Then it begins no further removal, but
 // lets the one in flight finish, because an interrupted removal leaves remains. Until it finishes, relieve
 // does not start other disk reclaims: they would only wait for it.
-func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, plan reclaim.Plan) eviction.Relief {
+func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c *reclaim.Collector, plan reclaim.Plan) eviction.Relief {
 	onDisk := s.IsDisk()
 	if onDisk && m.overdue.Load() > 0 {
 		j.overdue.Store(true)
 		return eviction.Relief{}
 	}
-	c, err := m.current()
 	acting, end, ok := m.withPause(ctx)
-	if err != nil || !ok {
+	if c == nil || !ok {
 		end()
+		plan.Turn.Leave()
 		return eviction.Relief{}
 	}
 	if !onDisk {

@@ -82,6 +82,47 @@ func (d *deadSandboxes) RemoveSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
+// A reclaim for PIDs has its place before all that ask for their turn after it was requested, such as a disk's reclaim of the
+// same pass.
+func TestReclaimForPIDsKeepsItsPlace(t *testing.T) {
+	cfg := configtest.Parse(t, nodetest.Config(t, fmt.Sprintf("history.dir = %q", t.TempDir())))
+	m := New(optionsOf(t, cfg, nil))
+	synctest.Test(t, func(t *testing.T) {
+		rt := newDeadSandboxes(4, time.Second/4)
+		m.collector = reclaim.NewCollector(rt, reclaim.Options{Clock: m.moment})
+		before := m.collector.Ask()
+		j := m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.PIDAvailable}}, policy.SingleFS, nil)
+		after := m.collector.Ask()
+		before.Leave()
+		m.collector.Collect(t.Context(), reclaim.Plan{Turn: after, Steps: []reclaim.Step{reclaim.StepImages}, Target: func(context.Context) (reclaim.Room, error) {
+			if len(rt.left()) != 1 {
+				t.Errorf("left when the next run begins: %+v", rt.left())
+			}
+			return reclaim.Room{}, nil
+		}})
+		<-j.Done()
+	})
+}
+
+// A run that is paused before it begins keeps no other one waiting.
+func TestPausedReclaimForPIDsLeaves(t *testing.T) {
+	cfg := configtest.Parse(t, nodetest.Config(t, fmt.Sprintf("history.dir = %q", t.TempDir())))
+	m := New(optionsOf(t, cfg, nil))
+	synctest.Test(t, func(t *testing.T) {
+		rt := newDeadSandboxes(4, 0)
+		m.collector = reclaim.NewCollector(rt, reclaim.Options{Clock: m.moment})
+		reclaimPIDs := func() {
+			<-m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.PIDAvailable}}, policy.SingleFS, nil).Done()
+		}
+		m.SetPaused(true)
+		reclaimPIDs()
+		m.SetPaused(false)
+		if reclaimPIDs(); len(rt.left()) != 1 {
+			t.Errorf("left after the pause: %+v", rt.left())
+		}
+	})
+}
+
 // A reclaim for PIDs waits neither for a run that prunes images nor for the removal of all dead sandboxes.
 // The next reclaim removes the rest.
 func TestReclaimForPIDsIsBounded(t *testing.T) {
