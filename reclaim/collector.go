@@ -49,7 +49,7 @@ func NewCollector(rt Runtime, o Options) *Collector {
 	}
 	return &Collector{
 		runtime: rt, ledger: o.Ledger, logs: o.Logs, clock: o.Clock, memory: o.Memory,
-		stuck: map[string]time.Duration{},
+		stuck: map[string]time.Duration{}, uses: useCache{asks: make(chan struct{}, 1)},
 	}
 }
 

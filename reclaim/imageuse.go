@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -22,11 +23,12 @@ var errNotAsked = errors.New("not asked for: the runtime did not answer for othe
 
 // useCache caches details of containers and sandboxes that a listing lacks and that never change.
 type useCache struct {
-	mu       sync.Mutex
+	asks     chan struct{}                   // holds one element while the runtime is asked; guards the next four
 	volumes  map[string]*cri.ContainerDetail // by container; nil = it has no image volume
 	failed   map[string]failedStatus         // by container
 	sandbox  map[string]string               // image, by sandbox
 	askAfter map[string]time.Duration        // by sandbox
+	mu       sync.Mutex                      // guards the rest
 	listed   time.Duration                   // when the images were last listed; 0 = never
 	absent   map[string]time.Duration        // by image: when a listing last lacked it, if ever
 }
@@ -99,6 +101,12 @@ func (c *Collector) absentAt() map[string]time.Duration {
 
 // usesOf returns the images that the containers and sandboxes of a listing need.
 func (c *Collector) usesOf(ctx context.Context, inv inventory) (imageUse, error) {
+	select {
+	case c.uses.asks <- struct{}{}:
+		defer func() { <-c.uses.asks }()
+	case <-ctx.Done():
+		return imageUse{}, fmt.Errorf("another run asks the runtime: %w", ctx.Err())
+	}
 	details, doubts, err := c.withVolumes(ctx, inv.Containers)
 	if err != nil {
 		return imageUse{}, err
@@ -117,8 +125,6 @@ func (c *Collector) usesOf(ctx context.Context, inv inventory) (imageUse, error)
 // withVolumes returns the details of containers with image volumes, and the containers that may have
 // some.
 func (c *Collector) withVolumes(ctx context.Context, containers []cri.Container) (details []cri.ContainerDetail, doubts []doubt, err error) {
-	c.uses.mu.Lock()
-	defer c.uses.mu.Unlock()
 	now := c.clock().Boot
 	known, failed := make(map[string]*cri.ContainerDetail, len(containers)), map[string]failedStatus{}
 	hung := 0
@@ -180,8 +186,6 @@ func (c *Collector) mountsImages(ctx context.Context) bool {
 
 // sandboxImages returns the images of the sandboxes that report one.
 func (c *Collector) sandboxImages(ctx context.Context, sandboxes []cri.Sandbox) []string {
-	c.uses.mu.Lock()
-	defer c.uses.mu.Unlock()
 	now := c.clock().Boot
 	known, askAfter := make(map[string]string), make(map[string]time.Duration)
 	var all []string

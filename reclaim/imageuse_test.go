@@ -12,6 +12,35 @@ import (
 	"github.com/criguard/criguard/cri"
 )
 
+// While the runtime does not answer one run for the uses of images, another one waits no longer than its caller does.
+func TestUsesAreAwaitedAsLongAsAllowed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Options{})
+	w.rt.containers = append(w.rt.containers, cri.Container{ID: "c", State: cri.Running})
+	asked, release, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	w.rt.faults["ContainerStatus c"] = func(context.Context) (bool, error) {
+		close(asked)
+		<-release
+		return false, nil
+	}
+	go func() { done <- w.Notice(t.Context()) }()
+	<-asked
+	ended, cancel := context.WithCancel(t.Context())
+	w.rt.mu.Lock()
+	w.rt.faults["Status"] = func(context.Context) (bool, error) {
+		cancel()
+		return false, nil
+	}
+	w.rt.mu.Unlock()
+	if err := w.Notice(ended); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another run asks the runtime") {
+		t.Errorf("the second run: %v", err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Errorf("the first run: %v", err)
+	}
+}
+
 // A container without a status keeps the image that it runs and the images that it may have mounted.
 // All others are removed, and the ledger is still updated.
 func TestContainerWithoutStatus(t *testing.T) {
