@@ -40,6 +40,16 @@ func (s *Server) Write(containerID string, bytes int64) {
 	}
 }
 
+// Written returns the bytes in the writable layer of a container, 0 if it was removed.
+func (s *Server) Written(containerID string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[containerID]; c != nil {
+		return int64(c.spec.WritableBytes)
+	}
+	return 0
+}
+
 // DiskUse returns the bytes of all images and writable layers.
 func (s *Server) DiskUse() (bytes int64) {
 	s.mu.Lock()

@@ -81,16 +81,16 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	pool := p.order.pool()
 	if p.order.signal == "" {
 		w.violate("%s was stopped without a word in the log", p)
-	} else if at, met := c.metAt[pool]; !met || decided-at > late {
+	} else if at, met := c.metAt[pool]; pool != "limit" && (!met || decided-at > late) {
 		w.violate("%s was stopped although no threshold of %s was met", p, pool)
 	}
 	for _, other := range w.pods {
-		if other != p && other.order.pool() == pool && other.isDying() && !other.asked && !other.jobEnded && w.time()-other.stoppedAt < stopLasts && direct {
+		if other != p && other.waitsFor(pool) && other.isDying() && !other.asked && !other.jobEnded && w.time()-other.stoppedAt < stopLasts && direct {
 			w.violate("%s was stopped while the stop of %s had not ended", p, other)
 		}
 	}
 	for _, other := range w.pods {
-		if pool == "memory" && direct && other.order.pool() == pool && other.awaitsUnmount() && !other.asked && !other.jobEnded && other.linger == 0 &&
+		if pool == "memory" && direct && other.waitsFor(pool) && other.awaitsUnmount() && !other.asked && !other.jobEnded && other.linger == 0 &&
 			other.run == len(w.services) && w.Now()-other.ended < sharedWait && other.used > other.expected/2 {
 			w.violate("%s was stopped before the files in memory of %s were gone", p, other)
 		}
@@ -104,7 +104,10 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 				w.violate("%s was stopped, although %s starts %d tasks a second", p, bomb, bomb.forks)
 			}
 		}
+	case "limit":
+		c.limited(w, p)
 	case "disk":
+		c.afterLimit(w, p)
 		if p.wrote < mib && c.knowsVolume(w, p) {
 			w.violate("%s was stopped, although a kubelet keeps all that it has on the disk", p)
 		}

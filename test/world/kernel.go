@@ -54,10 +54,12 @@ type kernel struct {
 	swap      int64 // bytes of swap; 0 = none
 	stalls
 
-	stopping chan struct{} // see stopBegins
-	mu       sync.Mutex
-	signaled map[string]bool  // cgroups whose processes were killed
-	mounts   map[string]mount // by sandbox
+	stopping  chan struct{} // see stopBegins
+	mu        sync.Mutex
+	signaled  map[string]bool  // cgroups whose processes were killed
+	mounts    map[string]mount // by sandbox
+	stops     map[string]bool  // containers that the runtime was asked to stop
+	slowStops time.Duration    // how long the runtime takes to begin a stop, at most
 }
 
 // pod is a pod on the kernel and the runtime.
@@ -69,10 +71,14 @@ type pod struct {
 	limit      int64 // bytes at which the kernel kills it; 0 = none
 	rate       int64 // bytes per second that it takes
 	tasks      int64
-	forks      int64   // tasks per second that it starts
-	writes     int64   // bytes per second that it writes to the disk
-	toVolume   float64 // the share of that which goes to its volume
-	wrote      int64   // bytes in its writable layer
+	forks      int64         // tasks per second that it starts
+	writes     int64         // bytes per second that it writes to the disk
+	toVolume   float64       // the share of that which goes to its volume
+	wrote      int64         // bytes in its writable layer
+	diskLimit  int64         // bytes on the disk above which the service stops it; 0 = none
+	flushes    int64         // bytes of memory per second that it takes while it is being stopped for that
+	volume     int64         // bytes in its volume when it was
+	layerGone  time.Duration // its writable layer was removed
 	linger     time.Duration
 	shared     float64       // the share of its memory that is in files
 	unmounting time.Duration // how long the runtime takes for these
@@ -81,6 +87,8 @@ type pod struct {
 	returns    time.Duration // after this long a stopped pod is back; 0 = never
 	asked      bool          // an operator asked for its stop
 	order      order         // what the service stopped it for
+	direct     bool          // through its cgroup
+	sinceOrder time.Duration // when it was killed
 	protected  bool
 	leaks      time.Time // since when
 	killed     time.Time
@@ -103,7 +111,7 @@ func (p *pod) runs() bool { return p.killed.IsZero() && !p.gone }
 
 func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 	tb.Helper()
-	k := &kernel{tb: tb, v1: v1, capacity: capacity, root: root, waker: newWaker(v1), files: map[string]*file{}, signaled: map[string]bool{}, mounts: map[string]mount{}, stopping: make(chan struct{}, 1)}
+	k := &kernel{tb: tb, v1: v1, capacity: capacity, root: root, waker: newWaker(v1), files: map[string]*file{}, signaled: map[string]bool{}, mounts: map[string]mount{}, stops: map[string]bool{}, stopping: make(chan struct{}, 1)}
 	self := "0::/\n"
 	if v1 {
 		self = "2:pids:/\n1:memory:/\n"

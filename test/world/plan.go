@@ -72,6 +72,8 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	for i := 0; i < 40 && !steady; i += 3 {
 		lines = append(lines, fmt.Sprintf("[[priority]]\nname = \"pod-%d\"\nvalue = %d", i, pick(d, -10, 10, 1000)))
 	}
+	limitLines, limit := limitsOf(seed, length, free > 0)
+	lines = append(lines, limitLines...)
 	w = New(tb, d.oneIn(2), capacity, pick(d, critest.Dialects()...), lines...)
 	w.hard, w.soft, w.pids, w.steady = hard, soft, pidMax/20, steady
 	w.observe, w.weak, w.free, w.keeps = observe, observe, free, keeps
@@ -85,6 +87,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		giveVolumes(w, seed)
 	}
 	sharedOf(w, seed)
+	limit(w)
 	if swap > 0 {
 		w.cache = max(hard, soft) + cached
 	}

@@ -195,6 +195,9 @@ type scene struct {
 // plenty is a budget that never holds a stop back.
 const plenty = `budget = {hard = {burst = 100, every = "1s"}, per_hour = 0}`
 
+// limited limits what the pod writer may have on the disk.
+const limited = "[[limit]]\nname = \"writer\"\nephemeral_storage = \"100Mi\""
+
 func scenes() []scene {
 	leaky := []string{"leaky"}
 	leak := func(rate int64) func(*World) { return func(w *World) { w.leak(20*time.Second, "leaky", rate) } }
@@ -297,6 +300,23 @@ func scenes() []scene {
 				})
 			},
 		},
+		{name: "limit", lines: []string{limited}, want: []string{"writer"}, play: func(w *World) {
+			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 10 * mib, diskLimit: 100 * mib})
+		}},
+		{name: "limit-volume", lines: []string{limited}, want: []string{"writer"}, play: func(w *World) { // the kubelet keeps it
+			w.kubelet = true
+			p := w.addPod(&pod{spec: critest.PodSpec{Name: "writer"}, used: mib, diskLimit: 100 * mib, returns: time.Second})
+			w.disk.volumes.add(p.UID, 120*mib)
+		}},
+		{name: "limit-memory", lines: []string{limited}, want: []string{"writer"}, play: func(w *World) {
+			// Memory runs short while it is being stopped, and the runtime is late with its files in memory.
+			w.slowStops = 400 * time.Millisecond
+			w.addPod(&pod{spec: critest.PodSpec{Name: "idle"}, used: 200 * mib})
+			w.starts(20*time.Second, &pod{
+				spec: critest.PodSpec{Name: "writer"}, used: 250 * mib, writes: 10 * mib, diskLimit: 100 * mib, flushes: 2000 * mib,
+				shared: 1, unmounting: 300 * time.Millisecond,
+			})
+		}},
 		{name: "layer", want: []string{"writer"}, play: func(w *World) {
 			w.disk.total, w.free = 10*gib, 1536*mib // 15 %
 			w.disk.other.Store(7 * gib)

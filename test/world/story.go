@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/criguard/criguard/guard/api"
 )
 
 // story is what happened in a world: what the world did, and what the service logged.
@@ -31,6 +33,8 @@ type order struct {
 // pool returns the pool of the order's signal.
 func (o order) pool() string {
 	switch {
+	case o.kind == api.KindLimit:
+		return "limit"
 	case strings.HasPrefix(o.signal, "pid"):
 		return "tasks"
 	case strings.HasPrefix(o.signal, "nodefs"), strings.HasPrefix(o.signal, "imagefs"), strings.HasPrefix(o.signal, "containerfs"):

@@ -117,12 +117,15 @@ func (w *World) latency(c critest.Call) time.Duration {
 	if strings.HasPrefix(c.Method, "Stop") {
 		w.stopBegins()
 	}
-	takes := time.Duration(0)
-	if c.Method == "StopPodSandbox" {
-		takes = w.unmount(c.ID, w.Now())
-	}
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, c.Method, " ", c.ID, " ", w.Now())
+	takes := time.Duration(0)
+	switch c.Method {
+	case "StopPodSandbox":
+		takes = w.unmount(c.ID, w.Now())
+	case "StopContainer":
+		takes = w.noteStop(c.ID, h.Sum32())
+	}
 	return takes + 100*time.Microsecond + time.Duration(h.Sum32()%1_000_000)
 }
 
@@ -188,6 +191,8 @@ func (w *World) Run(d time.Duration) {
 // act is one step of the world, after d has passed.
 func (w *World) act(d time.Duration) {
 	w.grow(d)
+	w.inspectLayers()
+	w.flush()
 	w.stall(d, w.Now(), w.swapOut(d))
 	for _, p := range w.pods {
 		if p.runs() && p.limit > 0 && p.used == p.limit {
@@ -253,7 +258,8 @@ func (w *World) seeStops() {
 		if p.jobEnded {
 			continue
 		}
-		p.order = w.orderOf(p.UID)
+		p.order, p.direct = w.orderOf(p.UID), direct
+		p.sinceOrder = w.Now() - p.order.at
 		w.stopped(w, p, direct)
 	}
 }
@@ -288,7 +294,10 @@ func (w *World) comeBack(old *pod) {
 	w.rmdir(old.CgroupParent)
 	w.removePodDirs(old)
 	synctest.Wait()
-	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting})
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting, diskLimit: old.diskLimit, flushes: old.flushes})
+	if p.rate == p.flushes {
+		p.rate = 0
+	}
 	if p.rate > 0 || p.forks > 0 || p.writes > 0 {
 		p.leaks = time.Now()
 	}
@@ -307,6 +316,7 @@ func (w *World) Close() {
 			}
 		}
 	}
+	time.Sleep(w.disk.walk) // a measurement outlives the service
 	w.runtime.Stop()
 	w.asking.Wait()
 	w.kernel.close()
