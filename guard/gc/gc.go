@@ -24,7 +24,7 @@ import (
 )
 
 // How often the Manager collects dead containers, collects images, and measures pods that have a storage
-// limit.
+// limit. The first two are multiples of the last.
 const (
 	containersEvery = time.Minute
 	imagesEvery     = 5 * time.Minute
@@ -189,8 +189,8 @@ func (m *Manager) Unsaved() error { return m.ledger.Unsaved() }
 
 // Run collects garbage until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
-	containers, images, limits := time.Tick(containersEvery), time.Tick(imagesEvery), time.Tick(limitsEvery)
-	for {
+	tick := time.Tick(limitsEvery)
+	for n := 1; ; {
 		select {
 		case <-ctx.Done():
 			m.warnLedger(m.ledger.SaveEnd(m.opt.Now()))
@@ -199,12 +199,16 @@ func (m *Manager) Run(ctx context.Context) {
 			m.start(ctx)
 		case <-m.stops:
 			m.warnLedger(m.ledger.SaveDue(m.opt.Now()))
-		case <-containers:
-			m.CollectContainers(ctx)
-		case <-images:
-			m.CollectImages(ctx)
-		case <-limits:
+		case <-tick:
+			// With a ticker for each, chance would decide which of those goes first that are due at once.
+			if n%int(containersEvery/limitsEvery) == 0 {
+				m.CollectContainers(ctx)
+			}
+			if n%int(imagesEvery/limitsEvery) == 0 {
+				m.CollectImages(ctx)
+			}
 			m.measureLimited(ctx)
+			n++
 		}
 	}
 }

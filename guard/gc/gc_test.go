@@ -262,6 +262,33 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// Of the collections that are due at the same time, that of dead containers goes first: their images are unused then.
+func TestCollectsContainersBeforeImages(t *testing.T) {
+	for range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			var done []string
+			opt := optionsOf(t, configtest.Parse(t, nodetest.Config(t, fmt.Sprintf("history.dir = %q", t.TempDir()))), nil)
+			opt.Client = func() (*cri.Client, error) {
+				done = append(done, "images")
+				return nil, cri.ErrNoRuntime
+			}
+			opt.Lister = inventory.New(inventory.Options{
+				Config: opt.Config, Capacity: func() int64 { return 16 << 30 }, Now: cgroup.BootTime, Clock: time.Now,
+				Source: func(context.Context) (inventory.Source, error) {
+					done = append(done, "containers")
+					return nil, cri.ErrNoRuntime
+				},
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), imagesEvery+time.Second)
+			defer cancel()
+			New(opt).Run(ctx)
+			if want := append(slices.Repeat([]string{"containers"}, int(imagesEvery/containersEvery)), "images"); !slices.Equal(done, want) {
+				t.Errorf("collected %q, want %q", done, want)
+			}
+		})
+	}
+}
+
 // The images of a stopped pod are kept.
 func TestKeepsImagesOfTheStopped(t *testing.T) {
 	k := newKeeping(t)
