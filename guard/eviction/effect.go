@@ -83,7 +83,7 @@ func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (ov
 	}
 	e := &f.effect
 	e.peak = max(e.peak, g.obs[f.stop.Signal].Available) // another writer may have taken what came back
-	back = min(max(e.peak-f.view.Available, 0), f.stop.Expected)
+	back = min(max(e.peak-f.stop.Available, 0), f.stop.Expected)
 	if out.Returned {
 		return true, f.stop.Expected
 	}

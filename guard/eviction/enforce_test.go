@@ -188,8 +188,8 @@ func TestLimitStopsNoPodTwice(t *testing.T) {
 	}
 }
 
-// What a pod has written above its limit may be what a full disk lacks: the stop for the limit removes it at once, and the disk
-// is measured again before another pod is stopped for it.
+// What a pod has written above its limit may be what a full disk lacks: the stop for the limit removes it at once. While it is
+// being deleted, no other pod is stopped, and the disk is measured again after that.
 func TestLimitOnAFullDisk(t *testing.T) {
 	g, n := newDiskManager(t)
 	n.pods[0].StorageLimit = 2 * testGiB
@@ -200,14 +200,22 @@ func TestLimitOnAFullDisk(t *testing.T) {
 	n.end(n.stops[0])
 	n.at(g, time.Second)
 	close(n.reliefs[0].done)
-	if p := n.at(g, 2*time.Second); p.Stop != nil {
+	wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
+	for at := 3 * time.Second; at <= time.Minute; at += 3 * time.Second { // its files are being deleted
+		n.set(policy.NodeFSAvailable, testGiB/2+int64(at/time.Second)<<22)
+		wantHeld(t, n.at(g, at), api.HeldInFlight)
+	}
+	wantHeld(t, n.at(g, time.Minute+diskStill-1), api.HeldInFlight)
+	n.at(g, time.Minute+diskStill)
+	close(n.reliefs[1].done) // which began before
+	if p := n.at(g, time.Minute+diskStill+time.Second); p.Stop != nil {
 		t.Fatalf("stopped %s by a measurement from before the stop", p.Stop.Pod)
 	}
-	n.at(g, 3*time.Second)
-	if len(n.reliefs) != 2 {
+	n.at(g, time.Minute+diskStill+2*time.Second)
+	if len(n.reliefs) != 3 {
 		t.Fatalf("%d reclaims", len(n.reliefs))
 	}
-	stopsAfterReclaim(t, g, n, 4*time.Second)
+	stopsAfterReclaim(t, g, n, time.Minute+diskStill+3*time.Second)
 }
 
 // A sandbox that a stop for a limit has emptied may still be listed. It is not stopped again.

@@ -39,7 +39,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 			continue
 		}
 		pod := pods[i]
-		pod.Disk = c.Disk
+		pod.Disk, pod.Inodes = c.Disk, c.Inodes
 		if g.enforceOn(ctx, now, pod, policy.CauseLimit, api.StopView{
 			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
@@ -123,11 +123,30 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 			order.Discard, order.DiscardLogs = order.Discard || o.Discard, order.DiscardLogs || o.DiscardLogs
 		}
 	}
-	if !g.launchSoft(ctx, now, &flight{view: &view, stop: stop, order: order}, p) {
+	f := &flight{view: &view, stop: stop, order: order}
+	if !g.launchSoft(ctx, now, f, p) {
 		return false
+	}
+	if order.Discard || order.DiscardLogs {
+		g.awaitOnDisk(f)
 	}
 	p.Unhold()
 	return true
+}
+
+// awaitOnDisk lets the pool of a disk that is short wait for what a stop of another cause gives back there, as for a stop of
+// its own: while the files are being deleted, it would choose another pod.
+func (g *Manager) awaitOnDisk(f *flight) {
+	layout := g.kernel.Layout()
+	for _, m := range g.pressure.Met {
+		i := layout.Pool(m.Signal)
+		yield := policy.Rank([]policy.Candidate{f.order.Pod.Candidate}, m.Signal, layout, nil)[0].Yield
+		if i.IsDisk() && g.pools[i].flight == nil && yield > 0 && g.flightOf(f.order.Pod.ID) == f {
+			f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
+			f.awaited, g.pools[i].flight = true, f
+			return
+		}
+	}
 }
 
 // Steps returns the reclaim steps for a signal: those that free something on the pressed device and that
