@@ -47,7 +47,7 @@ type Candidate struct {
 
 	Protection string // why it must never be stopped; "" = not protected
 	Survived   bool   // a stop of it within the last minute killed nothing
-	Ended      bool   // a stop has ended it since it was listed
+	Ended      bool   // a stop has ended it since it was listed, and no container has started in it
 	CameBack   bool   // its workload was stopped for the pool, see Restraint.CameBack
 	// KeepsVolumes means that a stop does not free its local volumes, see Restraint.KeepsVolumes.
 	KeepsVolumes bool

@@ -229,11 +229,13 @@ func (r *Restraint) forget() {
 }
 
 // Escalate records that a soft stop in flight became a hard one. It takes a hard token if there is one
-// and no operator required the stop.
+// and no operator required the stop. Without one, a stop for a limit keeps its soft token: limits never go beyond the budgets.
 func (r *Restraint) Escalate(sandbox string, now time.Duration) {
 	r.at(now)
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil && s.Kind == Soft {
-		s.Kind, s.Taken, s.Token = Hard, now, !s.Cause.ByOperator() && r.checkBudget(Hard).By == ""
+		if token := !s.Cause.ByOperator() && r.checkBudget(Hard).By == ""; token || s.Cause != CauseLimit {
+			s.Kind, s.Taken, s.Token = Hard, now, token
+		}
 		s.Grace = max(now-s.At, 0) // the next run of the service gives it no other
 	}
 }

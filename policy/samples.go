@@ -149,7 +149,10 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	used, span := c.sample(), now-base.at
 	past, listed := base.pods[c.ID]
 	if age := now - c.Created; c.Created > base.at || !listed && age <= maxSampleAge {
-		past, span = podSample{memory: Known(max(c.Kept, 0)), swap: Known(0), pids: Known(0)}, max(age, minSampleAge)
+		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(age, minSampleAge)
+	}
+	if c.Kept > 0 { // a sandbox without a container seems to use nothing
+		past.memory.Value = max(past.memory.Value, c.Kept)
 	}
 	grown := used.since(&past, p)
 	if !grown.Known {

@@ -117,7 +117,9 @@ func (g *Manager) drainPod(ctx context.Context, now time.Duration, d *api.Drain,
 // listing. It returns false if these protect the pod.
 func (g *Manager) launchSoft(ctx context.Context, now time.Duration, f *flight, p *api.Pass) bool {
 	if again, _, _ := g.renewed(ctx, &f.order.Pod); again != nil {
+		disk, inodes := f.order.Pod.Disk, f.order.Pod.Inodes // as measured
 		f.order.Pod = *again
+		f.order.Pod.Disk, f.order.Pod.Inodes = disk, inodes
 		if again.Protection != "" {
 			return false
 		}

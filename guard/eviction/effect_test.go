@@ -531,23 +531,87 @@ func TestMemoryThatAStopLeft(t *testing.T) {
 	}
 }
 
+// A pool does not wait for a stop for the other pool of its device that gives it nothing: its own signal does not rise.
+func TestAStopForBytesWhoseInodesDoNotComeBack(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n\"nodefs.inodesFree\" = \"50000\"\n")
+	n.pods[0].Inodes, n.pods[1].Inodes = diskBytes(60000), diskBytes(900000)
+	inodes := func(free int64) {
+		n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: free, Capacity: 1000000, Status: policy.OK}
+	}
+	inodes(100000)
+	n.set(policy.NodeFSAvailable, 3*testGiB)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	for s := int64(1); s < 11; s++ {
+		inodes(100000 - 5000*s)
+		n.set(policy.NodeFSAvailable, 3*testGiB+5*s*testMiB)
+		n.at(g, time.Duration(s)*time.Second)
+	}
+	inodes(45000)
+	wantStop(t, n.at(g, 11*time.Second), "d/small")
+}
+
+// Nor does it wait for one on another device, whose stop deletes no file on its own.
+func TestAStopForAnotherDevice(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n\"imagefs.available\" = \"4Gi\"\n\"containerfs.available\" = \"4Gi\"\n[containers]\ngc = false\n")
+	n.layout = policy.DedicatedImageFS
+	n.pods[0].Disk.Volumes = policy.Exactly(4 * testGiB)
+	n.pods[1].Disk = diskBytes(3 * testGiB)
+	for s, available := range map[policy.Signal]int64{policy.NodeFSAvailable: 3 * testGiB, policy.ImageFSAvailable: 10 * testGiB, policy.ContainerFSAvailable: 10 * testGiB} {
+		n.set(s, available)
+	}
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	n.set(policy.ImageFSAvailable, 2*testGiB)
+	n.set(policy.ContainerFSAvailable, 2*testGiB)
+	wantStop(t, n.at(g, time.Second), "d/small")
+}
+
+// A sandbox is listed before its first container, and seems to use nothing then. What a stop left in the pod is not forgotten.
+func TestMemoryThatAStopLeftInABareSandbox(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/4)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.remains["big"] = policy.Known(3 * testGiB)
+	again := n.pods[0]
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 2*testGiB)
+	n.at(g, 0)
+	wantSettled(t, n.at(g, chargeStill), 1)
+	containers := again.Containers
+	again.ID, again.Created, again.Containers, again.Memory = "again", time.Hour+4*time.Second, nil, policy.Known(0)
+	n.pods = append([]inventory.Pod{again}, n.pods...)
+	n.listedAt = time.Hour + 4*time.Second
+	n.at(g, 4*time.Second)
+	n.pods[0].Containers, n.pods[0].Memory = containers, policy.Known(3*testGiB+20*testMiB)
+	n.listedAt = time.Hour + 5*time.Second
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 5*time.Second); stopped(&p) == "d/big" {
+		t.Errorf("stopped for what no stop gives back: %s", p.Stop.Reason)
+	}
+}
+
 // Until the pods are listed again, a sandbox that a stop has ended is no candidate: its cgroup may still hold what is in its
 // volumes, and another stop would find no process. The kubelet may have started a container in it by then.
 func TestASandboxThatAStopHasEnded(t *testing.T) {
-	for _, again := range []bool{false, true} {
+	for again, want := range map[string]string{"no": "d/small", "yes": "d/big", "no, but a container has started": "d/big"} {
 		g, n := newManager(t, memoryHard)
 		n.set(policy.MemoryAvailable, testGiB/2)
 		wantStop(t, n.at(g, 0), "d/big")
 		n.kill(n.stops[0])
 		n.pods[0].Memory, n.remains["big"] = policy.Known(3*testGiB), policy.Known(3*testGiB)
 		n.at(g, 0)
-		if again {
+		switch again {
+		case "no":
+		case "yes":
 			n.listedAt = time.Hour + chargeStill
+		default:
+			n.renewed = map[string]inventory.Pod{"big": n.pods[0]}
 		}
 		p := n.at(g, chargeStill)
 		wantSettled(t, p, 1)
-		if want := map[bool]string{false: "d/small", true: "d/big"}[again]; stopped(&p) != want {
-			t.Errorf("listed again %t: stopped %q, held by %q, want %s", again, stopped(&p), p.Held, want)
+		if stopped(&p) != want {
+			t.Errorf("listed again: %s: stopped %q, held by %q, want %s", again, stopped(&p), p.Held, want)
 		}
 	}
 }

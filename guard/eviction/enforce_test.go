@@ -1,10 +1,12 @@
 package eviction
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -216,6 +218,61 @@ func TestLimitOnAFullDisk(t *testing.T) {
 		t.Fatalf("%d reclaims", len(n.reliefs))
 	}
 	stopsAfterReclaim(t, g, n, time.Minute+diskStill+3*time.Second)
+}
+
+// Stops for limits stay within the budgets while the disk is at its hard threshold: two soft stops.
+func TestLimitsOnAFullDiskKeepTheirBudget(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.pods = nil
+	for i := range 10 {
+		p := testPod(fmt.Sprint("pod-", i), 4*testGiB)
+		p.StorageLimit = 2 * testGiB
+		n.pods = append(n.pods, p)
+	}
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	for at := time.Duration(0); at < 20*time.Second; at += time.Second {
+		p := n.at(g, at)
+		if p.Stop == nil && len(n.stops) > 0 && len(n.pods)+len(n.stops) > 10 {
+			n.stops[len(n.stops)-1].outcome.Returned = true
+			n.end(n.stops[len(n.stops)-1])
+		}
+	}
+	if len(n.stops) != 2 {
+		t.Errorf("%d stops", len(n.stops))
+	}
+}
+
+// Memory comes before disks: if its pool wants the pod that a disk's pool waits for, it waits for it in its place.
+func TestMemoryWaitsForALimitOnAFullDisk(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+	n.slow = true
+	n.pods[0].StorageLimit = 2 * testGiB
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantHeld(t, n.at(g, 10*time.Millisecond), api.HeldInFlight)
+	n.remains["big"], n.stops[0].outcome.Shared = policy.Known(3*testGiB), true
+	n.end(n.stops[0])
+	for at := 20 * time.Millisecond; at < 500*time.Millisecond; at += 20 * time.Millisecond {
+		if p := n.at(g, at); p.Stop != nil {
+			t.Fatalf("after %s: stopped %s while memory comes back", at, p.Stop.Pod)
+		}
+		n.remains["big"] = policy.Known(n.remains["big"].Value - 100*testMiB)
+	}
+}
+
+// The disk's pool waits for a stop for a limit also if a container has started in the pod since it was listed and measured.
+func TestLimitOnAFullDiskOfAPodListedAgain(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.pods[0].StorageLimit = 2 * testGiB
+	again := n.pods[0]
+	again.Disk, again.Inodes = policy.DiskUsage{}, policy.DiskUsage{}
+	n.renewed = map[string]inventory.Pod{"big": again}
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	close(n.reliefs[0].done)
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
 }
 
 // A sandbox that a stop for a limit has emptied may still be listed. It is not stopped again.

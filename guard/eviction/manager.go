@@ -283,7 +283,11 @@ func (g *Manager) measured(pods []inventory.Pod, now time.Duration) []policy.Can
 	cs := inventory.Candidates(pods)
 	g.kernel.Measure(cs)
 	for i := range cs {
-		cs[i].Kept = g.restraint.KeptMemory(cs[i].UID, cs[i].ID, cs[i].Memory, now)
+		used := cs[i].Memory
+		if len(pods[i].Containers) == 0 {
+			used = policy.Amount{} // its cgroup is not read
+		}
+		cs[i].Kept = g.restraint.KeptMemory(cs[i].UID, cs[i].ID, used, now)
 	}
 	return cs
 }

@@ -193,7 +193,8 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 		if i.IsDisk() && pod.DiskAt < g.pools[i].reclaim.since-measuredBefore {
 			pod.Disk, pod.Inodes = policy.DiskUsage{}, policy.DiskUsage{} // another pod may have filled the disk since
 		}
-		pod.Survived, pod.Ended = now < g.survived[pod.ID], inv.At < g.emptied[pod.ID]-survivedPenalty
+		pod.Survived = now < g.survived[pod.ID]
+		pod.Ended = inv.At < g.emptied[pod.ID]-survivedPenalty && len(g.kernel.UnlistedIn(inv.Pods[j])) == 0
 		pod.KeepsVolumes = i.IsDisk() && g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
 		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}

@@ -474,3 +474,21 @@ func TestRestartWaitsForTheSignal(t *testing.T) {
 		t.Errorf("settled %+v after %d stops", p.Settled, len(n.stops))
 	}
 }
+
+// After a restart, a pool waits for the stop for the other pool of its device, too, although what the pod used is not known any
+// more.
+func TestRestartWaitsForTheInodesOfAStop(t *testing.T) {
+	g, n := newManager(t, twoOfADisk)
+	n.pods[0].Inodes = diskBytes(90)
+	n.obs[policy.NodeFSInodesFree] = policy.Observation{Available: 10, Capacity: 10000, Status: policy.OK}
+	n.set(policy.NodeFSAvailable, 3*testGiB)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	g = restarted(t, g, n)
+	for s := int64(2); s < 25; s++ { // its files are being deleted
+		n.set(policy.NodeFSAvailable, 3*testGiB+10*s*testMiB)
+		n.obs[policy.NodeFSInodesFree].Available = 10 + 3*s
+		wantHeld(t, n.at(g, time.Duration(s)*time.Second), api.HeldInFlight)
+	}
+}

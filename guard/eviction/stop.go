@@ -62,11 +62,11 @@ type flight struct {
 	resumed  bool          // an earlier run of the service began it
 }
 
-// escalate turns a stop into what a hard stop for that signal would be, unless it is one already. Observe mode changes no stop that
+// escalate turns a stop into what a hard stop for that signal would be, unless it is one already, but for its budget. Observe mode changes no stop that
 // began before it.
 func (g *Manager) escalate(f *flight, s policy.Signal, now time.Duration, p *api.Pass) {
 	direct := g.killsDirectly(s)
-	if g.enforced != nil || f.ended != 0 || f.order.Direct || !direct && f.stop.Kind == policy.Hard {
+	if g.enforced != nil || f.ended != 0 || f.order.Direct || !direct && (f.stop.Kind == policy.Hard || f.view.Grace == 0) {
 		return
 	}
 	f.job.Escalate(direct)
@@ -110,13 +110,17 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	return true
 }
 
-// freedWithOther reports whether a stop in flight for another pool of the disks gives back all that a pool lacks, as for the
-// bytes and the inodes of a device. At a hard threshold, its grace period ends, unless an operator has protected the pod since.
+// freedWithOther reports whether a stop in flight for the other pool of a device gives back all that this pool lacks, as for
+// its bytes and inodes. When its processes have ended, this lasts only while the pool's signal rises. At a hard threshold, its
+// grace period ends, unless an operator has protected the pod since.
 func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []policy.Met, p *api.Pass) bool {
 	lack := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) }).Lack
 	for _, f := range g.flights {
-		c := f.order.Pod.Candidate // as measured for its ranking
-		if !f.awaited || !f.stop.Pool.IsDisk() || policy.Rank([]policy.Candidate{c}, due[0].Signal, g.kernel.Layout(), nil)[0].Yield < lack {
+		if !f.awaited || !g.kernel.Layout().SameDevice(f.stop.Signal, due[0].Signal) || f.ended != 0 && now-f.effect.rises[due[0].Signal].at >= diskStill {
+			continue
+		}
+		c := f.order.Pod.Candidate // as measured for its ranking; not known to the next run of the service
+		if !f.resumed && policy.Rank([]policy.Candidate{c}, due[0].Signal, g.kernel.Layout(), nil)[0].Yield < lack {
 			continue
 		}
 		if due[0].Kind == policy.Hard && f.stop.Kind == policy.Soft && f.ended == 0 {
@@ -228,7 +232,11 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 			g.escalate(f, m.Signal, now, p)
 		}
 		long := m.Kind == policy.Soft && time.Duration(f.view.Grace) > g.cfg.Eviction.MaxPodGracePeriod
-		if !f.awaited && !long && !c.Pool.IsDisk() && st.flight == nil {
+		free := !f.awaited || f.stop.Cause == policy.CauseLimit && f.stop.Pool.IsDisk() // memory comes before disks
+		if free && !long && !c.Pool.IsDisk() && st.flight == nil {
+			if f.awaited {
+				g.pools[f.stop.Pool].flight = nil
+			}
 			// The pool waits for it as for a stop of its own, whose grace period would not be longer: otherwise, while what
 			// it gives back is not there yet, the pool would choose another pod.
 			f.stop.Pool, f.stop.Signal, f.stop.Kept, f.stop.Expected, f.since = c.Pool, m.Signal, v.Kept, v.Yield, m.Since
