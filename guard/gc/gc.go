@@ -24,7 +24,7 @@ import (
 )
 
 // How often the Manager collects dead containers, collects images, and measures pods that have a storage
-// limit. The first two are multiples of the last.
+// limit, at least as often as it does the others.
 const (
 	containersEvery = time.Minute
 	imagesEvery     = 5 * time.Minute
@@ -190,7 +190,8 @@ func (m *Manager) Unsaved() error { return m.ledger.Unsaved() }
 // Run collects garbage until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.Tick(limitsEvery)
-	for n := 1; ; {
+	containers, images := time.Now().Add(containersEvery), time.Now().Add(imagesEvery)
+	for {
 		select {
 		case <-ctx.Done():
 			m.warnLedger(m.ledger.SaveEnd(m.opt.Now()))
@@ -201,16 +202,25 @@ func (m *Manager) Run(ctx context.Context) {
 			m.warnLedger(m.ledger.SaveDue(m.opt.Now()))
 		case <-tick:
 			// With a ticker for each, chance would decide which of those goes first that are due at once.
-			if n%int(containersEvery/limitsEvery) == 0 {
+			if isDue(&containers, containersEvery) {
 				m.CollectContainers(ctx)
 			}
-			if n%int(imagesEvery/limitsEvery) == 0 {
+			if isDue(&images, imagesEvery) {
 				m.CollectImages(ctx)
 			}
 			m.measureLimited(ctx)
-			n++
 		}
 	}
+}
+
+// isDue reports at a tick whether something is due by the next one, and sets when it is due again. A collection that takes long
+// costs ticks.
+func isDue(next *time.Time, every time.Duration) bool {
+	if time.Until(*next) > limitsEvery/2 {
+		return false
+	}
+	*next = time.Now().Add(every)
+	return true
 }
 
 // Begin makes Run start an image ledger that is still empty, as soon as the runtime answers: until an image is

@@ -289,6 +289,29 @@ func TestCollectsContainersBeforeImages(t *testing.T) {
 	}
 }
 
+// Slow collections are not rarer than they have to be.
+func TestCollectsAtASlowRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		containers := 0
+		opt := optionsOf(t, configtest.Parse(t, nodetest.Config(t, fmt.Sprintf("history.dir = %q", t.TempDir()))), nil)
+		opt.Client = func() (*cri.Client, error) { return nil, cri.ErrNoRuntime }
+		opt.Lister = inventory.New(inventory.Options{
+			Config: opt.Config, Capacity: func() int64 { return 16 << 30 }, Now: cgroup.BootTime, Clock: time.Now,
+			Source: func(context.Context) (inventory.Source, error) {
+				containers++
+				time.Sleep(50 * time.Second)
+				return nil, cri.ErrNoRuntime
+			},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour+time.Second)
+		defer cancel()
+		New(opt).Run(ctx)
+		if containers < 58 {
+			t.Errorf("%d collections in an hour", containers)
+		}
+	})
+}
+
 // The images of a stopped pod are kept.
 func TestKeepsImagesOfTheStopped(t *testing.T) {
 	k := newKeeping(t)
