@@ -242,7 +242,10 @@ func (c *conversion) setFlags(args []*yaml.Node) {
 				}
 			}
 		case "!!seq":
-			list := &yaml.Node{Kind: yaml.SequenceNode, Tag: f.tag, HeadComment: at.File, Line: at.Line}
+			list := fields[f.field] // a kubelet adds the items of a repeated flag
+			if list == nil {
+				list = &yaml.Node{Kind: yaml.SequenceNode, Tag: f.tag, HeadComment: at.File, Line: at.Line}
+			}
 			for item := range strings.SplitSeq(value, ",") {
 				list.Content = append(list.Content, node("!!str", item))
 			}

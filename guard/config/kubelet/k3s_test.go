@@ -54,6 +54,9 @@ func TestFromK3s(t *testing.T) {
 		"k3s has none of its own beside drop-ins": {"kubelet-arg: [eviction-hard+=memory.available<1Gi]\n", "", disks, []string{
 			"hard memory.available 1Gi", "hard allocatableMemory.available 1Gi",
 		}},
+		"a list that is repeated": {"kubelet-arg: [eviction-hard=memory.available<500Mi, enforce-node-allocatable=pods, enforce-node-allocatable+=system-reserved]\n", "", "", []string{
+			"hard memory.available 500Mi", "hard allocatableMemory.available 500Mi",
+		}},
 		"another file adds": {"kubelet-arg: [eviction-hard=pid.available<10%]\n", "kubelet-arg+: [eviction-hard=memory.available<1Gi, enforce-node-allocatable=none]\n", "", []string{
 			"hard memory.available 1Gi", "hard pid.available 10%",
 		}},
