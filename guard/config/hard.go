@@ -69,7 +69,7 @@ func sources(s policy.Signal) []policy.Signal {
 
 // HaveStall reports whether one of the thresholds is that of a stall.
 func (h HardThresholds) HaveStall() bool {
-	return !h[policy.MemoryStall].IsZero() || !h[policy.IOStall].IsZero()
+	return !isOff(h[policy.MemoryStall]) || !isOff(h[policy.IOStall])
 }
 
 // For returns the threshold of a signal or, if that is not known, the highest of those from which it may derive.

@@ -63,10 +63,17 @@ func (p Paths) Load() (Config, error) {
 }
 
 // isMissing reports whether nothing has this path. A link to what is not there, such as a disk that is not mounted
-// yet, is not missing: without the configuration behind it, the defaults would stop pods.
+// yet, is not missing, nor is what would be below it: without the configuration behind it, the defaults would stop pods.
 func isMissing(path string) bool {
-	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); err == nil || dir == filepath.Dir(dir) {
+			_, err = os.Stat(dir)
+			return err == nil
+		}
+	}
 }
 
 // find lists the files, lowest precedence first.

@@ -182,6 +182,12 @@ func TestDropInsBroken(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a link to nothing in place of the directory", func(t *testing.T) {
+		paths, root := configTree(t, map[string]string{"etc": "-> /not/there"})
+		if cfg, err := paths.Load(); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(mistakesOf(t, err)[0].File, filepath.Join(root, "etc")) {
+			t.Errorf("mode %s, %v", cfg.Mode, err)
+		}
+	})
 	t.Run("a directory that was named and is not there", func(t *testing.T) {
 		if _, err := Load("", "/not/there"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%v", err)
