@@ -5,7 +5,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,17 +46,19 @@ func execute(args []string) int {
 	cmd.SetErr(errs)
 	cmd, err := cmd.ExecuteContextC(ctx)
 	lost := out.Flush() // a full disk, for example
-	if lost != nil && !errors.Is(err, lost) {
-		printError(out, errs, false, lost)
-		err = cmp.Or(err, error(&cli.Error{Code: cli.ExitUsage}))
-	}
-	if err == nil {
-		return cli.ExitOK
-	}
-	if err.Error() != "" {
+	if err != nil && err.Error() != "" {
 		printError(out, errs, lost == nil && wantsJSON(cmd, args), err)
 	}
-	return codeOf(err).Code
+	switch {
+	case lost != nil:
+		if !errors.Is(err, lost) {
+			printError(out, errs, false, lost)
+		}
+		return cli.ExitUsage // whatever the output said
+	case err != nil:
+		return codeOf(err).Code
+	}
+	return cli.ExitOK
 }
 
 // printError prints an error for a program or for people, with what to do.

@@ -89,7 +89,14 @@ func TestFullOutput(t *testing.T) {
 	defer func() { _ = full.Close() }()
 	stdout, stderr := os.Stdout, os.Stderr
 	defer func() { os.Stdout, os.Stderr = stdout, stderr }()
-	for _, args := range [][]string{{"version"}, {"version", "-o", "json"}, {"check", config, "--offline"}, {"--help"}, {"completion", "bash"}} {
+	met := filepath.Join(t.TempDir(), "met.toml")
+	if err := os.WriteFile(met, []byte("[eviction.hard]\n\"memory.available\" = \"99.99%\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"version"}, {"version", "-o", "json"}, {"check", config, "--offline"}, {"--help"}, {"completion", "bash"},
+		{"check", met}, {"check", met, "-o", "json"}, // with a finding, for which it exits with 1
+	} {
 		errs, err := os.CreateTemp(t.TempDir(), "")
 		if err != nil {
 			t.Fatal(err)
