@@ -64,7 +64,8 @@ func callError(ctx context.Context, op string, took time.Duration, err error) er
 		}
 		return wrap(op, ErrUnavailable, cause) // the client was closed
 	case codes.DeadlineExceeded:
-		if ctx.Err() != nil {
+		// The runtime knows the deadline, and may be the first to notice it.
+		if end, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(end) {
 			cause = "gave up after " + took.Truncate(10*time.Millisecond).String()
 		}
 		return wrap(op, ErrTimeout, cause)
