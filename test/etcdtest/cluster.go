@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -219,15 +220,25 @@ func Wait(t testing.TB, f func() error) {
 	}
 }
 
-// freeAddress returns a loopback address that nothing listens on.
+// given are the addresses that tests of this process have.
+var given sync.Map
+
+// freeAddress returns an address at which a member listens later, and again whenever it is restarted. Its port is below those
+// that the kernel gives to connections (ip_local_port_range): one of those might be taken meanwhile.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		address := fmt.Sprint("127.0.0.1:", 10000+rand.IntN(20000))
+		if _, taken := given.LoadOrStore(address, true); taken {
+			continue
+		}
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 // tail keeps the end of a member's output.
