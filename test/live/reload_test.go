@@ -97,9 +97,12 @@ func TestHoldEnds(t *testing.T) {
 		{"waits", nil, 1, "would stop default/waits first; the configuration is held for ", hold.Time},
 		{"hurries", []string{"--now"}, 0, "reloaded: eviction.hard.", 0},
 	} {
+		before := n.available(policy.AllocatableMemoryAvailable)
 		pod := n.pod(lab.PodSpec{Name: c.pod, Containers: hog(128 * mib)})
 		n.hogs(pod)
-		n.until("the pod to be listed", func() bool { return s.status().Pods == 1 })
+		n.until("the service to see the pod and its memory", func() bool {
+			return s.status().Pods == 1 && n.available(policy.AllocatableMemoryAvailable) < before-120*mib
+		})
 		limit := n.available(policy.AllocatableMemoryAvailable) + 64*mib
 		n.configure(config{hard: thresholds{policy.AllocatableMemoryAvailable: bytes(limit)}, more: plenty})
 		began := time.Now()
