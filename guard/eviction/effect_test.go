@@ -475,6 +475,21 @@ func TestVolumesThatAStopLeft(t *testing.T) {
 	}
 }
 
+// leavesMemory returns a node on which a stop of the larger pod has left 3 GiB in the pod's volumes, and that pod.
+func leavesMemory(t *testing.T) (g *Manager, n *fakeNode, pod inventory.Pod) {
+	t.Helper()
+	g, n = newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/4)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.remains["big"] = policy.Known(3 * testGiB)
+	pod = n.pods[0]
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 2*testGiB)
+	n.at(g, 0)
+	wantSettled(t, n.at(g, chargeStill), 1)
+	return g, n, pod
+}
+
 // So does memory in its emptyDirs: what a stop left counts neither as given back by the next one nor as growth of the new sandbox,
 // unless the pod has freed it meanwhile.
 func TestMemoryThatAStopLeft(t *testing.T) {
@@ -488,15 +503,7 @@ func TestMemoryThatAStopLeft(t *testing.T) {
 		{"a replacement", "other", false, "again"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, n := newManager(t, memoryHard)
-			n.set(policy.MemoryAvailable, testGiB/4)
-			wantStop(t, n.at(g, 0), "d/big")
-			n.remains["big"] = policy.Known(3 * testGiB)
-			again := n.pods[0]
-			n.end(n.stops[0])
-			n.set(policy.MemoryAvailable, 2*testGiB)
-			n.at(g, 0)
-			wantSettled(t, n.at(g, chargeStill), 1)
+			g, n, again := leavesMemory(t)
 			again.ID, again.UID, again.Created, again.Memory = "again", c.uid, time.Hour+2*time.Second, policy.Known(3*testGiB+10*testMiB)
 			n.set(policy.MemoryAvailable, testGiB/2)
 			n.pods = append([]inventory.Pod{again}, n.pods...)
@@ -569,15 +576,7 @@ func TestAStopForAnotherDevice(t *testing.T) {
 
 // A sandbox is listed before its first container, and seems to use nothing then. What a stop left in the pod is not forgotten.
 func TestMemoryThatAStopLeftInABareSandbox(t *testing.T) {
-	g, n := newManager(t, memoryHard)
-	n.set(policy.MemoryAvailable, testGiB/4)
-	wantStop(t, n.at(g, 0), "d/big")
-	n.remains["big"] = policy.Known(3 * testGiB)
-	again := n.pods[0]
-	n.end(n.stops[0])
-	n.set(policy.MemoryAvailable, 2*testGiB)
-	n.at(g, 0)
-	wantSettled(t, n.at(g, chargeStill), 1)
+	g, n, again := leavesMemory(t)
 	containers := again.Containers
 	again.ID, again.Created, again.Containers, again.Memory = "again", time.Hour+4*time.Second, nil, policy.Known(0)
 	n.pods = append([]inventory.Pod{again}, n.pods...)

@@ -134,16 +134,18 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 	return true
 }
 
-// awaitOnDisk lets the pool of a disk that is short wait for what a stop of another cause gives back there, as for a stop of
-// its own: while the files are being deleted, it would choose another pod.
+// awaitOnDisk lets the pool of a disk that is short wait for what a stop gives back there.
 func (g *Manager) awaitOnDisk(f *flight) {
-	layout := g.kernel.Layout()
+	if g.flightOf(f.order.Pod.ID) != f {
+		return // observe mode
+	}
 	for _, m := range g.pressure.Met {
-		i := layout.Pool(m.Signal)
-		yield := policy.Rank([]policy.Candidate{f.order.Pod.Candidate}, m.Signal, layout, nil)[0].Yield
-		if i.IsDisk() && g.pools[i].flight == nil && yield > 0 && g.flightOf(f.order.Pod.ID) == f {
-			f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
-			f.awaited, g.pools[i].flight = true, f
+		i := g.kernel.Layout().Pool(m.Signal)
+		if !i.IsDisk() || g.pools[i].flight != nil {
+			continue
+		}
+		if yield := g.yield(f, m.Signal); yield > 0 {
+			g.await(f, i, m, yield)
 			return
 		}
 	}

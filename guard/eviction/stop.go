@@ -62,8 +62,8 @@ type flight struct {
 	resumed  bool          // an earlier run of the service began it
 }
 
-// escalate turns a stop into what a hard stop for that signal would be, unless it is one already, but for its budget. Observe mode changes no stop that
-// began before it.
+// escalate turns a stop into what a hard stop for that signal would be, unless it is one already but for its budget. Observe
+// mode changes no stop that began before it.
 func (g *Manager) escalate(f *flight, s policy.Signal, now time.Duration, p *api.Pass) {
 	direct := g.killsDirectly(s)
 	if g.enforced != nil || f.ended != 0 || f.order.Direct || !direct && (f.stop.Kind == policy.Hard || f.view.Grace == 0) {
@@ -119,12 +119,11 @@ func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []p
 		if !f.awaited || !g.kernel.Layout().SameDevice(f.stop.Signal, due[0].Signal) || f.ended != 0 && now-f.effect.rises[due[0].Signal].at >= diskStill {
 			continue
 		}
-		c := f.order.Pod.Candidate // as measured for its ranking; not known to the next run of the service
-		if !f.resumed && policy.Rank([]policy.Candidate{c}, due[0].Signal, g.kernel.Layout(), nil)[0].Yield < lack {
+		if !f.resumed && g.yield(f, due[0].Signal) < lack { // what the pod used is not known to the next run of the service
 			continue
 		}
 		if due[0].Kind == policy.Hard && f.stop.Kind == policy.Soft && f.ended == 0 {
-			if pod := inventory.ByID(g.runtime.Inventory(ctx, false).Pods, c.ID); pod != nil && pod.Protection != "" {
+			if pod := inventory.ByID(g.runtime.Inventory(ctx, false).Pods, f.order.Pod.ID); pod != nil && pod.Protection != "" {
 				continue
 			}
 			g.escalate(f, due[0].Signal, now, p)
@@ -132,6 +131,18 @@ func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []p
 		return true
 	}
 	return false
+}
+
+// yield returns what a stop in flight gives back of a signal, as its pod was measured when the stop began.
+func (g *Manager) yield(f *flight, s policy.Signal) int64 {
+	return policy.Rank([]policy.Candidate{f.order.Pod.Candidate}, s, g.kernel.Layout(), nil)[0].Yield
+}
+
+// await lets a pool wait for a stop of another cause as for one of its own: while what it gives back is not there yet, the pool
+// would choose another pod.
+func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
+	f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
+	f.awaited, g.pools[i].flight = true, f
 }
 
 // takeOverWithin is how long after its grace period a stop that an earlier run of the service began is still
@@ -237,10 +248,8 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 			if f.awaited {
 				g.pools[f.stop.Pool].flight = nil
 			}
-			// The pool waits for it as for a stop of its own, whose grace period would not be longer: otherwise, while what
-			// it gives back is not there yet, the pool would choose another pod.
-			f.stop.Pool, f.stop.Signal, f.stop.Kept, f.stop.Expected, f.since = c.Pool, m.Signal, v.Kept, v.Yield, m.Since
-			f.awaited, st.flight = true, f
+			f.stop.Kept = v.Kept
+			g.await(f, c.Pool, m, v.Yield) // the grace period of a stop of its own would not be longer
 		}
 		return heldBy(api.HeldInFlight)
 	}
