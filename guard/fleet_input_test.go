@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"log/slog"
 	"net"
 	"os"
@@ -73,16 +72,10 @@ func (*noEtcd) LeaseRevoke(context.Context, *pb.LeaseRevokeRequest) (*pb.LeaseRe
 func (s *noEtcd) serve(t *testing.T, a *certs.Authority) string {
 	t.Helper()
 	files := issue(t, a, "server", time.Hour)
-	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	cert, pool, err := certs.Load(files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := os.ReadFile(files.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

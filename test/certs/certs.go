@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -43,6 +44,21 @@ func (a *Authority) Issue(name string, validity time.Duration) (fleet.TLS, error
 		return fleet.TLS{}, fmt.Errorf("issue certificate %s: %w", name, err)
 	}
 	return files, nil
+}
+
+// Load returns a certificate that was issued, and the authority that issued it.
+func Load(files fleet.TLS) (tls.Certificate, *x509.CertPool, error) {
+	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		return cert, nil, fmt.Errorf("load certificate: %w", err)
+	}
+	ca, err := os.ReadFile(files.CA)
+	if err != nil {
+		return cert, nil, fmt.Errorf("load authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return cert, pool, nil
 }
 
 func (a *Authority) issue(name string, validity time.Duration) (fleet.TLS, error) {

@@ -2,8 +2,6 @@ package etcdtest
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"os"
 	"testing"
 	"time"
 
@@ -51,16 +49,10 @@ func (a *Authority) issue(t testing.TB, name string, validity time.Duration) fle
 // config returns a client's TLS configuration with these files.
 func config(t testing.TB, files fleet.TLS) *tls.Config {
 	t.Helper()
-	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	cert, pool, err := certs.Load(files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := os.ReadFile(files.CA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
 	// A test may start an etcd that offers no more.
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{cert}}
 }
