@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +30,9 @@ import (
 // version is set by the build: -ldflags "-X main.version=v1.2.3".
 var version = "devel"
 
+// secondSignal is how long after the first signal a second one may come and count as the same.
+const secondSignal = time.Second
+
 func main() {
 	os.Exit(execute(os.Args[1:]))
 }
@@ -36,7 +40,9 @@ func main() {
 func execute(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends a command that hangs, as in reading a file
+	// A second signal ends a command that hangs, as in reading a file. timeout(1) sends each signal twice at once, to the command
+	// and to its process group: those two count as one, so that the command can still end in order.
+	context.AfterFunc(ctx, func() { time.AfterFunc(secondSignal, stop) })
 	cmd := newRoot()
 	cmd.SetArgs(args)
 	// Escape control sequences in all output: pods, runtimes and files supply untrusted text.

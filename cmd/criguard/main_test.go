@@ -118,6 +118,7 @@ func TestSecondSignal(t *testing.T) {
 		execute([]string{"check", "--offline", fifo})
 		return
 	}
+	begin := time.Now()
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -145,6 +146,9 @@ func TestSecondSignal(t *testing.T) {
 		case <-ended:
 			if ws, ok := child.ProcessState.Sys().(syscall.WaitStatus); !ok || ws.Signal() != syscall.SIGINT {
 				t.Errorf("it ended with %s", child.ProcessState)
+			}
+			if took := time.Since(begin); took < secondSignal {
+				t.Errorf("it ended after %s: signals that timeout(1) sends twice end a command before it has said how it ended", took)
 			}
 			return
 		case <-time.After(10 * time.Millisecond):
