@@ -146,7 +146,7 @@ func (c *conversion) addK3s(k *k3sConfig, file string) {
 	if err == nil && mark(&doc, file) > maxNodes {
 		err = fmt.Errorf("line %d: must have at most %d keys and values", doc.Line, maxNodes)
 	}
-	if err == nil && !doc.IsZero() {
+	if err == nil && doc.Kind != 0 { // there is nothing but comments in many
 		err = doc.Decode(&keys)
 	}
 	if err != nil {

@@ -166,6 +166,16 @@ func TestFromK3sWithoutFlags(t *testing.T) {
 	}
 }
 
+// A configuration in which everything is commented out means k3s's defaults, as one that does not exist.
+func TestFromK3sWithoutKeys(t *testing.T) {
+	for _, text := range []string{"", "# token: abc\n", "---\n"} {
+		cfg, out := fromKubelet(t, write(t, filepath.Join(t.TempDir(), "k3s/config.yaml"), text))
+		if got := thresholdsOf(cfg); !slices.Contains(got, "hard nodefs.available 5% + 10%") || strings.Contains(out, "does not exist") {
+			t.Errorf("%q: got %q from\n%s", text, got, out)
+		}
+	}
+}
+
 // The other flags with an equivalent key are converted, and the rest is mentioned.
 func TestFromK3sKeys(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "config.yaml"), `kubelet-arg:
