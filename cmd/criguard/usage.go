@@ -13,7 +13,7 @@ import (
 
 // explainUsage makes every command reject wrong arguments and point to its help.
 func explainUsage(root *cobra.Command) {
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return cli.Misused(cmd, suggestFlag(cmd, err)) })
+	root.SetFlagErrorFunc(misusedFlag)
 	root.Args = func(_ *cobra.Command, args []string) error { return knownCommand(root, args) }
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -35,6 +35,16 @@ func explainUsage(root *cobra.Command) {
 			explainCommand(cmd)
 		}
 	}
+}
+
+// misusedFlag returns the error for a wrong flag, or for an unknown command before it, whose flags it may be.
+func misusedFlag(cmd *cobra.Command, err error) error {
+	if cmd.HasSubCommands() {
+		if unknown := knownCommand(cmd, cmd.Flags().Args()); unknown != nil {
+			return unknown
+		}
+	}
+	return cli.Misused(cmd, suggestFlag(cmd, err))
 }
 
 // suggestFlag adds the flag that was probably meant to the error for an unknown one.
@@ -78,6 +88,9 @@ func everyCommand(root *cobra.Command) (all []*cobra.Command) {
 // takes makes a command show its usage when its arguments do not match want.
 func takes(cmd *cobra.Command, want cobra.PositionalArgs) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if name := emptyFlag(cmd); name != "" {
+			return cli.Misused(cmd, fmt.Errorf("--%s is empty: set it, or leave it out", name))
+		}
 		if want(cmd, args) == nil {
 			return nil
 		}
@@ -87,6 +100,17 @@ func takes(cmd *cobra.Command, want cobra.PositionalArgs) {
 		}
 		return cli.Misused(cmd, fmt.Errorf("%s: want `%s`", given, cmd.UseLine()))
 	}
+}
+
+// emptyFlag returns the name of a flag that is set to nothing, as with an unset variable of a script: its default, such as
+// another file, is not what was meant.
+func emptyFlag(cmd *cobra.Command) (name string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "reason" {
+			name = f.Name
+		}
+	})
+	return name
 }
 
 // knownCommand returns an error if the arguments name an unknown command.

@@ -41,6 +41,8 @@ func TestMisused(t *testing.T) {
 		{"status --wacth", `unknown flag: --wacth: did you mean "--watch"?`, "`criguard status --help`"},
 		{"prune --dryrun", `unknown flag: --dryrun: did you mean "--dry-run"?`, "`criguard prune --help`"},
 		{"fleet status --rundir x", `unknown flag: --rundir: did you mean "--run-dir"?`, "`criguard fleet status --help`"},
+		{"hisotry --stops", `unknown command "hisotry": did you mean "history"?`, "`criguard --help`"},
+		{"fleet statsu -o json", `unknown command "statsu": did you mean "status"?`, "`criguard fleet --help`"},
 		{"status --no-such", "unknown flag: --no-such", "`criguard status --help`"},
 		{"status extra", `unexpected arguments ["extra"]: want ` + "`criguard status [flags]`", "`criguard status --help`"},
 		{"simulate", "an argument is missing: want `criguard simulate TRACE", "`criguard simulate --help`"},
@@ -52,6 +54,11 @@ func TestMisused(t *testing.T) {
 	} {
 		if ce := refused(t, strings.Fields(c.args)...); !strings.Contains(ce.Error(), c.says) || !strings.HasPrefix(ce.Hint, c.hint) {
 			t.Errorf("criguard %s: %q, hint %q; want %q, %q", c.args, ce, ce.Hint, c.says, c.hint)
+		}
+	}
+	for _, args := range [][]string{{"check", "--from-kubelet", ""}, {"check", "--config="}, {"prune", "-r", ""}, {"status", "--run-dir", ""}, {"fleet", "status", "--key", ""}} {
+		if ce := refused(t, args...); !strings.Contains(ce.Error(), " is empty: set it") {
+			t.Errorf("criguard %q: %v", args, ce)
 		}
 	}
 	if ce := refused(t, "check", ""); !strings.Contains(ce.Error(), "FILE is empty") {
