@@ -468,7 +468,7 @@ func TestTrace(t *testing.T) {
 		w := New(t, false, gib, critest.Containerd2, lines...)
 		w.hard, w.outside = 100*mib, 300*mib
 		w.WriteTrace(&b)
-		w.addPod(&pod{spec: critest.PodSpec{Name: "idle", QoS: "BestEffort"}, used: 100 * mib})
+		w.addPod(&pod{spec: critest.PodSpec{Name: "idle"}, used: 100 * mib})
 		w.At(0, (*World).Start)
 		w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky", QoS: "BestEffort"}, used: mib, rate: 200 * mib})
 		return w, time.Minute

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"io"
 	"time"
 
@@ -40,9 +41,9 @@ func (t *tracer) write(w *World) {
 		if !p.runs() && (p.gone || time.Since(p.killed) > 0) { // what is killed now was there when it was decided
 			continue
 		}
-		protected, created := p.protected, api.Duration(p.spec.CreatedAt.Sub(w.began))
+		protected, created, qos := p.protected, api.Duration(p.spec.CreatedAt.Sub(w.began)), cmp.Or(p.spec.QoS, "BestEffort") // the server's default
 		l.Pods = append(l.Pods, trace.Pod{
-			Name: p.String(), UID: p.UID, QoS: &p.spec.QoS, MemoryUsage: trace.QuantityOf(p.used), PIDs: &p.tasks, Protected: &protected, Created: &created,
+			Name: p.String(), UID: p.UID, QoS: &qos, MemoryUsage: trace.QuantityOf(p.used), PIDs: &p.tasks, Protected: &protected, Created: &created,
 			DiskUsage: &trace.Disk{Rootfs: trace.Quantity(p.wrote)},
 		})
 	}
