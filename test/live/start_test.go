@@ -10,19 +10,22 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/history"
+	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/systemd"
 	"github.com/criguard/criguard/test/lab"
 )
 
-// At the first start, a threshold that is met already stops nothing until it is put in force. A restart with the same
-// thresholds does not wait.
+// At the first start, a threshold that is met already stops nothing for 30 s, and is then put in force. A restart with the
+// same thresholds does not wait. With a higher one it does, with the previous one in force, until an operator reloads.
 func TestFirstStartHoldsAMetThreshold(t *testing.T) {
 	n := newNode(t, lab.Containerd1)
 	small := n.pod(lab.PodSpec{Name: "small", Containers: one("pause")})
-	large := n.pod(lab.PodSpec{Name: "large", Containers: hog(128 * mib)})
+	large := n.pod(lab.PodSpec{Name: "large", Containers: hog(256 * mib)})
 	n.hogs(large)
-	limit := n.available(policy.AllocatableMemoryAvailable) + 64*mib
+	limit := n.available(policy.AllocatableMemoryAvailable) + 64*mib // 192 MiB are left above it without the pod
 	n.configure(config{hard: thresholds{policy.AllocatableMemoryAvailable: bytes(limit)}, more: plenty})
+	began := time.Now()
 	s := &service{n, n.harness().StartHeld()}
 	says := func(code int, args []string, want ...string) {
 		t.Helper()
@@ -33,6 +36,9 @@ func TestFirstStartHoldsAMetThreshold(t *testing.T) {
 			}
 		}
 	}
+	isHeld := func() bool {
+		return slices.ContainsFunc(s.status().Alarms, func(a string) bool { return strings.Contains(a, " held for ") })
+	}
 	n.until("the pods to be listed", func() bool { return s.status().Pods == 2 })
 	says(1, n.args("status"), "\nALARM ", "is met NOW", " held for ", "`criguard reload` does not wait")
 	if got := hard(s.status(), policy.AllocatableMemoryAvailable); got != 0 {
@@ -42,21 +48,47 @@ func TestFirstStartHoldsAMetThreshold(t *testing.T) {
 		t.Fatalf("innocent pod: stopped %+v", got)
 	}
 	n.alive(small, large)
-	says(0, n.args("reload"), "")
+	n.until("the threshold to be in force", func() bool { return hard(s.status(), policy.AllocatableMemoryAvailable) == limit })
+	if took := time.Since(began); took < hold.Time || isHeld() {
+		t.Errorf("in force after %s, want %s; alarms %q", took, hold.Time, s.status().Alarms)
+	}
 	s.stopped("default/large")
 	n.ended(large)
+	if got := s.events(systemd.EventAlarm); len(got) != 1 || !strings.Contains(got[0], `msg="configuration held`) {
+		t.Errorf("told %q, want the hold", got)
+	}
 	s.End()
 
-	again := n.pod(lab.PodSpec{Name: "again", Containers: hog(128 * mib)})
+	again := n.pod(lab.PodSpec{Name: "again", Containers: hog(256 * mib)})
 	n.hogs(again)
 	s = &service{n, n.harness().StartHeld()}
 	s.until("the stop after the restart", func() bool { return len(s.settled()) == 2 })
-	if alarms := s.status().Alarms; slices.ContainsFunc(alarms, func(a string) bool { return strings.Contains(a, " held for ") }) {
-		t.Errorf("held again: %q", alarms)
+	if isHeld() {
+		t.Errorf("held again: %q", s.status().Alarms)
 	}
 	if got := s.settled()[1].Pod; got != "default/again" {
 		t.Errorf("innocent pod: stopped %s", got)
 	}
+	n.ended(again)
+	n.alive(small)
+	s.End()
+
+	late := n.pod(lab.PodSpec{Name: "late", Containers: hog(128 * mib)})
+	n.hogs(late)
+	higher := n.available(policy.AllocatableMemoryAvailable) + 64*mib
+	n.configure(config{hard: thresholds{policy.AllocatableMemoryAvailable: bytes(higher)}, more: plenty})
+	s = &service{n, n.harness().StartHeld()}
+	n.until("the pods to be listed", func() bool { return s.status().Pods == 2 })
+	if got := hard(s.status(), policy.AllocatableMemoryAvailable); got != limit || !isHeld() {
+		t.Errorf("%d is in force, want %d and the hold of %d; alarms %q", got, limit, higher, s.status().Alarms)
+	}
+	n.alive(small, late)
+	says(0, n.args("reload"), "")
+	s.until("the stop after the reload", func() bool { return len(s.settled()) == 3 })
+	if got := s.settled()[2].Pod; got != "default/late" || hard(s.status(), policy.AllocatableMemoryAvailable) != higher {
+		t.Errorf("innocent pod: stopped %s; or %d is not in force", got, higher)
+	}
+	n.ended(late)
 	n.alive(small)
 }
 
