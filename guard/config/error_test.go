@@ -110,8 +110,8 @@ func TestConfigMistakes(t *testing.T) {
 		// Types.
 		{"number for a duration", "[eviction]\ninterval = 10", 2, "eviction.interval", "10", "must be a string", `write it with quotes and a unit: "10s"`},
 		{"true for a duration", "[eviction]\ninterval = true", 2, "eviction.interval", "true", "must be a string", `write it with quotes and a unit, for example "30s"`},
-		{"number for a percentage", "[images]\nhigh = 85", 2, "images.high", "85", "must be a string", `write it with quotes: "85" is an amount, "85%" a share`},
-		{"float for a percentage", "[images]\nhigh = 0.85", 2, "images.high", "0.85", "must be a string", `write it with quotes, for example "100Mi" or "10%"`},
+		{"number for a percentage", "[images]\nhigh = 85", 2, "images.high", "85", "must be a string", `write it with quotes: "85%"`},
+		{"float for a percentage", "[images]\nhigh = 0.85", 2, "images.high", "0.85", "must be a string", `write it with quotes, for example "85%"`},
 		{"number for a threshold", "[eviction.hard]\n'memory.available' = 100", 2, `eviction.hard."memory.available"`, "100", "must be a string", `write it with quotes: "100" is an amount, "100%" a share`},
 		{"date for a string", "mode = 2026-01-02", 1, "mode", "2026-01-02T00:00:00Z", "must be a string", "write it with quotes"},
 		{"string for a number", "[history]\npasses = '1000'", 2, "history.passes", `"1000"`, "must be a whole number", "write it without quotes and without a unit"},

@@ -48,7 +48,7 @@ func allKeys(c *Config) ([]schema.Key, *thresholdTables) {
 		choice("eviction.direct_kill", &e.DirectKill, DirectKillHardMemory, DirectKillFallback, DirectKillNever),
 		schema.Flag("eviction.memory_reclaim", &e.MemoryReclaim, false),
 		schema.Duration("eviction.stall_window", &e.StallWindow, "2s", 500*time.Millisecond, 10*time.Second),
-		quantity("eviction.stall_floor", &e.StallFloor, "20%", parseQuantity),
+		schema.Bind("eviction.stall_floor", &e.StallFloor, schema.Quantities, "20%", parseQuantity, policy.Quantity.String),
 		bySignal(TableHard, &t.hard, schema.Quantities, policy.DefaultHard()),
 		bySignal(TableSoft, &t.soft, schema.Quantities, nil),
 		bySignal(TableGrace, &t.grace, schema.Durations, nil),
@@ -82,8 +82,8 @@ func allKeys(c *Config) ([]schema.Key, *thresholdTables) {
 		schema.Number("containers.max", &c.Containers.Max, -1, math.MinInt, math.MaxInt, ""),
 
 		choice("images.prune", &i.Prune, PruneAuto, PruneNever, PruneAlways),
-		quantity("images.high", &i.High, "85%", percent),
-		quantity("images.low", &i.Low, "80%", percent),
+		percentage("images.high", &i.High, "85%"),
+		percentage("images.low", &i.Low, "80%"),
 		schema.Duration("images.min_age", &i.MinAge, "2m", 0, forever),
 		schema.Duration("images.max_age", &i.MaxAge, "0s", 0, forever),
 		schema.Duration("images.unused_grace", &i.UnusedGrace, "24h", 0, forever),
@@ -131,8 +131,8 @@ func choice[T ~string](name string, field *T, allowed ...T) schema.Key {
 	return schema.Bind(name, field, schema.NoUnit, string(allowed[0]), func(c *schema.Checker, at, word string) T { return choose(c, at, word, allowed...) }, asString)
 }
 
-func quantity(name string, field *policy.Quantity, def string, parse func(c *schema.Checker, at, text string) policy.Quantity) schema.Key {
-	return schema.Bind(name, field, schema.Quantities, def, parse, policy.Quantity.String)
+func percentage(name string, field *policy.Quantity, def string) schema.Key {
+	return schema.Bind(name, field, schema.Percentages, def, percent, policy.Quantity.String)
 }
 
 // bySignal is a table of strings, which package policy checks.

@@ -153,6 +153,10 @@ func stringHint(in Unit, v any) string {
 		return `write it with quotes and a unit, for example "30s"`
 	case in == Quantities && number:
 		return fmt.Sprintf(`write it with quotes: "%d" is an amount, "%d%%" a share`, n, n)
+	case in == Percentages && number:
+		return fmt.Sprintf(`write it with quotes: "%d%%"`, n)
+	case in == Percentages:
+		return `write it with quotes, for example "85%"`
 	case in == Quantities:
 		return `write it with quotes, for example "100Mi" or "10%"`
 	default:

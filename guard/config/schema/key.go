@@ -32,6 +32,7 @@ const (
 	NoUnit Unit = iota
 	Durations
 	Quantities
+	Percentages
 	OneOrMore // a list that may be written as a single string
 )
 
