@@ -171,6 +171,15 @@ func TestFleetStatusByTheAgent(t *testing.T) {
 	}
 }
 
+// What is wrong with the node's own files is not repeated for each member of etcd.
+func TestFleetCheckNamesAMissingFileOnce(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"fleet.toml": "fleet = 'f'\nendpoints = ['https://127.0.0.1:1', 'https://127.0.0.1:2']\n[tls]\nca = '/none/ca'\ncert = '/none/c'\nkey = '/none/k'\n"})
+	code, out, errs := captured(t, "fleet", "check", "-c", filepath.Join(dir, "fleet.toml"))
+	if code != cli.ExitUnreachable || strings.Count(out, "https://127.0.0.1:") != 2 || strings.Count(out, "ERROR") != 1 {
+		t.Errorf("exit code %d, %s%s", code, out, errs)
+	}
+}
+
 func TestFleetCommandsRefuse(t *testing.T) {
 	dir := writeFiles(t, map[string]string{"fleet.toml": fleetNowhere, "bad.toml": "flet = 1\nzone = 7\n"})
 	good, bad := filepath.Join(dir, "fleet.toml"), filepath.Join(dir, "bad.toml")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,7 +117,9 @@ func (c *Check) endpoint(ctx context.Context, o *options, cfg *fleet.Config, nod
 	}
 	if err != nil {
 		e.Error = etcd.Reason(err)
-		c.Errors = append(c.Errors, err.Error())
+		if text := err.Error(); !slices.Contains(c.Errors, text) { // all members may have the same, such as a missing file
+			c.Errors = append(c.Errors, text)
+		}
 	} else {
 		e.Version, e.Size, e.Quota, e.RoundTrip = s.Version, s.Size, s.Quota, api.Duration(s.RoundTrip)
 		c.warn(e.URL, &s)
