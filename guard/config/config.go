@@ -25,9 +25,9 @@ type Config struct {
 	Node              Node
 	Eviction          Eviction
 	Rank              Rank
-	Priorities        []PriorityRule // the first match wins
+	Priorities        []PriorityRule // the first match wins; those of the last file come first
 	Protects          []policy.Rule
-	Limits            []LimitRule // the first match wins
+	Limits            []LimitRule // as for priorities
 	Annotations       Annotations
 	Budget            Budget
 	Backoff           Backoff

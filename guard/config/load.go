@@ -32,15 +32,11 @@ func Parse(name string, r io.Reader) (Config, error) {
 	return parseConfigs([]schema.File{schema.ReadText(name, r)})
 }
 
-// parseConfigs merges the files over the defaults, in order.
+// parseConfigs merges the files over the defaults, lowest precedence first.
 func parseConfigs(files []schema.File) (Config, error) {
-	c, broken := newChecker(), false
-	for _, f := range files {
-		keys, _ := allKeys(&Config{})
-		broken = !c.Read(f, keys) || broken
-	}
-	if broken {
-		return Config{}, c.Err() // without this file's values, further checks would mislead
+	c := newChecker()
+	if keys, _ := allKeys(&Config{}); !c.Read(keys, files...) {
+		return Config{}, c.Err() // without a file's values, further checks would mislead
 	}
 	cfg, err := build(c)
 	if err != nil {

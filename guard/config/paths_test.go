@@ -90,7 +90,7 @@ func TestDropIns(t *testing.T) {
 	}
 }
 
-// Tables merge key by key, rules accumulate, and lists of strings replace earlier ones.
+// Tables merge key by key, rules accumulate, those of later files first, and lists of strings replace earlier ones.
 func TestDropInsMerge(t *testing.T) {
 	paths, root := configTree(t, map[string]string{
 		"usr/10.toml":     "[[protect]]\nnamespace = 'vendor'\n[images]\nkeep = ['a', 'b']\n",
@@ -111,10 +111,10 @@ func TestDropInsMerge(t *testing.T) {
 		`eviction.hard."memory.available" = "5%" # etc/config.toml:2`,
 		`eviction.hard."nodefs.available" = "7%" # etc/d/20.toml:2`,
 		`images.keep = ["c"] # etc/d/20.toml:4`,
-		`protect[1].namespace = "vendor" # usr/10.toml:2`,
+		`protect[1].name = "three" # etc/d/20.toml:6`,
 		`protect[2].namespace = "one" # etc/config.toml:4`,
 		`protect[3].namespace = "two" # etc/config.toml:6`,
-		`protect[4].name = "three" # etc/d/20.toml:6`,
+		`protect[4].namespace = "vendor" # usr/10.toml:2`,
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -122,6 +122,42 @@ func TestDropInsMerge(t *testing.T) {
 	again, err := Parse("again", strings.NewReader(cfg.EffectiveWithOrigins()))
 	if err != nil || len(again.Diff(cfg)) > 0 {
 		t.Errorf("with origins it reads as another: %v, %v", again.Diff(cfg), err)
+	}
+}
+
+// The first rule that matches applies, so those of later files come first: a drop-in can make an exception.
+func TestDropInsRulesOfLaterFilesComeFirst(t *testing.T) {
+	rules := func(names ...string) (text string) {
+		for _, name := range names {
+			text += fmt.Sprintf("[[priority]]\nname = '%[1]s'\nvalue = 1\n[[limit]]\nname = '%[1]s'\nephemeral_storage = '1Gi'\n", name)
+		}
+		return text
+	}
+	paths, root := configTree(t, map[string]string{
+		"usr/10.toml": rules("vendor"), "etc/config.toml": rules("one", "two"), "etc/d/20.toml": rules("three", "four"), "run/15.toml": rules("five"),
+	})
+	cfg, err := paths.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "three four five one two vendor"
+	var priorities, limits, origins []string
+	for i := range cfg.Priorities {
+		priorities, limits = append(priorities, cfg.Priorities[i].Name), append(limits, cfg.Limits[i].Name)
+	}
+	if p, l := strings.Join(priorities, " "), strings.Join(limits, " "); p != want || l != want {
+		t.Errorf("priorities %s, limits %s, want %s", p, l, want)
+	}
+	for _, k := range cfg.Origins() {
+		if strings.HasPrefix(k.Key, "limit[") && strings.HasSuffix(k.Key, "].name") {
+			origins = append(origins, strings.TrimPrefix(k.Origin.String(), root+"/"))
+		}
+	}
+	if got, want := strings.Join(origins, " "), "etc/d/20.toml:5 etc/d/20.toml:11 run/15.toml:5 etc/config.toml:5 etc/config.toml:11 usr/10.toml:5"; got != want {
+		t.Errorf("the limits come from %s, want %s", got, want)
+	}
+	if again, err := Parse("again", strings.NewReader(cfg.EffectiveWithOrigins())); err != nil || len(again.Diff(cfg)) > 0 {
+		t.Errorf("printed, it reads as another: %v, %v", again.Diff(cfg), err)
 	}
 }
 
@@ -137,7 +173,7 @@ func TestDropInsMistakes(t *testing.T) {
 	for _, e := range mistakesOf(t, err) {
 		got = append(got, fmt.Sprintf("%s:%d %s", strings.TrimPrefix(e.File, root+"/"), e.Line, e.Key))
 	}
-	want := []string{"etc/config.toml:1 mode", "etc/d/10.toml:4 protect[2].namespace", "etc/d/10.toml:6 images.hihg", "run/20.toml:2 images.low"}
+	want := []string{"etc/config.toml:1 mode", "etc/d/10.toml:4 protect[1].namespace", "etc/d/10.toml:6 images.hihg", "run/20.toml:2 images.low"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -203,11 +239,11 @@ func TestDropInsBroken(t *testing.T) {
 // Rules in a list of inline tables count like other rules.
 func TestDropInsOfInlineRules(t *testing.T) {
 	paths, root := configTree(t, map[string]string{
-		"etc/d/10.toml": "protect = [{name = 'a'}, {name = 'b'}]\n",
-		"etc/d/20.toml": "\n[[protect]]\nname = '['\n",
+		"etc/d/10.toml": "\n[[protect]]\nname = '['\n",
+		"etc/d/20.toml": "protect = [{name = 'a'}, {name = 'b'}]\n",
 	})
 	_, err := paths.Load()
-	if e := mistakesOf(t, err)[0]; e.Key != "protect[3].name" || e.File != filepath.Join(root, "etc/d/20.toml") || e.Line != 3 {
+	if e := mistakesOf(t, err)[0]; e.Key != "protect[3].name" || e.File != filepath.Join(root, "etc/d/10.toml") || e.Line != 3 {
 		t.Errorf("%v", err)
 	}
 }

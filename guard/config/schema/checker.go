@@ -25,7 +25,7 @@ type Hints struct {
 type Checker struct {
 	Origins
 	hints  Hints
-	known  []Key           // of the file that is being read
+	known  []Key           // of the files that are being read
 	values map[string]any  // values read so far, by path, in TOML form
 	list   []*Error        // mistakes in all files
 	more   int             // mistakes beyond maxMistakes, which are only counted
@@ -37,41 +37,79 @@ const maxMistakes = 100
 
 // NewChecker returns a checker that has read no file.
 func NewChecker(hints Hints) *Checker {
-	return &Checker{hints: hints, values: map[string]any{}, keys: map[string]bool{}}
+	return &Checker{Origins: newOrigins(), hints: hints, values: map[string]any{}, keys: map[string]bool{}}
 }
 
-// Read merges a file over the values of earlier files. It returns false if the file is unreadable, too large or not
+// Read merges files, lowest precedence first: their values replace those of earlier files, and their lists of tables come
+// before those of earlier files, because the first match wins. It returns false if a file is unreadable, too large or not
 // TOML, in which case it cannot report further mistakes in it. It only adds empty elements to lists of tables, so Apply
 // needs other keys if there are such lists.
-func (c *Checker) Read(f File, keys []Key) bool {
-	c.begin(f.Name)
-	text := strings.TrimPrefix(string(f.Text), "\ufeff")
-	lines, beyond := findKeyLines(text)
-	// The TOML decoder stops at the first value of a wrong type and skips unknown keys. To report every mistake, the
-	// checker decodes into an untyped tree and reads the keys one by one.
-	var tree map[string]any
-	mistake := f.Err
-	switch {
-	case mistake != nil:
-	case beyond.line > 0:
-		mistake = &Error{File: f.Name, Line: beyond.line, Rule: beyond.rule, Hint: "no criguard key is nested this deeply"}
-	default:
-		if _, err := toml.Decode(text, &tree); err != nil {
-			mistake = c.syntaxError(lines, err)
+func (c *Checker) Read(keys []Key, files ...File) bool {
+	c.known = keys
+	var parsed []document
+	for _, f := range files {
+		c.begin(f.Name)
+		d, mistake := c.parse(f)
+		if mistake != nil {
+			c.list = append(c.list, mistake)
+			continue
+		}
+		parsed = append(parsed, d)
+	}
+	for _, d := range slices.Backward(parsed) {
+		for _, k := range keys {
+			if k.IsTables() {
+				items, _ := tablesOf(d.at(k.Name))
+				d.before[k.Name] = c.elements[k.Name]
+				c.elements[k.Name] += len(items)
+			}
 		}
 	}
-	if mistake != nil {
-		c.list = append(c.list, mistake)
-		return false
+	for _, d := range parsed {
+		c.adopt(d)
+		c.fill(keys, d.tree, "", "")
 	}
-	c.adopt(lines)
-	c.known = keys
-	c.fill(keys, tree, "", "")
-	return true
+	return len(parsed) == len(files)
+}
+
+// document is a file that is TOML. The TOML decoder stops at the first value of a wrong type and skips unknown keys. To
+// report every mistake, the checker decodes into an untyped tree and reads the keys one by one.
+type document struct {
+	name   string
+	tree   map[string]any
+	lines  keyLines
+	before map[string]int // number of elements that precede this file's in each list of tables
+}
+
+// at returns the value of a dotted path of bare keys, or nil.
+func (d document) at(path string) (v any) {
+	v = d.tree
+	for word := range strings.SplitSeq(path, ".") {
+		table, _ := v.(map[string]any)
+		v = table[word]
+	}
+	return v
+}
+
+// parse decodes a file.
+func (c *Checker) parse(f File) (document, *Error) {
+	if f.Err != nil {
+		return document{}, f.Err
+	}
+	text := strings.TrimPrefix(string(f.Text), "\ufeff")
+	d := document{name: f.Name, before: map[string]int{}}
+	var beyond bound
+	if d.lines, beyond = findKeyLines(text); beyond.line > 0 {
+		return d, &Error{File: f.Name, Line: beyond.line, Rule: beyond.rule, Hint: "no criguard key is nested this deeply"}
+	}
+	if _, err := toml.Decode(text, &d.tree); err != nil {
+		return d, c.syntaxError(d.lines, err)
+	}
+	return d, nil
 }
 
 func (c *Checker) syntaxError(lines keyLines, err error) *Error {
-	e := &Error{File: c.current(), Rule: Shorten(err.Error()), Hint: fmt.Sprintf("strings need quotes, for example %s; tables need brackets, for example %s", c.hints.Example, c.hints.Table)}
+	e := &Error{File: c.file, Rule: Shorten(err.Error()), Hint: fmt.Sprintf("strings need quotes, for example %s; tables need brackets, for example %s", c.hints.Example, c.hints.Table)}
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
 		e.Line, e.Rule = parse.Position.Line, strings.TrimSuffix(strings.TrimSpace(Shorten(parse.Message)), ".")
@@ -156,7 +194,7 @@ func (c *Checker) Has(keys ...string) bool {
 // Err joins the mistakes, an *Error for each.
 func (c *Checker) Err() error {
 	if c.more > 0 {
-		c.list = append(c.list, &Error{File: c.current(), Rule: fmt.Sprintf("has %d more mistakes", c.more), Hint: "fix these first"})
+		c.list = append(c.list, &Error{File: c.file, Rule: fmt.Sprintf("has %d more mistakes", c.more), Hint: "fix these first"})
 	}
 	return JoinErrors(c.Files, c.list)
 }

@@ -35,27 +35,32 @@ func (c *Checker) fill(keys []Key, table map[string]any, path, within string) {
 	}
 }
 
-// readTables reads a list of tables; it adds to those of earlier files.
+// readTables reads a list of tables.
 func (c *Checker) readTables(k Key, v any, at string) {
-	items, ok := v.([]any)
-	if list, is := v.([]map[string]any); is {
-		for _, t := range list {
-			items = append(items, t)
-		}
-		ok = true
-	}
+	items, ok := tablesOf(v)
 	if !ok {
 		c.Add(at, v, "must be a list", fmt.Sprintf("write [[%s]] with two brackets", at))
 		return
 	}
-	before := c.elements[at]
-	c.elements[at] += len(items)
 	for i, item := range items {
-		path := fmt.Sprintf("%s[%d]", at, before+i+1)
+		path := fmt.Sprintf("%s[%d]", at, c.before[at]+i+1)
 		if t, ok := c.table(item, path); ok {
 			c.fill(k.add(), t, path, "")
 		}
 	}
+}
+
+// tablesOf returns the elements of a list of tables, whichever way it is written.
+func tablesOf(v any) ([]any, bool) {
+	if list, ok := v.([]map[string]any); ok {
+		items := make([]any, len(list))
+		for i, t := range list {
+			items[i] = t
+		}
+		return items, true
+	}
+	items, ok := v.([]any)
+	return items, ok
 }
 
 func (c *Checker) table(v any, at string) (map[string]any, bool) {

@@ -27,7 +27,7 @@ func Example() {
 	}
 	read := func(first, second string) {
 		c := schema.NewChecker(schema.Hints{Example: `name = "a"`, Table: "[net]"})
-		if c.Read(schema.File{Name: "1.toml", Text: []byte(first)}, keys) && c.Read(schema.File{Name: "2.toml", Text: []byte(second)}, keys) {
+		if c.Read(keys, schema.File{Name: "1.toml", Text: []byte(first)}, schema.File{Name: "2.toml", Text: []byte(second)}) {
 			c.Apply(keys)
 		}
 		if err := c.Err(); err != nil {

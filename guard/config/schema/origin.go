@@ -27,32 +27,29 @@ func (o Origin) String() string {
 // Origins records where each key was set, over all files.
 type Origins struct {
 	Files    []string          // lowest precedence first
+	file     string            // that is being read, or was read last
 	keyed    map[string]Origin // tables and keys, by path
-	elements map[string]int    // number of elements in each list of tables so far, by its path
+	elements map[string]int    // number of elements in each list of tables, by its path
+	before   map[string]int    // number of those that precede the elements of this file
+}
+
+func newOrigins() Origins {
+	return Origins{keyed: map[string]Origin{}, elements: map[string]int{}}
 }
 
 // begin starts the next file.
-func (o *Origins) begin(file string) { o.Files = append(o.Files, file) }
-
-// current returns the file that is being read, or "" before the first.
-func (o *Origins) current() string {
-	if len(o.Files) == 0 {
-		return ""
-	}
-	return o.Files[len(o.Files)-1]
+func (o *Origins) begin(file string) {
+	o.Files, o.file = append(o.Files, file), file
 }
 
-// adopt records the keys of the current file. Keys that it does not set keep their origin, and its
-// list elements are numbered after those of earlier files.
-func (o *Origins) adopt(lines keyLines) {
-	if o.keyed == nil {
-		o.keyed, o.elements = map[string]Origin{}, map[string]int{}
-	}
-	for path, line := range lines {
+// adopt records the keys of a file. Keys that it does not set keep their origin.
+func (o *Origins) adopt(d document) {
+	o.file, o.before = d.name, d.before
+	for path, line := range d.lines {
 		if list, n, rest, ok := element(path); ok {
-			path = fmt.Sprintf("%s[%d]%s", list, o.elements[list]+n, rest)
+			path = fmt.Sprintf("%s[%d]%s", list, o.before[list]+n, rest)
 		}
-		o.keyed[path] = Origin{o.current(), line}
+		o.keyed[path] = Origin{o.file, line}
 	}
 }
 
@@ -75,10 +72,10 @@ func (o *Origins) At(key string) (Origin, bool) {
 }
 
 // Of returns where a key, or else the innermost table around it, was set. If that is unknown, it
-// returns the current file.
+// returns the file that was read last.
 func (o *Origins) Of(key string) Origin {
 	if at, ok := enclosing(o.keyed, key); ok {
 		return at
 	}
-	return Origin{File: o.current()}
+	return Origin{File: o.file}
 }

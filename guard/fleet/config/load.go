@@ -32,7 +32,7 @@ func LoadRates(path string) (fleet.Rates, error) {
 func parse(file schema.File, require func(*schema.Checker, fleet.Config)) (fleet.Config, error) {
 	c := schema.NewChecker(schema.Hints{Example: `zone = "ring-1"`, Table: "[rates]"})
 	cfg := fleet.Config{Rates: fleet.DefaultRates()}
-	if keys := allKeys(&cfg); c.Read(file, keys) {
+	if keys := allKeys(&cfg); c.Read(keys, file) {
 		c.Apply(keys)
 		compare(c, cfg)
 		require(c, cfg)
