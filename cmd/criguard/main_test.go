@@ -79,7 +79,7 @@ func TestNoAnswer(t *testing.T) {
 // Output that could not be written is an error, on standard error also for a program, and once.
 func TestFullOutput(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.WriteFile(config, nil, 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("# the defaults\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

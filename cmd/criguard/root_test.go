@@ -11,7 +11,7 @@ import (
 // The state of every command and of the service follows --run-dir.
 func TestLoadSetsRunDir(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("# the defaults\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("RUNTIME_DIRECTORY", "")

@@ -102,7 +102,7 @@ func TestSimulateSummary(t *testing.T) {
 // --compare prints what two configurations do, in the order of time, and no JSON.
 func TestSimulateCompare(t *testing.T) {
 	dir := writeFiles(t, map[string]string{
-		"leak.jsonl": leakTrace, "a.toml": "", "b.toml": "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n", "bad.toml": "x = 1\n",
+		"leak.jsonl": leakTrace, "a.toml": "# the defaults\n", "b.toml": "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n", "bad.toml": "x = 1\n",
 	})
 	path := func(name string) string { return filepath.Join(dir, name) }
 	code, out, errs := captured(t, "simulate", "--config", path("a.toml"), "--compare", path("b.toml"), path("leak.jsonl"))
@@ -128,7 +128,7 @@ func TestSimulateCompare(t *testing.T) {
 
 // A trace that was cut off, as when the node lost power, is simulated up to there.
 func TestSimulateCutTrace(t *testing.T) {
-	dir := writeFiles(t, map[string]string{"cut.jsonl": leakTrace[:len(leakTrace)-9], "first.jsonl": leakTrace[:50], "other.toml": ""})
+	dir := writeFiles(t, map[string]string{"cut.jsonl": leakTrace[:len(leakTrace)-9], "first.jsonl": leakTrace[:50], "other.toml": "# the defaults\n"})
 	cut := filepath.Join(dir, "cut.jsonl")
 	code, out, errs := captured(t, "simulate", "--config", os.DevNull, cut)
 	if code != cli.ExitUsage || strings.Count(out, "\n") != 3 || !strings.HasPrefix(errs, "3 lines over 20s: 1 stop\n") || !strings.Contains(errs, "trace line 4: unexpected EOF") {

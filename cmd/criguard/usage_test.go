@@ -92,7 +92,7 @@ func TestSimulateRefuses(t *testing.T) {
 		}
 		return path
 	}
-	write("config.toml", "")
+	write("config.toml", "# the defaults\n")
 	for path, says := range map[string]string{
 		filepath.Join(dir, "none"):           "no such file",
 		dir:                                  "is a directory",

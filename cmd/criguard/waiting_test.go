@@ -144,7 +144,7 @@ func TestPruneEndsEarlyJSON(t *testing.T) {
 
 // A service answers with its own configuration: a command that names another one says so, except in JSON and --quiet.
 func TestUnusedConfiguration(t *testing.T) {
-	file := writeFiles(t, map[string]string{"same.toml": "", "other.toml": "mode = 'observe'\n"})
+	file := writeFiles(t, map[string]string{"same.toml": "# the defaults\n", "other.toml": "mode = 'observe'\n"})
 	same, err := config.Load(file + "/same.toml")
 	if err != nil {
 		t.Fatal(err)

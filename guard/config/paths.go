@@ -13,8 +13,8 @@ import (
 
 // Paths names the sources of a configuration. Precedence, lowest first: the vendor's drop-ins, the
 // file, the other drop-ins. Drop-ins are read in the order of their file names, regardless of their
-// directories. Among drop-ins of the same name only the one in the last directory counts, so an
-// empty file or a link to /dev/null masks the others.
+// directories. Among drop-ins of the same name only the one in the last directory counts, so a link
+// to /dev/null or a file with only a comment masks the others.
 type Paths struct {
 	File     string
 	Optional bool     // the file may be missing
@@ -57,6 +57,9 @@ func (p Paths) Load() (Config, error) {
 		if path == p.File && p.Optional && f.Err != nil && isMissing(path) {
 			continue
 		}
+		if f.Err == nil && len(f.Text) == 0 && isRegular(path) {
+			f.Err = &schema.Error{File: path, Rule: "must not be empty", Hint: "a full disk or a power cut leaves such a file; to mean the defaults, or to mask a drop-in, write a comment"}
+		}
 		files = append(files, f)
 	}
 	return parseConfigs(files)
@@ -74,6 +77,12 @@ func isMissing(path string) bool {
 			return err == nil
 		}
 	}
+}
+
+// isRegular reports whether a path leads to a file, not to /dev/null.
+func isRegular(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // find lists the files, lowest precedence first.

@@ -63,7 +63,8 @@ func TestDropIns(t *testing.T) {
 		{"masked by a link to /dev/null", map[string]string{
 			"usr/10.toml": "images.high = '81%'", "etc/d/10.toml": "-> /dev/null",
 		}, "85% default"},
-		{"masked by an empty file", map[string]string{"etc/d/10.toml": "images.high = '83%'", "run/10.toml": ""}, "85% default"},
+		{"masked by a comment", map[string]string{"etc/d/10.toml": "images.high = '83%'", "run/10.toml": "#"}, "85% default"},
+		{"in place of a file, /dev/null", map[string]string{"etc/config.toml": "-> /dev/null"}, "85% default"},
 		{"what is named otherwise is passed over", map[string]string{
 			"etc/d/10.toml.dpkg-old": "images.high = '83%'", "etc/d/README": "hello",
 		}, "85% default"},
@@ -204,6 +205,15 @@ func TestDropInsBroken(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+	for _, name := range []string{"etc/config.toml", "etc/d/10.toml", "usr/20.toml"} {
+		t.Run("truncated: "+name, func(t *testing.T) { // without its mode and its rules, the defaults would stop pods
+			paths, root := configTree(t, map[string]string{"usr/10.toml": "images.high = '81%'", name: ""})
+			cfg, err := paths.Load()
+			if e := mistakesOf(t, err)[0]; e.File != filepath.Join(root, name) || e.Rule != "must not be empty" {
+				t.Errorf("mode %s, %v", cfg.Mode, err)
+			}
+		})
+	}
 	t.Run("a directory that is none", func(t *testing.T) {
 		paths, _ := configTree(t, map[string]string{"etc/d": "a file"})
 		if _, err := paths.Load(); !errors.Is(err, schema.ErrInvalid) {
