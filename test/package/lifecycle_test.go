@@ -69,7 +69,7 @@ func TestDebLifecycle(t *testing.T) {
 	// A mistake in the configuration is reported but does not stop the upgrade.
 	r.configure("mode = \"obseve\"\n")
 	out := r.do("dpkg", "--force-confold", "-i", r.repack(deb, "1.2.6-1", "# of a later version"))
-	if !strings.Contains(out, `did you mean "observe"?`) || !strings.Contains(out, "config.toml has mistakes") {
+	if !strings.Contains(out, `did you mean "observe"?`) || !strings.Contains(out, "the configuration has mistakes") {
 		t.Errorf("the upgrade says nothing of the mistake: %s", out)
 	}
 	if got := strings.Fields(r.do("dpkg", "-s", "criguard")); !slices.Contains(got, "1.2.6-1") || !slices.Contains(got, "installed") {

@@ -95,7 +95,7 @@ func (n *Node) reconfigured() {
 	n.Shell("systemctl reload criguard")
 	n.Until("the refusal", func() bool { return strings.Contains(n.Status().ConfigNote, "memory.available") })
 	// An upgrade with a mistake in the configuration must not stop the guard.
-	if out := n.installed(FirstPackage); !strings.Contains(out, "config.toml has mistakes") {
+	if out := n.installed(FirstPackage); !strings.Contains(out, "the configuration has mistakes") {
 		n.Errorf("installing over a configuration with a mistake says only %s", out)
 	}
 	if !n.inForce("123Mi") {
