@@ -17,6 +17,7 @@ const DefaultPath = "/etc/criguard/config.toml"
 type Config struct {
 	Files   []string // files it was read from, lowest precedence first; none means all defaults
 	origins schema.Origins
+	notes   []string // on the files, see Notes
 
 	Mode              Mode
 	ProtectStatic     bool // never stop static pods

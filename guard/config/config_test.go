@@ -154,6 +154,7 @@ func mustQuantity(t *testing.T, s string) policy.Quantity {
 func TestParseConfigAccepts(t *testing.T) {
 	for name, text := range map[string]string{
 		"byte order mark":             "\ufeffmode = 'observe'",
+		"replacement character":       "mode = 'observe' # \ufffd",
 		"windows line ends":           "mode = 'observe'\r\n[images]\r\nhigh = '90%'\r\n",
 		"bare endpoint":               "[runtime]\nendpoint = '/run/containerd/containerd.sock'",
 		"longest endpoint":            "[runtime]\nendpoint = 'unix:///" + strings.Repeat("x", 106) + "'",

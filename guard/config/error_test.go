@@ -75,6 +75,8 @@ func TestConfigMistakes(t *testing.T) {
 	}{
 		// TOML syntax.
 		{"syntax", "mode = \"observe\"\n[eviction\ninterval = \"10s\"\n", 2, "eviction", "", "expected '.' or ']' to end table name, but got '\\n' instead", `strings need quotes, for example interval = "10s"; tables need brackets, for example [images]`},
+		{"another encoding", "mode = 'observe'\n# caf\xe9\n", 2, "", "", "must be text in UTF-8", "save it in this encoding; a file of NULs was damaged, as by a power cut"},
+		{"damaged", "\x00\x00\x00\x00", 1, "", "", "must be text in UTF-8", "save it in this encoding; a file of NULs was damaged, as by a power cut"},
 		{"no value", "# one\n[node]\nproc =\n", 3, "node.proc", "", "expected value but found '\\n' instead", `strings need quotes, for example interval = "10s"; tables need brackets, for example [images]`},
 		{"value without quotes", "[eviction]\ninterval = 10s\n", 2, "eviction.interval", "", "expected a top-level item to end with a newline, comment, or EOF, but got 's' instead", `strings need quotes, for example interval = "10s"; tables need brackets, for example [images]`},
 		{"key twice", "mode = \"observe\"\nmode = \"enforce\"\n", 2, "mode", "", "Key 'mode' has already been defined", "set each key and define each [table] only once"},
@@ -176,12 +178,17 @@ func TestConfigMistakes(t *testing.T) {
 		{"protect rule for nothing", "[[protect]]\n[[protect]]\nname = 'a'", 1, "protect[1]", "", "must select pods", `set namespace, name or labels; name = "*" matches every pod`},
 		{"priority rule without a value", "[[priority]]\nname = 'a'", 1, "priority[1].value", "", "must be set", "for example value = -10; pods with a lower priority are stopped earlier"},
 		{"priority out of range", "[[priority]]\nname = 'a'\nvalue = 3_000_000_000", 3, "priority[1].value", "3000000000", "must be between -2147483648 and 2147483647", "the range of priorities in Kubernetes"},
+		{"a pod in place of a name", "[[protect]]\nname = 'default/web-*'", 2, "protect[1].name", `"default/web-*"`, "must not contain a slash", "the namespace and the name of a pod are separate keys"},
+		{"a blank after a namespace", "[[protect]]\nname = 'a'\nnamespace = 'monitoring '", 3, "protect[1].namespace", `"monitoring "`, "must not begin or end with a blank", ""},
+		{"labels of a command", "[[protect]]\nname = 'a'\n[[protect]]\nlabels = 'app=web'", 4, "protect[2].labels", `"app=web"`, "must be a table", "write [protect.labels] on a line of its own"},
+		{"a rule as a string", "protect = ['web']", 1, "protect[1]", `"web"`, "must be a table", "write [[protect]] on a line of its own"},
 		{"no glob", "[[protect]]\nnamespace = 'a['", 2, "protect[1].namespace", `"a["`, "must be a name or a glob", glob},
 		{"no glob of a label", "[[protect]]\nlabels = {app = 'a[', 'a.b/c' = 'd'}", 2, "protect[1].labels.app", `"a["`, "must be a name or a glob", glob},
 		{"limit rule without a limit", "[[limit]]\nname = 'a'", 1, "limit[1].ephemeral_storage", "", "must be set", `for example ephemeral_storage = "2Gi"`},
 		{"limit as a share", "[[limit]]\nname = 'a'\nephemeral_storage = '10%'", 3, "limit[1].ephemeral_storage", `"10%"`, "must be an amount above 0", `for example "2Gi"`},
 		{"limit of 0", "[[limit]]\nname = 'a'\nephemeral_storage = '0'", 3, "limit[1].ephemeral_storage", `"0"`, "must be an amount above 0", `for example "2Gi"`},
 		{"limit that is none", "[[limit]]\nname = 'a'\nephemeral_storage = 'x'", 3, "limit[1].ephemeral_storage", `"x"`, "must begin with a number", `as "100Mi" or "10%"`},
+		{"trusted pod", "[annotations]\ntrusted_namespaces = ['a/b']", 2, "annotations.trusted_namespaces[1]", `"a/b"`, "must not contain a slash", "the namespace and the name of a pod are separate keys"},
 		{"trusted namespace", "[annotations]\ntrusted_namespaces = ['a', '']", 2, "annotations.trusted_namespaces[2]", `""`, "must be a name or a glob", glob},
 
 		// Budget and back-off.

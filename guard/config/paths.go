@@ -28,6 +28,12 @@ func isDropIn(name string) bool {
 	return strings.HasSuffix(name, ".toml") && !strings.HasPrefix(name, ".")
 }
 
+// isMisnamed reports whether a directory entry was probably meant to be a drop-in: systemd's end in .conf.
+func isMisnamed(name string) bool {
+	ext := filepath.Ext(name)
+	return !isDropIn(name) && !strings.HasPrefix(name, ".") && (ext == ".conf" || strings.EqualFold(ext, ".toml"))
+}
+
 // DefaultPaths returns the service's configuration paths. Files in /run last until the next boot,
 // and also work if /etc is read-only.
 func DefaultPaths() Paths {
@@ -47,7 +53,7 @@ func (c Config) Source() string {
 
 // Load reads and merges all files.
 func (p Paths) Load() (Config, error) {
-	paths, err := p.find()
+	paths, notes, err := p.find()
 	if err != nil {
 		return Config{}, err
 	}
@@ -57,12 +63,19 @@ func (p Paths) Load() (Config, error) {
 		if path == p.File && p.Optional && f.Err != nil && isMissing(path) {
 			continue
 		}
-		if f.Err == nil && len(f.Text) == 0 && isRegular(path) {
-			f.Err = &schema.Error{File: path, Rule: "must not be empty", Hint: "a full disk or a power cut leaves such a file; to mean the defaults, or to mask a drop-in, write a comment"}
+		if info, err := os.Stat(path); f.Err == nil && err == nil && info.Mode().IsRegular() { // not /dev/null
+			if len(f.Text) == 0 {
+				f.Err = &schema.Error{File: path, Rule: "must not be empty", Hint: "a full disk or a power cut leaves such a file; to mean the defaults, or to mask a drop-in, write a comment"}
+			}
+			if info.Mode().Perm()&0o002 != 0 {
+				notes = append(notes, path+" can be changed by every user, and the service runs as root")
+			}
 		}
 		files = append(files, f)
 	}
-	return parseConfigs(files)
+	cfg, err := parseConfigs(files)
+	cfg.notes = notes
+	return cfg, err
 }
 
 // isMissing reports whether nothing has this path. A link to what is not there, such as a disk that is not mounted
@@ -79,14 +92,8 @@ func isMissing(path string) bool {
 	}
 }
 
-// isRegular reports whether a path leads to a file, not to /dev/null.
-func isRegular(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
-}
-
-// find lists the files, lowest precedence first.
-func (p Paths) find() ([]string, error) {
+// find lists the files, lowest precedence first, and notes those that are not read by mistake.
+func (p Paths) find() (paths, notes []string, err error) {
 	byName := map[string]string{}
 	for _, dir := range append([]string{p.Vendor}, p.DropIns...) {
 		if dir == "" {
@@ -94,11 +101,13 @@ func (p Paths) find() ([]string, error) {
 		}
 		entries, err := os.ReadDir(dir)
 		if err != nil && !isMissing(dir) {
-			return nil, schema.Unreadable(dir, err)
+			return nil, nil, schema.Unreadable(dir, err)
 		}
 		for _, e := range entries {
 			if isDropIn(e.Name()) {
 				byName[e.Name()] = filepath.Join(dir, e.Name())
+			} else if isMisnamed(e.Name()) {
+				notes = append(notes, filepath.Join(dir, e.Name())+" is not read: the name of a drop-in ends in .toml")
 			}
 		}
 	}
@@ -110,5 +119,5 @@ func (p Paths) find() ([]string, error) {
 			own = append(own, path)
 		}
 	}
-	return slices.Concat(vendor, []string{p.File}, own), nil
+	return slices.Concat(vendor, []string{p.File}, own), notes, nil
 }

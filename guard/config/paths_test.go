@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -244,6 +245,26 @@ func TestDropInsBroken(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// The check notes files that are not read by mistake, and those through which every user could have root run a hook.
+func TestDropInsNotes(t *testing.T) {
+	paths, root := configTree(t, map[string]string{
+		"etc/config.toml": "#", "etc/d/10-site.conf": "#", "run/20.TOML": "", "usr/README": "", "etc/d/30.toml.dpkg-old": "", "etc/d/.40.conf": "",
+		"etc/d/50.toml": "#", "run/60.toml": "-> /dev/null",
+	})
+	if err := os.Chmod(filepath.Join(root, "etc/d/50.toml"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := paths.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const misnamed = " is not read: the name of a drop-in ends in .toml"
+	want := []string{root + "/etc/d/10-site.conf" + misnamed, root + "/run/20.TOML" + misnamed, root + "/etc/d/50.toml can be changed by every user, and the service runs as root"}
+	if got := cfg.Notes(); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 // Rules in a list of inline tables count like other rules.

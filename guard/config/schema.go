@@ -120,7 +120,7 @@ func allKeys(c *Config) ([]schema.Key, *thresholdTables) {
 // selector returns the keys of a rule: those that select pods, and its own. The labels come last,
 // because TOML renders them as a table.
 func selector(r *policy.Rule, own ...schema.Key) []schema.Key {
-	keys := append([]schema.Key{schema.Text("namespace", &r.Namespace, glob), schema.Text("name", &r.Name, glob)}, own...)
+	keys := append([]schema.Key{schema.Text("namespace", &r.Namespace, nameGlob), schema.Text("name", &r.Name, nameGlob)}, own...)
 	return append(keys, schema.Bind("labels", &r.Labels, schema.NoUnit, nil, func(c *schema.Checker, at string, set map[string]string) map[string]string {
 		return labels(c, at, *r, set) // the last key checks the whole rule
 	}, schema.Same))

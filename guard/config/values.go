@@ -107,8 +107,18 @@ func glob(c *schema.Checker, key, pattern string) {
 	}
 }
 
+// nameGlob is a glob for a namespace or the name of a pod. A rule that can match none would protect none.
+func nameGlob(c *schema.Checker, key, pattern string) {
+	switch glob(c, key, pattern); {
+	case strings.Contains(pattern, "/"):
+		c.Add(key, pattern, "must not contain a slash", "the namespace and the name of a pod are separate keys")
+	case strings.TrimSpace(pattern) != pattern:
+		c.Add(key, pattern, "must not begin or end with a blank", "")
+	}
+}
+
 func namespace(c *schema.Checker, key, pattern string) {
-	if glob(c, key, pattern); pattern == "" {
+	if nameGlob(c, key, pattern); pattern == "" {
 		c.Add(key, pattern, "must be a name or a glob", globHint)
 	}
 }
@@ -143,7 +153,7 @@ func labels(c *schema.Checker, at string, r policy.Rule, labels map[string]strin
 	if len(labels) > 0 {
 		r.Labels = labels
 	}
-	if errors.Is(r.Validate(), policy.ErrEmptyRule) {
+	if errors.Is(r.Validate(), policy.ErrEmptyRule) && !c.Has(at) {
 		c.Add(strings.TrimSuffix(at, ".labels"), nil, "must select pods", `set namespace, name or labels; name = "*" matches every pod`)
 	}
 	for _, name := range sortedKeys(labels) {

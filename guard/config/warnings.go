@@ -13,7 +13,7 @@ const smallAmount = 1 << 20
 // Notes returns remarks about a valid configuration: settings without effect, and effects that are
 // easy to overlook.
 func (c Config) Notes() []string {
-	var notes []string
+	notes := slices.Clone(c.notes)
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if len(c.Files) == 0 {
 		note("%s not found, using the defaults", DefaultPath)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/BurntSushi/toml"
 
@@ -97,6 +98,9 @@ func (c *Checker) parse(f File) (document, *Error) {
 		return document{}, f.Err
 	}
 	text := strings.TrimPrefix(string(f.Text), "\ufeff")
+	if i := notText(text); i >= 0 {
+		return document{}, &Error{File: f.Name, Line: 1 + strings.Count(text[:i], "\n"), Rule: "must be text in UTF-8", Hint: "save it in this encoding; a file of NULs was damaged, as by a power cut"}
+	}
 	d := document{name: f.Name, before: map[string]int{}}
 	var beyond bound
 	if d.lines, beyond = findKeyLines(text); beyond.line > 0 {
@@ -106,6 +110,16 @@ func (c *Checker) parse(f File) (document, *Error) {
 		return d, c.syntaxError(d.lines, err)
 	}
 	return d, nil
+}
+
+// notText returns the place of the first NUL or invalid byte, or -1.
+func notText(text string) int {
+	for i, r := range text {
+		if r == 0 || r == utf8.RuneError && !strings.HasPrefix(text[i:], string(r)) {
+			return i
+		}
+	}
+	return -1
 }
 
 func (c *Checker) syntaxError(lines keyLines, err error) *Error {

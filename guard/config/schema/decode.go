@@ -66,7 +66,13 @@ func tablesOf(v any) ([]any, bool) {
 func (c *Checker) table(v any, at string) (map[string]any, bool) {
 	t, ok := v.(map[string]any)
 	if !ok {
-		c.Add(at, v, "must be a table", fmt.Sprintf("write [%s] on a line of its own", at))
+		header := "[" + at + "]"
+		if list, _, rest, is := element(at); is && rest == "" {
+			header = "[[" + list + "]]"
+		} else if is {
+			header = "[" + list + rest + "]"
+		}
+		c.Add(at, v, "must be a table", fmt.Sprintf("write %s on a line of its own", header))
 	}
 	return t, ok
 }
