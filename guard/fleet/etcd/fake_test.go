@@ -45,22 +45,27 @@ func (f *fake) LeaseRevoke(_ context.Context, r *pb.LeaseRevokeRequest) (*pb.Lea
 // serve starts a server in plain text and returns its client.
 func serve(t *testing.T, f *fake) *Client {
 	t.Helper()
+	if f.now == nil {
+		f.now = func() time.Duration { return time.Hour }
+	}
+	return connect(t, f, f, Options{Node: "n", Now: f.now})
+}
+
+// connect starts a server in plain text and returns a client of it, in the zone "z" of the fleet "f".
+func connect(t *testing.T, kv pb.KVServer, lease pb.LeaseServer, opt Options) *Client {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := grpc.NewServer()
-	pb.RegisterKVServer(s, f)
-	pb.RegisterLeaseServer(s, f)
+	pb.RegisterKVServer(s, kv)
+	pb.RegisterLeaseServer(s, lease)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
-	if f.now == nil {
-		f.now = func() time.Duration { return time.Hour }
-	}
-	c, err := New(Options{
-		Fleet: "f", Zone: "z", Node: "n", Endpoints: []string{"http://" + l.Addr().String()}, TLS: fleet.TLS{Insecure: true},
-		Now: f.now,
-	})
+	opt.Fleet, opt.Zone, opt.TLS = "f", "z", fleet.TLS{Insecure: true}
+	opt.Endpoints = []string{"http://" + l.Addr().String()}
+	c, err := New(opt)
 	if err != nil {
 		t.Fatal(err)
 	}

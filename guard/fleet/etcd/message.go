@@ -68,6 +68,7 @@ func (m *responseOp) fields() fields { return fields{1: optional(&m.read)} }
 // Values of enumerations.
 const (
 	equal          = 0
+	greater        = 1
 	less           = 2
 	createRevision = 1
 	leaseOfKey     = 4

@@ -29,6 +29,11 @@ func absent(key string) *compare {
 	return &compare{result: equal, target: createRevision, key: key}
 }
 
+// present holds if a key exists.
+func present(key string) *compare {
+	return &compare{result: greater, target: createRevision, key: key}
+}
+
 // noneBelow holds if no key with the prefix exists.
 func noneBelow(prefix string) *compare {
 	c := absent(prefix)

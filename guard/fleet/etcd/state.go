@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,14 +48,13 @@ type key struct {
 // only renews the leases, which costs etcd no write.
 func (c *Client) Report(ctx context.Context, s State) error {
 	const op = "report state"
-	err := c.report(ctx, op, s)
-	if isGone(err) { // revoked since it was renewed
-		err = c.report(ctx, op, s)
+	var err error
+	for range 3 { // a lease may be revoked since it was renewed, and etcd may have lost its data since it was read
+		if err = c.report(ctx, op, s); !isGone(err) {
+			return err
+		}
 	}
-	if isGone(err) {
-		return refuse(op, ErrRefused, err.Error())
-	}
-	return err
+	return refuse(op, ErrRefused, err.Error())
 }
 
 func (c *Client) report(ctx context.Context, op string, s State) error {
@@ -90,14 +90,17 @@ func (c *Client) report(ctx context.Context, op string, s State) error {
 	if m.fresh && u.fresh {
 		return nil
 	}
-	if first(r[0]) != nil || first(r[2]) != nil {
-		return c.write(ctx, op, m, u, false)
+	begun := cmp.Or(first(r[0]), first(r[2]))
+	if begun == nil {
+		any := list(c.keys.members(), true) // etcd visits all members to count them
+		any.read.limit = 1
+		r, err := c.read(ctx, op, any)
+		if err != nil {
+			return err
+		}
+		begun = first(r[0])
 	}
-	total, err := c.totals(ctx) // etcd visits all members to count them
-	if err != nil {
-		return err
-	}
-	return c.write(ctx, op, m, u, total.Members == 0)
+	return c.write(ctx, op, m, u, begun)
 }
 
 // refresh renews the lease of a key that etcd has, which may have another value there.
@@ -115,8 +118,9 @@ func (c *Client) refresh(ctx context.Context, k *key, kv *keyValue) error {
 	return nil
 }
 
-// write puts the keys in one transaction, and settling with them if the fleet has no members.
-func (c *Client) write(ctx context.Context, op string, m, u key, empty bool) error {
+// write puts the keys in one transaction. begun is a key which shows that the fleet has members or settles; nil = there is none,
+// so that settling is put with them. It returns errLeaseGone if that key is gone: etcd may have lost its data meanwhile.
+func (c *Client) write(ctx context.Context, op string, m, u key, begun *keyValue) error {
 	var granted []int64
 	lease := func(ttl time.Duration) (int64, error) {
 		id, _, err := c.grant(ctx, ttl)
@@ -140,7 +144,9 @@ func (c *Client) write(ctx context.Context, op string, m, u key, empty bool) err
 		txn.success = append(txn.success, put(k.name, k.value, k.lease))
 	}
 	var settling int64
-	if empty {
+	if begun != nil {
+		txn.compare = []*compare{present(begun.key)}
+	} else {
 		id, err := lease(max(SettlingTTL, c.opt.Rates.LongestSlot()))
 		if err != nil {
 			return errors.Join(err, c.abandon(ctx, granted...))
@@ -154,7 +160,11 @@ func (c *Client) write(ctx context.Context, op string, m, u key, empty bool) err
 	if err != nil {
 		return errors.Join(err, c.abandon(ctx, granted...))
 	}
-	if settling != 0 && !resp.succeeded {
+	switch {
+	case resp.succeeded:
+	case settling == 0:
+		return errors.Join(fmt.Errorf("%s: %w", op, errLeaseGone), c.abandon(ctx, granted...))
+	default:
 		// Another node was first, unless this is the answer to a repeated call.
 		if kv := first(resp.responses[len(resp.responses)-1].read); kv == nil || kv.lease != settling {
 			return c.revoke(ctx, settling)

@@ -1,0 +1,133 @@
+package etcd
+
+import (
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// given is a permit that a node may use.
+type given struct {
+	Permit
+	node, workload string
+	at             time.Duration
+}
+
+// permits are all permits of a run.
+type permits struct {
+	*testing.T
+	m   *memory
+	all []given
+}
+
+// round lets a node report that it wants a stop, and request a permit with an ID.
+func (p *permits) round(c *Client, workload, id string) error {
+	if err := c.Report(p.Context(), State{Digest: "d1", Version: "v1", Pools: []string{"memory"}}); err != nil {
+		return err
+	}
+	got, err := c.Acquire(p.Context(), c.opt.Rates, workload, id)
+	if err == nil && p.m.now < got.Deadline {
+		p.all = append(p.all, given{got, c.opt.Node, workload, p.m.now})
+	}
+	return err
+}
+
+// check fails the test if two permits share a slot of the zone or of their workload.
+func (p *permits) check(interval time.Duration) {
+	p.Helper()
+	for i, a := range p.all {
+		for _, b := range p.all[i+1:] {
+			if b.at < a.Since+a.Slot {
+				p.Errorf("%s got a permit at %s, %s one at %s: the zone's slot lasts %s", a.node, a.at, b.node, b.at, a.Slot)
+			}
+			if b.workload == a.workload && b.at < a.Since+interval {
+				p.Errorf("%s got a permit for %s at %s, %s one at %s", a.node, a.workload, a.at, b.node, b.at)
+			}
+		}
+	}
+}
+
+// A node may stand still at any of its calls to etcd, before the call takes effect or before its answer, for any time, and may
+// lose the answer. Whatever happens meanwhile, no slot has two permits: another node may take it, and etcd may lose its data
+// before or after that.
+func TestStandstill(t *testing.T) {
+	m := newMemory()
+	n1, n2, n3 := m.client(t, "n1"), m.client(t, "n2"), m.client(t, "n3")
+	begin := func(t *testing.T) *permits {
+		p := &permits{T: t, m: m}
+		m.now += 24 * time.Hour
+		m.wipe()
+		for _, c := range []*Client{n1, n2, n3} {
+			_ = p.round(c, "shop/web", rand.Text()) // the fleet settles
+		}
+		m.now += SettlingTTL + time.Minute
+		must(t, n2.Report(t.Context(), State{Digest: "d1", Version: "v1"}))
+		return p
+	}
+	runs, granted := 0, 0
+	for _, tt := range []struct {
+		name      string
+		meanwhile func(p *permits)
+	}{
+		{"another node", func(p *permits) { _ = p.round(n2, "shop/web", rand.Text()) }},
+		{"another node and workload", func(p *permits) { _ = p.round(n2, "shop/api", rand.Text()) }},
+		{"the data is lost", func(*permits) { m.wipe() }},
+		{"lost, and another node is back", func(p *permits) { m.wipe(); _ = p.round(n2, "shop/web", rand.Text()) }},
+		{"taken, then lost", func(p *permits) { _ = p.round(n2, "shop/web", rand.Text()); m.wipe() }},
+		{"taken, then lost, and another node is back", func(p *permits) {
+			_ = p.round(n2, "shop/web", rand.Text())
+			m.wipe()
+			_ = p.round(n3, "shop/api", rand.Text())
+		}},
+	} {
+		for _, idle := range []time.Duration{0, 11 * time.Second, 12 * time.Minute} {
+			for _, lost := range []bool{false, true} {
+				for at := 0; ; at++ {
+					p, id, seen := begin(t), rand.Text(), 0
+					m.interrupt = func(bool) error {
+						if seen++; seen-1 != at {
+							return nil
+						}
+						again := m.interrupt
+						m.interrupt = nil
+						m.now += idle / 2
+						tt.meanwhile(p)
+						m.now += idle - idle/2
+						m.interrupt = again
+						if lost {
+							return status.Error(codes.Unavailable, "error reading from server: EOF")
+						}
+						return nil
+					}
+					err := p.round(n1, "shop/web", id)
+					m.interrupt = nil
+					if err != nil {
+						_ = p.round(n1, "shop/web", id)
+					}
+					_ = p.round(n3, "shop/web", rand.Text())
+					_ = p.round(n2, "shop/web", rand.Text())
+					runs, granted = runs+1, granted+len(p.all)
+					if p.check(n1.opt.Rates.WorkloadInterval); t.Failed() {
+						t.Fatalf("%s, for %s, answer lost: %t, at half call %d: %v", tt.name, idle, lost, at, err)
+					}
+					if seen <= at {
+						break
+					}
+				}
+			}
+		}
+	}
+	if t.Logf("%d runs, %d permits", runs, granted); runs < 500 || granted < runs/2 {
+		t.Errorf("%d runs, %d permits", runs, granted)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
