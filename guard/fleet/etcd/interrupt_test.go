@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"crypto/rand"
+	"errors"
 	"testing"
 	"time"
 
@@ -122,6 +123,30 @@ func TestStandstill(t *testing.T) {
 	}
 	if t.Logf("%d runs, %d permits", runs, granted); runs < 500 || granted < runs/2 {
 		t.Errorf("%d runs, %d permits", runs, granted)
+	}
+}
+
+// A permit whose answer was lost is not given any more once an operator has paused the fleet. Its slots are free.
+func TestPausedBeforeTheAnswer(t *testing.T) {
+	for _, paused := range []bool{false, true} {
+		m := newMemory()
+		n := m.client(t, "n1")
+		must(t, n.Report(t.Context(), State{Pools: []string{"memory"}}))
+		m.now += SettlingTTL
+		must(t, n.Report(t.Context(), State{Pools: []string{"memory"}}))
+		_, err := n.Acquire(t.Context(), n.opt.Rates, "shop/web", "id")
+		must(t, err) // the agent is killed before it has the answer
+		if paused {
+			must(t, m.client(t, "").Pause(t.Context(), time.Hour))
+		}
+		p, err := n.Acquire(t.Context(), n.opt.Rates, "shop/web", "id")
+		denied, _ := errors.AsType[*DeniedError](err)
+		if slot := m.keys[n.keys.zoneSlot("z")]; (slot == nil) != paused {
+			t.Errorf("paused: %t, the slot is %s", paused, slot)
+		}
+		if !paused && (err != nil || p.ID != "id") || paused && (denied == nil || denied.Code != Paused) {
+			t.Errorf("paused: %t, got %+v, %v", paused, p, err)
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 	if rates, err = look.Policy.Apply(rates); err != nil {
 		return Permit{}, refuse("apply policy", ErrPolicy, err.Error())
 	}
-	if look.Slot.has(id) && look.Workload.has(id) {
+	if look.Slot.has(id) && look.Workload.has(id) && !look.Policy.Paused {
 		return c.resume(ctx, look, id)
 	}
 	if err := c.dropRest(ctx, &look, id); err != nil {
@@ -181,7 +181,8 @@ func (c *Client) resume(ctx context.Context, look Look, id string) (Permit, erro
 	return p, nil
 }
 
-// dropRest revokes the longer lease of a permit that was not used and whose shorter one has ended.
+// dropRest revokes the longer lease of a permit that was not used and whose shorter one has ended, and both if soft stops
+// are paused.
 func (c *Client) dropRest(ctx context.Context, look *Look, id string) error {
 	for _, at := range []**Holder{&look.Slot, &look.Workload} {
 		if h := *at; h.has(id) {
