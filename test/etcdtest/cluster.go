@@ -179,6 +179,25 @@ func (m *Member) Wipe(t testing.TB) {
 	}
 }
 
+// Snapshot copies the data of a member that was killed, and returns a function that puts it back in place of later data.
+func (m *Member) Snapshot(t testing.TB) (restore func()) {
+	t.Helper()
+	data, saved := filepath.Join(m.dir, "data"), t.TempDir()
+	if err := os.CopyFS(saved, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		m.Wipe(t)
+		if err := os.CopyFS(data, os.DirFS(saved)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(data, 0o700); err != nil { // else etcd warns
+			t.Fatal(err)
+		}
+	}
+}
+
 // Stop suspends the member (SIGSTOP) until Continue or the end of the test.
 func (m *Member) Stop(t testing.TB) {
 	t.Helper()

@@ -66,6 +66,7 @@ func (j job) run(ctx context.Context, record func(grant), failed func(error)) er
 	if err := report(); err != nil {
 		failed(err)
 	}
+	readings = 0
 	for n := 0; ctx.Err() == nil; n++ {
 		pause := time.Duration(0)
 		workload := j.Workloads[rand.IntN(len(j.Workloads))]

@@ -152,3 +152,37 @@ func TestRestartedEmpty(t *testing.T) {
 	end()
 	ledger.check(t, fast().WorkloadInterval)
 }
+
+// An etcd that is restored from a snapshot, with the fleet's keys, settles once a node is back that has seen more.
+func TestRestoredFromSnapshot(t *testing.T) {
+	t.Parallel()
+	c := start(t, 1)
+	n1, n2 := member(t, options(c, "z1", "n1")), member(t, options(c, "z1", "n2"))
+	settled(t, c)
+	etcd1 := c.Members[0]
+	etcd1.Kill()
+	restore := etcd1.Snapshot(t)
+	etcd1.Start(t)
+	c.Ready(t)
+	rates := fast()
+	rates.WorkloadInterval = time.Hour
+	etcdtest.Wait(t, func() error { return n1.Report(t.Context(), wants()) })
+	_, err := n1.Acquire(t.Context(), rates, "shop/web", rand.Text())
+	must(t, err)
+	etcdtest.Wait(t, func() error { return n2.Report(t.Context(), wants()) })
+
+	etcd1.Kill()
+	restore()
+	etcd1.Start(t)
+	c.Ready(t)
+	etcdtest.Wait(t, func() error { return n2.Report(t.Context(), wants()) })
+	if read(t, c, "m/z1/n1") == nil || read(t, c, "s/z1") != nil {
+		t.Fatal("the snapshot is not of before the permit")
+	}
+	if read(t, c, "settling") == nil {
+		t.Error("the fleet is not settling")
+	}
+	_, err = n2.Acquire(t.Context(), rates, "shop/web", rand.Text())
+	denied(t, err, etcd.Settling)
+	must(t, n1.Report(t.Context(), wants()))
+}

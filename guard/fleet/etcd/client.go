@@ -39,6 +39,10 @@ type Client struct {
 	current int                     // the endpoint of conn, or of the next connection
 	ends    map[int64]time.Duration // when leases end at the latest, as they were seen first
 	list    time.Duration           // when lists allows the next list; 0 = not known yet
+	// The history of etcd; see history.go.
+	seen     position
+	back     bool          // etcd has gone back to an earlier position
+	reported time.Duration // when the last report began that succeeded
 }
 
 // New returns a client. It checks the options, and reads and connects to nothing yet.

@@ -8,7 +8,7 @@
 //	u/<zone>/<node>  the node wants a soft stop; lease of 10 min, renewed every 3 min
 //	s/<zone>         the zone's slot; its lease is the slot's length and is never renewed: expiry refills the slot
 //	w/<hash>         the workload's slot, by the SHA-256 of its name; likewise
-//	settling         the fleet had no members a short time ago; lease of 70 min, or of the longest slot
+//	settling         the fleet had no members a short time ago, or etcd had lost writes; lease of 70 min, or of the longest slot
 //	policy/pause     an operator has suspended soft stops, or resumed them; lease of the pause
 //	policy/rates     an operator's rates; no lease
 //
@@ -24,8 +24,13 @@
 // An etcd that lost its data has lost the slots, too. So a node may only take a slot while etcd has its own key below u/,
 // the first node that comes back puts settling, and no slot is taken before the longest lost one would have ended. The
 // transaction that takes the slots checks this key, settling and policy/pause again: a node under pressure may stand still for
-// a minute between its read and its transaction. An etcd that is restored from a snapshot shows none of this: it has the
-// members and the slots of that time. An operator deletes the fleet's keys then.
+// a minute between its read and its transaction. The transaction that makes a node a member checks that the fleet still has
+// members or settles.
+//
+// An etcd that is restored from a snapshot shows none of this: it has the members and the slots of that time. An operator deletes
+// the fleet's keys then. Otherwise the first node notices that has seen a later revision, or another cluster, not long ago, and puts
+// settling. It may come after another node that has not, or after as many new writes as were lost. The term in etcd's answers
+// would show more, but a member that was sent a snapshot by its leader shows an old one.
 //
 // Some servers that speak this protocol are no etcd and have neither leases nor transactions of its kind, such as kine.
 // They are refused.

@@ -275,6 +275,8 @@ func TestFleetChangesMeanwhile(t *testing.T) {
 			keys[k.want("z", "n")] = &mvccpb.KeyValue{Lease: 8}
 			keys[k.settling()] = &mvccpb.KeyValue{Lease: 9}
 		}, TooLate},
+		"lost its data but for the policy": {func(keys map[string]*mvccpb.KeyValue) { delete(keys, k.want("z", "n")) }, TooLate},
+		"settles":                          {func(keys map[string]*mvccpb.KeyValue) { keys[k.settling()] = &mvccpb.KeyValue{Lease: 9} }, TooLate},
 		"another stop": {func(keys map[string]*mvccpb.KeyValue) {
 			keys[k.zoneSlot("z")] = &mvccpb.KeyValue{Value: []byte(`{"node":"n2","permit":"p2"}`), Lease: 9}
 		}, SlotTaken},

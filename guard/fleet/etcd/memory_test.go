@@ -21,6 +21,7 @@ type memory struct {
 	disk
 
 	now       time.Duration
+	headless  bool                  // answers do not show how far the history has come
 	lastLease int64                 // as if random: never used again, whatever happens to the disk
 	interrupt func(done bool) error // before a call takes effect, and before its answer; an error takes its place
 }
@@ -126,7 +127,9 @@ func (m *memory) Txn(_ context.Context, r *pb.TxnRequest) (resp *pb.TxnResponse,
 		if wrote {
 			m.revision++
 		}
-		resp.Header = &pb.ResponseHeader{ClusterId: m.cluster, Revision: m.revision}
+		if !m.headless {
+			resp.Header = &pb.ResponseHeader{ClusterId: m.cluster, Revision: m.revision}
+		}
 		return nil
 	})
 	return resp, err

@@ -14,9 +14,9 @@ const (
 	statusCall      = "/etcdserverpb.Maintenance/Status"
 )
 
-type header struct{ revision int64 }
+type header struct{ cluster, revision int64 }
 
-func (m *header) fields() fields { return fields{3: &m.revision} }
+func (m *header) fields() fields { return fields{1: &m.cluster, 3: &m.revision} }
 
 type rangeRequest struct {
 	key, end            string
@@ -102,11 +102,14 @@ func (m *txnRequest) fields() fields {
 }
 
 type txnResponse struct {
+	header    *header
 	succeeded bool
 	responses []*responseOp
 }
 
-func (m *txnResponse) fields() fields { return fields{2: &m.succeeded, 3: repeated(&m.responses)} }
+func (m *txnResponse) fields() fields {
+	return fields{1: optional(&m.header), 2: &m.succeeded, 3: repeated(&m.responses)}
+}
 
 type leaseGrantRequest struct{ ttl int64 }
 

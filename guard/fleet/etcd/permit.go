@@ -29,7 +29,7 @@ const (
 	RateZero      = "rate_zero"      // the zone is not normal
 	SlotTaken     = "slot_taken"     // by another stop in the zone
 	WorkloadTaken = "workload_taken" // by another stop of the workload within its interval
-	Settling      = "settling"       // the fleet had no members a moment ago: etcd may have lost slots
+	Settling      = "settling"       // the fleet had no members, or its etcd went back, a moment ago: it may have lost slots
 	NotReported   = "not_reported"   // the fleet does not know that the node wants a stop; Report does it
 	TooLate       = "too_late"       // the slot ended before etcd's answer came
 )
@@ -61,6 +61,9 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 	}
 	if rates, err = look.Policy.Apply(rates); err != nil {
 		return Permit{}, refuse("apply policy", ErrPolicy, err.Error())
+	}
+	if c.wentBack() {
+		return Permit{}, lostHistory()
 	}
 	if look.Slot.has(id) && look.Workload.has(id) && !look.Policy.Paused {
 		return c.resume(ctx, look, id)
@@ -205,7 +208,7 @@ func (c *Client) settles(ctx context.Context, rates fleet.Rates, look Look) erro
 		return err
 	}
 	if after := PermitsBegin(rates, left, whole); after > 0 {
-		return deny(Settling, fmt.Sprintf("the fleet had no members; permits begin in %s", after), after, fleet.Slot(rates.Secondary))
+		return deny(Settling, fmt.Sprintf("the fleet settles, because etcd may have lost slots; permits begin in %s", after), after, fleet.Slot(rates.Secondary))
 	}
 	return nil
 }
@@ -277,6 +280,8 @@ func (c *Client) take(ctx context.Context, p Permit, workload string, look Look)
 		granted = ctx.Err() == nil && leaseOf(first(r[0])) == p.leases[1] && leaseOf(first(r[1])) == p.leases[0]
 	}
 	switch {
+	case c.wentBack():
+		err = lostHistory()
 	case granted && c.opt.Now() < p.Deadline:
 		return p, nil
 	case granted || isGone(err):
@@ -288,6 +293,10 @@ func (c *Client) take(ctx context.Context, p Permit, workload string, look Look)
 	}
 	// A transaction that is still on its way fails without its leases.
 	return Permit{}, errors.Join(err, c.abandon(ctx, p.leases...))
+}
+
+func lostHistory() error {
+	return deny(NotReported, "etcd has lost its last writes, or is another one", 0, 0)
 }
 
 func tooLate(p Permit) error {

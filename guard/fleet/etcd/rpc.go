@@ -48,6 +48,7 @@ func hasLease(key string, lease int64) *compare {
 
 // transact performs a transaction that is safe to repeat.
 func (c *Client) transact(ctx context.Context, op string, txn *txnRequest) (resp *txnResponse, err error) {
+	before := c.position()
 	err = c.do(ctx, op, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp = &txnResponse{}
 		return conn.Invoke(ctx, txnCall, txn, resp)
@@ -55,6 +56,7 @@ func (c *Client) transact(ctx context.Context, op string, txn *txnRequest) (resp
 	if err != nil {
 		return nil, err
 	}
+	c.follow(before, resp.header)
 	return resp, complete(op, txn, resp)
 }
 
@@ -62,6 +64,7 @@ func (c *Client) transact(ctx context.Context, op string, txn *txnRequest) (resp
 func (c *Client) transactOnce(ctx context.Context, op string, txn *txnRequest) (resp *txnResponse, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
 	defer cancel()
+	before := c.position()
 	err = c.once(ctx, op, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp = &txnResponse{}
 		return conn.Invoke(ctx, txnCall, txn, resp)
@@ -69,6 +72,7 @@ func (c *Client) transactOnce(ctx context.Context, op string, txn *txnRequest) (
 	if err != nil {
 		return nil, err
 	}
+	c.follow(before, resp.header)
 	return resp, complete(op, txn, resp)
 }
 

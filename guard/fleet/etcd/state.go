@@ -48,9 +48,16 @@ type key struct {
 // only renews the leases, which costs etcd no write.
 func (c *Client) Report(ctx context.Context, s State) error {
 	const op = "report state"
+	now := c.opt.Now()
+	c.forget(now)
 	var err error
 	for range 3 { // a lease may be revoked since it was renewed, and etcd may have lost its data since it was read
-		if err = c.report(ctx, op, s); !isGone(err) {
+		if err = c.report(ctx, op, s); err == nil {
+			c.mu.Lock()
+			c.reported = now
+			c.mu.Unlock()
+		}
+		if !isGone(err) {
 			return err
 		}
 	}
@@ -72,6 +79,16 @@ func (c *Client) report(ctx context.Context, op string, s State) error {
 	if err != nil {
 		return err
 	}
+	if c.wentBack() {
+		if first(r[2]) == nil {
+			if err := c.settle(ctx, op); err != nil {
+				return err
+			}
+		}
+		c.mu.Lock()
+		c.back = false
+		c.mu.Unlock()
+	}
 	if err := c.refresh(ctx, &m, first(r[0])); err != nil {
 		return err
 	}
@@ -92,15 +109,20 @@ func (c *Client) report(ctx context.Context, op string, s State) error {
 	}
 	begun := cmp.Or(first(r[0]), first(r[2]))
 	if begun == nil {
-		any := list(c.keys.members(), true) // etcd visits all members to count them
-		any.read.limit = 1
-		r, err := c.read(ctx, op, any)
+		others := list(c.keys.members(), true)
+		others.read.limit = 1
+		r, err := c.read(ctx, op, others) // etcd visits all members to count them
 		if err != nil {
 			return err
 		}
-		begun = first(r[0])
+		if begun = first(r[0]); begun == nil {
+			if err := c.settle(ctx, op, noneBelow(c.keys.members())); err != nil {
+				return err
+			}
+			begun = &keyValue{key: c.keys.settling()}
+		}
 	}
-	return c.write(ctx, op, m, u, begun)
+	return c.write(ctx, op, m, u, begun.key)
 }
 
 // refresh renews the lease of a key that etcd has, which may have another value there.
@@ -118,57 +140,30 @@ func (c *Client) refresh(ctx context.Context, k *key, kv *keyValue) error {
 	return nil
 }
 
-// write puts the keys in one transaction. begun is a key which shows that the fleet has members or settles; nil = there is none,
-// so that settling is put with them. It returns errLeaseGone if that key is gone: etcd may have lost its data meanwhile.
-func (c *Client) write(ctx context.Context, op string, m, u key, begun *keyValue) error {
+// write puts the keys in one transaction if a key exists that shows that the fleet has members or settles. Else etcd has lost its
+// data meanwhile, and write returns errLeaseGone.
+func (c *Client) write(ctx context.Context, op string, m, u key, begun string) error {
 	var granted []int64
-	lease := func(ttl time.Duration) (int64, error) {
-		id, _, err := c.grant(ctx, ttl)
-		if err == nil {
-			granted = append(granted, id)
-		}
-		return id, err
-	}
-	txn := &txnRequest{}
+	txn := &txnRequest{compare: []*compare{present(begun)}}
 	for _, k := range []*key{&m, &u} {
 		if k == &u && u.fresh {
 			continue
 		}
 		if k.lease == 0 {
-			id, err := lease(k.ttl)
+			id, _, err := c.grant(ctx, k.ttl)
 			if err != nil {
 				return errors.Join(err, c.abandon(ctx, granted...))
 			}
-			k.lease = id
+			k.lease, granted = id, append(granted, id)
 		}
 		txn.success = append(txn.success, put(k.name, k.value, k.lease))
 	}
-	var settling int64
-	if begun != nil {
-		txn.compare = []*compare{present(begun.key)}
-	} else {
-		id, err := lease(max(SettlingTTL, c.opt.Rates.LongestSlot()))
-		if err != nil {
-			return errors.Join(err, c.abandon(ctx, granted...))
-		}
-		settling = id
-		txn.compare = []*compare{noneBelow(c.keys.members()), absent(c.keys.settling())}
-		txn.failure = append(txn.success[:len(txn.success):len(txn.success)], get(c.keys.settling()))
-		txn.success = append(txn.success, put(c.keys.settling(), "{}", settling))
-	}
 	resp, err := c.transact(ctx, op, txn)
+	if err == nil && !resp.succeeded {
+		err = fmt.Errorf("%s: %w", op, errLeaseGone)
+	}
 	if err != nil {
 		return errors.Join(err, c.abandon(ctx, granted...))
-	}
-	switch {
-	case resp.succeeded:
-	case settling == 0:
-		return errors.Join(fmt.Errorf("%s: %w", op, errLeaseGone), c.abandon(ctx, granted...))
-	default:
-		// Another node was first, unless this is the answer to a repeated call.
-		if kv := first(resp.responses[len(resp.responses)-1].read); kv == nil || kv.lease != settling {
-			return c.revoke(ctx, settling)
-		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"math"
 	"reflect"
 	"testing"
 
@@ -73,10 +74,10 @@ func responses() []response {
 	common := &pb.ResponseHeader{ClusterId: 1 << 63, MemberId: 2, Revision: 3, RaftTerm: 4}
 	kv := &mvccpb.KeyValue{Key: []byte("k"), CreateRevision: 2, ModRevision: 3, Version: 4, Value: []byte("\xff"), Lease: 1 << 62}
 	ranges := &pb.RangeResponse{Header: common, Kvs: []*mvccpb.KeyValue{kv, {}}, More: true, Count: 300}
-	own := &rangeResponse{header: &header{3}, kvs: []*keyValue{{"k", "\xff", 1 << 62}, {}}, count: 300}
+	own := &rangeResponse{header: &header{math.MinInt64, 3}, kvs: []*keyValue{{"k", "\xff", 1 << 62}, {}}, count: 300}
 	return []response{
 		{own, ranges},
-		{&txnResponse{succeeded: true, responses: []*responseOp{{own}, {}, {}}}, &pb.TxnResponse{Header: common, Succeeded: true, Responses: []*pb.ResponseOp{
+		{&txnResponse{header: &header{math.MinInt64, 3}, succeeded: true, responses: []*responseOp{{own}, {}, {}}}, &pb.TxnResponse{Header: common, Succeeded: true, Responses: []*pb.ResponseOp{
 			{Response: &pb.ResponseOp_ResponseRange{ResponseRange: ranges}},
 			{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{Header: common, PrevKv: kv}}},
 			{},

@@ -27,7 +27,7 @@ type Status struct {
 	Fleet       string             `json:"fleet"`                  // its name
 	Error       string             `json:"error,omitempty"`        // why etcd does not answer: only the node is known
 	Full        bool               `json:"full"`                   // every zone of min_zone or more members is full, and at least the share unhealthy of all members wants a soft stop; for example after a bad rollout
-	Settling    bool               `json:"settling"`               // the fleet had no members a short time ago
+	Settling    bool               `json:"settling"`               // the fleet had no members a short time ago, or its etcd had lost writes
 	SettlingFor api.Duration       `json:"settling_for,omitempty"` // until it counts as settled
 	PausedFor   api.Duration       `json:"paused_for,omitempty"`   // by an operator
 	Zones       []zoneStatus       `json:"zones"`                  // by name
@@ -211,7 +211,7 @@ func printStatus(w io.Writer, st *Status) {
 		cli.Say(w, "PAUSED      for another %s\n", cli.Age(time.Duration(st.PausedFor)))
 	}
 	if st.Settling {
-		cli.Say(w, "settling    for another %s, because the fleet had no members a short time ago: every zone has its secondary rate\n", cli.Age(time.Duration(st.SettlingFor)))
+		cli.Say(w, "settling    for another %s, because the fleet had no members a short time ago, or its etcd had lost writes: every zone has its secondary rate\n", cli.Age(time.Duration(st.SettlingFor)))
 	}
 	if st.Error != "" {
 		cli.Say(w, "etcd        %s\n", st.Error)
