@@ -184,5 +184,5 @@ func TestRestoredFromSnapshot(t *testing.T) {
 	}
 	_, err = n2.Acquire(t.Context(), rates, "shop/web", rand.Text())
 	denied(t, err, etcd.Settling)
-	must(t, n1.Report(t.Context(), wants()))
+	etcdtest.Wait(t, func() error { return n1.Report(t.Context(), wants()) })
 }

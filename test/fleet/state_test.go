@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"crypto/rand"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func testReport(t *testing.T, c *etcdtest.Cluster) {
 	if e := read(t, c, "u/z1/n1"); e != nil {
 		t.Errorf("the node still wants a stop: %s", e.Value)
 	}
-	if got := read(t, c, "m/z1/n1").Value; got != `{"digest":"d2","version":"v1"}` {
+	if got := read(t, c, "m/z1/n1").Value; !strings.HasPrefix(got, `{"digest":"d2","version":"v1","instance":"`) {
 		t.Errorf("the member is %s", got)
 	}
 }

@@ -60,6 +60,7 @@ type Status struct {
 	Fleet     string        `json:"fleet"`                // its name
 	Node      string        `json:"node"`                 // its name in the fleet
 	Zone      *Zone         `json:"zone,omitempty"`       // at the last report; absent before the first
+	NameTaken bool          `json:"name_taken,omitempty"` // another agent reports under this name: its machine is a clone, with the same machine ID
 	PauseLost bool          `json:"pause_lost,omitempty"` // a pause ended before its time, and no operator resumed
 	Full      bool          `json:"full,omitempty"`       // the fleet is full and permits no soft stop
 	Pressured []etcd.Shared `json:"pressured,omitempty"`  // configurations of the zone's nodes that want a soft stop, if the fleet is full

@@ -106,9 +106,13 @@ type service struct {
 	cause   string // of the last failure that was logged; "" = connected
 	alone   bool
 	lost    bool
+	taken   bool
 	// fullAgain is from when on a fleet that is full is logged again.
 	fullAgain time.Duration
 }
+
+// NameHint is what to do if another agent reports under a node's name.
+const NameHint = "machines were cloned: give each its own machine ID, or its own node in fleet.toml"
 
 // observe logs changes, and reports the state to the service manager.
 func (s *service) observe() {
@@ -130,13 +134,16 @@ func (s *service) observe() {
 	if st.PauseLost && !s.lost {
 		s.Log.Error("the fleet's pause is gone before its time, and no operator resumed")
 	}
+	if st.NameTaken && !s.taken {
+		s.Log.Error("another agent reports to the fleet under this node's name", "node", st.Node, "hint", NameHint)
+	}
 	if now := s.Agent.Now(); st.Full {
 		if now >= s.fullAgain {
 			s.Log.Warn("fleet is full, no soft stops: a bad rollout looks like this", "configurations", configurations(st.Pressured))
 		}
 		s.fullAgain = now + fullInterval
 	}
-	s.cause, s.lost = st.Cause, st.PauseLost
+	s.cause, s.lost, s.taken = st.Cause, st.PauseLost, st.NameTaken
 	s.warn(s.Notifier.Status(s.line()))
 }
 

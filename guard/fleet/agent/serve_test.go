@@ -415,6 +415,26 @@ func TestPauseLost(t *testing.T) {
 	}
 }
 
+// A second machine of the same name is logged once, as long as it reports.
+func TestNameTaken(t *testing.T) {
+	serve(t, "", time.Hour, func(s *served) {
+		s.wants(`"memory"`, time.Minute)
+		for _, taken := range []bool{true, true, false} {
+			s.etcd.set(func(f *etcdFake) { f.survey.NameTaken = taken })
+			s.wants(`"memory"`, 4*time.Minute)
+			if got := strings.Contains(s.do(http.MethodGet, "/v1/status", ""), `"name_taken":true`); got != taken {
+				t.Errorf("the status says %t, want %t", got, taken)
+			}
+		}
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+		if n := strings.Count(s.log.String(), "another agent reports to the fleet under this node's name"); n != 1 {
+			t.Errorf("logged %d times: %s", n, s.log)
+		}
+	})
+}
+
 // The guard's own budget decides how often a node that is alone makes a soft stop.
 func TestSoftBudgetOfTheGuard(t *testing.T) {
 	count := func(soft Soft) (stops int) {

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -42,7 +43,10 @@ type Client struct {
 	// The history of etcd; see history.go.
 	seen     position
 	back     bool          // etcd has gone back to an earlier position
-	reported time.Duration // when the last report began that succeeded
+	reported time.Duration // when the last report began that succeeded; 0 = none yet
+
+	instance string        // marks this client's reports
+	other    time.Duration // when another's report was in the place of this client's; 0 = never
 }
 
 // New returns a client. It checks the options, and reads and connects to nothing yet.
@@ -53,7 +57,7 @@ func New(opt Options) (*Client, error) {
 	if opt.Timeout <= 0 {
 		opt.Timeout = DefaultTimeout
 	}
-	c := &Client{opt: opt, keys: keysOf(opt.Fleet), ends: map[int64]time.Duration{}}
+	c := &Client{opt: opt, keys: keysOf(opt.Fleet), ends: map[int64]time.Duration{}, instance: rand.Text()[:8]}
 	for _, text := range opt.Endpoints {
 		e, err := parseEndpoint(text, opt.TLS.Insecure)
 		if err != nil {

@@ -4,7 +4,8 @@
 //
 // Leases are the clock. Every key but the operators' rates has a lease, and the wall clocks of nodes are never compared:
 //
-//	m/<zone>/<node>  a member; lease of 3 h, renewed every hour, which etcd does not write to its log
+//	m/<zone>/<node>  a member; lease of 3 h, renewed every hour, which etcd does not write to its log. Its value marks the agent's
+//	                 process: one that finds another's mark in the place of its own has a name that is used twice
 //	u/<zone>/<node>  the node wants a soft stop; lease of 10 min, renewed every 3 min
 //	s/<zone>         the zone's slot; its lease is the slot's length and is never renewed: expiry refills the slot
 //	w/<hash>         the workload's slot, by the SHA-256 of its name; likewise

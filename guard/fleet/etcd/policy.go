@@ -120,6 +120,8 @@ type Survey struct {
 	State   fleet.State
 	Paused  time.Duration // for how long soft stops are suspended at most; 0 = they are not
 	Resumed bool          // an operator ended the last pause
+	// NameTaken is set if another agent reports under the node's name, so that the fleet counts both as one: machines were cloned.
+	NameTaken bool
 }
 
 // Survey reads the node's zone and the policy. It only reads.
@@ -131,7 +133,7 @@ func (c *Client) Survey(ctx context.Context, rates fleet.Rates) (Survey, error) 
 	if rates, err = look.Policy.Apply(rates); err != nil {
 		return Survey{}, refuse("apply policy", ErrPolicy, err.Error())
 	}
-	s := Survey{Zone: look.Zone, State: rates.State(look.Zone), Resumed: look.Policy.Resumed}
+	s := Survey{Zone: look.Zone, State: rates.State(look.Zone), Resumed: look.Policy.Resumed, NameTaken: c.nameTaken()}
 	if look.Policy.Paused {
 		s.Paused, err = c.remaining(ctx, look.pause)
 	}

@@ -25,8 +25,9 @@ type State struct {
 
 // memberValue is the value of a member's key, wantValue of a want's.
 type memberValue struct {
-	Digest  string `json:"digest"`
-	Version string `json:"version"`
+	Digest   string `json:"digest"`
+	Version  string `json:"version"`
+	Instance string `json:"instance,omitempty"` // the client that reported; absent before criguard had it
 }
 
 type wantValue struct {
@@ -65,7 +66,7 @@ func (c *Client) Report(ctx context.Context, s State) error {
 }
 
 func (c *Client) report(ctx context.Context, op string, s State) error {
-	member, err := json.Marshal(memberValue{s.Digest, s.Version})
+	member, err := json.Marshal(memberValue{s.Digest, s.Version, c.instance})
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
@@ -79,6 +80,7 @@ func (c *Client) report(ctx context.Context, op string, s State) error {
 	if err != nil {
 		return err
 	}
+	c.compareName(first(r[0]))
 	if c.wentBack() {
 		if first(r[2]) == nil {
 			if err := c.settle(ctx, op); err != nil {
@@ -123,6 +125,29 @@ func (c *Client) report(ctx context.Context, op string, s State) error {
 		}
 	}
 	return c.write(ctx, op, m, u, begun.key)
+}
+
+// compareName notes if another client has reported under the node's name since this one did. A client that has not reported yet
+// cannot tell: it may follow one on the same node.
+func (c *Client) compareName(kv *keyValue) {
+	var v memberValue
+	if kv == nil || json.Unmarshal([]byte(kv.value), &v) != nil || v.Instance == "" || v.Instance == c.instance {
+		return
+	}
+	now := c.opt.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reported > 0 {
+		c.other = now
+	}
+}
+
+// nameTaken reports whether another node has reported under the same name within the time that all nodes report in.
+func (c *Client) nameTaken() bool {
+	now := c.opt.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.other > 0 && now-c.other < MemberTTL
 }
 
 // refresh renews the lease of a key that etcd has, which may have another value there.

@@ -194,7 +194,7 @@ func (st *Status) verdict() error {
 	}
 	found := st.Full || st.PausedFor > 0 || slices.ContainsFunc(st.Zones, func(z zoneStatus) bool { return z.State != fleet.Normal })
 	if own := st.Node.Agent; own != nil {
-		found = found || own.AloneFor > 0 || own.PauseLost
+		found = found || own.AloneFor > 0 || own.PauseLost || own.NameTaken
 	}
 	if found {
 		return cli.Finding()
@@ -278,6 +278,9 @@ func printNode(w io.Writer, n *nodeStatus) {
 		cli.Say(w, "agent       has not reported to the fleet yet: it does within 30s while criguard runs with [fleet] enabled = true\n")
 	default:
 		cli.Say(w, "agent       connected\n")
+	}
+	if a.NameTaken {
+		cli.Say(w, "ALARM       another agent reports under this name (%s)\n", agent.NameHint)
 	}
 	if a.PauseLost {
 		cli.Say(w, "ALARM       a pause is gone before its time, and no operator resumed\n")

@@ -66,6 +66,7 @@ func TestStatusVerdict(t *testing.T) {
 			}}}
 		}, cli.ExitFinding, "ALONE for 6m: etcd is not reachable request memory for shop/web: held, alone for 6m, soft stops at a tenth, asked again in 9s"},
 		"lost":   {func(_ *etcd.Fleet, st *Status) { st.Node.Agent = &agent.Status{PauseLost: true} }, cli.ExitFinding, "ALARM a pause is gone"},
+		"clone":  {func(_ *etcd.Fleet, st *Status) { st.Node.Agent = &agent.Status{NameTaken: true} }, cli.ExitFinding, "ALARM another agent reports under this name (machines were cloned"},
 		"etcd":   {func(_ *etcd.Fleet, st *Status) { st.Error = "etcd is not reachable" }, cli.ExitUnreachable, "etcd etcd is not reachable"},
 		"empty":  {func(_ *etcd.Fleet, st *Status) { st.Zones = nil }, cli.ExitOK, "The fleet has no members: "},
 		"unused": {func(_ *etcd.Fleet, st *Status) { st.Node.Agent = &agent.Status{} }, cli.ExitOK, "agent has not reported to the fleet yet"},
