@@ -224,10 +224,12 @@ func (a *Agent) Withdraw(p policy.Pool, sandbox string) {
 	}
 }
 
-// withdraw removes a pool's request. A permit that the guard was given may have been used, so it is left to expire.
+// withdraw removes a pool's request. A permit that the guard was given may have been used, so it is left to expire. One that it
+// did not fetch in time still has the workload's slot.
 func (a *Agent) withdraw(p policy.Pool, now time.Duration) {
-	if _, has := a.waiter.Release(p, now); has {
-		a.unused = append(a.unused, a.requests[p].permit)
+	_, _ = a.waiter.Release(p, now)
+	if r := a.requests[p]; r != nil && r.id != "" && r.permit.ID == r.id {
+		a.unused = append(a.unused, r.permit)
 	}
 	a.requests[p] = nil
 }

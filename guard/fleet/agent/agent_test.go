@@ -220,8 +220,9 @@ func TestPermitOfTheFleet(t *testing.T) {
 // that is no longer the first.
 func TestUnusedPermits(t *testing.T) {
 	for name, unused := range map[string]func(n *node){
-		"withdrawn":     func(n *node) { n.ask(memory, "u1", Granted, 31*time.Second); n.Withdraw(memory, "u1") },
-		"episode ended": func(n *node) { n.after(31 * time.Second); n.wants() },
+		"withdrawn":           func(n *node) { n.ask(memory, "u1", Granted, 31*time.Second); n.Withdraw(memory, "u1") },
+		"episode ended":       func(n *node) { n.after(31 * time.Second); n.wants() },
+		"not fetched in time": func(n *node) { n.after(time.Minute); n.wants() },
 		"another pod": func(n *node) {
 			n.after(31 * time.Second)
 			n.Request(memory, "u2", Request{Kind: "limit", Workload: "shop/web"})
