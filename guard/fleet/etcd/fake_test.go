@@ -51,20 +51,24 @@ func serve(t *testing.T, f *fake) *Client {
 	return connect(t, f, f, Options{Node: "n", Now: f.now})
 }
 
-// connect starts a server in plain text and returns a client of it, in the zone "z" of the fleet "f".
-func connect(t *testing.T, kv pb.KVServer, lease pb.LeaseServer, opt Options) *Client {
+// connect starts a server and returns a client of it, in the zone "z" of the fleet "f". Without the client's TLS, it is one in
+// plain text.
+func connect(t *testing.T, kv pb.KVServer, lease pb.LeaseServer, opt Options, options ...grpc.ServerOption) *Client {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer()
+	s := grpc.NewServer(options...)
 	pb.RegisterKVServer(s, kv)
 	pb.RegisterLeaseServer(s, lease)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
-	opt.Fleet, opt.Zone, opt.TLS = "f", "z", fleet.TLS{Insecure: true}
-	opt.Endpoints = []string{"http://" + l.Addr().String()}
+	scheme := "https://"
+	if opt.TLS == (fleet.TLS{}) {
+		opt.TLS.Insecure, scheme = true, "http://"
+	}
+	opt.Fleet, opt.Zone, opt.Endpoints = "f", "z", []string{scheme + l.Addr().String()}
 	c, err := New(opt)
 	if err != nil {
 		t.Fatal(err)
