@@ -14,6 +14,7 @@ import (
 
 // Server describes the member of etcd that answers.
 type Server struct {
+	Cluster   int64         // ID of the cluster that it is a member of
 	Version   string
 	Size      int64         // of the database, in bytes
 	Quota     int64         // in bytes; 0 = unknown, before etcd 3.6
@@ -52,11 +53,11 @@ func (c *Client) Inspect(ctx context.Context) (Server, error) {
 		return Server{}, err
 	}
 	err = c.do(ctx, "read status", func(ctx context.Context, conn *grpc.ClientConn) error {
-		var resp statusResponse
+		resp := statusResponse{header: &header{}}
 		if err := conn.Invoke(ctx, statusCall, &blank{}, &resp); err != nil {
 			return err
 		}
-		s.Version, s.Size, s.Quota = clean(resp.version), resp.size, resp.quota
+		s.Cluster, s.Version, s.Size, s.Quota = resp.header.cluster, clean(resp.version), resp.size, resp.quota
 		for _, text := range resp.errors {
 			s.Errors = append(s.Errors, clean(text))
 		}

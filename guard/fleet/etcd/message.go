@@ -136,13 +136,14 @@ type timeToLiveResponse struct{ ttl, granted int64 }
 func (m *timeToLiveResponse) fields() fields { return fields{3: &m.ttl, 4: &m.granted} }
 
 type statusResponse struct {
+	header      *header
 	version     string
 	size, quota int64
 	errors      []string
 }
 
 func (m *statusResponse) fields() fields {
-	return fields{2: &m.version, 3: &m.size, 8: &m.errors, 12: &m.quota}
+	return fields{1: optional(&m.header), 2: &m.version, 3: &m.size, 8: &m.errors, 12: &m.quota}
 }
 
 // blank is a message without fields, or none of use.

@@ -85,7 +85,7 @@ func responses() []response {
 		{&leaseGrantResponse{id: -5, ttl: 60, error: "é"}, &pb.LeaseGrantResponse{Header: common, ID: -5, TTL: 60, Error: "é"}},
 		{&keepAliveResponse{ttl: -1}, &pb.LeaseKeepAliveResponse{Header: common, ID: 5, TTL: -1}},
 		{&timeToLiveResponse{ttl: 9, granted: 10}, &pb.LeaseTimeToLiveResponse{Header: common, ID: 5, TTL: 9, GrantedTTL: 10, Keys: [][]byte{[]byte("k")}}},
-		{&statusResponse{version: "3.6.1", size: 3, quota: 12, errors: []string{"a", "", "b"}}, &pb.StatusResponse{
+		{&statusResponse{header: &header{math.MinInt64, 3}, version: "3.6.1", size: 3, quota: 12, errors: []string{"a", "", "b"}}, &pb.StatusResponse{
 			Header: common, Version: "3.6.1", DbSize: 3, Leader: 4, RaftIndex: 5, RaftTerm: 6, RaftAppliedIndex: 7, Errors: []string{"a", "", "b"},
 			DbSizeInUse: 9, IsLearner: true, StorageVersion: "3.6", DbSizeQuota: 12, DowngradeInfo: &pb.DowngradeInfo{Enabled: true},
 		}},

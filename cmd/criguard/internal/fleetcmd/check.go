@@ -42,6 +42,8 @@ type endpointCheck struct {
 	Quota     int64        `json:"quota_bytes,omitempty" unit:"bytes"` // of the database; absent before etcd 3.6
 	RoundTrip api.Duration `json:"round_trip,omitempty"`               // of a read that a majority confirmed
 	Error     string       `json:"error,omitempty"`                    // short name of the failure; absent = none
+
+	cluster int64 // ID of its cluster
 }
 
 func newCheck(o *options) *cobra.Command {
@@ -49,9 +51,10 @@ func newCheck(o *options) *cobra.Command {
 		Use:   "check",
 		Short: "Check fleet.toml, each member of etcd and the permissions in it",
 		Long: `Check fleet.toml, and that each of its endpoints is an etcd that suits a fleet: reachable
-over TLS, not kine or the etcd of a Kubernetes cluster, with leases, within its quota,
-and compacted from time to time. Then check that the certificate may write what a node
-writes, or what an operator writes with --cert and --key. It changes nothing in etcd.`,
+over TLS, in the same cluster as the others, not kine or the etcd of a Kubernetes cluster,
+with leases, within its quota, and compacted from time to time. Then check that the
+certificate may write what a node writes, or what an operator writes with --cert and
+--key. It changes nothing in etcd.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			check, err := o.check(cmd.Context())
@@ -88,6 +91,7 @@ func (o *options) check(ctx context.Context) (Check, error) {
 	if !check.answers() {
 		return check, nil
 	}
+	check.compareClusters()
 	client, err := o.client(&cfg, node)
 	if err != nil {
 		return check, err
@@ -121,7 +125,7 @@ func (c *Check) endpoint(ctx context.Context, o *options, cfg *fleet.Config, nod
 			c.Errors = append(c.Errors, text)
 		}
 	} else {
-		e.Version, e.Size, e.Quota, e.RoundTrip = s.Version, s.Size, s.Quota, api.Duration(s.RoundTrip)
+		e.cluster, e.Version, e.Size, e.Quota, e.RoundTrip = s.Cluster, s.Version, s.Size, s.Quota, api.Duration(s.RoundTrip)
 		c.warn(e.URL, &s)
 	}
 	c.Endpoints = append(c.Endpoints, e)
@@ -154,6 +158,20 @@ func (c *Check) warn(url string, s *etcd.Server) {
 	}
 	for _, text := range s.Errors {
 		add("etcd reports: %s", text)
+	}
+}
+
+// compareClusters adds an error for each endpoint that is in another cluster than the first one that answers.
+func (c *Check) compareClusters() {
+	var first *endpointCheck
+	for i := range c.Endpoints {
+		switch e := &c.Endpoints[i]; {
+		case e.Error != "":
+		case first == nil:
+			first = e
+		case e.cluster != first.cluster:
+			c.Errors = append(c.Errors, fmt.Sprintf("%s: it is in another cluster than %s, so that permits of one do not count in the other (hint: compare `etcdctl member list` of both)", e.URL, first.URL))
+		}
 	}
 }
 

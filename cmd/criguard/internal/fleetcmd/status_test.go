@@ -155,3 +155,15 @@ func TestCheckWarns(t *testing.T) {
 		}
 	}
 }
+
+// Endpoints of two clusters do not share the slots.
+func TestCheckComparesClusters(t *testing.T) {
+	c := Check{Endpoints: []endpointCheck{{URL: "a", Error: "unreachable"}, {URL: "b", cluster: 1}, {URL: "c", cluster: 1}, {URL: "d", cluster: 2}}}
+	c.compareClusters()
+	if len(c.Errors) != 1 || !strings.HasPrefix(c.Errors[0], "d: it is in another cluster than b, ") {
+		t.Errorf("%q", c.Errors)
+	}
+	if c.verdict() == nil {
+		t.Error("no finding")
+	}
+}
