@@ -74,10 +74,10 @@ func (l *link) retries(now time.Duration) bool {
 }
 
 // failed records a round trip that began at a time and failed. The delay before the next one is no failure, so only
-// a contact that fails shows that a node is alone.
+// a contact that fails shows that a node is alone. One that took longer than a round trip can was interrupted: the node slept.
 func (l *link) failed(began, now time.Duration, b beat) {
 	if !l.failing {
-		l.failing, l.since = true, began
+		l.failing, l.since = true, max(began, now-ContactTimeout)
 	}
 	l.alone = l.alone || now-l.since >= aloneAfter
 	l.returns, l.next = false, b.after(now)

@@ -262,6 +262,20 @@ func TestJustAlone(t *testing.T) {
 	}
 }
 
+// A node that sleeps for an hour during a round trip is not alone for an hour when that fails: it is held before it trickles.
+func TestSleepIsNotAlone(t *testing.T) {
+	w := NewWaiter(15*time.Minute, policy.Bucket{Burst: 2, Every: 5 * time.Minute}, rand.New(rand.NewPCG(1, 2)))
+	w.Begin(policy.PoolMemory, time.Hour)
+	w.Failed(time.Hour, 2*time.Hour)
+	if d, alone := w.Alone(2 * time.Hour); alone {
+		t.Errorf("alone for %s", d)
+	}
+	w.Failed(2*time.Hour+10*time.Second, 2*time.Hour+15*time.Second)
+	if d, alone := w.Alone(2*time.Hour + 15*time.Second); !alone || d > ContactTimeout {
+		t.Errorf("alone: %t, for %s", alone, d)
+	}
+}
+
 // A node is alone after 15 s without a successful round trip, however many failed before, and a success in between
 // ends the count.
 func TestAloneAfterFifteenSeconds(t *testing.T) {
