@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -572,6 +573,31 @@ func TestTokenOutlivesKill(t *testing.T) {
 		}
 		if tokens < 100 {
 			t.Errorf("%d tokens in 3 h", tokens)
+		}
+	})
+}
+
+// A guard that asks for one pod after the other makes the agent remember no more than a request for each pool.
+func TestFloodOfRequests(t *testing.T) {
+	run(t, Saved{}, func(n *node) {
+		n.wants(memory)
+		n.after(31 * time.Second)
+		for i := range 20_000 {
+			n.Request(policy.Pool(i)%policy.PoolCount, fmt.Sprint("u", i), Request{Kind: "soft", Workload: fmt.Sprint("shop/w", i)})
+			if i%10 == 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		n.Agent.mu.Lock()
+		unused := len(n.unused)
+		n.Agent.mu.Unlock()
+		if unused > int(policy.PoolCount) {
+			t.Errorf("%d permits to release", unused)
+		}
+		n.after(time.Second)
+		asked, released := read(n.etcd, func(f *etcdFake) int { return len(f.acquired) }), read(n.etcd, func(f *etcdFake) int { return len(f.released) })
+		if asked == 0 || asked-released > int(policy.PoolCount) {
+			t.Errorf("%d permits, %d given back", asked, released)
 		}
 	})
 }

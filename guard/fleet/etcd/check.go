@@ -14,7 +14,7 @@ import (
 
 // Server describes the member of etcd that answers.
 type Server struct {
-	Cluster   int64         // ID of the cluster that it is a member of
+	Cluster   int64 // ID of the cluster that it is a member of
 	Version   string
 	Size      int64         // of the database, in bytes
 	Quota     int64         // in bytes; 0 = unknown, before etcd 3.6
