@@ -213,7 +213,7 @@ func (m *memory) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			return nil
+			return err // the client ends each stream
 		}
 		resp := &pb.LeaseKeepAliveResponse{ID: r.ID}
 		err = m.call(func() error {
@@ -226,7 +226,7 @@ func (m *memory) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 			return err
 		}
 		if err := stream.Send(resp); err != nil {
-			return nil
+			return err
 		}
 	}
 }
