@@ -160,8 +160,8 @@ func (d *Watcher) Read(dir string) (cgroup.Space, error) {
 	}
 }
 
-// SetMaxAge sets how old a reading may be for Observe not to read again. 0 = it always reads again: near a threshold, a
-// reading from before the end of a reclaim could get a pod stopped for space that is free again.
+// SetMaxAge sets how old a reading may be for Observe not to wait for another one. 0 = it always reads again: near a
+// threshold, a reading from before the end of a reclaim could get a pod stopped for space that is free again.
 func (d *Watcher) SetMaxAge(age time.Duration) { d.maxAge = age }
 
 // MaxAge returns what SetMaxAge was called with last.
@@ -199,16 +199,21 @@ func (d *Watcher) follow(p Paths) {
 	}
 }
 
-// refresh requests new readings and waits up to ReadTimeout for them.
+// askAhead is how long before a reading is too old the next one is due at most: the longest pause between two passes.
+const askAhead = time.Second
+
+// refresh requests the readings that are due, and waits up to ReadTimeout for those without which the last ones are too old.
+// They are due earlier, so that far from every threshold the next pass finds them, and none waits for a disk.
 func (d *Watcher) refresh(p Paths, now time.Duration) {
+	d.takeAll()
 	d.follow(p)
+	early := max(d.maxAge-askAhead, d.maxAge/2)
 	for _, f := range d.readers {
-		if serves := f.last.at != 0 && now-f.last.at < d.maxAge; f.asked == 0 && !serves {
+		if f.asked == 0 && !f.last.serves(now, early) {
 			f.asked = now
 			f.ask <- now
 		}
 	}
-	d.takeAll()
 	if !d.awaited(now) {
 		return
 	}
@@ -226,6 +231,9 @@ func (d *Watcher) refresh(p Paths, now time.Duration) {
 	}
 }
 
+// serves reports whether a reading is younger than an age.
+func (r *fsReading) serves(now, age time.Duration) bool { return r.at != 0 && now-r.at < age }
+
 // takeAll stores all pending answers, including late ones.
 func (d *Watcher) takeAll() {
 	for {
@@ -240,11 +248,11 @@ func (d *Watcher) takeAll() {
 
 func take(r fsReading) { r.of.last, r.of.asked = r, 0 }
 
-// awaited reports whether an answer is still worth waiting for. A filesystem that hangs is waited for only
-// once.
+// awaited reports whether an answer is worth waiting for: the last reading is too old. A filesystem that hangs is waited for
+// only once.
 func (d *Watcher) awaited(now time.Duration) bool {
 	for _, f := range d.readers {
-		if f.asked != 0 && now-f.asked <= ReadTimeout {
+		if f.asked != 0 && now-f.asked <= ReadTimeout && !f.last.serves(now, d.maxAge) {
 			return true
 		}
 	}

@@ -141,7 +141,7 @@ func TestDiskObserve(t *testing.T) {
 	})
 }
 
-// A reading serves until it is too old.
+// A reading serves until it is too old. The next one is read in the background before that.
 func TestDiskMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeDisks(t, Paths{Node: "/node"})
@@ -150,17 +150,51 @@ func TestDiskMaxAge(t *testing.T) {
 			want    int64 // the reading that is returned
 		}{
 			{5 * time.Second, time.Second, 0},
-			{5 * time.Second, 6*time.Second - 1, 0},
+			{5 * time.Second, 5*time.Second - 1, 0},
+			{5 * time.Second, 5 * time.Second, 0},
 			{5 * time.Second, 6 * time.Second, 2},
-			{0, 6*time.Second + 1, 3},
-			{time.Second, 6*time.Second + 2, 3},
-			{0, 6*time.Second + 3, 5},
+			{5 * time.Second, 10 * time.Second, 4},
+			{0, 10*time.Second + 1, 5},
+			{time.Second, 10*time.Second + 2, 5},
+			{time.Second, 11 * time.Second, 5},
+			{time.Second, 11*time.Second + 1, 7},
+			{0, 11*time.Second + 2, 9},
 		} {
 			f.set("/node", spaceOn(1, int64(i)))
 			f.SetMaxAge(c.age)
 			if obs, _ := f.look(c.at); obs[policy.NodeFSAvailable].Available != c.want {
 				t.Errorf("%d: %+v, want %d", i, obs[policy.NodeFSAvailable], c.want)
 			}
+			synctest.Wait()
+		}
+	})
+}
+
+// A slow filesystem delays no pass while its last reading serves. One that hangs is waited for at no later pass either.
+func TestDiskIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeDisks(t, Paths{Node: "/node"})
+		f.set("/node", spaceOn(1, 1))
+		f.SetMaxAge(5 * time.Second)
+		began := time.Now()
+		_, _ = f.look(time.Second)
+		f.hang("/node")
+		for _, c := range []struct {
+			at   time.Duration
+			want policy.Status
+		}{{5 * time.Second, policy.OK}, {6 * time.Second, policy.OK}, {7*time.Second + 1, policy.Failed}} {
+			if obs, _ := f.look(c.at); obs[policy.NodeFSAvailable].Status != c.want {
+				t.Errorf("after %s: %+v, want %s", c.at, obs[policy.NodeFSAvailable], c.want)
+			}
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the passes waited for %s", took)
+		}
+		f.set("/node", spaceOn(1, 2))
+		f.answer("/node")
+		synctest.Wait()
+		if obs, _ := f.look(8 * time.Second); obs[policy.NodeFSAvailable].Available != 2 {
+			t.Errorf("it answers: %+v", obs[policy.NodeFSAvailable])
 		}
 	})
 }
