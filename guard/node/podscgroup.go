@@ -21,7 +21,8 @@ func (n *Node) PodsCgroup() string {
 func (n *Node) outside(sandbox string) bool {
 	pods, rels := n.PodsCgroup(), n.known[sandbox]
 	return pods != "" && len(rels) > 0 && !slices.ContainsFunc(rels, func(rel string) bool {
-		return strings.HasPrefix(rel+"/", strings.TrimSuffix(pods, "/")+"/")
+		below, ok := strings.CutPrefix(rel, strings.TrimSuffix(pods, "/"))
+		return ok && (below == "" || below[0] == '/')
 	})
 }
 

@@ -187,6 +187,20 @@ func TestMeasureOutsideThePodsCgroup(t *testing.T) {
 	}
 }
 
+// Every pass that samples or ranks the pods measures all of them, and allocates nothing for it.
+func TestMeasureAllocatesNothing(t *testing.T) {
+	const rel = "/kubepods/besteffort/pod0f8fad5b-d9cb-469f-a165-70867728950e"
+	k := kernelOn(t, map[string]string{
+		"cgroup.controllers": "memory pids\n", rel + "/memory.stat": "inactive_file 0\n", rel + "/memory.current": "100\n", rel + "/pids.current": "1\n",
+	})
+	pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "a"}, Cgroup: rel, Containers: make([]inventory.Container, 1)}}
+	k.Track(pods)
+	cs := inventory.Candidates(pods)
+	if n := testing.AllocsPerRun(10, func() { k.Measure(cs) }); n != 0 || cs[0].Memory != policy.Known(100) {
+		t.Errorf("%v allocations, %+v", n, cs[0].Memory)
+	}
+}
+
 // A reclaim measures the pods while the loop observes the node. The race detector checks that.
 func TestMeasureWhileObserving(t *testing.T) {
 	layout, err := cgroup.Detect(cgroup.Root(nodetest.Files(t, map[string]string{

@@ -31,7 +31,11 @@ func JSON(v any) ([]byte, error) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
-	return Escape(bytes.TrimSuffix(b.Bytes(), []byte{'\n'})), err
+	text := bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+	if plain(text, true) == len(text) {
+		return text, err // nothing to escape: with room for the end of the line
+	}
+	return Escape(text), err
 }
 
 // plain counts the bytes at the start of b that are safe ASCII.

@@ -37,6 +37,14 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// JSON without unsafe characters is not copied, also if a newline is added.
+func TestJSONIsNotCopied(t *testing.T) {
+	b, err := JSON(strings.Repeat("a", 10000))
+	if err != nil || len(b) != 10002 || cap(b) == len(b) {
+		t.Errorf("%d bytes, room for %d, %v", len(b), cap(b), err)
+	}
+}
+
 // A character split over two writes stays one character. An incomplete character at the end is not
 // a character.
 func TestWriterKeepsCutCharacters(t *testing.T) {
