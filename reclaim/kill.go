@@ -116,8 +116,16 @@ func (s *Stop) run(ctx context.Context) {
 	if r := s.Report(); r.Nothing && !r.Confirmed {
 		cancel() // a stop that was given up must not kill later, uncounted
 	}
-	close(s.done)
+	s.finish()
 	talk.Wait()
+}
+
+// finish closes done.
+func (s *Stop) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.early = len(s.report.Errors)
+	close(s.done)
 }
 
 // yield leaves the CPU to processes that were killed directly, so that they can exit: those of a

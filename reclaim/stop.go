@@ -67,8 +67,10 @@ type StopReport struct {
 	// Nothing: this stop did not end a single process. The sandbox had ended before, or neither the
 	// runtime nor the kernel managed to end it.
 	Nothing bool
-	// Errors lists the errors on the way, each once, even if the stop succeeded in the end.
+	// Errors lists the errors on the way, each once, even if the stop succeeded in the end. The last Late of them came after
+	// Done: only the runtime's confirmation was still missing.
 	Errors []error
+	Late   int
 }
 
 // Stops stops sandboxes.
@@ -99,6 +101,7 @@ type Stop struct {
 	killing bool // kill the cgroups instead of waiting
 	acted   bool // this stop ended some process
 	alive   bool // the pod had processes when the stop began, but none in a container's cgroup
+	early   int  // errors before done was closed
 }
 
 // Stop begins to stop a sandbox and returns at once; with Direct, it kills the cgroups before it
@@ -156,5 +159,10 @@ func (s *Stop) Report() StopReport {
 	r := s.report
 	r.Nothing = !s.acted
 	r.Errors = append([]error(nil), r.Errors...)
+	select {
+	case <-s.done:
+		r.Late = len(r.Errors) - s.early
+	default:
+	}
 	return r
 }

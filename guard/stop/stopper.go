@@ -168,6 +168,10 @@ func (j *stopJob) Outcome() eviction.StopOutcome {
 	out := eviction.StopOutcome{Nothing: r.Nothing, Shared: r.Shared, Result: api.StopResult{
 		Emptied: r.Emptied, EmptiedIn: api.Duration(r.EmptiedAfter), Confirmed: r.Confirmed, Method: string(r.Method),
 	}}
+	if r.Emptied && r.Method == reclaim.ByDirect && !r.Shared {
+		// The runtime was asked when the pod had ended, and gives back nothing: whether it fails before the stop is recorded is chance.
+		r.Errors = r.Errors[:len(r.Errors)-r.Late]
+	}
 	for _, err := range r.Errors {
 		if errors.Is(err, context.Canceled) {
 			err = errEnded

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -172,6 +173,32 @@ func TestDiscardWhileTheSandboxCannotBeStopped(t *testing.T) {
 		})
 	}
 }
+
+// A pod that was killed directly ends without the runtime. So the record of its stop does not depend on how soon a runtime
+// that is away fails.
+func TestDirectStopWithoutRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := Options{
+			Config: func() config.Config { return config.Config{} }, Runtime: cri.NewConnector(cri.ConnectorOptions{}),
+			Cgroups: ended{}, Stopping: func(inventory.Pod) {}, Ended: func() {},
+		}
+		s := New(t.Context(), o)
+		job := s.Stop(t.Context(), eviction.StopOrder{Direct: true, Pod: inventory.Pod{Containers: []inventory.Container{{ID: "leak", Cgroup: "/pod/leak"}}}})
+		<-job.Done()
+		synctest.Wait() // until the runtime has failed
+		if got := job.Outcome().Result; !got.Emptied || len(got.Errors) > 0 {
+			t.Errorf("%+v", got)
+		}
+		s.Wait()
+	})
+}
+
+// ended is cgroups in which all processes end as soon as they are killed.
+type ended struct{}
+
+func (ended) Kill(string) (int, error)           { return 1, nil }
+func (ended) Populated(string) (bool, error)     { return false, nil }
+func (ended) SharedMemory(string) (int64, error) { return 0, nil }
 
 // A stop that the end of the service cuts short in its grace period says so.
 func TestStopperEnds(t *testing.T) {
