@@ -32,35 +32,26 @@ func (s *Server) Exit(containerID string, code int32) {
 }
 
 // Write lets a container write to its writable layer.
-func (s *Server) Write(containerID string, bytes int64) {
+func (s *Server) Write(containerID string, bytes, inodes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.containers[containerID]; c != nil {
 		c.spec.WritableBytes += uint64(bytes)
+		c.spec.WritableInodes += uint64(inodes)
 	}
 }
 
-// Written returns the bytes in the writable layer of a container, 0 if it was removed.
-func (s *Server) Written(containerID string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.containers[containerID]; c != nil {
-		return int64(c.spec.WritableBytes)
-	}
-	return 0
-}
-
-// DiskUse returns the bytes of all images and writable layers.
-func (s *Server) DiskUse() (bytes int64) {
+// DiskUse returns the bytes of all images and writable layers, and the inodes of these layers.
+func (s *Server) DiskUse() (bytes, inodes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, img := range s.images {
 		bytes += img.size
 	}
 	for _, c := range s.containers {
-		bytes += int64(c.spec.WritableBytes)
+		bytes, inodes = bytes+int64(c.spec.WritableBytes), inodes+int64(c.spec.WritableInodes)
 	}
-	return bytes
+	return bytes, inodes
 }
 
 // Alive reports whether a container has processes, whatever the runtime reports.

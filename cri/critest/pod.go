@@ -176,6 +176,9 @@ func (s *Server) removeContainer(c *container) {
 	c.note()
 	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(other *container) bool { return other == c })
 	delete(s.containers, c.spec.ID)
+	if s.deleted != nil && c.spec.WritableBytes+c.spec.WritableInodes > 0 {
+		s.deleted(c.spec.ID, int64(c.spec.WritableBytes), int64(c.spec.WritableInodes))
+	}
 	s.publish(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.spec.ID, c.pod)
 }
 

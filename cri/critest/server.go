@@ -34,6 +34,7 @@ type Server struct {
 	events     eventHub
 	listen     func() (net.Listener, error) // at each start
 	latency    func(Call) time.Duration
+	deleted    func(containerID string, bytes, inodes int64)
 	containers map[string]*container
 }
 
@@ -53,6 +54,11 @@ func WithListener(listen func() (net.Listener, error)) Option {
 
 // WithLatency lets each unary call take at least so long.
 func WithLatency(of func(Call) time.Duration) Option { return func(s *Server) { s.latency = of } }
+
+// WithDeletions calls a function for the writable layer of each container that is removed. It must not call the server.
+func WithDeletions(deleted func(containerID string, bytes, inodes int64)) Option {
+	return func(s *Server) { s.deleted = deleted }
+}
 
 // New starts a server on a socket of its own, with only a pause image. It stops when the test ends.
 func New(tb testing.TB, d Dialect, opts ...Option) *Server {

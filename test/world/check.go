@@ -28,7 +28,7 @@ const (
 // check is what a world must always find. Its amounts are the widest that any configuration of the world had.
 type check struct {
 	hard, soft, pids int64         // a threshold is met below
-	free             int64         // bytes of the disk; a threshold is met below
+	free             space         // of the disk; a threshold is met below
 	swapShort        int64         // bytes of swap; a threshold is met below, while memory is short
 	keeps            time.Duration // that long, an image stays that no pod has used
 	steady           bool          // equal priorities, no requests
@@ -107,13 +107,14 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	case "limit":
 		c.limited(w, p)
 	case "disk":
-		c.afterLimit(w, p)
-		if p.wrote < mib && c.knowsVolume(w, p) {
+		c.afterOther(w, p)
+		if p.wrote.bytes < mib && p.wrote.inodes == 0 && c.knowsVolume(w, p) {
 			w.violate("%s was stopped, although a kubelet keeps all that it has on the disk", p)
 		}
 		for _, writer := range w.pods {
-			if p.writes == 0 && c.gives(w, writer) > w.disk.uses(p) && c.steady && !c.again(p) && c.mustGo(w, writer, p.order.at) {
-				w.violate("%s was stopped, although the stop of %s gives %d MiB", p, writer, c.gives(w, writer)/mib)
+			gives := c.gives(w, writer).of(p.order.signal)
+			if p.writes == 0 && gives > w.disk.uses(p).of(p.order.signal) && c.steady && !c.again(p) && c.mustGo(w, writer, p.order.at) {
+				w.violate("%s was stopped for %s, although the stop of %s gives %d", p, p.order.signal, writer, gives)
 			}
 		}
 	}
@@ -125,8 +126,8 @@ func (c *check) knowsVolume(w *World, p *pod) bool {
 	return slices.ContainsFunc(c.kills, func(k *pod) bool { return k.UID == p.UID && k != p && w.time()-k.stoppedAt < 10*time.Minute })
 }
 
-// gives returns the bytes that the stop of a pod gives back, as far as the service can know.
-func (c *check) gives(w *World, p *pod) int64 {
+// gives returns what the stop of a pod gives back of the disk, as far as the service can know.
+func (c *check) gives(w *World, p *pod) space {
 	if c.knowsVolume(w, p) {
 		return p.wrote
 	}
@@ -228,7 +229,7 @@ func (c *check) inspectDue(w *World) {
 
 // inspectDisk checks the disk, if anything writes to it.
 func (c *check) inspectDisk(w *World) {
-	if c.free == 0 || c.full {
+	if c.free == (space{}) || c.full {
 		return
 	}
 	if c.full = w.disk.available() == 0; c.full {
@@ -269,13 +270,13 @@ func (c *check) slowWrites(w *World) bool {
 		}
 		sum += p.writes
 	}
-	return sum > 0 && c.free/sum > diskBound
+	return sum > 0 && c.free.bytes/sum > diskBound
 }
 
 // note notes which thresholds are met.
 func (c *check) note(w *World) {
 	for pool, met := range map[string]bool{
-		"memory": w.available() < max(c.hard, c.soft) || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": w.disk.available() < c.free,
+		"memory": w.available() < max(c.hard, c.soft) || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": !w.disk.free().covers(c.free),
 	} {
 		if met {
 			c.metAt[pool] = w.Now()

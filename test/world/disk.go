@@ -20,49 +20,65 @@ import (
 type disk struct {
 	runtime *critest.Server // which has the images and the writable layers
 	total   int64           // bytes
+	inodes  int64           // that pods may use
 	other   atomic.Int64    // bytes of all else
 	volumes volumes
+	deleted deletions
 	walk    time.Duration // how long it takes to measure a volume
 }
 
-func (d *disk) available() int64 {
-	return max(d.total-d.other.Load()-d.runtime.DiskUse()-d.volumes.sum(), 0)
+// free is what is left of the disk.
+func (d *disk) free() space {
+	bytes, inodes := d.runtime.DiskUse()
+	used := d.volumes.sum().plus(d.deleted.left(time.Now())).plus(space{bytes + d.other.Load(), inodes})
+	return space{max(d.total-used.bytes, 0), max(d.inodes-used.inodes, 0)}
 }
 
-// volumes are the bytes in the emptyDirs of pods, by UID.
+func (d *disk) available() int64 { return d.free().bytes }
+
+// removeVolume removes the volume of a pod.
+func (d *disk) removeVolume(uid string) {
+	if had := d.volumes.take(uid); had != (space{}) {
+		d.deleted.add(uid, had)
+	}
+}
+
+// volumes are what the emptyDirs of pods have, by UID.
 type volumes struct {
-	mu    sync.Mutex
-	bytes map[string]int64
+	mu  sync.Mutex
+	had map[string]space
 }
 
-func (v *volumes) of(uid string) int64 {
+func (v *volumes) of(uid string) space {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.bytes[uid]
+	return v.had[uid]
 }
 
-func (v *volumes) sum() (bytes int64) {
+func (v *volumes) sum() (sum space) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, b := range v.bytes {
-		bytes += b
+	for _, had := range v.had {
+		sum = sum.plus(had)
 	}
-	return bytes
+	return sum
 }
 
-func (v *volumes) add(uid string, bytes int64) {
+func (v *volumes) add(uid string, more space) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.bytes == nil {
-		v.bytes = map[string]int64{}
+	if v.had == nil {
+		v.had = map[string]space{}
 	}
-	v.bytes[uid] += bytes
+	v.had[uid] = v.had[uid].plus(more)
 }
 
-func (v *volumes) remove(uid string) {
+func (v *volumes) take(uid string) space {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.bytes, uid)
+	had := v.had[uid]
+	delete(v.had, uid)
+	return had
 }
 
 // tree implements the Tree of a machine. The files of volumes are only counted: those in memory would be too large.
@@ -72,28 +88,38 @@ func (d *disk) tree(ctx context.Context, dir string, progress func(dirtree.Usage
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(uid))
 		time.Sleep(d.walk / 1000 * time.Duration(900+h.Sum32()%100)) // no two end at the same time
-		bytes := d.volumes.of(uid)
-		return dirtree.Usage{Bytes: bytes, Inodes: min(bytes, 10)}, nil
+		had := d.volumes.of(uid)
+		return dirtree.Usage{Bytes: had.bytes, Inodes: had.inodes + min(had.bytes, 10)}, nil
 	}
 	return dirtree.Measure(ctx, dir, progress)
 }
 
 // statfs implements the Statfs of a machine.
 func (d *disk) statfs(string) (cgroup.Space, error) {
-	return cgroup.Space{Device: 1, Total: d.total, Available: d.available(), Inodes: 1e7, InodesFree: 9e6}, nil
+	free := d.free()
+	return cgroup.Space{Device: 1, Total: d.total, Available: free.bytes, Inodes: d.inodes + otherInodes, InodesFree: free.inodes}, nil
 }
+
+// otherInodes are those that no pod may use.
+const otherInodes = 1e6
 
 // fill lets a pod write to its layer and to its volume.
 func (d *disk) fill(p *pod, bytes int64) {
-	bytes = min(bytes, d.available())
-	toVolume := int64(float64(bytes) * p.toVolume)
-	p.wrote += bytes - toVolume
+	free := d.free()
+	more := space{bytes: min(bytes, free.bytes)}
+	if p.fileSize > 0 {
+		more.inodes = min(more.bytes/p.fileSize, free.inodes)
+		more.bytes = min(more.bytes, (more.inodes+1)*p.fileSize)
+	}
+	toVolume := more.times(p.toVolume)
+	toLayer := space{more.bytes - toVolume.bytes, more.inodes - toVolume.inodes}
+	p.wrote = p.wrote.plus(toLayer)
 	d.volumes.add(p.UID, toVolume)
-	d.runtime.Write(p.Containers[0].ID, bytes-toVolume)
+	d.runtime.Write(p.Containers[0].ID, toLayer.bytes, toLayer.inodes)
 }
 
-// uses returns the bytes that a pod has on the disk.
-func (d *disk) uses(p *pod) int64 { return p.wrote + d.volumes.of(p.UID) }
+// uses returns what a pod has on the disk.
+func (d *disk) uses(p *pod) space { return p.wrote.plus(d.volumes.of(p.UID)) }
 
 // image is one that no pod uses.
 type image struct {

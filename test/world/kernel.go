@@ -71,14 +71,14 @@ type pod struct {
 	limit      int64 // bytes at which the kernel kills it; 0 = none
 	rate       int64 // bytes per second that it takes
 	tasks      int64
-	forks      int64         // tasks per second that it starts
-	writes     int64         // bytes per second that it writes to the disk
-	toVolume   float64       // the share of that which goes to its volume
-	wrote      int64         // bytes in its writable layer
-	diskLimit  int64         // bytes on the disk above which the service stops it; 0 = none
-	flushes    int64         // bytes of memory per second that it takes while it is being stopped for that
-	volume     int64         // bytes in its volume when it was
-	layerGone  time.Duration // its writable layer was removed
+	forks      int64   // tasks per second that it starts
+	writes     int64   // bytes per second that it writes to the disk
+	toVolume   float64 // the share of that which goes to its volume
+	fileSize   int64   // bytes of each file that it writes; 0 = a few large ones
+	wrote      space   // in its writable layer
+	diskLimit  int64   // bytes on the disk above which the service stops it; 0 = none
+	flushes    int64   // bytes of memory per second that it takes while it is being stopped for that
+	volume     int64   // bytes in its volume when it was
 	linger     time.Duration
 	shared     float64       // the share of its memory that is in files
 	unmounting time.Duration // how long the runtime takes for these

@@ -3,7 +3,6 @@ package world
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -40,7 +39,7 @@ func limitsOf(seed uint64, length time.Duration, onFull bool) (lines []string, l
 				w.mount(p)
 			}
 			if bytes := p.diskLimit / 10 * 12; d.oneIn(8) && bytes < w.disk.other.Load() {
-				w.disk.volumes.add(p.UID, bytes)
+				w.disk.volumes.add(p.UID, space{bytes: bytes})
 				w.disk.other.Add(-bytes)
 			}
 		}
@@ -101,10 +100,10 @@ func (p *pod) waitsFor(pool string) bool {
 
 // limited checks the stop of a pod for its limit.
 func (c *check) limited(w *World, p *pod) {
-	if w.disk.uses(p) <= p.diskLimit {
-		w.violate("%s was stopped for its limit of %d MiB, and has %d MiB on the disk", p, p.diskLimit/mib, w.disk.uses(p)/mib)
+	if uses := w.disk.uses(p).bytes; uses <= p.diskLimit {
+		w.violate("%s was stopped for its limit of %d MiB, and has %d MiB on the disk", p, p.diskLimit/mib, uses/mib)
 	}
-	p.volume = w.disk.volumes.of(p.UID)
+	p.volume = w.disk.volumes.of(p.UID).bytes
 	for _, k := range c.kills {
 		if k != p && k.UID == p.UID && k.byLimit() && k.run == p.run && w.time()-k.stoppedAt < time.Hour && p.volume > p.diskLimit && p.volume == k.volume {
 			w.violate("%s was stopped again for its limit, although a kubelet keeps its volume", p)
@@ -123,24 +122,3 @@ func (c *check) limited(w *World, p *pod) {
 
 // softEvery is how often the budget lets a pod be stopped for a soft threshold or a limit, after the burst.
 const softEvery = 5 * time.Minute
-
-// inspectLayers notes when the files of the stopped pods are gone.
-func (w *World) inspectLayers() {
-	for _, p := range w.pods {
-		if !p.killed.IsZero() && p.wrote > 0 && p.layerGone == 0 && w.runtime.Written(p.Containers[0].ID) == 0 {
-			p.layerGone = w.Now()
-		}
-	}
-}
-
-// afterLimit checks the stop of a pod for the disk: what the stop of another for its limit gives back may be enough, so the pods
-// are measured again after that.
-func (c *check) afterLimit(w *World, p *pod) {
-	stays := func(other *pod) bool {
-		return other != p && other.byLimit() && other.run == p.run && !other.killed.IsZero() && other.ended > 0 && (other.layerGone == 0 || other.layerGone > p.order.at) &&
-			w.disk.available()+other.wrote >= c.free
-	}
-	if i := slices.IndexFunc(w.pods, stays); i >= 0 && w.Now() > c.blindUntil {
-		w.violate("%s was stopped, although the files of %s, which was stopped for its limit, were not gone", p, w.pods[i])
-	}
-}

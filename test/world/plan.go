@@ -63,6 +63,8 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 		lines = append(lines, fmt.Sprintf("images = {min_age = \"%v\", unused_grace = \"%v\"}", minAge, grace))
 		keeps = max(minAge, grace)
 	}
+	deletionLines, deletions := deletionsOf(seed, free > 0)
+	lines = append(lines, deletionLines...)
 	swap, swapShort, cached := swapOf(seed, capacity)
 	if swap > 0 {
 		lines = append(lines, fmt.Sprintf(`eviction.hard."swap.available" = "%dMi"`, swapShort/mib))
@@ -76,7 +78,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	lines = append(lines, limitLines...)
 	w = New(tb, d.oneIn(2), capacity, pick(d, critest.Dialects()...), lines...)
 	w.hard, w.soft, w.pids, w.steady = hard, soft, pidMax/20, steady
-	w.observe, w.weak, w.free, w.keeps = observe, observe, free, keeps
+	w.observe, w.weak, w.free.bytes, w.keeps = observe, observe, free, keeps
 	w.swap, w.swapShort, w.limit = swap, swapShort, stallLimit
 	w.logf("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
 	if free > 0 {
@@ -88,6 +90,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	}
 	sharedOf(w, seed)
 	limit(w)
+	deletions(w)
 	if swap > 0 {
 		w.cache = max(hard, soft) + cached
 	}
@@ -184,7 +187,7 @@ func addPods(w *World, d dice) {
 			p.spec.Namespace, p.protected = "kube-system", true
 		}
 		c := critest.ContainerSpec{IgnoreTERM: d.oneIn(4), MemoryLimit: p.limit}
-		if w.free > 0 {
+		if w.free.bytes > 0 {
 			c.Image = fmt.Sprintf("registry.local/app:%d", d.between(1, 5))
 		}
 		p.spec.Containers = append(p.spec.Containers, c)
@@ -212,7 +215,8 @@ func fillDisk(w *World, d dice) {
 	for i := range d.between(0, pick[int64](d, 0, 5, 30)) {
 		w.pull(fmt.Sprintf("old:%d", i), d.spread(20, 900)*mib)
 	}
-	w.disk.other.Store(w.disk.total - w.runtime.DiskUse() - w.free - d.between(1, 4)*gib)
+	used, _ := w.runtime.DiskUse()
+	w.disk.other.Store(w.disk.total - used - w.free.bytes - d.between(1, 4)*gib)
 }
 
 // giveVolumes gives some pods an emptyDir, in one of two seeds: they write to it, and some have filled it before. It has dice of
@@ -228,7 +232,7 @@ func giveVolumes(w *World, seed uint64) {
 		}
 		p.toVolume, p.returns = pick(d, 0.5, 1), max(p.returns, d.at(time.Second, 20*time.Second))
 		if bytes := d.spread(10, 3000) * mib; d.oneIn(4) && bytes < w.disk.other.Load() {
-			w.disk.volumes.add(p.UID, bytes)
+			w.disk.volumes.add(p.UID, space{bytes: bytes})
 			w.disk.other.Add(-bytes)
 		}
 	}

@@ -306,7 +306,7 @@ func scenes() []scene {
 		{name: "limit-volume", lines: []string{limited}, want: []string{"writer"}, play: func(w *World) { // the kubelet keeps it
 			w.kubelet = true
 			p := w.addPod(&pod{spec: critest.PodSpec{Name: "writer"}, used: mib, diskLimit: 100 * mib, returns: time.Second})
-			w.disk.volumes.add(p.UID, 120*mib)
+			w.disk.volumes.add(p.UID, space{bytes: 120 * mib})
 		}},
 		{name: "limit-memory", lines: []string{limited}, want: []string{"writer"}, play: func(w *World) {
 			// Memory runs short while it is being stopped, and the runtime is late with its files in memory.
@@ -318,19 +318,59 @@ func scenes() []scene {
 			})
 		}},
 		{name: "layer", want: []string{"writer"}, play: func(w *World) {
-			w.disk.total, w.free = 10*gib, 1536*mib // 15 %
+			w.disk.total, w.free.bytes = 10*gib, 1536*mib // 15 %
 			w.disk.other.Store(7 * gib)
 			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 40 * mib})
 		}},
+		{
+			// The disk runs short while a pod is being stopped for its limit. The kubelet removes its volume while the pods are
+			// measured again, and that is enough.
+			name: "limit-disk", lines: []string{`eviction.direct_kill = "never"`, limited}, want: []string{"writer"}, play: func(w *World) {
+				w.shortDisk()
+				w.slowStops, w.disk.walk, w.disk.deleted.perSecond = 9*time.Second, 3*time.Second, space{2000 * mib, 100_000}
+				writer := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 20 * mib, toVolume: 1, diskLimit: 100 * mib})
+				var look func(*World)
+				look = func(w *World) {
+					if w.orderOf(writer.UID).kind != api.KindLimit {
+						w.At(w.Now()+time.Second/2, look)
+						return
+					}
+					w.disk.other.Add(w.disk.available() - w.free.bytes + 50*mib)
+				}
+				w.At(21*time.Second, look)
+			},
+		},
+		{
+			// The bytes run short before the inodes.
+			name: "inodes", lines: []string{`eviction.hard."nodefs.inodesFree" = "300000"`, `eviction.hard."imagefs.inodesFree" = "300000"`}, want: []string{"writer"},
+			play: func(w *World) {
+				w.disk.inodes, w.free.inodes = 327_600, 300_000
+				w.shortDisk()
+				w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 200 * mib, fileSize: 32 << 10})
+			},
+		},
+		{name: "killed-while-deleting", want: []string{"writer"}, play: func(w *World) {
+			w.shortDisk()
+			w.disk.deleted.perSecond = space{5 * mib, 5000}
+			writer := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 200 * mib})
+			var look func(*World)
+			look = func(w *World) {
+				if w.At(w.Now()+time.Second/2, look); writer.gone && w.service != nil && len(w.services) == 1 {
+					w.Kill()
+					w.At(w.Now()+100*time.Millisecond, (*World).Start)
+				}
+			}
+			w.At(21*time.Second, look)
+		}},
 		{name: "images", lines: []string{`images = {min_age = "0s", unused_grace = "0s"}`}, play: func(w *World) {
-			w.disk.total, w.free = 10*gib, 1536*mib
+			w.disk.total, w.free.bytes = 10*gib, 1536*mib
 			for i := range 20 {
 				w.pull(fmt.Sprintf("old:%d", i), 100*mib)
 			}
 			w.disk.other.Store(5 * gib)
 			w.At(20*time.Second, func(w *World) { w.disk.other.Add(w.disk.available() - 1200*mib) })
 			w.At(100*time.Second, func(w *World) {
-				if w.disk.available() < w.free || len(w.images) < 10 {
+				if w.disk.available() < w.free.bytes || len(w.images) < 10 {
 					w.violate("%d images are left, %d MiB are available", len(w.images), w.disk.available()/mib)
 				}
 			})
@@ -358,6 +398,17 @@ func scenes() []scene {
 			w.leak(20*time.Second, "leaky", 3000)
 		}},
 	}
+}
+
+// shortDisk leaves 600 MiB until the threshold of a disk that deletes 50 MiB/s, and an idle pod has 300 MiB on it.
+func (w *World) shortDisk() {
+	w.disk.total, w.free.bytes = 10*gib, 1536*mib // 15 %
+	w.disk.deleted.perSecond = space{50 * mib, 5000}
+	w.disk.other.Store(5 * gib)
+	idle := w.addPod(&pod{spec: critest.PodSpec{Name: "idle"}, used: mib, fileSize: 32 << 10})
+	w.disk.fill(idle, 300*mib)
+	used, _ := w.runtime.DiskUse()
+	w.disk.other.Store(w.disk.total - used - w.free.bytes - 600*mib)
 }
 
 // numbered returns so many names.

@@ -44,7 +44,7 @@ func (t *tracer) write(w *World) {
 		protected, created, qos := p.protected, api.Duration(p.spec.CreatedAt.Sub(w.began)), cmp.Or(p.spec.QoS, "BestEffort") // the server's default
 		l.Pods = append(l.Pods, trace.Pod{
 			Name: p.String(), UID: p.UID, QoS: &qos, MemoryUsage: trace.QuantityOf(p.used), PIDs: &p.tasks, Protected: &protected, Created: &created,
-			DiskUsage: &trace.Disk{Rootfs: trace.Quantity(p.wrote)},
+			DiskUsage: &trace.Disk{Rootfs: trace.Quantity(p.wrote.bytes)},
 		})
 	}
 	t.err = t.lines.Write(l)

@@ -76,11 +76,13 @@ func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...str
 	tb.Helper()
 	w := &World{story: newStory(), check: check{metAt: map[string]time.Duration{}}, tb: tb, dir: memoryDir(tb), settings: lines}
 	w.kernel = newKernel(tb, w.newDir(), v1, capacity)
-	w.runtime = critest.New(tb, d, critest.WithLatency(w.latency), critest.WithListener(func() (net.Listener, error) {
+	w.runtime = critest.New(tb, d, critest.WithLatency(w.latency), critest.WithDeletions(func(id string, bytes, inodes int64) {
+		w.disk.deleted.add(id, space{bytes, inodes})
+	}), critest.WithListener(func() (net.Listener, error) {
 		w.socket = newPipe()
 		return w.socket, nil
 	}))
-	w.disk.runtime, w.disk.total = w.runtime, 100*gib
+	w.disk.runtime, w.disk.total, w.disk.inodes = w.runtime, 100*gib, 9e6
 	w.disk.other.Store(50 * gib)
 	w.hide(w.dir, "")
 	w.hide(w.runtime.Endpoint(), "unix:///run/cri.sock")
@@ -191,7 +193,6 @@ func (w *World) Run(d time.Duration) {
 // act is one step of the world, after d has passed.
 func (w *World) act(d time.Duration) {
 	w.grow(d)
-	w.inspectLayers()
 	w.flush()
 	w.stall(d, w.Now(), w.swapOut(d))
 	for _, p := range w.pods {
@@ -220,7 +221,7 @@ func (w *World) act(d time.Duration) {
 			w.At(w.Now()+p.returns, func(w *World) { w.comeBack(p) })
 		}
 		if !w.keepsVolume(p) {
-			w.At(w.Now()+volumeStays, func(w *World) { w.disk.volumes.remove(p.UID) })
+			w.At(w.Now()+volumeStays, func(w *World) { w.disk.removeVolume(p.UID) })
 		}
 	}
 	w.out = w.out || w.available() <= 0
@@ -294,7 +295,7 @@ func (w *World) comeBack(old *pod) {
 	w.rmdir(old.CgroupParent)
 	w.removePodDirs(old)
 	synctest.Wait()
-	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting, diskLimit: old.diskLimit, flushes: old.flushes})
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting, diskLimit: old.diskLimit, flushes: old.flushes, fileSize: old.fileSize})
 	if p.rate == p.flushes {
 		p.rate = 0
 	}

@@ -1,0 +1,161 @@
+package world
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// space is what files have of a disk.
+type space struct{ bytes, inodes int64 }
+
+func (s space) plus(o space) space { return space{s.bytes + o.bytes, s.inodes + o.inodes} }
+
+// times returns a share of it.
+func (s space) times(share float64) space {
+	return space{int64(float64(s.bytes) * share), int64(float64(s.inodes) * share)}
+}
+
+// covers reports whether it is at least as much.
+func (s space) covers(o space) bool { return s.bytes >= o.bytes && s.inodes >= o.inodes }
+
+// of returns what a signal counts.
+func (s space) of(signal string) int64 {
+	if isInodes(signal) {
+		return s.inodes
+	}
+	return s.bytes
+}
+
+func isInodes(signal string) bool {
+	s, err := policy.ParseSignal(signal)
+	return err == nil && s.Resource() == policy.ResourceInodes
+}
+
+// deletions are the files that were removed. A filesystem deletes one after the other, and gives back what they had meanwhile.
+type deletions struct {
+	perSecond space // 0 = all at once
+
+	mu   sync.Mutex
+	list []deletion // in the order of their begin
+}
+
+// deletion is that of a container's layer or a pod's volume.
+type deletion struct {
+	id     string
+	had    space
+	begins time.Time
+	takes  time.Duration
+}
+
+// left is what is still to be deleted.
+func (d *deletion) left(now time.Time) space {
+	switch passed := now.Sub(d.begins); {
+	case passed < 0:
+		return d.had
+	case passed >= d.takes:
+		return space{}
+	default:
+		return d.had.times(1 - float64(passed)/float64(d.takes))
+	}
+}
+
+// add deletes files.
+func (d *deletions) add(id string, had space) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := deletion{id: id, had: had, begins: time.Now()}
+	if p := d.perSecond; p != (space{}) {
+		if n := len(d.list); n > 0 {
+			if end := d.list[n-1].begins.Add(d.list[n-1].takes); end.After(next.begins) {
+				next.begins = end
+			}
+		}
+		next.takes = time.Duration(max(float64(had.bytes)/float64(p.bytes), float64(had.inodes)/float64(p.inodes)) * float64(time.Second))
+	}
+	d.list = append(d.list, next)
+}
+
+// left is what was still to be deleted at a time, of all files or of those with an ID.
+func (d *deletions) left(at time.Time, ids ...string) (sum space) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.list {
+		if len(ids) == 0 || slices.Contains(ids, d.list[i].id) {
+			sum = sum.plus(d.list[i].left(at))
+		}
+	}
+	return sum
+}
+
+// deletionsOf lets the disk of a seed delete files over time, in one of two seeds, and its pods write many small files and a
+// threshold for inodes be met by that, in one of three. It returns the lines of a configuration. It has dice of its own.
+func deletionsOf(seed uint64, onFull bool) (lines []string, apply func(*World)) {
+	d := dice{rand.New(rand.NewPCG(seed, 37))}
+	var perSecond space
+	if d.oneIn(2) {
+		perSecond = space{d.spread(100, 2000) * mib, d.spread(20_000, 200_000)}
+	}
+	if !onFull || !d.oneIn(3) {
+		return nil, func(w *World) { w.disk.deleted.perSecond = perSecond }
+	}
+	free := d.between(200_000, 500_000)
+	for _, signal := range []string{"nodefs.inodesFree", "imagefs.inodesFree"} {
+		lines = append(lines, fmt.Sprintf("eviction.hard.%q = \"%d\"", signal, free))
+	}
+	return lines, func(w *World) {
+		w.disk.deleted.perSecond, w.free.inodes = perSecond, free
+		w.disk.inodes = free + d.between(100_000, 1_000_000)
+		for _, p := range w.pods {
+			if d.oneIn(2) {
+				p.fileSize = d.spread(4<<10, 256<<10)
+			}
+		}
+	}
+}
+
+// afterOther checks the stop of a pod for the disk: what the stop of another gives back may be enough, and the service waits until
+// its files are deleted, unless others write as fast. Nothing says for how long the files of one that was stopped for its limit
+// wait before the pods are measured again: once its processes have ended, it is no candidate.
+func (c *check) afterOther(w *World, p *pod) {
+	if speed := w.disk.deleted.perSecond.bytes; w.Now() < c.blindUntil || speed > 0 && c.writes(w) > speed/2 {
+		return
+	}
+	decided := w.began.Add(p.order.at)
+	for _, other := range c.kills {
+		known := other.run == p.run || other.run == p.run-1 && !other.byLimit() // the next run takes over
+		if other == p || !known || other.order.pool() != "disk" && !other.byLimit() || other.byLimit() && other.ended == 0 || other.linger > 0 {
+			continue
+		}
+		if left := c.coming(w, other, decided); left.of(p.order.signal) > 0 && w.disk.free().plus(c.coming(w, other, time.Now())).covers(c.free) {
+			w.violate("%s was stopped for %s, although the files of %s, which was stopped for %s, were not deleted: %d MiB, %d inodes", p, p.order.signal, other, other.order.signal, left.bytes/mib, left.inodes)
+		}
+	}
+}
+
+// coming is what the stop of a pod had still to give back of the disk at a time.
+func (c *check) coming(w *World, p *pod, at time.Time) space {
+	layer, volume := p.Containers[0].ID, w.disk.volumes.of(p.UID)
+	left := w.disk.deleted.left(at, layer, p.UID)
+	if w.runtime.Has(layer) {
+		left = left.plus(p.wrote)
+	}
+	if w.keepsVolume(p) {
+		return left
+	}
+	return left.plus(volume)
+}
+
+// writes returns how many bytes all pods write per second.
+func (c *check) writes(w *World) (sum int64) {
+	for _, p := range w.pods {
+		if p.runs() {
+			sum += p.writes
+		}
+	}
+	return sum
+}
