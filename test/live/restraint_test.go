@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,72 +49,6 @@ func TestCameBack(t *testing.T) {
 	n.alive(keeper)
 }
 
-// A pod that was stopped and came back does not hide another pod's leak.
-func TestReturnedPodHidesNoLeak(t *testing.T) {
-	n := newNode(t, lab.Containerd1)
-	leaky := n.pod(lab.PodSpec{Name: "leaky", Containers: leak(2048*mib, "200")})
-	free := n.available(policy.AllocatableMemoryAvailable)
-	const limit = 1024 * mib
-	n.configure(config{
-		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(limit)},
-		more: plenty + "[backoff]\nfirst = \"5m\"\n",
-	})
-	s := n.startWith(1)
-	again := func(attempt uint32, size int64) *lab.RunningPod {
-		spec := lab.PodSpec{Name: "again", UID: "11111111-2222-4333-8444-555555555555", Attempt: attempt, Containers: hog(size)}
-		spec.Containers[0].Attempt = attempt
-		return n.pod(spec)
-	}
-	first := again(0, free-limit/2)
-	s.stopped("default/again")
-	n.ended(first)
-	second := again(1, 40*mib)
-	n.hogs(second)
-	n.release(leaky)
-	n.until("another stop", func() bool { return len(s.settled()) > 1 })
-	if stops := s.stops(); len(stops) != 2 || stops[1].Stop.Pod != "default/leaky" {
-		t.Errorf("stops %+v, want the second to be of default/leaky", stops)
-	}
-	n.ended(leaky)
-	n.alive(second)
-}
-
-// A pod that leaks within its request ranks last, but the pods before it could not carry the node: it is
-// stopped, and no other.
-func TestLeakWithinRequest(t *testing.T) {
-	n := newNode(t, lab.Containerd1)
-	small := n.pod(lab.PodSpec{Name: "small", Containers: hog(4 * mib)})
-	first := n.pod(lab.PodSpec{Name: "first", Containers: hog(8 * mib)})
-	n.hogs(small)
-	n.hogs(first)
-	free := n.available(policy.AllocatableMemoryAvailable)
-	leaky := n.pod(lab.PodSpec{Name: "leaky", MemoryRequest: free, Containers: leak(free-200*mib, "500")})
-	n.configure(config{hard: thresholds{policy.AllocatableMemoryAvailable: bytes(1024 * mib)}, more: plenty})
-	s := n.startWith(3)
-	n.release(leaky)
-	stop := s.stopped("default/leaky")
-	n.ended(leaky)
-	n.alive(small, first)
-	if p := s.stops()[0]; p.Need == nil || p.Need.Culprit != "default/leaky" || !strings.Contains(stop.Reason, "fills it") {
-		t.Errorf("need %+v, reason %q, want the culprit default/leaky", p.Need, stop.Reason)
-	}
-}
-
-// Pressure that no stop could relieve costs no pod. Here, a protected pod takes the memory.
-func TestProtectedHog(t *testing.T) {
-	n := newNode(t, lab.Containerd1)
-	pods := n.innocents(6, 10*mib)
-	keeper := n.pod(lab.PodSpec{Name: "keeper", Namespace: "vault", Containers: leak(headroom+500*mib, "0")})
-	n.configure(config{
-		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(n.available(policy.AllocatableMemoryAvailable) - headroom)},
-		more: plenty + "[[protect]]\nnamespace = \"vault\"\n",
-	})
-	s := n.startSampled(len(pods) + 1)
-	n.release(keeper)
-	s.noRelief(policy.PoolMemory, api.HeldProtected, 0)
-	n.alive(append(pods, keeper)...)
-}
-
 // innocents runs pods of that size, which have nothing to do with the pressure.
 func (n *node) innocents(count int, size int64) (pods []*lab.RunningPod) {
 	n.Helper()
@@ -136,33 +69,6 @@ func (n *node) startSampled(pods int) *service {
 	return s
 }
 
-// noRelief waits until criguard has given a pool up, checks that it stopped at most so many pods for it and
-// said why, and returns the alarm.
-func (s *service) noRelief(pool policy.Pool, held string, most int) (alarm string) {
-	s.Helper()
-	s.until("the alarm", func() bool { return len(s.status().Alarms) > 0 })
-	s.until("the pool to be held back", func() bool { p := s.status().LastPass; return p != nil && p.Held == held })
-	given := s.status().Uptime
-	s.until("the service to go on", func() bool { return time.Duration(s.status().Uptime-given) > 2*time.Second })
-	if got := len(s.stops()); got > most {
-		s.Errorf("%d pods were stopped, want %d at most", got, most)
-	}
-	st := s.status()
-	if len(st.Alarms) != 1 || !strings.HasPrefix(st.Alarms[0], pool.String()+": ") {
-		s.Fatalf("alarms %q, want one of the pool %s", st.Alarms, pool)
-	}
-	if slices.Contains(st.Budget.Breakers, pool) != (held == api.HeldBreaker) {
-		s.Errorf("breakers %v, held by %q", st.Budget.Breakers, held)
-	}
-	if a := s.criguard(s.args("status")...); a.Code != 1 || !strings.Contains(a.Out, "\nALARM ") {
-		s.Errorf("exit code %d, want 1 and the alarm:\n%s", a.Code, a.Out)
-	}
-	if got := s.events(systemd.EventAlarm); len(got) != 1 {
-		s.Errorf("the alarm was logged %d times: %q", len(got), got)
-	}
-	return st.Alarms[0]
-}
-
 // A hog outside every pod costs no pod when stopping pods could not bring relief, although the machine does
 // other work.
 func TestOutsideHog(t *testing.T) {
@@ -173,26 +79,23 @@ func TestOutsideHog(t *testing.T) {
 	n.configure(config{hard: thresholds{policy.MemoryAvailable: bytes(limit)}, more: plenty})
 	s := n.startSampled(len(pods))
 	n.hogOutside(nodeLeak, 500)
-	if alarm := s.noRelief(policy.PoolMemory, api.HeldOutside, 0); !strings.Contains(alarm, "outside pods") {
-		t.Errorf("alarm %q, want that it is outside pods", alarm)
+	s.until("the alarm", func() bool { return len(s.status().Alarms) > 0 })
+	s.until("the pool to be held back", func() bool { p := s.status().LastPass; return p != nil && p.Held == api.HeldOutside })
+	given := s.status().Uptime
+	s.until("the service to go on", func() bool { return time.Duration(s.status().Uptime-given) > 2*time.Second })
+	if stops := s.stops(); len(stops) > 0 {
+		t.Errorf("stopped %+v", stops)
+	}
+	if st := s.status(); len(st.Alarms) != 1 || !strings.HasPrefix(st.Alarms[0], "memory: ") || !strings.Contains(st.Alarms[0], "outside pods") || len(st.Budget.Breakers) > 0 {
+		t.Errorf("alarms %q, want that it is outside pods; breakers %v", st.Alarms, st.Budget.Breakers)
+	}
+	if a := s.criguard(s.args("status")...); a.Code != 1 || !strings.Contains(a.Out, "\nALARM ") {
+		t.Errorf("exit code %d, want 1 and the alarm:\n%s", a.Code, a.Out)
+	}
+	if got := s.events(systemd.EventAlarm); len(got) != 1 {
+		t.Errorf("the alarm was logged %d times: %q", len(got), got)
 	}
 	n.alive(pods...)
-}
-
-// Pressure that stops relieve only for a while costs three pods at most: then the breaker opens. Here, a
-// protected pod takes what the stops give back.
-func TestBreaker(t *testing.T) {
-	n := newNode(t, lab.Containerd1)
-	pods := n.innocents(6, 150*mib)
-	keeper := n.pod(lab.PodSpec{Name: "keeper", Namespace: "vault", Containers: leak(headroom+900*mib, "40")})
-	n.configure(config{
-		hard: thresholds{policy.AllocatableMemoryAvailable: bytes(n.available(policy.AllocatableMemoryAvailable) - headroom)},
-		more: plenty + "[[protect]]\nnamespace = \"vault\"\n",
-	})
-	s := n.startSampled(len(pods) + 1)
-	n.release(keeper)
-	s.noRelief(policy.PoolMemory, api.HeldBreaker, 3)
-	n.alive(keeper)
 }
 
 // hogOutside runs a process outside every pod that takes memory at a rate in MiB per second, and keeps it until the

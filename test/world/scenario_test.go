@@ -16,7 +16,10 @@ import (
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/guard/simulate"
+	"github.com/criguard/criguard/policy"
 )
 
 // Only a fast leak of high priority is stopped, also when criguard is killed just before the threshold is met
@@ -390,6 +393,31 @@ func scenes() []scene {
 				})
 			},
 		},
+		{name: "returned", lines: []string{plenty, `backoff.first = "5m"`}, want: []string{"again", "leaky"}, play: func(w *World) {
+			w.plenty = true
+			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "again"}, used: 620 * mib, returns: 2 * time.Second})
+			w.leak(40*time.Second, "leaky", 200)
+		}},
+		{name: "within-request", lines: []string{plenty}, want: leaky, play: func(w *World) {
+			w.addPod(&pod{spec: critest.PodSpec{Name: "small"}, used: 4 * mib})
+			w.addPod(&pod{spec: critest.PodSpec{Name: "first"}, used: 8 * mib})
+			request := []critest.ContainerSpec{{OOMScoreAdj: 1000 - 700*1000/1024}} // 700 MiB of 1 GiB
+			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky", QoS: "Burstable", Containers: request}, used: mib, rate: 500 * mib})
+			w.At(40*time.Second, func(w *World) {
+				if !strings.Contains(w.story.String(), "fills it") {
+					w.violate("the reason of the stop is not that the pod fills memory")
+				}
+			})
+		}},
+		{name: "protected-hog", hard: 300 * mib, lines: []string{plenty, protectVault}, play: func(w *World) {
+			w.vault(10*mib, 400)
+			w.givesUp(time.Minute, api.HeldProtected)
+		}},
+		{name: "breaker", lines: []string{plenty, protectVault}, want: numbered("innocent", 6), some: true, play: func(w *World) {
+			w.capacity = 4 * gib
+			w.vault(150*mib, 40)
+			w.givesUp(150*time.Second, api.HeldBreaker)
+		}},
 		{name: "pods-110", want: leaky, play: func(w *World) {
 			w.capacity = 4 * gib
 			for i := range 107 {
@@ -398,6 +426,38 @@ func scenes() []scene {
 			w.leak(20*time.Second, "leaky", 3000)
 		}},
 	}
+}
+
+// protectVault protects the pods of a namespace.
+const protectVault = "[[protect]]\nnamespace = \"vault\""
+
+// vault adds six pods of that size, and lets a protected one take so many MiB per second until little is left.
+func (w *World) vault(size, rate int64) {
+	w.plenty = true
+	for _, name := range numbered("innocent", 6) {
+		w.addPod(&pod{spec: critest.PodSpec{Name: name}, used: size})
+	}
+	keeper := w.addPod(&pod{spec: critest.PodSpec{Name: "keeper", Namespace: "vault"}, used: mib, protected: true})
+	var look func(*World)
+	look = func(w *World) {
+		if keeper.rate = 0; w.available() > 60*mib {
+			keeper.rate = rate * mib
+			w.At(w.Now()+time.Duration(2000/rate)*time.Millisecond, look)
+		}
+	}
+	w.At(20*time.Second, look)
+}
+
+// givesUp checks that the service holds its stops for memory back at a time, and has raised one alarm.
+func (w *World) givesUp(at time.Duration, held string) {
+	w.At(at, func(w *World) {
+		s := w.service
+		st, err := control.NewClientOver(rundir.Dir(s.dir), s.control.dial).Status(w.tb.Context())
+		if err != nil || st.LastPass == nil || st.LastPass.Held != held || len(st.Alarms) != 1 || !strings.HasPrefix(st.Alarms[0], "memory: ") ||
+			slices.Contains(st.Budget.Breakers, policy.PoolMemory) != (held == api.HeldBreaker) || strings.Count(w.story.String(), "event=alarm") != 1 {
+			w.violate("the status does not say that the stops are held by %s: %+v, error %v", held, st, err)
+		}
+	})
 }
 
 // shortDisk leaves 600 MiB until the threshold of a disk that deletes 50 MiB/s, and an idle pod has 300 MiB on it.
