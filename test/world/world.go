@@ -54,6 +54,7 @@ type World struct {
 	images   []image        // that no pod uses
 	kubelet  bool           // one restarts pods under their UIDs
 	away     bool           // the runtime does not run
+	drained  bool           // an operator has every pod stopped
 	slept    atomic.Int64   // nanoseconds
 }
 
@@ -159,7 +160,7 @@ func (w *World) addPod(p *pod) *pod {
 	if len(p.spec.Containers) == 0 {
 		p.spec.Containers = []critest.ContainerSpec{{}}
 	}
-	p.tasks = max(p.tasks, 1)
+	p.tasks, p.asked = max(p.tasks, 1), w.drained
 	p.spec.CreatedAt = time.Now()
 	p.Pod = w.runtime.AddPod(p.spec)
 	w.add(p)

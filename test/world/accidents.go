@@ -1,0 +1,57 @@
+package world
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+)
+
+// accidentsOf lets users delete pods, in one of three seeds, and an operator drain the node for a while, in one of ten. It has
+// dice of its own.
+func accidentsOf(w *World, seed uint64, length time.Duration) {
+	d := dice{rand.New(rand.NewPCG(seed, 41))}
+	if d.oneIn(3) {
+		for range d.between(1, 4) {
+			w.At(d.at(5*time.Second, length), func(w *World) {
+				if p := someone(w, d); p != nil {
+					w.remove(p)
+				}
+			})
+		}
+	}
+	if d.oneIn(10) {
+		at := d.at(5*time.Second, length)
+		w.At(at, func(w *World) {
+			w.drained = true
+			for _, p := range w.pods {
+				p.asked = true
+			}
+			w.Command(api.Command{Command: api.CommandDrain, Grace: api.Duration(d.at(0, 10*time.Second))}, func() {})
+		})
+		w.At(at+d.at(time.Second, time.Minute), func(w *World) {
+			w.Command(api.Command{Command: api.CommandUndrain}, func() { w.drained = false })
+		})
+	}
+}
+
+// remove ends a pod and removes it from the runtime once its processes have ended, as a kubelet does with one that was deleted.
+func (w *World) remove(p *pod) {
+	p.returns = 0
+	w.end(p, "is deleted", 143)
+	for _, c := range p.Containers {
+		w.runtime.Exit(c.ID, 143)
+	}
+	var forget func(*World)
+	forget = func(w *World) {
+		if w.away || !p.gone {
+			w.At(w.Now()+watchStep, forget)
+			return
+		}
+		w.unmounted(p)
+		w.runtime.Forget(p.ID)
+		w.rmdir(p.CgroupParent)
+		w.removePodDirs(p)
+	}
+	w.At(w.Now(), forget)
+}
