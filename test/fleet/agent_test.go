@@ -31,8 +31,8 @@ type job struct {
 	Timeout    time.Duration
 	Rates      fleet.Rates
 	Workloads  []string
-	// DieAt is the reading of the clock at which the process kills itself; 0 = none. A request reads it before its
-	// first lease (1), before its transaction (2) and after it (3).
+	// DieAt is the reading of the clock, after the first report, at which the process kills itself; 0 = none. A request reads it
+	// before its first lease (1), before its transaction (2) and after it (3).
 	DieAt int
 	// Guard makes it an agent with a guard, which rests for about a time after each stop.
 	Guard bool
@@ -48,9 +48,12 @@ type grant struct {
 
 // run acquires permits until ctx ends. It releases every fourth one at once, and lets the others expire.
 func (j job) run(ctx context.Context, record func(grant), failed func(error)) error {
-	readings := 0
+	readings, joined := 0, false
 	now := func() time.Duration {
-		if readings++; readings == j.DieAt {
+		if joined {
+			readings++
+		}
+		if readings > 0 && readings == j.DieAt {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 		return cgroup.BootTime()
@@ -66,7 +69,7 @@ func (j job) run(ctx context.Context, record func(grant), failed func(error)) er
 	if err := report(); err != nil {
 		failed(err)
 	}
-	readings = 0
+	joined = true
 	for n := 0; ctx.Err() == nil; n++ {
 		pause := time.Duration(0)
 		workload := j.Workloads[rand.IntN(len(j.Workloads))]
