@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"time"
 
 	"github.com/criguard/criguard/cri"
@@ -129,7 +128,7 @@ func (s *Service) freeSoon() {
 		case s.settled.CompareAndSwap(false, true):
 			s.lockMemory()
 		default:
-			debug.FreeOSMemory()
+			s.opt.Machine.FreeMemory()
 		}
 	})
 }

@@ -5,6 +5,7 @@ package machine
 
 import (
 	"net"
+	"runtime/debug"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
@@ -24,6 +25,7 @@ type Machine struct {
 	Statfs     func(path string) (cgroup.Space, error) // of the filesystem that holds a path
 	Tree       disk.MeasureTree                        // of the files below a directory; nil = of those that are there
 	LockMemory func() error                            // keeps the process's memory from being swapped
+	FreeMemory func()                                  // returns the process's unused memory to the kernel
 	// LockNode takes the locks of a node. See [rundir.Dir.LockNode].
 	LockNode func(dir rundir.Dir, names ...string) (release func(), missed []string, err error)
 	Listen   func(rundir.Dir) (net.Listener, error) // on the control socket
@@ -38,6 +40,7 @@ func Real() Machine {
 		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return l },
 		Statfs:     disk.Statfs,
 		LockMemory: cgroup.LockMemory,
+		FreeMemory: debug.FreeOSMemory,
 		LockNode:   rundir.Dir.LockNode,
 		Listen:     control.Listen,
 	}

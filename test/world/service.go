@@ -102,6 +102,7 @@ func (w *World) machine(s *service) machine.Machine {
 		Statfs:     w.disk.statfs,
 		Tree:       w.disk.tree,
 		LockMemory: func() error { return nil },
+		FreeMemory: func() {}, // the process holds the world, too
 		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },
 		Runtime: cri.Network{DialSocket: func(ctx context.Context, path string) (net.Conn, error) {
 			s.mu.Lock()
