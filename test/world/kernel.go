@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,11 +39,13 @@ type kernel struct {
 	tb        testing.TB
 	root      string // contains proc and sys
 	files     map[string]*file
-	capacity  int64 // bytes
-	cache     int64 // bytes of page cache that can be reclaimed
-	outside   int64 // bytes used outside the pods
-	noise     int64 // more of them, which come and go
-	hog       int64 // bytes per second that a process outside the pods takes
+	uses      map[string]uses // by cgroup
+	text      []byte          // of the file that is being written
+	capacity  int64           // bytes
+	cache     int64           // bytes of page cache that can be reclaimed
+	outside   int64           // bytes used outside the pods
+	noise     int64           // more of them, which come and go
+	hog       int64           // bytes per second that a process outside the pods takes
 	pods      []*pod
 	out       bool // memory ran out
 	unread    bool // meminfo is unreadable
@@ -111,7 +114,7 @@ func (p *pod) runs() bool { return p.killed.IsZero() && !p.gone }
 
 func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 	tb.Helper()
-	k := &kernel{tb: tb, v1: v1, capacity: capacity, root: root, waker: newWaker(v1), files: map[string]*file{}, signaled: map[string]bool{}, mounts: map[string]mount{}, stops: map[string]bool{}, stopping: make(chan struct{}, 1)}
+	k := &kernel{tb: tb, v1: v1, capacity: capacity, root: root, waker: newWaker(v1), files: map[string]*file{}, uses: map[string]uses{}, signaled: map[string]bool{}, mounts: map[string]mount{}, stops: map[string]bool{}, stopping: make(chan struct{}, 1)}
 	self := "0::/\n"
 	if v1 {
 		self = "2:pids:/\n1:memory:/\n"
@@ -169,9 +172,9 @@ func (k *kernel) usageFile() string {
 
 // makeFiles makes the files of a cgroup. A leaf has a process, the others have some below.
 func (k *kernel) makeFiles(rel string, leaf bool) {
-	k.create(k.memory(rel, k.usageFile()), "0\n")
-	k.create(k.memory(rel, "memory.stat"), "")
-	k.create(k.tasks(rel, "pids.current"), "0\n")
+	u := uses{
+		memory: k.create(k.memory(rel, k.usageFile()), "0\n"), stat: k.create(k.memory(rel, "memory.stat"), ""), tasks: k.create(k.tasks(rel, "pids.current"), "0\n"),
+	}
 	k.create(k.tasks(rel, "pids.max"), "max\n")
 	if k.v1 {
 		k.create(k.memory(rel, "memory.limit_in_bytes"), "9223372036854771712\n")
@@ -181,10 +184,13 @@ func (k *kernel) makeFiles(rel string, leaf bool) {
 		}
 		k.create(k.memory(rel, "cgroup.procs"), procs)
 		k.create(k.tasks(rel, "cgroup.procs"), procs)
+		k.uses[rel] = u
 		return
 	}
+	u.swap = k.create(k.memory(rel, "memory.swap.current"), "0\n")
+	k.uses[rel] = u
 	for _, f := range []struct{ name, text string }{
-		{"cgroup.procs", ""}, {"cgroup.kill", ""}, {"cgroup.events", "populated 1\nfrozen 0\n"}, {"memory.max", "max\n"}, {"memory.swap.current", "0\n"},
+		{"cgroup.procs", ""}, {"cgroup.kill", ""}, {"cgroup.events", "populated 1\nfrozen 0\n"}, {"memory.max", "max\n"},
 	} {
 		k.create(k.memory(rel, f.name), f.text)
 	}
@@ -224,30 +230,42 @@ func (k *kernel) mkdir(rel string) {
 
 // rmdir removes a cgroup and those below it.
 func (k *kernel) rmdir(rel string) {
-	for _, dir := range []string{k.memory(rel, ""), k.tasks(rel, "")} {
+	for _, dir := range []string{k.memory(rel, "") + "/", k.tasks(rel, "") + "/"} {
 		if err := os.RemoveAll(filepath.Join(k.root, dir)); err != nil {
 			k.tb.Fatal(err)
 		}
 		for name, f := range k.files {
-			if strings.HasPrefix(name, dir+"/") {
+			if strings.HasPrefix(name, dir) {
 				_ = f.open.Close() // of nil, it does nothing
 				delete(k.files, name)
 			}
 		}
 	}
+	maps.DeleteFunc(k.uses, func(of string, _ uses) bool { return of == rel || strings.HasPrefix(of, rel+"/") })
 	k.waker.note(rel, true)
 }
 
 // create creates a file.
-func (k *kernel) create(name, text string) {
+func (k *kernel) create(name, text string) *file {
 	nodetest.Write(k.tb, k.root, map[string]string{name: text})
-	k.files[name] = &file{text: text}
+	f := &file{name: name, size: len(text)}
+	k.files[name] = f
+	return f
 }
 
 // file is a file of the kernel that is open while its text changes.
 type file struct {
-	text string
-	open *os.File // nil = not yet
+	name   string
+	size   int      // bytes
+	open   *os.File // nil = not yet
+	format string   // of the text; "" = it is the one of its creation
+	values []int64  // in the text
+}
+
+// uses are the files of what a cgroup uses.
+type uses struct {
+	memory, stat, tasks *file
+	swap                *file // nil on v1
 }
 
 // move moves the kernel to a copy of its files.
@@ -272,26 +290,34 @@ func (k *kernel) close() {
 	}
 }
 
-// write replaces the text of a file, in place, as the kernel does.
-func (k *kernel) write(name, text string) {
-	f := k.files[name]
-	if f.text == text {
+// write replaces the text of a file, in place, as the kernel does. Most files change rarely, so a text is formatted only if it does.
+func (k *kernel) write(f *file, format string, values ...int64) {
+	if f.format == format && slices.Equal(f.values, values) {
 		return
 	}
+	f.format, f.values = format, append(f.values[:0], values...)
+	text := k.text[:0]
+	for _, v := range values {
+		before, after, _ := strings.Cut(format, "%d")
+		text = strconv.AppendInt(append(text, before...), v, 10)
+		format = after
+	}
+	text = append(text, format...)
+	k.text = text
 	var err error
 	if f.open == nil {
-		f.open, err = os.OpenFile(filepath.Join(k.root, name), os.O_WRONLY, 0)
+		f.open, err = os.OpenFile(filepath.Join(k.root, f.name), os.O_WRONLY, 0)
 	}
 	if err == nil {
-		_, err = f.open.WriteAt([]byte(text), 0)
+		_, err = f.open.WriteAt(text, 0)
 	}
-	if err == nil && len(text) < len(f.text) {
+	if err == nil && len(text) < f.size {
 		err = f.open.Truncate(int64(len(text)))
 	}
 	if err != nil {
 		k.tb.Fatal(err)
 	}
-	f.text = text
+	f.size = len(text)
 }
 
 // available is what is left of the memory.
@@ -318,16 +344,17 @@ func (k *kernel) writeAll() {
 	available := max(k.available(), 0)
 	cache := min(k.cache, available)
 	kb := func(n int64) int64 { return n >> 10 }
-	meminfo := fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %d kB\nInactive(file): %d kB\nSwapTotal: %d kB\nSwapFree: %d kB\n",
-		kb(k.capacity), kb(available-cache), kb(available), kb(cache), kb(k.swap), kb(k.freeSwap()))
 	if k.unread {
-		meminfo = "MemTotal: none\n"
+		k.write(k.files["proc/meminfo"], "MemTotal: none\n")
+	} else {
+		k.write(k.files["proc/meminfo"], "MemTotal: %d kB\nMemFree: %d kB\nMemAvailable: %d kB\nInactive(file): %d kB\nSwapTotal: %d kB\nSwapFree: %d kB\n",
+			kb(k.capacity), kb(available-cache), kb(available), kb(cache), kb(k.swap), kb(k.freeSwap()))
 	}
-	k.write("proc/meminfo", meminfo)
 	for r := range resources {
-		k.write(stallFiles[r], nodetest.Stall(int(k.total[r].Microseconds())))
+		total := k.total[r].Microseconds()
+		k.write(k.files[stallFiles[r]], stallText, total, total)
 	}
-	k.write("proc/loadavg", fmt.Sprintf("0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0)))
+	k.write(k.files["proc/loadavg"], "0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0))
 	for _, p := range k.pods {
 		if now := [4]int64{p.used, p.inFiles(), p.swapped, p.tasks}; p.written != now {
 			p.written = now
@@ -340,7 +367,7 @@ func (k *kernel) writeAll() {
 	k.writeUse(podsCgroup, [4]int64{k.podsUse(), 0, k.swap - k.freeSwap(), pidMax - nodeTasks - k.freeTasks()})
 	if k.v1 {
 		used := k.capacity - available + cache
-		k.write(k.memory("/", k.usageFile()), fmt.Sprintln(used))
+		k.write(k.uses["/"].memory, "%d\n", used)
 		k.waker.cross("/", used)
 		k.waker.cross(podsCgroup, k.podsUse())
 	}
@@ -349,15 +376,15 @@ func (k *kernel) writeAll() {
 // writeUse writes what a cgroup uses: memory, that in files, swap and tasks.
 func (k *kernel) writeUse(rel string, use [4]int64) {
 	memory, shared, swap, tasks := use[0], use[1], use[2], use[3]
-	stat := fmt.Sprintf("anon %d\nfile %d\nshmem %d\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", memory-shared, shared, shared, memory)
+	u := k.uses[rel]
+	k.write(u.memory, "%d\n", memory)
+	k.write(u.tasks, "%d\n", tasks)
 	if k.v1 {
-		stat = fmt.Sprintf("total_rss %d\ntotal_shmem %d\ntotal_swap %d\ntotal_inactive_file 0\ntotal_active_file 0\n", memory-shared, shared, swap)
-	} else {
-		k.write(k.memory(rel, "memory.swap.current"), fmt.Sprintln(swap))
+		k.write(u.stat, "total_rss %d\ntotal_shmem %d\ntotal_swap %d\ntotal_inactive_file 0\ntotal_active_file 0\n", memory-shared, shared, swap)
+		return
 	}
-	k.write(k.memory(rel, k.usageFile()), fmt.Sprintln(memory))
-	k.write(k.memory(rel, "memory.stat"), stat)
-	k.write(k.tasks(rel, "pids.current"), fmt.Sprintln(tasks))
+	k.write(u.swap, "%d\n", swap)
+	k.write(u.stat, "anon %d\nfile %d\nshmem %d\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", memory-shared, shared, shared, memory)
 }
 
 // How much memory the kernel keeps free by moving pages to swap, and how fast it does so. Whoever takes the last of it

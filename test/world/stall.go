@@ -3,9 +3,11 @@ package world
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -22,6 +24,7 @@ var (
 	stallWakes   = [resources]cgroup.Wake{cgroup.WakeMemoryStall, cgroup.WakeIOStall}
 	stallSignals = [resources]policy.Signal{policy.MemoryStall, policy.IOStall}
 	stallFiles   = [resources]string{"proc/pressure/memory", "proc/pressure/io"}
+	stallText    = strings.ReplaceAll(nodetest.Stall(0), "total=0", "total=%d")
 	stallNames   = [resources]string{"memory", "I/O"}
 )
 

@@ -214,7 +214,7 @@ func (w *World) act(d time.Duration) {
 			}
 		}
 		if !w.v1 {
-			w.write(w.memory(p.CgroupParent, "cgroup.events"), "populated 0\nfrozen 0\n")
+			w.write(w.files[w.memory(p.CgroupParent, "cgroup.events")], "populated 0\nfrozen 0\n")
 		}
 		w.At(w.Now()+stopLasts, func(w *World) { w.ended(w, p) })
 		w.At(w.Now()+kubeletUnmounts, func(w *World) { w.unmounted(p) })
