@@ -157,7 +157,10 @@ func (l *Layout) unifiedHas(controller string) bool {
 // Dir returns the directory of a cgroup in the hierarchy of a controller ("memory", "pids"), whether it
 // exists or not. No path leads out of the hierarchy.
 func (l Layout) Dir(controller, rel string) string {
-	base := cmp.Or(l.v1[controller], l.unified, filepath.Join(l.root, controller))
+	base := cmp.Or(l.v1[controller], l.unified)
+	if base == "" {
+		base = filepath.Join(l.root, controller)
+	}
 	return filepath.Join(base, path.Clean("/"+rel))
 }
 
