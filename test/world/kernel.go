@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,7 +38,6 @@ type kernel struct {
 	root      string // contains proc and sys
 	files     map[string]*file
 	uses      map[string]uses // by cgroup
-	text      []byte          // of the file that is being written
 	capacity  int64           // bytes
 	cache     int64           // bytes of page cache that can be reclaimed
 	outside   int64           // bytes used outside the pods
@@ -133,9 +130,12 @@ func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 		boot["sys/fs/cgroup/cgroup.controllers"] = "memory pids\n"
 	}
 	for _, name := range slices.Sorted(maps.Keys(boot)) {
+		k.mkdirAll(filepath.Dir(name))
 		k.create(name, boot[name])
 	}
 	if v1 {
+		k.mkdirAll(k.memory("/", ""))
+		k.mkdirAll(k.tasks("/", ""))
 		k.makeFiles("/", true)
 	}
 	k.mkdir(podsCgroup)
@@ -145,59 +145,6 @@ func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 
 // podsCgroup is the cgroup of all pods.
 const podsCgroup = "/kubepods"
-
-// memory returns the path of a file of the memory controller.
-func (k *kernel) memory(rel, name string) string {
-	if k.v1 {
-		return filepath.Join("sys/fs/cgroup/memory", rel, name)
-	}
-	return filepath.Join("sys/fs/cgroup", rel, name)
-}
-
-// tasks returns the path of a file of the pids controller.
-func (k *kernel) tasks(rel, name string) string {
-	if k.v1 {
-		return filepath.Join("sys/fs/cgroup/pids", rel, name)
-	}
-	return filepath.Join("sys/fs/cgroup", rel, name)
-}
-
-// usageFile is the name of the file of what a cgroup uses.
-func (k *kernel) usageFile() string {
-	if k.v1 {
-		return "memory.usage_in_bytes"
-	}
-	return "memory.current"
-}
-
-// makeFiles makes the files of a cgroup. A leaf has a process, the others have some below.
-func (k *kernel) makeFiles(rel string, leaf bool) {
-	u := uses{
-		memory: k.create(k.memory(rel, k.usageFile()), "0\n"), stat: k.create(k.memory(rel, "memory.stat"), ""), tasks: k.create(k.tasks(rel, "pids.current"), "0\n"),
-	}
-	k.create(k.tasks(rel, "pids.max"), "max\n")
-	if k.v1 {
-		k.create(k.memory(rel, "memory.limit_in_bytes"), "9223372036854771712\n")
-		procs := ""
-		if leaf {
-			procs = somePID
-		}
-		k.create(k.memory(rel, "cgroup.procs"), procs)
-		k.create(k.tasks(rel, "cgroup.procs"), procs)
-		k.uses[rel] = u
-		return
-	}
-	u.swap = k.create(k.memory(rel, "memory.swap.current"), "0\n")
-	k.uses[rel] = u
-	for _, f := range []struct{ name, text string }{
-		{"cgroup.procs", ""}, {"cgroup.kill", ""}, {"cgroup.events", "populated 1\nfrozen 0\n"}, {"memory.max", "max\n"},
-	} {
-		k.create(k.memory(rel, f.name), f.text)
-	}
-}
-
-// somePID is a process that no machine has: pid_max is lower.
-const somePID = "4194304\n"
 
 // add adds the cgroups of a pod.
 func (k *kernel) add(p *pod) {
@@ -211,113 +158,6 @@ func (k *kernel) add(p *pod) {
 		k.mkdir(c.Cgroup)
 		k.makeFiles(c.Cgroup, true)
 	}
-}
-
-// mkdir makes a cgroup and those above it.
-func (k *kernel) mkdir(rel string) {
-	dir := filepath.Join(k.root, k.memory(rel, ""))
-	if _, err := os.Stat(dir); err == nil || rel == "/" {
-		return
-	}
-	k.mkdir(filepath.Dir(rel))
-	for _, dir := range []string{dir, filepath.Join(k.root, k.tasks(rel, ""))} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			k.tb.Fatal(err)
-		}
-	}
-	k.waker.note(rel, false)
-}
-
-// rmdir removes a cgroup and those below it.
-func (k *kernel) rmdir(rel string) {
-	for _, dir := range []string{k.memory(rel, "") + "/", k.tasks(rel, "") + "/"} {
-		if err := os.RemoveAll(filepath.Join(k.root, dir)); err != nil {
-			k.tb.Fatal(err)
-		}
-		for name, f := range k.files {
-			if strings.HasPrefix(name, dir) {
-				_ = f.open.Close() // of nil, it does nothing
-				delete(k.files, name)
-			}
-		}
-	}
-	maps.DeleteFunc(k.uses, func(of string, _ uses) bool { return of == rel || strings.HasPrefix(of, rel+"/") })
-	k.waker.note(rel, true)
-}
-
-// create creates a file.
-func (k *kernel) create(name, text string) *file {
-	nodetest.Write(k.tb, k.root, map[string]string{name: text})
-	f := &file{name: name, size: len(text)}
-	k.files[name] = f
-	return f
-}
-
-// file is a file of the kernel that is open while its text changes.
-type file struct {
-	name   string
-	size   int      // bytes
-	open   *os.File // nil = not yet
-	format string   // of the text; "" = it is the one of its creation
-	values []int64  // in the text
-}
-
-// uses are the files of what a cgroup uses.
-type uses struct {
-	memory, stat, tasks *file
-	swap                *file // nil on v1
-}
-
-// move moves the kernel to a copy of its files.
-func (k *kernel) move(root string) error {
-	if err := copyTree(root, k.root); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	k.root = root
-	k.mu.Unlock()
-	k.close()
-	return nil
-}
-
-// close closes every file.
-func (k *kernel) close() {
-	for _, f := range k.files {
-		if f.open != nil {
-			_ = f.open.Close()
-			f.open = nil
-		}
-	}
-}
-
-// write replaces the text of a file, in place, as the kernel does. Most files change rarely, so a text is formatted only if it does.
-func (k *kernel) write(f *file, format string, values ...int64) {
-	if f.format == format && slices.Equal(f.values, values) {
-		return
-	}
-	f.format, f.values = format, append(f.values[:0], values...)
-	text := k.text[:0]
-	for _, v := range values {
-		before, after, _ := strings.Cut(format, "%d")
-		text = strconv.AppendInt(append(text, before...), v, 10)
-		format = after
-	}
-	text = append(text, format...)
-	k.text = text
-	var err error
-	if f.open == nil {
-		f.open, err = os.OpenFile(filepath.Join(k.root, f.name), os.O_WRONLY, 0)
-	}
-	if err == nil {
-		_, err = f.open.WriteAt(text, 0)
-	}
-	if err == nil && len(text) < f.size {
-		err = f.open.Truncate(int64(len(text)))
-	}
-	if err != nil {
-		k.tb.Fatal(err)
-	}
-	f.size = len(text)
 }
 
 // available is what is left of the memory.
