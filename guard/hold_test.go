@@ -364,6 +364,22 @@ func TestMetNowAwaitsStalls(t *testing.T) {
 	}
 }
 
+// A look at new thresholds waits for no window because of a stall's threshold that has been in force.
+func TestLookWaitsForNewStallsOnly(t *testing.T) {
+	const memory, stall = "eviction.hard.'memory.available' = '1Mi'\n", "eviction.hard.'memory.stall' = '80%'\n"
+	cfg := configtest.Parse(t, nodetest.Config(t, memory, stall, "eviction.soft.'memory.stall' = '90%'", "eviction.soft_grace_period.'memory.stall' = '1m'"))
+	for before, want := range map[string]bool{stall: false, memory: true, "eviction.hard.'memory.stall' = '70%'": true} {
+		known := configtest.Parse(t, nodetest.Config(t, before))
+		looks := withoutStalls(cfg, known.Hard())
+		if got := looks.Hard().HaveStall(); got != want {
+			t.Errorf("after %s: waits %t", before, got)
+		}
+		if lost := len(cfg.Eviction.Thresholds) - len(looks.Eviction.Thresholds); lost > 1 || (lost == 1) == want {
+			t.Errorf("after %s: %d thresholds fewer", before, lost)
+		}
+	}
+}
+
 // The finding names the pod that would be stopped first. Observe mode finds nothing.
 func TestMetNowNamesTheFirst(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
