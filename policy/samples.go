@@ -28,7 +28,8 @@ type sample struct {
 	at     time.Duration
 	obs    Observations
 	pods   map[string]podSample
-	cgroup Amount // working set of the pods cgroup
+	cgroup Amount        // working set of the pods cgroup
+	late   time.Duration // for how much longer it counts, see Samples.Late
 }
 
 // podSample is what a pod used: bytes of memory and of swap, and tasks. cache is the part of memory that is page cache in use.
@@ -88,7 +89,7 @@ func (s *Samples) Add(now time.Duration, obs *Observations, cs []Candidate, pods
 	for i := range cs {
 		pods[cs[i].ID] = cs[i].sample()
 	}
-	s.kept = append(s.kept, sample{now, *obs, pods, podsMemory})
+	s.kept = append(s.kept, sample{at: now, obs: *obs, pods: pods, cgroup: podsMemory})
 }
 
 // Note notes such a reading for the swing alone, without keeping it as a sample.
@@ -118,6 +119,14 @@ func (s *Samples) Slept(d time.Duration) {
 	}
 }
 
+// Late lets the samples count for longer, because what reads them was late by d. A rate that is an average over a longer time is
+// better than none: without one, nothing shows who grows.
+func (s *Samples) Late(d time.Duration) {
+	for i := range s.kept {
+		s.kept[i].late += d
+	}
+}
+
 // Age returns how long ago the last sample was taken. It returns false if there is none.
 func (s *Samples) Age(now time.Duration) (time.Duration, bool) {
 	if len(s.kept) == 0 {
@@ -129,7 +138,7 @@ func (s *Samples) Age(now time.Duration) (time.Duration, bool) {
 // base returns the newest sample from which a rate can be measured, or nil.
 func (s *Samples) base(now, maxAge time.Duration) *sample {
 	for i := len(s.kept) - 1; i >= 0; i-- {
-		if age := now - s.kept[i].at; age > maxAge {
+		if age := now - s.kept[i].at; age > maxAge+s.kept[i].late {
 			return nil
 		} else if age >= minSampleAge {
 			return &s.kept[i]

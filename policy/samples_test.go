@@ -330,6 +330,22 @@ func TestSlept(t *testing.T) {
 	}
 }
 
+// Samples count for longer if what reads them was late, until the next one is old enough.
+func TestLate(t *testing.T) {
+	s := samplesOf(MemoryAvailable, reading{10 * second, 1000, Amount{}, nil})
+	s.Late(5 * second)
+	fill := func(now time.Duration) int64 {
+		return s.Fill(MemoryAvailable, one(MemoryAvailable, read(400, math.MaxInt64)), now)
+	}
+	if at25, later := fill(25*second), fill(25*second+1); at25 != 40 || later != 0 {
+		t.Errorf("falls by %d, and by %d when the sample is too old", at25, later)
+	}
+	s.Add(25*second, one(MemoryAvailable, read(400, math.MaxInt64)), nil, Amount{})
+	if soon, later := fill(25*second), fill(26*second); soon != 40 || later != 0 {
+		t.Errorf("falls by %d, and by %d when another sample is old enough", soon, later)
+	}
+}
+
 // A sandbox in which a kubelet has started a pod again has not grown by the memory that the stop of the one before has left.
 func TestGrowthWithoutWhatAStopLeft(t *testing.T) {
 	var s Samples

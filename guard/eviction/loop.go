@@ -38,6 +38,9 @@ func (l *Loop) Run(ctx context.Context) {
 				l.Slept(slept)
 			}
 		}
+		if late := time.Since(awake) - maxPause; late > 0 {
+			l.Guard.samples.Late(late)
+		}
 		now, awake = l.Guard.kernel.Now(), time.Now()
 		p := l.Guard.Pass(ctx, wake)
 		if wake != byTimer {

@@ -128,6 +128,36 @@ func TestLoopNoticesSleep(t *testing.T) {
 	}
 }
 
+// leaky loses a GiB of memory from pass to pass.
+type leaky struct{ loopKernel }
+
+func (k *leaky) Observe(obs *policy.Observations) {
+	obs[policy.MemoryAvailable] = policy.ObserveUsed(1<<40, k.passes.Add(1)<<30, k.Now())
+}
+
+// How fast memory falls is known also in a pass that is so late that the last sample is old: what grows is stopped then, as the
+// passes are late because memory is short.
+func TestRatesOfALatePass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &leaky{loopKernel{start: time.Now()}}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		l := Loop{Guard: New(config.Default(), k, k, nil, nil, nil, policy.NewRestraint("boot"))}
+		l.After = func(*api.Pass) {
+			switch k.passes.Load() {
+			case 1:
+				time.Sleep(15 * time.Second)
+			case 2:
+				if fill := l.Guard.samples.Fill(policy.MemoryAvailable, &l.Guard.obs, k.Now()); fill != 1<<30/16 {
+					t.Errorf("memory falls by %d per second", fill)
+				}
+				cancel()
+			}
+		}
+		l.Run(ctx)
+	})
+}
+
 // Calls run between passes.
 func TestLoopCalls(t *testing.T) {
 	ran := false
