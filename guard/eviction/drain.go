@@ -94,7 +94,7 @@ func (g *Manager) drain(ctx context.Context, now time.Duration, p *api.Pass) {
 // drainPod begins one stop of a drain, unless something holds it back. An operator asked for it, so it takes
 // nothing from the budget.
 func (g *Manager) drainPod(ctx context.Context, now time.Duration, d *api.Drain, pod inventory.Pod, p *api.Pass) bool {
-	if now < g.survived[pod.ID] || g.flightOf(pod.ID) != nil {
+	if now < g.survived[pod.ID] || g.HasStopped(pod.ID) || g.flightOf(pod.ID) != nil {
 		return false
 	}
 	stop, why := recordOf(&pod, policy.CauseDrain), "the node is being drained"
@@ -117,9 +117,9 @@ func (g *Manager) drainPod(ctx context.Context, now time.Duration, d *api.Drain,
 // listing. It returns false if these protect the pod.
 func (g *Manager) launchSoft(ctx context.Context, now time.Duration, f *flight, p *api.Pass) bool {
 	if again, _, _ := g.renewed(ctx, &f.order.Pod); again != nil {
-		disk, inodes := f.order.Pod.Disk, f.order.Pod.Inodes // as measured
+		disk, inodes, keeps := f.order.Pod.Disk, f.order.Pod.Inodes, f.order.Pod.KeepsVolumes // as measured
 		f.order.Pod = *again
-		f.order.Pod.Disk, f.order.Pod.Inodes = disk, inodes
+		f.order.Pod.Disk, f.order.Pod.Inodes, f.order.Pod.KeepsVolumes = disk, inodes, keeps
 		if again.Protection != "" {
 			return false
 		}

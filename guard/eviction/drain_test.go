@@ -345,3 +345,20 @@ func TestDrainStopsNoPodTwiceUnderPressure(t *testing.T) {
 		t.Errorf("settled %+v, %d stops", p.Settled, len(n.stops))
 	}
 }
+
+// A drain does not stop a sandbox again that a stop for a threshold has emptied and that is still listed.
+func TestDrainStopsNoEmptiedPod(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.pods = n.pods[:1]
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.kill(n.stops[0])
+	n.remains["big"] = policy.Known(0)
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	g.Orders.Drain = &api.Drain{Since: api.Duration(time.Hour), Grace: api.Duration(30 * time.Second)}
+	wantSettled(t, n.at(g, time.Second), 1)
+	n.at(g, 2*time.Second)
+	if len(n.stops) != 1 {
+		t.Errorf("%d stops", len(n.stops))
+	}
+}

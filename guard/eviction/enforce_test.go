@@ -311,3 +311,17 @@ func TestPoolWaitsForAStopOfAnotherCause(t *testing.T) {
 		t.Errorf("the disks are as they were measured at %s, before %s", since, n.now)
 	}
 }
+
+// A kubelet has started a pod again that exceeded its limit. The disk does not wait for its volumes to come back.
+func TestLimitOnAFullDiskOfAPodThatKeepsItsVolumes(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.pods[0].StorageLimit = 2 * testGiB
+	n.pods[0].Disk.Rootfs, n.pods[0].Disk.Volumes = policy.Exactly(testGiB), policy.Exactly(3*testGiB/2)
+	g.restraint.Begin(policy.Stop{UID: "big", Sandbox: "before", Cause: policy.CauseDrain}, time.Minute)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	n.at(g, time.Second)
+	n.set(policy.NodeFSAvailable, testGiB/2+testGiB)
+	wantSettled(t, n.at(g, 2*time.Second), 1)
+}

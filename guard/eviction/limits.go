@@ -39,7 +39,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 			continue
 		}
 		pod := pods[i]
-		pod.Disk, pod.Inodes = c.Disk, c.Inodes
+		pod.Disk, pod.Inodes, pod.KeepsVolumes = c.Disk, c.Inodes, g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
 		if g.enforceOn(ctx, now, pod, policy.CauseLimit, api.StopView{
 			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",

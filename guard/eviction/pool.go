@@ -233,11 +233,14 @@ func (g *Manager) unprotected(c *choice, s policy.Signal) policy.Amount {
 func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) (c choice, needed bool) {
 	c = g.choose(g.runtime.Inventory(ctx, false), now, i, due)
 	g.unsaved = g.restraint.Episode(i, g.use(&c, i, due[0].Signal), now) || g.unsaved
-	outside := func(s policy.Signal) policy.Amount { return g.outside(&c, s) }
-	if c.Victim != nil && g.restraint.Judge(i, outside, g.use(&c, i, due[0].Signal), now) {
-		g.unsaved = true
-		c = g.choose(g.runtime.Inventory(ctx, false), now, i, due) // a workload whose stop was fruitless has not come back
+	judge := func() {
+		outside := func(s policy.Signal) policy.Amount { return g.outside(&c, s) }
+		if c.Victim != nil && g.restraint.Judge(i, outside, g.use(&c, i, due[0].Signal), now) {
+			g.unsaved = true
+			c = g.choose(g.runtime.Inventory(ctx, false), now, i, due) // a workload whose stop was fruitless has not come back
+		}
 	}
+	judge()
 	largest, unlisted := g.kernel.Unlisted(c.pods, c.Met.Signal)
 	// One that the runtime has confirmed not to list is like a protected pod.
 	larger := func() bool { return unlisted && c.Victim != nil && largest > c.Victim.Usage }
@@ -254,7 +257,9 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		if due = g.stillMet(due...); len(due) == 0 { // listing took time
 			return c, false
 		}
-		c = g.choose(inv, g.kernel.Now(), i, due)
+		now = g.kernel.Now()
+		c = g.choose(inv, now, i, due)
+		judge()
 		if largest, unlisted = g.kernel.Unlisted(inv.Pods, c.Met.Signal); unlisted && inv.At >= asked {
 			g.kernel.ConfirmUnlisted() // the listing is indeed fresh
 		}

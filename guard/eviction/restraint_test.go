@@ -467,3 +467,18 @@ func TestObserveModeEndsNoGracePeriod(t *testing.T) {
 		}
 	}
 }
+
+// A stop is judged also if only another listing finds the next victim.
+func TestStopIsJudgedWithAnUnlistedVictim(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+	n.pods = n.pods[:1]
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.remains["big"] = policy.Known(4 * testGiB) // nothing comes back
+	n.kill(n.stops[0])
+	n.pods = nil
+	n.hidden = append(n.hidden, testPod("next", 3*testGiB))
+	n.at(g, time.Second)
+	p := n.at(g, 2*time.Second)
+	wantHeld(t, p, policy.HeldBreaker)
+}
