@@ -377,4 +377,5 @@ func (doneStop) Done() <-chan struct{} {
 	return done
 }
 func (doneStop) Escalate(bool)                 {}
+func (doneStop) Discard(_, _ bool)             {}
 func (doneStop) Outcome() eviction.StopOutcome { return eviction.StopOutcome{Returned: true} }

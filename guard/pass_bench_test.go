@@ -183,4 +183,5 @@ type benchJob struct{}
 
 func (benchJob) Done() <-chan struct{}         { return nil }
 func (benchJob) Escalate(bool)                 {}
+func (benchJob) Discard(_, _ bool)             {}
 func (benchJob) Outcome() eviction.StopOutcome { return eviction.StopOutcome{} }

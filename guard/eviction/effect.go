@@ -105,7 +105,9 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		return false
 	}
 	if f.ended == 0 {
-		g.follow(f, now, now)
+		if g.follow(f, now, now); f.chosen {
+			g.invalidateReclaims(policy.PoolNodeBytes)
+		}
 	}
 	out := f.job.Outcome()
 	if f.ending && !out.Result.Emptied && f.stop.Cause == policy.CausePressure {

@@ -171,7 +171,10 @@ type fakeStop struct {
 
 func (f *fakeStop) Done() <-chan struct{} { return f.done }
 func (f *fakeStop) Escalate(direct bool)  { f.escalated++; f.direct = direct }
-func (f *fakeStop) Outcome() StopOutcome  { return f.outcome }
+func (f *fakeStop) Discard(containers, logs bool) {
+	f.order.Discard, f.order.DiscardLogs = containers, logs
+}
+func (f *fakeStop) Outcome() StopOutcome { return f.outcome }
 
 func (n *fakeNode) Stop(_ context.Context, o StopOrder) StopJob {
 	s := &fakeStop{order: o, done: make(chan struct{})}

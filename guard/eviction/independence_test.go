@@ -60,6 +60,7 @@ type endless struct{}
 
 func (endless) Done() <-chan struct{}         { return nil }
 func (endless) Escalate(bool)                 {}
+func (endless) Discard(_, _ bool)             {}
 func (endless) Outcome() eviction.StopOutcome { return eviction.StopOutcome{} }
 
 // A soft stop for memory in flight delays neither the reclaim nor the stop of another pool, however long its

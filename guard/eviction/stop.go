@@ -32,6 +32,8 @@ type StopJob interface {
 	Done() <-chan struct{}
 	// Escalate ends the grace period of a soft stop now. With direct, it also kills the container cgroups.
 	Escalate(direct bool)
+	// Discard makes the stop remove what the fields of that name in its order say, in addition.
+	Discard(containers, logs bool)
 	// Outcome returns the result of the stop. It is valid once Done is closed.
 	Outcome() StopOutcome
 }
@@ -56,6 +58,7 @@ type flight struct {
 	launched time.Duration // when the job was started, after ranking
 	job      StopJob
 	awaited  bool          // a pool waits for its effect, and it is over only then
+	chosen   bool          // another disk would have stopped it: what it leaves there is reclaimed before another pod is stopped
 	ended    time.Duration // when the job was seen done; 0 = not yet
 	effect   effect        // since then
 	ending   bool          // the service is ending: do not wait for the effect
@@ -91,13 +94,18 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 		s := g.restraint.Unfinished(i) // of an earlier run, while nothing is listed yet
 		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && g.freedWithOther(ctx, now, due, p)
 	}
-	if due[0].Kind == policy.Soft || f.stop.Kind == policy.Hard || f.ended != 0 {
+	if due[0].Kind == policy.Soft || f.ended != 0 {
+		return true
+	}
+	if f.stop.Kind == policy.Hard {
+		g.escalate(f, due[0].Signal, now, p) // it may be hard only for a signal for which nothing is killed directly
 		return true
 	}
 	c := g.choose(g.runtime.Inventory(ctx, false), now, i, due)
 	var helps bool
 	if at := slices.IndexFunc(c.Ranked, func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID }); at >= 0 {
-		helps = c.Ranked[at].Protection == "" && c.Ranked[at].Yield >= c.Helps
+		r := &c.Ranked[at]
+		helps = r.Protection == "" && (!r.Known() || r.Yield >= c.Helps) // as on a disk that is being measured again
 	} else {
 		left := g.kernel.Remaining(f.order.Pod, i)
 		helps = i.IsDisk() || !left.Known || left.Value >= c.Helps
@@ -214,6 +222,7 @@ type emptied struct{}
 
 func (emptied) Done() <-chan struct{} { return Finished{}.Done() }
 func (emptied) Escalate(bool)         {}
+func (emptied) Discard(_, _ bool)     {}
 func (emptied) Outcome() StopOutcome {
 	return StopOutcome{Result: api.StopResult{Emptied: true, Method: string(reclaim.ByRuntime)}}
 }
@@ -243,13 +252,22 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 			g.escalate(f, m.Signal, now, p)
 		}
 		long := m.Kind == policy.Soft && time.Duration(f.view.Grace) > g.cfg.Eviction.MaxPodGracePeriod
-		free := !f.awaited || f.stop.Cause == policy.CauseLimit && f.stop.Pool.IsDisk() // memory comes before disks
-		if free && !long && !c.Pool.IsDisk() && st.flight == nil {
+		free := !f.awaited || f.stop.Cause == policy.CauseLimit && f.stop.Pool.IsDisk() && !c.Pool.IsDisk() // memory comes first
+		if c.Pool.IsDisk() {
+			g.discard(f, v, m.Signal)
+		}
+		switch {
+		case f.awaited && f.stop.Pool == c.Pool:
+			st.flight = f // the pool has chosen it again
+		case free && !long:
 			if f.awaited {
 				g.pools[f.stop.Pool].flight = nil
+				g.invalidateReclaims(f.stop.Pool)
 			}
 			f.stop.Kept = v.Kept
 			g.await(f, c.Pool, m, v.Yield) // the grace period of a stop of its own would not be longer
+		case c.Pool.IsDisk():
+			f.chosen = true
 		}
 		return heldBy(api.HeldInFlight)
 	}
@@ -325,6 +343,18 @@ func (g *Manager) orderFor(pod *inventory.Pod, s policy.Signal, kind policy.Kind
 		o.Discard, o.DiscardLogs = slices.Contains(steps, reclaim.StepContainers), slices.Contains(steps, reclaim.StepLogs) && !pod.Disk.LogsApart
 	}
 	return o
+}
+
+// discard makes a stop that a disk has chosen, too, remove what the pod leaves there, as a stop of its own would.
+func (g *Manager) discard(f *flight, v *policy.Ranked, s policy.Signal) {
+	pod := &f.order.Pod
+	pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
+	o := g.orderFor(pod, s, f.stop.Kind)
+	containers, logs := f.order.Discard || o.Discard, f.order.DiscardLogs || o.DiscardLogs
+	if g.enforced == nil && (containers != f.order.Discard || logs != f.order.DiscardLogs) {
+		f.order.Discard, f.order.DiscardLogs = containers, logs
+		f.job.Discard(containers, logs)
+	}
 }
 
 // launch records a stop and starts its job. In observe mode, it only records the stop and returns nil.

@@ -373,6 +373,7 @@ type finishedStop struct{ outcome eviction.StopOutcome }
 
 func (f finishedStop) Done() <-chan struct{}         { return closedChan() }
 func (f finishedStop) Escalate(bool)                 {}
+func (f finishedStop) Discard(_, _ bool)             {}
 func (f finishedStop) Outcome() eviction.StopOutcome { return f.outcome }
 
 // splitName splits "namespace/name". A name without a namespace is in namespace default.

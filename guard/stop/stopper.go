@@ -59,18 +59,13 @@ func (s *Stopper) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob
 	s.running.Go(func() {
 		<-stop.Done()
 		s.opt.Ended()
-		emptied := stop.Report().Emptied
-		if !emptied {
-			<-stop.Finished()
-		}
-		// Discard dead containers at once. A failing network plugin can delay the runtime's confirmation for
-		// a minute, and until then the space that the stop is for is not free.
-		if o.Discard || o.DiscardLogs {
-			s.discard(o, emptied)
-		}
 		<-stop.Finished()
 	})
-	return &stopJob{stop}
+	job := &stopJob{stop, s, o}
+	if o.Discard || o.DiscardLogs {
+		job.Discard(o.Discard, o.DiscardLogs)
+	}
+	return job
 }
 
 // discardFor limits the retries when a runtime cannot remove what a stopped pod left. discardAgain is the
@@ -157,11 +152,28 @@ var errEnded = errors.New("the service ended before the pod was stopped")
 
 // stopJob is a stop in flight.
 type stopJob struct {
-	stop *reclaim.Stop
+	stop    *reclaim.Stop
+	stopper *Stopper
+	order   eviction.StopOrder
 }
 
 func (j *stopJob) Done() <-chan struct{} { return j.stop.Done() }
 func (j *stopJob) Escalate(direct bool)  { j.stop.Escalate(direct) }
+
+// Discard discards dead containers as soon as the pod has no process left. A failing network plugin can delay the runtime's
+// confirmation for a minute, and until then the space that the stop is for is not free.
+func (j *stopJob) Discard(containers, logs bool) {
+	o := j.order
+	o.Discard, o.DiscardLogs = containers, logs
+	j.stopper.running.Go(func() {
+		<-j.stop.Done()
+		emptied := j.stop.Report().Emptied
+		if !emptied {
+			<-j.stop.Finished()
+		}
+		j.stopper.discard(o, emptied)
+	})
+}
 
 func (j *stopJob) Outcome() eviction.StopOutcome {
 	r := j.stop.Report()

@@ -71,6 +71,21 @@ func TestStopsItsPodAlone(t *testing.T) {
 	}
 }
 
+// A stop in flight that is told to discard removes the pod's containers when they have ended.
+func TestDiscardByAStopInFlight(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	pod := srv.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{Name: "main", State: cri.Running}}})
+	s := New(t.Context(), options(t, srv))
+	job := s.Stop(t.Context(), eviction.StopOrder{
+		Grace: time.Hour, Pod: inventory.Pod{Candidate: policy.Candidate{ID: pod.ID}, Containers: []inventory.Container{{ID: pod.Containers[0].ID}}},
+	})
+	job.Discard(true, false)
+	s.Wait()
+	if calls := srv.Calls("RemoveContainer"); len(calls) != 1 || calls[0].ID != pod.Containers[0].ID {
+		t.Errorf("removed %+v", calls)
+	}
+}
+
 // The containers of a stopped pod on a full disk are removed as soon as the runtime can. The retries end if a
 // container is already gone or runs after all.
 func TestDiscard(t *testing.T) {

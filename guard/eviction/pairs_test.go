@@ -1,0 +1,171 @@
+package eviction
+
+import (
+	"testing"
+	"time"
+
+	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
+)
+
+// What a pod uses of a disk is not known while it is measured again. A hard threshold waits for its soft stop in flight all the
+// same: unknown is not nothing.
+func TestHardDiskWaitsForASoftStopWhileItMeasures(t *testing.T) {
+	g, n := newManager(t, disksAlone+`"nodefs.available" = "1Gi"
+[eviction.soft]
+"nodefs.available" = "6Gi"
+[eviction.soft_grace_period]
+"nodefs.available" = "1s"
+`)
+	n.slow = true
+	n.pods[0].Disk = diskBytes(3 * testGiB)
+	n.set(policy.NodeFSAvailable, 2*testGiB)
+	n.at(g, 0)
+	n.at(g, time.Second)
+	close(n.reliefs[0].done)
+	wantStop(t, n.at(g, 2*time.Second), "d/big")
+	n.at(g, 13*time.Second) // the reclaim is repeated
+	n.diskAge = 15 * time.Second
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	p := n.at(g, 14*time.Second)
+	if p.Escalated != "d/big" {
+		t.Errorf("escalated %q, held by %q", p.Escalated, p.Held)
+	}
+	n.end(n.stops[0])
+	n.diskAge = 0
+	close(n.reliefs[len(n.reliefs)-1].done)
+	for i := range 4 { // its files are being deleted
+		p := n.at(g, time.Duration(15+i)*time.Second)
+		wantHeld(t, p, api.HeldInFlight)
+	}
+}
+
+// A soft stop that does not help a hard threshold enough may still be the first that it chooses. Then the pool waits for it.
+func TestHardThresholdChoosesItsSoftStopInFlight(t *testing.T) {
+	g, n := newManager(t, softAndHard)
+	n.pods = n.pods[:1]
+	n.set(policy.MemoryAvailable, 3*testGiB/2)
+	n.at(g, 0)
+	wantStop(t, n.at(g, 10*time.Second), "d/big")
+	n.pods[0].Memory = policy.Known(29 * testMiB) // nearly all of it has been given back, and others have taken it
+	for i := range 40 {
+		n.pods = append(n.pods, testPod(string(rune('a'+i%26))+string(rune('a'+i/26)), 20*testMiB))
+	}
+	n.set(policy.MemoryAvailable, testGiB-600*testMiB)
+	p := n.at(g, 20*time.Second)
+	if p.Escalated != "d/big" || p.Stop != nil {
+		t.Fatalf("escalated %q, stopped %q, held by %q", p.Escalated, stopped(&p), p.Held)
+	}
+	n.end(n.stops[0])
+	n.remains["big"] = policy.Known(25 * testMiB)
+	p = n.at(g, 20*time.Second+10*time.Millisecond)
+	wantHeld(t, p, api.HeldInFlight)
+}
+
+// A stop that became hard for PIDs waits for the runtime. When memory is short, too, its containers are killed at once.
+func TestHardMemoryKillsWhatHardPIDsStop(t *testing.T) {
+	g, n := newManager(t, softAndHard)
+	n.obs[policy.PIDAvailable] = policy.Observation{Available: 1000, Capacity: 32768, Status: policy.OK}
+	n.pods[0].PIDs = policy.Known(5000)
+	n.set(policy.MemoryAvailable, 3*testGiB/2)
+	n.at(g, 0)
+	wantStop(t, n.at(g, 10*time.Second), "d/big")
+	n.obs[policy.PIDAvailable].Available = 50
+	if p := n.at(g, 11*time.Second); p.Escalated != "d/big" || n.stops[0].direct {
+		t.Fatalf("escalated %q, directly %t, held by %q", p.Escalated, n.stops[0].direct, p.Held)
+	}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 12*time.Second); !n.stops[0].direct || p.Escalated != "d/big" {
+		t.Errorf("escalated %q, %d times, directly %t", p.Escalated, n.stops[0].escalated, n.stops[0].direct)
+	}
+	if n.at(g, 13*time.Second); n.stops[0].escalated != 2 {
+		t.Errorf("escalated %d times", n.stops[0].escalated)
+	}
+}
+
+// The pod that a disk would choose is being stopped for another reason. The disk waits for what the pod leaves there as for a stop
+// of its own.
+func TestDiskWaitsForAStopOfAnotherCause(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.at(g, 0)
+	close(n.reliefs[0].done)
+	g.StopPod(t.Context(), &n.pods[0], time.Hour, "by root", &api.Pass{ID: 7, At: api.Duration(n.now)})
+	p := n.at(g, time.Second)
+	wantHeld(t, p, api.HeldInFlight)
+	if o := n.stops[0].order; p.Escalated != "d/big" || !o.Discard || !o.DiscardLogs {
+		t.Errorf("escalated %q, discards containers %t, logs %t", p.Escalated, o.Discard, o.DiscardLogs)
+	}
+	n.end(n.stops[0])
+	for i := range 6 { // its files are being deleted
+		wantHeld(t, n.at(g, time.Duration(2+i)*time.Second), api.HeldInFlight)
+		n.set(policy.NodeFSAvailable, testGiB/2+int64(i)*50*testMiB)
+	}
+	n.set(policy.NodeFSAvailable, 5*testGiB)
+	wantSettled(t, n.at(g, 10*time.Second), 1)
+}
+
+// A pod that memory stops uses most of a disk, too: the disk waits for another reclaim before it stops another pod, and the stop
+// discards what the pod has written.
+func TestDiskReclaimsWhatAStopForMemoryLeaves(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+	n.slow = true
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.at(g, 0)
+	close(n.reliefs[0].done)
+	n.leak("big", testGiB/2)
+	if p := n.at(g, time.Second); p.Stop == nil || p.Stop.Signal != "memory.available" {
+		t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	n.at(g, time.Second+5*time.Millisecond)
+	if o := n.stops[0].order; !o.Discard || !o.DiscardLogs {
+		t.Errorf("discards containers %t, logs %t", o.Discard, o.DiscardLogs)
+	}
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 5*testGiB)
+	wantHeld(t, n.at(g, 2*time.Second), api.HeldReclaiming)
+	if len(n.reliefs) < 2 {
+		t.Fatalf("%d reclaims", len(n.reliefs))
+	}
+	stopsAfterReclaim(t, g, n, 3*time.Second)
+}
+
+// The same for a pod that is stopped for another device.
+func TestDiskReclaimsWhatAStopForAnotherDeviceLeaves(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n")
+	n.layout, n.slow = policy.DedicatedImageFS, true
+	n.pods[0].Disk.Logs = policy.Exactly(2 * testGiB)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.set(policy.ImageFSAvailable, testGiB/2)
+	n.at(g, 0)
+	for _, r := range n.reliefs {
+		close(r.done)
+	}
+	wantStop(t, n.at(g, time.Second), "d/big")
+	wantHeld(t, n.at(g, time.Second+5*time.Millisecond), api.HeldInFlight)
+	n.end(n.stops[0])
+	if p := n.at(g, 2*time.Second); p.Stop != nil {
+		t.Fatalf("stopped %s before another reclaim", p.Stop.Pod)
+	}
+	if len(n.reliefs) < 3 {
+		t.Errorf("%d reclaims", len(n.reliefs))
+	}
+}
+
+// Memory takes over a stop for a limit that a disk waits for. The disk stops no other pod before what the stop leaves there is
+// reclaimed.
+func TestDiskReclaimsWhatALimitLeavesThatMemoryWaitsFor(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+	n.slow = true
+	n.pods[0].StorageLimit, n.pods[1].Priority = 2*testGiB, -1
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	close(n.reliefs[0].done)
+	n.pods[1].Memory = policy.Known(0)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantHeld(t, n.at(g, 10*time.Millisecond), api.HeldInFlight)
+	n.end(n.stops[0])
+	if p := n.at(g, 20*time.Millisecond); p.Stop != nil || len(n.reliefs) < 2 {
+		t.Fatalf("stopped %q after %d reclaims", stopped(&p), len(n.reliefs))
+	}
+}
