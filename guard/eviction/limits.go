@@ -119,8 +119,7 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 	order := StopOrder{Pod: pod}
 	if cause == policy.CauseLimit {
 		for _, m := range g.pressure.Met {
-			o := g.orderFor(&pod, m.Signal, policy.Soft)
-			order.Discard, order.DiscardLogs = order.Discard || o.Discard, order.DiscardLogs || o.DiscardLogs
+			order.discardOn(m.Signal, g.kernel.Layout())
 		}
 	}
 	f := &flight{view: &view, stop: stop, order: order}

@@ -105,11 +105,12 @@ func TestDiskWaitsForAStopOfAnotherCause(t *testing.T) {
 	wantSettled(t, n.at(g, 10*time.Second), 1)
 }
 
-// A pod that memory stops uses most of a disk, too: the disk waits for another reclaim before it stops another pod, and the stop
+// A pod that memory stops is the first for a disk, too: the disk waits for another reclaim before it stops another pod, and the stop
 // discards what the pod has written.
 func TestDiskReclaimsWhatAStopForMemoryLeaves(t *testing.T) {
 	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
 	n.slow = true
+	n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(100*testMiB)
 	n.set(policy.NodeFSAvailable, testGiB/2)
 	n.at(g, 0)
 	close(n.reliefs[0].done)
@@ -167,5 +168,21 @@ func TestDiskReclaimsWhatALimitLeavesThatMemoryWaitsFor(t *testing.T) {
 	n.end(n.stops[0])
 	if p := n.at(g, 20*time.Millisecond); p.Stop != nil || len(n.reliefs) < 2 {
 		t.Fatalf("stopped %q after %d reclaims", stopped(&p), len(n.reliefs))
+	}
+}
+
+// What a pod leaves on a disk that is short is removed, whatever it is stopped for.
+func TestStopForMemoryRemovesWhatAShortDiskLacks(t *testing.T) {
+	for name, room := range map[string]int64{"short": testGiB / 2, "not short": 2 * testGiB} {
+		g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+		n.slow = true
+		n.set(policy.NodeFSAvailable, room)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		if p := n.at(g, 0); p.Stop == nil || p.Stop.Signal != "memory.available" {
+			t.Fatalf("%s: stopped %+v, held by %q", name, p.Stop, p.Held)
+		}
+		if o, want := n.stops[0].order, name == "short"; o.Discard != want || o.DiscardLogs != want {
+			t.Errorf("%s: discards containers %t, logs %t", name, o.Discard, o.DiscardLogs)
+		}
 	}
 }

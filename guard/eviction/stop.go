@@ -58,7 +58,7 @@ type flight struct {
 	launched time.Duration // when the job was started, after ranking
 	job      StopJob
 	awaited  bool          // a pool waits for its effect, and it is over only then
-	chosen   bool          // another disk would have stopped it: what it leaves there is reclaimed before another pod is stopped
+	chosen   bool          // a disk has chosen its pod, too: what it leaves there is reclaimed before another one is stopped
 	ended    time.Duration // when the job was seen done; 0 = not yet
 	effect   effect        // since then
 	ending   bool          // the service is ending: do not wait for the effect
@@ -256,18 +256,15 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 		if c.Pool.IsDisk() {
 			g.discard(f, v, m.Signal)
 		}
-		switch {
-		case f.awaited && f.stop.Pool == c.Pool:
+		if f.awaited && f.stop.Pool == c.Pool {
 			st.flight = f // the pool has chosen it again
-		case free && !long:
+		} else if free && !long {
 			if f.awaited {
 				g.pools[f.stop.Pool].flight = nil
 				g.invalidateReclaims(f.stop.Pool)
 			}
 			f.stop.Kept = v.Kept
 			g.await(f, c.Pool, m, v.Yield) // the grace period of a stop of its own would not be longer
-		case c.Pool.IsDisk():
-			f.chosen = true
 		}
 		return heldBy(api.HeldInFlight)
 	}
@@ -305,11 +302,9 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 	if m.Kind == policy.Soft {
 		view.Grace = api.Duration(min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace))
 	}
-	if c.Pool.IsDisk() {
-		pod = new(*pod)
-		pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
-		stop.LogsApart = v.Disk.LogsApart
-	}
+	pod = new(*pod)
+	pod.Disk, pod.Inodes = v.Disk, v.Inodes // as measured for the ranking
+	pod.KeepsVolumes, stop.LogsApart = g.restraint.KeepsVolumes(pod.UID, pod.ID, now), v.Disk.LogsApart
 	order := g.orderFor(pod, m.Signal, m.Kind)
 	order.Unlisted = unlisted
 	if st.flight = g.launch(ctx, now, &flight{view: &view, stop: stop, since: m.Since, order: order, awaited: true}, p); st.flight == nil {
@@ -334,26 +329,36 @@ func (g *Manager) renewed(ctx context.Context, pod *inventory.Pod) (again *inven
 // asksFleet reports whether gentle stops need a permit. Observe mode makes none.
 func (g *Manager) asksFleet() bool { return g.fleet != nil && g.cfg.Mode == config.ModeEnforce }
 
-// orderFor returns the order to stop a pod for a threshold of that signal.
+// orderFor returns the order to stop a pod for a threshold of that signal. The stop also removes what the pod leaves on another
+// disk that is short: until the pod counts as finished, nothing else would, and another pod would be stopped for that disk.
 func (g *Manager) orderFor(pod *inventory.Pod, s policy.Signal, kind policy.Kind) StopOrder {
 	o := StopOrder{Pod: *pod, Direct: kind == policy.Hard && g.killsDirectly(s)}
-	if s.IsDisk() {
-		// What is discarded is what the stop is for, also if nothing else removes containers ([containers] gc).
-		steps := stepsFor(s, g.kernel.Layout())
-		o.Discard, o.DiscardLogs = slices.Contains(steps, reclaim.StepContainers), slices.Contains(steps, reclaim.StepLogs) && !pod.Disk.LogsApart
+	o.discardOn(s, g.kernel.Layout())
+	for _, m := range g.pressure.Met {
+		if m.Due {
+			o.discardOn(m.Signal, g.kernel.Layout())
+		}
 	}
 	return o
+}
+
+// discardOn adds what the pod leaves on the device of a disk signal, also if nothing else removes containers ([containers] gc).
+func (o *StopOrder) discardOn(s policy.Signal, l policy.Layout) {
+	steps := stepsFor(s, l)
+	o.Discard = o.Discard || slices.Contains(steps, reclaim.StepContainers)
+	o.DiscardLogs = o.DiscardLogs || slices.Contains(steps, reclaim.StepLogs) && !o.Pod.Disk.LogsApart
 }
 
 // discard makes a stop that a disk has chosen, too, remove what the pod leaves there, as a stop of its own would.
 func (g *Manager) discard(f *flight, v *policy.Ranked, s policy.Signal) {
 	pod := &f.order.Pod
 	pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
-	o := g.orderFor(pod, s, f.stop.Kind)
-	containers, logs := f.order.Discard || o.Discard, f.order.DiscardLogs || o.DiscardLogs
-	if g.enforced == nil && (containers != f.order.Discard || logs != f.order.DiscardLogs) {
-		f.order.Discard, f.order.DiscardLogs = containers, logs
-		f.job.Discard(containers, logs)
+	o := f.order
+	f.chosen = true
+	o.discardOn(s, g.kernel.Layout())
+	if g.enforced == nil && (o.Discard != f.order.Discard || o.DiscardLogs != f.order.DiscardLogs) {
+		f.order = o
+		f.job.Discard(o.Discard, o.DiscardLogs)
 	}
 }
 
