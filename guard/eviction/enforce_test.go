@@ -53,6 +53,19 @@ func TestPassEnforces(t *testing.T) {
 	})
 }
 
+// A pass that enforces limits reads no cgroups: with many pods, that would be most of its cost.
+func TestLimitsReadNoCgroups(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	for i := range n.pods {
+		n.pods[i].StorageLimit = 8 * testGiB
+	}
+	n.at(g, 0) // takes a sample
+	before := n.measured
+	if p := n.at(g, time.Second); p.Stop != nil || n.measured != before {
+		t.Errorf("stopped %+v, read the cgroups %d times", p.Stop, n.measured-before)
+	}
+}
+
 // A kubelet keeps the volumes of a pod that it starts again. If these alone exceed the limit, stopping the pod again is of no
 // use, and would take the whole soft budget. It is stopped again if it keeps writing.
 func TestLimitOfAPodThatKeepsItsVolumes(t *testing.T) {

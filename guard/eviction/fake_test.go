@@ -74,6 +74,13 @@ func (n *fakeNode) Measure(cs []policy.Candidate) {
 	}
 }
 
+func (n *fakeNode) DiskUsage(sandbox string) (bytes, inodes policy.DiskUsage) {
+	if p := inventory.ByID(n.pods, sandbox); p != nil {
+		return p.Disk, p.Inodes
+	}
+	return policy.DiskUsage{}, policy.DiskUsage{}
+}
+
 func (n *fakeNode) Remaining(pod inventory.Pod, p policy.Pool) policy.Amount {
 	if a, ok := n.remains[pod.ID]; ok {
 		return a

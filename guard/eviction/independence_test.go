@@ -35,6 +35,9 @@ func (n *twoPools) Measure(cs []policy.Candidate) {
 		cs[i].DiskAt = n.now
 	}
 }
+func (n *twoPools) DiskUsage(string) (bytes, inodes policy.DiskUsage) {
+	return policy.DiskUsage{}, policy.DiskUsage{}
+}
 func (n *twoPools) PodsMemory() policy.Amount                                       { return policy.Amount{} }
 func (n *twoPools) Remaining(inventory.Pod, policy.Pool) policy.Amount              { return policy.Amount{} }
 func (n *twoPools) Unlisted([]inventory.Pod, policy.Signal) (largest int64, _ bool) { return 0, false }

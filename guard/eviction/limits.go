@@ -28,24 +28,23 @@ func (g *Manager) enforce(ctx context.Context, now time.Duration, p *api.Pass) {
 // enforceLimits stops the first pod that exceeds its limit of ephemeral storage: root filesystems, logs and
 // local volumes together.
 func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []inventory.Pod, p *api.Pass) {
-	if !slices.ContainsFunc(pods, func(p inventory.Pod) bool { return p.StorageLimit > 0 }) {
-		return
-	}
-	cs := inventory.Candidates(pods)
-	g.kernel.Measure(cs)
-	for i, c := range cs {
-		used := c.Disk.Total().Value // a lower bound is enough to exceed the limit
-		if c.Protection != "" || !policy.OverLimit(used, pods[i].StorageLimit) || g.keepsVolumes(&pods[i], &c, now, p) {
+	for i := range pods {
+		if pods[i].StorageLimit <= 0 || pods[i].Protection != "" {
+			continue
+		}
+		disk, inodes := g.kernel.DiskUsage(pods[i].ID)
+		used := disk.Total().Value // a lower bound is enough to exceed the limit
+		if !policy.OverLimit(used, pods[i].StorageLimit) || g.keepsVolumes(&pods[i], disk.Volumes.Value, now, p) {
 			continue
 		}
 		pod := pods[i]
-		pod.Disk, pod.Inodes, pod.KeepsVolumes = c.Disk, c.Inodes, g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
+		pod.Disk, pod.Inodes, pod.KeepsVolumes = disk, inodes, g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
 		if g.enforceOn(ctx, now, pod, policy.CauseLimit, api.StopView{
 			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				api.FormatBytes(used), api.FormatBytes(pods[i].StorageLimit)),
 		}, p) {
-			g.limited[pods[i].UID] = limited{pods[i].ID, c.Disk.Volumes.Value, now, false}
+			g.limited[pods[i].UID] = limited{pods[i].ID, disk.Volumes.Value, now, false}
 			return
 		}
 	}
@@ -65,10 +64,9 @@ const limitedFor = time.Hour
 // keepsVolumes reports whether a pod was stopped for its limit, is back with the same volumes, and these alone exceed the
 // limit: a kubelet keeps them, so that another stop would help as little. It holds the stop with an alarm, until the pod has
 // written a tenth of its limit more.
-func (g *Manager) keepsVolumes(pod *inventory.Pod, c *policy.Candidate, now time.Duration, p *api.Pass) bool {
+func (g *Manager) keepsVolumes(pod *inventory.Pod, volumes int64, now time.Duration, p *api.Pass) bool {
 	maps.DeleteFunc(g.limited, func(_ string, l limited) bool { return now-l.seen > limitedFor })
 	last, again := g.limited[pod.UID]
-	volumes := c.Disk.Volumes.Value
 	if !again || last.sandbox == pod.ID || !policy.OverLimit(volumes, pod.StorageLimit) || volumes-last.volumes > pod.StorageLimit/10 {
 		return false
 	}

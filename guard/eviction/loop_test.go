@@ -28,6 +28,9 @@ func (k *loopKernel) Observe(obs *policy.Observations) {
 func (k *loopKernel) Layout() policy.Layout      { return policy.SingleFS }
 func (k *loopKernel) Measure([]policy.Candidate) {}
 func (k *loopKernel) PodsMemory() policy.Amount  { return policy.Amount{} }
+func (k *loopKernel) DiskUsage(string) (bytes, inodes policy.DiskUsage) {
+	return policy.DiskUsage{}, policy.DiskUsage{}
+}
 func (k *loopKernel) Remaining(inventory.Pod, policy.Pool) policy.Amount {
 	return policy.Amount{}
 }

@@ -22,6 +22,8 @@ type Kernel interface {
 	Layout() policy.Layout
 	// Measure sets what each candidate uses, as far as it can be read without the runtime.
 	Measure(cs []policy.Candidate)
+	// DiskUsage returns what a sandbox uses of the disks as last measured, in bytes and in inodes, without reading its cgroups.
+	DiskUsage(sandbox string) (bytes, inodes policy.DiskUsage)
 	// PodsMemory returns the working set of the pods cgroup, as of the last Observe.
 	PodsMemory() policy.Amount
 	// Remaining returns what a pod's cgroups still hold of a pool: what its stop has not given back.

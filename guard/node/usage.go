@@ -65,6 +65,14 @@ func (n *Node) Measure(cs []policy.Candidate) {
 	n.noSwap.Store(unaccounted)
 }
 
+// DiskUsage returns what a sandbox uses of the disks, in bytes and in inodes, from the last measurement.
+func (n *Node) DiskUsage(sandbox string) (bytes, inodes policy.DiskUsage) {
+	if d, ok := n.opt.Meter.Usage(sandbox); ok {
+		return d.Bytes, d.Inodes
+	}
+	return policy.DiskUsage{}, policy.DiskUsage{}
+}
+
 // PodsMemory returns the working set of the pods cgroup, as of the last Observe.
 func (n *Node) PodsMemory() policy.Amount { return n.podsMemory }
 

@@ -205,6 +205,11 @@ func (w *loopWorld) Measure(cs []policy.Candidate) {
 	}
 }
 
+// DiskUsage implements Kernel.
+func (w *loopWorld) DiskUsage(string) (bytes, inodes policy.DiskUsage) {
+	return policy.DiskUsage{}, policy.DiskUsage{}
+}
+
 // PodsMemory implements Kernel.
 func (w *loopWorld) PodsMemory() policy.Amount { return policy.Known(w.podsUse()) }
 

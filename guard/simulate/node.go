@@ -218,6 +218,15 @@ func (n *Node) Measure(cs []policy.Candidate) {
 	}
 }
 
+// DiskUsage returns what one of the trace's pods uses of the disks.
+func (n *Node) DiskUsage(sandbox string) (bytes, inodes policy.DiskUsage) {
+	var c policy.Candidate
+	if at := n.find(sandbox); at >= 0 {
+		measure(&c, &n.pods[at])
+	}
+	return c.Disk, c.Inodes
+}
+
 func measure(c *policy.Candidate, p *trace.Pod) {
 	if p.NoStats != nil && *p.NoStats {
 		return
