@@ -36,7 +36,7 @@ type Candidate struct {
 
 	Memory     Amount // working set, bytes
 	ActiveFile int64  // part of Memory that is page cache, which a stop does not free for good, bytes
-	Kept       int64  // part of Memory that a stop does not free, see Restraint.KeptMemory, bytes
+	Kept       int64  // part of Memory that a stop does not free, see PodStops.KeptMemory, bytes
 	Swap       Amount // part of the memory that is in swap, bytes; unknown if the kernel does not account for it
 	PIDs       Amount // tasks
 	Growth     Amount // growth of the usage of the pool, per second, see Samples.Growth
@@ -49,7 +49,7 @@ type Candidate struct {
 	Survived   bool   // a stop of it within the last minute killed nothing
 	Ended      bool   // a stop has ended it since it was listed, and no container has started in it
 	CameBack   bool   // its workload was stopped for the pool, see Restraint.CameBack
-	// KeepsVolumes means that a stop does not free its local volumes, see Restraint.KeepsVolumes.
+	// KeepsVolumes means that a stop does not free its local volumes, see PodStops.KeepsVolumes.
 	KeepsVolumes bool
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -71,7 +72,7 @@ type Stop struct {
 	Need      int64         `json:"need"`                // of the pool when it began
 	Outside   Amount        `json:"outside"`             // what was used outside the unprotected pods when it began
 	Back      int64         `json:"back"`                // what came back from the sandbox
-	Kept      int64         `json:"kept,omitempty"`      // memory that no stop of the pod gives back, see Restraint.KeptMemory
+	Kept      int64         `json:"kept,omitempty"`      // memory that no stop of the pod gives back, see PodStops.KeptMemory
 	Over      bool          `json:"over"`                // its resources are free again, or it was given up
 	Judged    bool          `json:"judged"`
 	// Fruitless means that the stop did not help. Its workload is not the cause, and gets no special treatment.
@@ -343,37 +344,15 @@ func (r *Restraint) Stopped(p Pool, episode, now time.Duration) bool {
 func (r *Restraint) CameBack(p Pool, workload string, created, episode, now time.Duration) bool {
 	r.at(now)
 	came := false
-	for i := range r.stops {
+	first := sort.Search(len(r.stops), func(i int) bool { return r.stops[i].At >= episode })
+	for i := first; i < len(r.stops); i++ {
 		s := &r.stops[i]
-		lasts := s.At >= episode && now-s.At < r.backoff.Reset // a record may last longer than the reset
+		lasts := now-s.At < r.backoff.Reset // a record may last longer than the reset
 		if r.backoff.First > 0 && s.Cause == CausePressure && s.Pool == p && s.Workload == workload && lasts {
 			came = !s.Fruitless && (came || created > s.At)
 		}
 	}
 	return came
-}
-
-// KeepsVolumes reports whether a pod was stopped in another sandbox: a kubelet has started it again, and has kept its
-// volumes.
-func (r *Restraint) KeepsVolumes(uid, sandbox string, now time.Duration) bool {
-	r.at(now)
-	return r.last(func(s *Stop) bool { return s.UID == uid && uid != "" && s.Sandbox != sandbox }) != nil
-}
-
-// KeptMemory returns what the last stop of a pod for memory, in another sandbox, left of it: a kubelet keeps the pod's volumes,
-// also those in memory, when it starts the pod again. used is what the pod uses now: no more than that can be left.
-func (r *Restraint) KeptMemory(uid, sandbox string, used Amount, now time.Duration) int64 {
-	r.at(now)
-	s := r.last(func(s *Stop) bool {
-		return s.UID == uid && uid != "" && s.Sandbox != sandbox && s.Cause == CausePressure && s.Pool == PoolMemory && s.Over
-	})
-	if s == nil {
-		return 0
-	}
-	if used.Known {
-		s.Kept = min(s.Kept, max(used.Value, 0))
-	}
-	return s.Kept
 }
 
 // left returns the rest of a workload's back-off. It applies to a sandbox that came back after a stop, that
@@ -415,7 +394,7 @@ func (r *Restraint) lasts(s *Stop) bool {
 // last returns the last stop that counts and that f selects, or nil.
 func (r *Restraint) last(f func(*Stop) bool) *Stop {
 	for i := len(r.stops) - 1; i >= 0; i-- {
-		if s := &r.stops[i]; r.lasts(s) && f(s) {
+		if s := &r.stops[i]; f(s) && r.lasts(s) {
 			return s
 		}
 	}

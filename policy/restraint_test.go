@@ -471,3 +471,50 @@ func TestRecordsLastAsLongAsTheBudget(t *testing.T) {
 		t.Errorf("once all tokens are back, %d stops are remembered", len(r.stops))
 	}
 }
+
+// What the last stop of a pod for memory left of it counts for its next sandbox, unless that stop is not over. Any stop shows
+// that a pod in another sandbox has kept its volumes.
+func TestStopsByPod(t *testing.T) {
+	kept := func(uid, sandbox string, pool Pool, cause Cause, kept int64) Stop {
+		return Stop{UID: uid, Workload: uid, Sandbox: sandbox, Pool: pool, Cause: cause, Kept: kept, Over: true}
+	}
+	begun := kept("begun", "begun-2", PoolMemory, CausePressure, 2)
+	begun.Over = false
+	r := NewRestraint("")
+	r.Configure(BudgetConfig{}, BackoffConfig{Reset: minute})
+	r.Begin(kept("old", "old-1", PoolMemory, CausePressure, 1), 0)
+	for i, s := range []Stop{
+		kept("twice", "twice-1", PoolMemory, CausePressure, 1),
+		kept("begun", "begun-1", PoolMemory, CausePressure, 1),
+		kept("disk", "disk-1", PoolNodeBytes, CausePressure, 1),
+		kept("drained", "drained-1", PoolMemory, CauseDrain, 1),
+		kept("", "bare", PoolMemory, CausePressure, 1),
+		kept("twice", "twice-2", PoolMemory, CausePressure, 2),
+		begun,
+	} {
+		r.Begin(s, time.Duration(i+1)*second)
+	}
+	for _, c := range []struct {
+		uid, sandbox string
+		kept         int64
+		keepsVolumes bool
+	}{
+		{"twice", "twice-3", 2, true},
+		{"twice", "twice-2", 1, true},
+		{"begun", "begun-3", 1, true},
+		{"disk", "disk-2", 0, true},
+		{"disk", "disk-1", 0, false},
+		{"drained", "drained-2", 0, true},
+		{"old", "old-2", 0, false}, // forgotten
+		{"new", "new-1", 0, false},
+		{"", "another", 0, false},
+	} {
+		stops := r.ByPod(minute)
+		if k, v := stops.KeptMemory(c.uid, c.sandbox, Amount{}), stops.KeepsVolumes(c.uid, c.sandbox); k != c.kept || v != c.keepsVolumes {
+			t.Errorf("%s in %s: kept %d of its memory, want %d; kept its volumes: %t, want %t", c.uid, c.sandbox, k, c.kept, v, c.keepsVolumes)
+		}
+	}
+	if stops := r.ByPod(minute); stops.KeptMemory("twice", "twice-3", Known(1)) != 1 || stops.KeptMemory("twice", "twice-3", Known(5)) != 1 {
+		t.Error("what is left is more than what the pod has used since")
+	}
+}

@@ -630,7 +630,7 @@ func TestWhatANewSandboxTakesMeanwhile(t *testing.T) {
 			t.Errorf("freed %d", p.Settled[0].Result.Freed)
 		}
 	}
-	if s := g.restraint.KeptMemory("big", "again", policy.Amount{}, n.now); s != testGiB {
+	if s := g.restraint.ByPod(n.now).KeptMemory("big", "again", policy.Amount{}); s != testGiB {
 		t.Errorf("the stop left %d", s)
 	}
 }

@@ -273,25 +273,25 @@ func (g *Manager) sample(ctx context.Context) {
 		return
 	}
 	now := g.kernel.Now() // a listing has taken time
-	cs := g.measured(inv.Pods, now)
+	cs, _ := g.measured(inv.Pods, now)
 	g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
 	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {
 		g.savedAt = now
 	}
 }
 
-// measured returns the pods with what they use now, and what stops have left of their memory.
-func (g *Manager) measured(pods []inventory.Pod, now time.Duration) []policy.Candidate {
-	cs := inventory.Candidates(pods)
+// measured returns the pods with what they use now and what stops have left of their memory, and these stops.
+func (g *Manager) measured(pods []inventory.Pod, now time.Duration) (cs []policy.Candidate, stops policy.PodStops) {
+	cs, stops = inventory.Candidates(pods), g.restraint.ByPod(now)
 	g.kernel.Measure(cs)
 	for i := range cs {
 		used := cs[i].Memory
 		if len(pods[i].Containers) == 0 {
 			used = policy.Amount{} // its cgroup is not read
 		}
-		cs[i].Kept = g.restraint.KeptMemory(cs[i].UID, cs[i].ID, used, now)
+		cs[i].Kept = stops.KeptMemory(cs[i].UID, cs[i].ID, used)
 	}
-	return cs
+	return cs, stops
 }
 
 // derive adds the thresholds that follow from the node's layout and allocatable memory. It recomputes them

@@ -186,7 +186,7 @@ const measuredBefore = 10 * time.Second
 
 // choose measures the pods and decides which one to stop. It changes nothing that restrains a stop: it also answers commands.
 func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Pool, due []policy.Met) choice {
-	cs := g.measured(inv.Pods, now)
+	cs, stops := g.measured(inv.Pods, now)
 	c := choice{pods: inv.Pods, listed: inv.At, measured: cs, cgroup: g.kernel.PodsMemory()}
 	for j := range cs {
 		pod := &cs[j]
@@ -195,7 +195,7 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 		}
 		pod.Survived = now < g.survived[pod.ID]
 		pod.Ended = inv.At < g.emptied[pod.ID]-survivedPenalty && len(g.kernel.UnlistedIn(inv.Pods[j])) == 0
-		pod.KeepsVolumes = i.IsDisk() && g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
+		pod.KeepsVolumes = i.IsDisk() && stops.KeepsVolumes(pod.UID, pod.ID)
 		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}
 	if !i.IsDisk() {

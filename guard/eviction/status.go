@@ -65,7 +65,7 @@ func (g *Manager) RankNow(ctx context.Context, s policy.Signal) api.Ranking {
 		}
 		return r
 	}
-	cs := g.measured(inv.Pods, now)
+	cs, _ := g.measured(inv.Pods, now)
 	for i := range cs {
 		cs[i].Growth = g.samples.Growth(&cs[i], pool, now)
 		cs[i].Survived = now < g.survived[cs[i].ID]
