@@ -172,35 +172,48 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 
 // Fill returns how fast a signal falls, per second. It is 0 without a sample.
 func (s *Samples) Fill(sig Signal, obs *Observations, now time.Duration) int64 {
-	fall, _ := s.fall(sig, obs.level(sig), nil, Amount{}, now)
-	return max(fall, 0)
+	base, fell, span := s.fell(sig, obs.level(sig), now)
+	if base == nil {
+		return 0
+	}
+	return max(PerSecond(fell, span), 0)
 }
 
 // fall returns how fast a signal falls, per second, and the part of that which the growth of the unprotected
 // pods does not explain. They are negative if it rises. pods is the working set of the pods cgroup now.
 func (s *Samples) fall(sig Signal, o Observation, cs []Candidate, pods Amount, now time.Duration) (fall, outside int64) {
+	base, fell, span := s.fell(sig, o, now)
+	if base == nil {
+		return 0, 0
+	}
+	if !sig.IsDisk() && (!sig.countsCgroup() || base.cgroup.Known == pods.Known) {
+		if before, after := base.unprotected(cs, sig), unprotected(cs, sig, pods); before.Known && after.Known {
+			outside = fell - (after.Value - before.Value)
+		}
+	}
+	return PerSecond(fell, span), PerSecond(outside, span)
+}
+
+// fell returns by how much a signal has fallen since the sample from which its rates are measured, and the time since. Without
+// such a sample, base is nil.
+func (s *Samples) fell(sig Signal, o Observation, now time.Duration) (base *sample, fell int64, span time.Duration) {
 	maxAge := maxSampleAge
 	if sig.IsDisk() {
 		maxAge = maxDiskSample
 	}
-	base := s.base(now, maxAge)
+	base = s.base(now, maxAge)
 	if base == nil || !o.usable() {
-		return 0, 0
+		return nil, 0, 0
 	}
 	was := base.obs.level(sig)
 	if !was.usable() || !sig.Comparable(was, o) {
-		return 0, 0
+		return nil, 0, 0
 	}
-	fall = was.Available - o.Available
-	before, after := base.unprotected(cs, sig), unprotected(cs, sig, pods)
-	if before.Known && after.Known && (!sig.countsCgroup() || base.cgroup.Known == pods.Known) {
-		outside = fall - (after.Value - before.Value)
-	}
-	span := now - base.at
+	span = now - base.at
 	if sig.IsDisk() { // disks are read less often than memory while they are far from their thresholds
 		span = max(span, o.At-base.obs[sig].At)
 	}
-	return PerSecond(fall, span), PerSecond(outside, span)
+	return base, was.Available - o.Available, span
 }
 
 // taken returns how much was taken outside the unprotected pods within about the last ten seconds, at most: by how much
@@ -299,41 +312,59 @@ func (s Signal) countsCgroup() bool { return s.isMemory() && s != SwapAvailable 
 func (s Signal) countsCache() bool { return s == MemoryAvailable || s == AllocatableMemoryAvailable }
 
 // unprotected returns what the unprotected pods use of a signal's pool. For memory, that is the pods cgroup without the
-// protected pods, and without page cache unless that counts, if the cgroup is known. It is unknown for disks.
+// protected pods, and without page cache unless that counts, if the cgroup is known. It is not for disks.
 func unprotected(cs []Candidate, sig Signal, podsCgroup Amount) Amount {
-	if sig.IsDisk() {
-		return Amount{}
+	u := newUse(sig, podsCgroup)
+	for i := range cs {
+		used := cs[i].sample()
+		u.add(&used, cs[i].Protection != "")
 	}
-	byCgroup := sig.countsCgroup() && podsCgroup.Known
-	sum, not := Known(0), Known(0)
-	if byCgroup {
-		sum = podsCgroup
-	}
-	for j := range cs {
-		used := cs[j].sample()
-		switch inside, protected := byCgroup && !used.apart, cs[j].Protection != ""; {
-		case inside && protected:
-			not.add(used.memory)
-		case inside && !sig.countsCache():
-			not.add(Known(used.cache))
-		case !inside && !protected:
-			sum.add(used.of(sig))
-		}
-	}
-	return Amount{sum.Value - not.Value, sum.Known && not.Known}
+	return u.unprotected()
 }
 
 // unprotected is the same for the pods when the sample was taken, of which those are protected that are now.
 func (s *sample) unprotected(cs []Candidate, sig Signal) Amount {
-	was := make([]Candidate, 0, len(s.pods))
-	protection := make(map[string]string, len(cs))
+	protected := map[string]bool{}
 	for i := range cs {
-		protection[cs[i].ID] = cs[i].Protection
+		if cs[i].Protection != "" {
+			protected[cs[i].ID] = true
+		}
 	}
+	u := newUse(sig, s.cgroup)
 	for id, used := range s.pods {
-		was = append(was, Candidate{Memory: used.memory, ActiveFile: used.cache, Swap: used.swap, PIDs: used.pids, Apart: used.apart, Protection: protection[id]})
+		u.add(&used, protected[id])
 	}
-	return unprotected(was, sig, s.cgroup)
+	return u.unprotected()
+}
+
+// use adds up what pods use of a signal's pool. The order of the pods makes no difference.
+type use struct {
+	sig      Signal
+	byCgroup bool   // sum begins with the pods cgroup, which includes all pods but those apart
+	sum, not Amount // not is the part of sum that does not count
+}
+
+func newUse(sig Signal, podsCgroup Amount) use {
+	u := use{sig: sig, byCgroup: sig.countsCgroup() && podsCgroup.Known, sum: Known(0), not: Known(0)}
+	if u.byCgroup {
+		u.sum = podsCgroup
+	}
+	return u
+}
+
+func (u *use) add(used *podSample, protected bool) {
+	switch inside := u.byCgroup && !used.apart; {
+	case inside && protected:
+		u.not.add(used.memory)
+	case inside && !u.sig.countsCache():
+		u.not.add(Known(used.cache))
+	case !inside && !protected:
+		u.sum.add(used.of(u.sig))
+	}
+}
+
+func (u *use) unprotected() Amount {
+	return Amount{u.sum.Value - u.not.Value, u.sum.Known && u.not.Known}
 }
 
 // add adds to a sum, which is unknown once a part of it is.
