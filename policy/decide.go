@@ -191,6 +191,11 @@ func before(ranked []Ranked, f func(*Ranked) bool) []Ranked {
 	return ranked
 }
 
+// contains reports whether f is true for one of the pods.
+func contains(ranked []Ranked, f func(*Ranked) bool) bool {
+	return len(before(ranked, f)) < len(ranked)
+}
+
 // needs returns what each due threshold lacks.
 func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 	needs := make([]Lack, len(q.Due))
@@ -334,8 +339,11 @@ func (d *Decision) front() {
 
 // heldBack returns why no pod is stopped where relief is not attainable.
 func (d *Decision) heldBack(cs []Candidate, q Shortage) string {
-	if slices.ContainsFunc(d.Ranked, func(r Ranked) bool { return r.Protection == "" && !r.Known() }) {
+	if contains(d.Ranked, func(r *Ranked) bool { return r.Protection == "" && !r.Known() }) {
 		return HeldUnknown
+	}
+	if !contains(d.Ranked, func(r *Ranked) bool { return r.Protection != "" }) {
+		return HeldOutside
 	}
 	lifted := slices.Clone(cs)
 	for i := range lifted {
@@ -343,7 +351,7 @@ func (d *Decision) heldBack(cs []Candidate, q Shortage) string {
 	}
 	// What was noted as taken outside the pods includes what the protected ones have taken.
 	q.Samples = &Samples{kept: q.Samples.kept}
-	if protected := !slices.Equal(lifted, cs); protected && Decide(lifted, q).Victim != nil {
+	if Decide(lifted, q).Victim != nil {
 		return HeldProtected
 	}
 	return HeldOutside

@@ -1,7 +1,5 @@
 package policy
 
-import "slices"
-
 // Quality is how reliable an amount is.
 type Quality uint8
 
@@ -49,7 +47,7 @@ func (a Amount) Measured() Measured {
 // Unmeasured reports whether the usage of an unprotected pod other than the victim is not known
 // exactly. That pod may be the right one to stop, so it must be measured again first.
 func Unmeasured(ranked []Ranked, victim *Ranked) bool {
-	return slices.ContainsFunc(ranked, func(r Ranked) bool {
+	return contains(ranked, func(r *Ranked) bool {
 		return r.Protection == "" && r.Quality != QualityExact && (victim == nil || r.ID != victim.ID)
 	})
 }

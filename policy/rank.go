@@ -47,23 +47,26 @@ func Rank(cs []Candidate, s Signal, l Layout, keys []Key) []Ranked {
 	if len(keys) == 0 {
 		keys = DefaultKeys(s.Resource())
 	}
-	rows := make([]Ranked, len(cs))
-	order := make([]*Ranked, len(cs))
+	ranked := make([]Ranked, len(cs))
+	order := make([]int, len(cs))
 	values := make([]KeyValue, 0, len(cs)*len(keys))
 	for i := range cs {
-		r := &rows[i]
+		r := &ranked[i]
 		r.Candidate = cs[i]
 		r.measure(s, l)
 		from := len(values)
 		for _, k := range keys {
 			values = append(values, KeyValue{k, r.value(k)})
 		}
-		r.Keys, order[i] = values[from:len(values):len(values)], r
+		r.Keys, order[i] = values[from:len(values):len(values)], i
 	}
-	slices.SortFunc(order, (*Ranked).compare)
-	ranked := make([]Ranked, len(cs))
-	for i, r := range order {
-		if ranked[i] = *r; r.Excluded == "" {
+	slices.SortFunc(order, func(a, b int) int { return ranked[a].compare(&ranked[b]) })
+	for i, from := range order {
+		for from < i { // it was swapped to make room
+			from = order[from]
+		}
+		ranked[i], ranked[from] = ranked[from], ranked[i]
+		if ranked[i].Excluded == "" {
 			ranked[i].Position = i + 1
 		}
 	}
