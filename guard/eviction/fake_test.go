@@ -258,7 +258,7 @@ func diskBytes(n int64) policy.DiskUsage {
 }
 
 // newManager returns a Manager of a fake node, with that configuration.
-func newManager(t *testing.T, conf string) (*Manager, *fakeNode) {
+func newManager(t testing.TB, conf string) (*Manager, *fakeNode) {
 	t.Helper()
 	n := &fakeNode{now: time.Hour, pods: []inventory.Pod{testPod("big", 4*testGiB), testPod("small", testGiB)}, remains: map[string]policy.Amount{}}
 	n.set(policy.MemoryAvailable, 8*testGiB)

@@ -93,8 +93,12 @@ func (g *Manager) reclaimWait(i policy.Pool, m policy.Met) time.Duration {
 // reclaimPause shortens a pause of the loop if a stop has waited long enough for a reclaim before it ends.
 func (g *Manager) reclaimPause(pause, now time.Duration) time.Duration {
 	for i := range policy.PoolCount {
-		r, due := &g.pools[i].reclaim, g.dueOf(&g.pressure, i)
-		if len(due) == 0 || r.job == nil {
+		r := &g.pools[i].reclaim
+		if r.job == nil {
+			continue
+		}
+		due := g.dueOf(&g.pressure, i)
+		if len(due) == 0 {
 			continue
 		}
 		if left := r.started + g.reclaimWait(i, due[0]) - now; left > 0 {
