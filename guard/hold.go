@@ -10,7 +10,6 @@ import (
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/history"
 	"github.com/criguard/criguard/guard/hold"
-	"github.com/criguard/criguard/policy"
 )
 
 // How long a look at the node waits for a runtime or a disk that does not answer. At the start, nothing is
@@ -28,7 +27,7 @@ func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.D
 	if !known.NewIn(cfg.Hard()) {
 		return nil
 	}
-	cfg = withoutStalls(cfg, known)
+	cfg = cfg.WithoutStalls(known)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cfg.Node, cfg.Runtime = s.opt.Config.Node, s.opt.Config.Runtime
@@ -40,16 +39,6 @@ func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.D
 	defer l.Close()
 	l.host.lister.Protect(s.host.lister.Protected())
 	return slices.DeleteFunc(l.MetNow(ctx), s.hard.Had)
-}
-
-// withoutStalls returns the configuration without the hard thresholds of stalls that are known: whether those are met would only
-// be known after a window.
-func withoutStalls(cfg config.Config, known config.HardThresholds) config.Config {
-	cfg.Eviction.Thresholds = slices.DeleteFunc(slices.Clone(cfg.Eviction.Thresholds), func(t policy.Threshold) bool {
-		v, is := known[t.Signal]
-		return t.Kind == policy.Hard && t.Signal.IsStall() && is && v == t.Value
-	})
-	return cfg
 }
 
 // hold makes a configuration wait and raises an alarm. The configuration in force stays.

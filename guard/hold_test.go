@@ -370,7 +370,7 @@ func TestLookWaitsForNewStallsOnly(t *testing.T) {
 	cfg := configtest.Parse(t, nodetest.Config(t, memory, stall, "eviction.soft.'memory.stall' = '90%'", "eviction.soft_grace_period.'memory.stall' = '1m'"))
 	for before, want := range map[string]bool{stall: false, memory: true, "eviction.hard.'memory.stall' = '70%'": true} {
 		known := configtest.Parse(t, nodetest.Config(t, before))
-		looks := withoutStalls(cfg, known.Hard())
+		looks := cfg.WithoutStalls(known.Hard())
 		if got := looks.Hard().HaveStall(); got != want {
 			t.Errorf("after %s: waits %t", before, got)
 		}

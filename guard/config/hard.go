@@ -67,6 +67,16 @@ func sources(s policy.Signal) []policy.Signal {
 	return nil
 }
 
+// WithoutStalls returns the configuration without the hard thresholds of stalls that are known: whether those are met would only
+// be known after a window.
+func (c Config) WithoutStalls(known HardThresholds) Config {
+	c.Eviction.Thresholds = slices.DeleteFunc(slices.Clone(c.Eviction.Thresholds), func(t policy.Threshold) bool {
+		v, is := known[t.Signal]
+		return t.Kind == policy.Hard && t.Signal.IsStall() && is && v == t.Value
+	})
+	return c
+}
+
 // HaveStall reports whether one of the thresholds is that of a stall.
 func (h HardThresholds) HaveStall() bool {
 	return !isOff(h[policy.MemoryStall]) || !isOff(h[policy.IOStall])

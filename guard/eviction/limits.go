@@ -38,7 +38,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 			continue
 		}
 		pod := pods[i]
-		pod.Disk, pod.Inodes, pod.KeepsVolumes = disk, inodes, g.restraint.KeepsVolumes(pod.UID, pod.ID, now)
+		pod.Disk, pod.Inodes, pod.KeepsVolumes = disk, inodes, g.restraint.ByPod(now).KeepsVolumes(pod.UID, pod.ID)
 		if g.enforceOn(ctx, now, pod, policy.CauseLimit, api.StopView{
 			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",

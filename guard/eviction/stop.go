@@ -304,7 +304,7 @@ func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api
 	}
 	pod = new(*pod)
 	pod.Disk, pod.Inodes = v.Disk, v.Inodes // as measured for the ranking
-	pod.KeepsVolumes, stop.LogsApart = g.restraint.KeepsVolumes(pod.UID, pod.ID, now), v.Disk.LogsApart
+	pod.KeepsVolumes, stop.LogsApart = g.restraint.ByPod(now).KeepsVolumes(pod.UID, pod.ID), v.Disk.LogsApart
 	order := g.orderFor(pod, m.Signal, m.Kind)
 	order.Unlisted = unlisted
 	if st.flight = g.launch(ctx, now, &flight{view: &view, stop: stop, since: m.Since, order: order, awaited: true}, p); st.flight == nil {
