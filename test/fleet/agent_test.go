@@ -104,22 +104,22 @@ func (j job) run(ctx context.Context, record func(grant), failed func(error)) er
 	return nil
 }
 
-// runAgent is the program of an agent's process. It prints a line for each grant.
+// runAgent is the program of an agent's process. It prints a line for all that it says.
 func runAgent(text string) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		return err
 	}
-	record := func(g grant) {
-		line, err := json.Marshal(g)
+	hear := func(s said) {
+		line, err := json.Marshal(s)
 		if err == nil {
 			fmt.Println(string(line))
 		}
 	}
 	if j.Guard {
-		return j.runNode(context.Background(), record, &tally{answers: map[string]int{}})
+		return j.runNode(context.Background(), hear)
 	}
-	return j.run(context.Background(), record, func(error) {})
+	return j.run(context.Background(), func(g grant) { hear(said{Grant: &g}) }, func(error) {})
 }
 
 // process is an agent in a process of its own.
@@ -128,7 +128,7 @@ type process struct {
 	done chan error
 }
 
-func startProcess(t *testing.T, j job, record func(grant)) *process {
+func startProcess(t *testing.T, j job, hear func(said)) *process {
 	t.Helper()
 	text, err := json.Marshal(j)
 	must(t, err)
@@ -142,10 +142,10 @@ func startProcess(t *testing.T, j job, record func(grant)) *process {
 	go func() {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			var g grant
+			var s said
 			// The last line of a process that was killed may be cut short; nothing was stopped with that permit.
-			if json.NewDecoder(bytes.NewReader(lines.Bytes())).Decode(&g) == nil {
-				record(g)
+			if json.NewDecoder(bytes.NewReader(lines.Bytes())).Decode(&s) == nil {
+				hear(s)
 			}
 		}
 		p.done <- lines.Err()

@@ -68,7 +68,7 @@ func TestFaults(t *testing.T) {
 	for _, zone := range zones[4:] {
 		group.Go(func() {
 			for ctx.Err() == nil {
-				p := startProcess(t, named(zone, 0), ledger.record)
+				p := startProcess(t, named(zone, 0), ledger.hear)
 				select {
 				case <-time.After(rand.N(3 * time.Second)):
 				case <-ctx.Done():

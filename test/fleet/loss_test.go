@@ -33,7 +33,7 @@ func TestAgentDies(t *testing.T) {
 	ledger := newLedger()
 	dies := jobOf(c, "z1", "n2")
 	dies.DieAt = 3
-	startProcess(t, dies, ledger.record).wait(t)
+	startProcess(t, dies, ledger.hear).wait(t)
 	died := cgroup.BootTime()
 	if read(t, c, "s/z1") == nil || ledger.count() != 0 {
 		t.Fatal("the agent did not die between its transaction and its answer")
@@ -67,7 +67,7 @@ func TestAgentDies(t *testing.T) {
 		return nil
 	})
 	dies.DieAt = 2
-	startProcess(t, dies, ledger.record).wait(t)
+	startProcess(t, dies, ledger.hear).wait(t)
 	if got := leases(); got != members+2 || read(t, c, "s/z1") != nil {
 		t.Fatalf("the agent did not die between its leases and its transaction: %d leases", got)
 	}

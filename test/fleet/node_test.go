@@ -2,14 +2,16 @@ package fleet_test
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
+	"crypto/rand"
+	"errors"
+	mathrand "math/rand/v2"
 	"os"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/guard/fleet"
 	"github.com/criguard/criguard/guard/fleet/agent"
 	"github.com/criguard/criguard/guard/fleet/etcd"
 	"github.com/criguard/criguard/policy"
@@ -19,40 +21,49 @@ import (
 type hasty struct{}
 
 // Uint64 implements rand.Source.
-func (hasty) Uint64() uint64 { return rand.Uint64()>>5 | 1<<20 }
+func (hasty) Uint64() uint64 { return mathrand.Uint64()>>5 | 1<<20 }
 
-// tally counts the answers that guards got.
-type tally struct {
+// noting notes the permits that a client acquires: the agent only shows their IDs and deadlines.
+type noting struct {
+	*etcd.Client
+	longest time.Duration // slot of a zone
+
 	mu      sync.Mutex
-	answers map[string]int
-	wrong   []string
-	pending time.Duration // the longest time for which one request was pending
+	permits map[string]etcd.Permit // by ID
+	unsure  map[string]bool        // etcd may have granted it in an answer that was lost
 }
 
-func (t *tally) add(a agent.Answer, pending time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pending = max(t.pending, pending)
+// Acquire implements agent.Client.
+func (n *noting) Acquire(ctx context.Context, r fleet.Rates, workload, id string) (etcd.Permit, error) {
+	p, err := n.Client.Acquire(ctx, r, workload, id)
+	_, denied := errors.AsType[*etcd.DeniedError](err)
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	switch {
-	case a.State == agent.Granted && a.Source == agent.Fleet && a.ID != "" && a.Deadline > 0:
-		t.answers["granted by the fleet"]++
-	case a.State == agent.Granted && a.ID == "" && (a.Source == agent.Trickle || a.Source == agent.Local):
-		t.answers["granted by "+a.Source]++
-	case a.State == agent.Denied && a.Reason != "":
-		t.answers["denied"]++
-	case a.State == agent.Pending:
-		t.answers["pending"]++
-	default:
-		t.wrong = append(t.wrong, fmt.Sprintf("%+v", a))
+	case err == nil && n.unsure[id]: // its slots may have been taken long ago, but not before this
+		q := p
+		q.Since, q.Slot = p.Deadline-n.longest, n.longest
+		n.permits[id] = q
+	case err == nil:
+		n.permits[id] = p
+	case !denied:
+		n.unsure[id] = true
 	}
+	return p, err
+}
+
+func (n *noting) permit(id string) etcd.Permit {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.permits[id]
 }
 
 // guardTick is how often a guard asks its agent.
 const guardTick = 100 * time.Millisecond
 
-// runNode runs an agent and its guard until ctx ends. The guard wants one soft stop after the other. It gives every
-// fourth permit back unused.
-func (j job) runNode(ctx context.Context, record func(grant), t *tally) error {
+// runNode runs an agent and its guard until ctx ends and the guard's last request is not pending. The guard wants one soft stop
+// after the other. It gives every fourth permit back unused.
+func (j job) runNode(ctx context.Context, hear func(said)) error {
 	readings := 0
 	client, err := etcd.New(etcd.Options{
 		Fleet: fleetName, Zone: j.Zone, Node: j.Node, Endpoints: j.Endpoints, TLS: j.TLS, Rates: j.Rates, Timeout: j.Timeout,
@@ -66,46 +77,63 @@ func (j job) runNode(ctx context.Context, record func(grant), t *tally) error {
 	if err != nil {
 		return err
 	}
+	notes := &noting{Client: client, longest: fleet.Slot(j.Rates.Secondary), permits: map[string]etcd.Permit{}, unsure: map[string]bool{}}
 	a := agent.New(agent.Options{
-		Client: client, Disconnect: client.Close, Rates: j.Rates, Soft: policy.Bucket{Burst: 1, Every: 3 * time.Second},
-		Rand: rand.New(hasty{}), ContactPeriod: time.Second, Now: cgroup.BootTime,
+		Client: notes, Disconnect: client.Close, Rates: j.Rates, Soft: policy.Bucket{Burst: 1, Every: 3 * time.Second},
+		Rand: mathrand.New(hasty{}), ContactPeriod: time.Second, Now: cgroup.BootTime,
 	})
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
-	group.Go(func() { a.Run(ctx) })
-	defer group.Wait()
-	sleep := func(d time.Duration) {
+	group.Go(func() { a.Run(running) })
+	defer func() { stop(); group.Wait() }()
+	for n := 0; ctx.Err() == nil; n++ {
+		workload, id := j.Workloads[mathrand.IntN(len(j.Workloads))], rand.Text()
+		answer := j.stop(ctx, a, id, workload, func(x answered) {
+			g := (*grant)(nil)
+			if x.Answer.Source == agent.Fleet {
+				g = &grant{Permit: notes.permit(x.Answer.ID), Zone: j.Zone, Node: j.Node, Workload: workload, Acquired: min(x.At, time.Duration(x.Answer.Deadline))}
+			}
+			hear(said{&x, g})
+			if g != nil && n%4 == 3 {
+				back := *g
+				back.ReleasedAt = cgroup.BootTime()
+				hear(said{Grant: &back})
+			}
+		})
+		if answer.Source == agent.Fleet && n%4 == 3 {
+			a.Withdraw(policy.PoolMemory, id)
+		}
+		a.SetState(agent.State{Digest: "d1", Version: "v1"})
 		select {
-		case <-time.After(d):
+		case <-time.After(j.Rest/2 + mathrand.N(j.Rest+1)):
 		case <-ctx.Done():
 		}
 	}
-	for n := 0; ctx.Err() == nil; n++ {
-		workload, uid := j.Workloads[rand.IntN(len(j.Workloads))], fmt.Sprint("u", n)
-		a.SetState(agent.State{Wants: []policy.Pool{policy.PoolMemory}, Digest: "d1", Version: "v1"})
-		answer, pendingSince := agent.Answer{}, cgroup.BootTime()
-		for ctx.Err() == nil && answer.State != agent.Granted {
-			answer = a.Request(policy.PoolMemory, uid, agent.Request{Kind: "soft", Workload: workload})
-			if answer.State != agent.Pending {
-				pendingSince = cgroup.BootTime()
-			}
-			t.add(answer, cgroup.BootTime()-pendingSince)
-			sleep(guardTick)
-		}
-		if answer.Source == agent.Fleet {
-			g := grant{Zone: j.Zone, Node: j.Node, Workload: workload, Acquired: cgroup.BootTime() - guardTick}
-			g.Permit = etcd.Permit{ID: answer.ID, Deadline: time.Duration(answer.Deadline), Since: time.Duration(answer.Deadline) - slotOf, Slot: slotOf}
-			g.Acquired = min(g.Acquired, g.Permit.Deadline)
-			record(g)
-			if n%4 == 3 {
-				g.ReleasedAt = cgroup.BootTime()
-				record(g)
-				a.Withdraw(policy.PoolMemory, uid)
-			}
-		}
-		a.SetState(agent.State{Digest: "d1", Version: "v1"})
-		sleep(j.Rest/2 + rand.N(j.Rest+1))
-	}
 	return nil
+}
+
+// stop asks for a permit until it is granted, or until ctx ends and the fleet has decided.
+func (j job) stop(ctx context.Context, a *agent.Agent, id, workload string, hear func(answered)) (answer agent.Answer) {
+	began := cgroup.BootTime()
+	a.SetState(agent.State{Wants: []policy.Pool{policy.PoolMemory}, Digest: "d1", Version: "v1"})
+	for since := began; answer.State != agent.Granted; {
+		before := cgroup.BootTime()
+		alone := time.Duration(a.Status().AloneFor)
+		answer = a.Request(policy.PoolMemory, id, agent.Request{Kind: "soft", Workload: workload})
+		now := cgroup.BootTime()
+		if alone > 0 {
+			alone += now - before
+		}
+		if answer.State != agent.Pending {
+			since = now
+		}
+		hear(answered{Request: id, Node: j.Node, Began: began, At: now, Alone: alone, Answer: answer})
+		if ctx.Err() != nil && (answer.State != agent.Pending || now-since > mostPending) {
+			break
+		}
+		time.Sleep(guardTick)
+	}
+	return answer
 }
 
 // slotOf is the slot of the rates fast.
