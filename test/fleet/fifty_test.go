@@ -60,6 +60,9 @@ func newFifty(t *testing.T, c *etcdtest.Cluster, short bool) *fifty {
 		} else {
 			j.Rest = 80 * time.Second // about half of the zone wants a stop
 		}
+		if j.Guard = i < processes; j.Guard {
+			j.Rest = time.Second
+		}
 		for _, p := range f.proxies[zone] {
 			j.Endpoints = append(j.Endpoints, p.URL)
 		}
@@ -96,17 +99,18 @@ func (f *fifty) enable(users map[string]etcdtest.Grants) {
 }
 
 // run starts all agents, until end.
-func (f *fifty) run() {
+func (f *fifty) run() { f.end = f.start(f.jobs...) }
+
+func (f *fifty) start(jobs ...job) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
-	f.end = sync.OnceFunc(func() { cancel(); group.Wait() })
-	f.Cleanup(f.end)
-	for i, j := range f.jobs {
-		if i >= processes {
+	end = sync.OnceFunc(func() { cancel(); group.Wait() })
+	f.Cleanup(end)
+	for _, j := range jobs {
+		if !j.Guard {
 			group.Go(func() { _ = j.runNode(ctx, f.hear) })
 			continue
 		}
-		j.Guard, j.Rest = true, time.Second
 		group.Go(func() {
 			for ctx.Err() == nil {
 				j.DieAt = rand.IntN(8) // 0: only the parent kills it
@@ -119,6 +123,7 @@ func (f *fifty) run() {
 			}
 		})
 	}
+	return end
 }
 
 func (f *fifty) all(do func(*etcdtest.Proxy)) {
@@ -305,11 +310,12 @@ func watchPauses() (stop func() time.Duration) {
 }
 
 // loseData lets the agents run while etcd restarts without its data. It is away for less than a workload's slot, and then gives
-// each zone a slot of 10 s instead of 2 s: permits that are closer to each other show that the fleet did not settle.
+// each zone a slot of 10 s instead of 2 s: permits that are closer to each other show that the fleet did not settle. A new node
+// asks for the workload that was stopped last, and does not know that.
 func (f *fifty) loseData() {
 	f.Helper()
 	f.begin()
-	const secondary, interval = 100_000, 20 * time.Second
+	const secondary, interval = 100_000, 30 * time.Second
 	for i := range f.jobs {
 		f.jobs[i].Rates.Secondary, f.jobs[i].Rates.WorkloadInterval = secondary, interval
 	}
@@ -324,12 +330,16 @@ func (f *fifty) loseData() {
 		})
 	}
 	permits(len(f.jobs[0].Workloads))
+	newcomer := f.jobs[len(f.jobs)-1]
+	newcomer.Zone, newcomer.Node, newcomer.Workloads = "z3", "z3-n50", []string{f.ledger.last().Workload}
 	lost := f.restartEmpty()
 	f.ledger.mu.Lock()
 	f.ledger.lost, f.ledger.slot = lost, fleet.Slot(secondary)
 	f.ledger.mu.Unlock()
+	end := f.start(newcomer)
 	permits(1)
 	permits(3)
+	end()
 	f.end()
 	f.check(interval)
 }
@@ -354,6 +364,6 @@ func (f *fifty) check(interval time.Duration) {
 	f.Helper()
 	f.ledger.check(f.T, interval)
 	f.requests.check(f.T, f.ledger, func(node string) bool {
-		return slices.ContainsFunc(f.jobs[:processes], func(j job) bool { return j.Node == node })
+		return slices.ContainsFunc(f.jobs, func(j job) bool { return j.Guard && j.Node == node })
 	})
 }

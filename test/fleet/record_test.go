@@ -50,6 +50,18 @@ func (l *ledger) hear(s said) {
 	}
 }
 
+// last returns the last grant that was not released.
+func (l *ledger) last() (last grant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range l.grants {
+		if g.ReleasedAt == 0 && g.Permit.Since > last.Permit.Since {
+			last = g
+		}
+	}
+	return last
+}
+
 // most returns the largest number of permits that one zone got after a time.
 func (l *ledger) most(after time.Duration) (n int) {
 	l.mu.Lock()
