@@ -43,7 +43,7 @@ type Client struct {
 	// The history of etcd; see history.go.
 	seen     position
 	back     bool          // etcd has gone back to an earlier position
-	reported time.Duration // when the last report began that succeeded; 0 = none yet
+	reported time.Duration // when the last report to this history began that succeeded; 0 = none yet
 
 	instance string        // marks this client's reports
 	other    time.Duration // when another's report was in the place of this client's; 0 = never

@@ -18,7 +18,7 @@ func (c *Client) forget(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now-c.reported > max(recall, c.opt.Rates.LongestSlot()) {
-		c.seen, c.back = position{}, false
+		c.seen, c.back, c.reported = position{}, false, 0
 	}
 }
 

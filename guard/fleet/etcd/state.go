@@ -80,7 +80,6 @@ func (c *Client) report(ctx context.Context, op string, s State) error {
 	if err != nil {
 		return err
 	}
-	c.compareName(first(r[0]))
 	if c.wentBack() {
 		if first(r[2]) == nil {
 			if err := c.settle(ctx, op); err != nil {
@@ -88,9 +87,10 @@ func (c *Client) report(ctx context.Context, op string, s State) error {
 			}
 		}
 		c.mu.Lock()
-		c.back = false
+		c.back, c.reported = false, 0 // the member's key may be from before this client
 		c.mu.Unlock()
 	}
+	c.compareName(first(r[0]))
 	if err := c.refresh(ctx, &m, first(r[0])); err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (c *Client) report(ctx context.Context, op string, s State) error {
 }
 
 // compareName notes if another client has reported under the node's name since this one did. A client that has not reported yet
-// cannot tell: it may follow one on the same node.
+// to this history of etcd cannot tell: it may follow one on the same node.
 func (c *Client) compareName(kv *keyValue) {
 	var v memberValue
 	if kv == nil || json.Unmarshal([]byte(kv.value), &v) != nil || v.Instance == "" || v.Instance == c.instance {
