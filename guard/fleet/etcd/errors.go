@@ -102,8 +102,11 @@ func callError(ctx context.Context, op, endpoint string, err error) error {
 	case codes.PermissionDenied, codes.Unauthenticated:
 		kind = ErrPermission
 	case codes.InvalidArgument, codes.FailedPrecondition:
-		if strings.Contains(cause, "user name") { // the certificate has no common name, or one that is no user
+		switch {
+		case strings.Contains(cause, "user name"): // the certificate has no common name, or one that is no user
 			kind = ErrPermission
+		case strings.Contains(cause, "not supported for learner"): // this member has no vote yet; etcd 3.5 says Unavailable
+			kind = ErrUnreachable
 		}
 	case codes.NotFound:
 		if strings.Contains(cause, "lease not found") {

@@ -27,6 +27,7 @@ func TestCallError(t *testing.T) {
 		{rpctypes.ErrGRPCTimeout, nil, ErrTimeout, "timeout"},
 		{rpctypes.ErrGRPCTimeoutDueToConnectionLost, nil, ErrTimeout, "timeout"},
 		{rpctypes.ErrGRPCStopped, nil, ErrUnreachable, "unreachable"},
+		{rpctypes.ErrGRPCNotSupportedForLearner, nil, ErrUnreachable, "unreachable"},
 		{rpctypes.ErrGRPCNoSpace, nil, ErrNoSpace, "no_space"},
 		{rpctypes.ErrGRPCRequestTooManyRequests, nil, ErrRefused, "refused"},
 		{rpctypes.ErrGRPCPermissionDenied, nil, ErrPermission, "permission"},
