@@ -140,7 +140,7 @@ func TestRPMLifecycle(t *testing.T) {
 func TestServiceIsTold(t *testing.T) {
 	r := openRoom(t)
 	dir := laterPackages(t)
-	r.write("systemctl", "#!/bin/sh\necho \"$@\" >>"+r.tmp+"/calls\n", 0o755)
+	r.write("systemctl", "#!/bin/sh\n[ \"$1\" = show ] || echo \"$@\" >>"+r.tmp+"/calls\n", 0o755) // to show something tells it nothing
 	r.path = r.tmp
 	if err := r.ServicesStart(); err != nil {
 		t.Fatal(err)
