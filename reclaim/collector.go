@@ -63,8 +63,11 @@ type Plan struct {
 	Expire     bool
 	DryRun     bool // do everything except the removals
 	Containers ContainerPolicy
-	Images     ImagePolicy
-	Memory     []MemoryTarget
+	// Ended are sandboxes that were stopped. Their dead containers are removed as those of a finished pod are, without the wait
+	// until it counts as one.
+	Ended  map[string]bool
+	Images ImagePolicy
+	Memory []MemoryTarget
 	// Progress receives each item as it is removed; it must not block. nil = no calls.
 	Progress func(Item)
 	// Enough, once closed, ends the wait for other runs and prevents further removals. The removal in

@@ -125,6 +125,29 @@ func selectReplaced(inv inventory, p ContainerPolicy, seen *sightings, now Momen
 	return sel
 }
 
+// removeEnded also selects what stays of sandboxes that were ended: once such a sandbox is not ready and none of its containers
+// may run, a kubelet starts none in it any more.
+func (s *selection) removeEnded(inv inventory, ended map[string]bool) {
+	over := make(map[string]bool, len(ended))
+	for _, b := range inv.Sandboxes {
+		over[b.ID] = ended[b.ID] && !b.Ready
+	}
+	for _, c := range inv.Containers {
+		over[c.SandboxID] = over[c.SandboxID] && c.State == cri.Exited
+	}
+	dead := map[string]bool{}
+	for _, c := range inv.Containers {
+		dead[c.ID] = over[c.SandboxID]
+	}
+	s.Keep = slices.DeleteFunc(s.Keep, func(it Item) bool {
+		if dead[it.ID] {
+			it.Why = "dead and its pod was stopped"
+			s.Remove = append(s.Remove, it)
+		}
+		return dead[it.ID]
+	})
+}
+
 // overCap selects the containers above the node's limit (negative = none): first the older ones of
 // units that keep several, then the oldest on the node.
 func overCap(units map[unit][]dead, limit int) (over, kept []dead) {

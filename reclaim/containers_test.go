@@ -232,6 +232,37 @@ func TestSelectContainersOfFinishedPods(t *testing.T) {
 	})
 }
 
+// What stays of a sandbox that was ended needs no quiet time, and its containers may be young. What else stays is left alone.
+func TestRemoveEnded(t *testing.T) {
+	t.Parallel()
+	now := Moment{time.Hour, epoch.Add(24 * time.Hour)}
+	policy := ContainerPolicy{MinAge: time.Minute, MaxPerContainer: 1, Max: -1, Finished: true}
+	young := now.Wall.Add(-time.Second)
+	for name, c := range map[string]struct {
+		ended, ready bool
+		state        cri.State // of another container in the sandbox
+		want         []string
+	}{
+		"ended":                    {true, false, cri.Exited, []string{"a", "b"}},
+		"not ended":                {false, false, cri.Exited, []string{}},
+		"still ready":              {true, true, cri.Exited, []string{}},
+		"one runs":                 {true, false, cri.Running, []string{}},
+		"the state of one unknown": {true, false, cri.Unknown, []string{}},
+	} {
+		inv := inventory{
+			Containers: []cri.Container{container("a", "p", "c", young), container("b", "p", "d", young), container("other", "q", "c", young)},
+			Sandboxes:  []cri.Sandbox{sandbox("sb-p", "p", c.ready, epoch), sandbox("sb-q", "q", false, epoch)},
+		}
+		inv.Containers[1].State = c.state
+		sel := selectContainers(inv, policy, &sightings{}, now)
+		sel.removeEnded(inv, map[string]bool{"sb-p": c.ended})
+		equal(t, name, sortedIDs(sel.Remove), c.want)
+		if !slices.ContainsFunc(sel.Keep, func(it Item) bool { return it.ID == "other" }) {
+			t.Errorf("%s: kept %q", name, ids(sel.Keep))
+		}
+	}
+}
+
 // The same inventory in any order gives the same selection.
 func TestSelectionsHaveATotalOrder(t *testing.T) {
 	t.Parallel()

@@ -217,6 +217,7 @@ func (j *job) collectContainers(ctx context.Context) {
 		choose = selectReplaced
 	}
 	sel := choose(inv, j.plan.Containers, &j.seen, j.clock())
+	sel.removeEnded(inv, j.plan.Ended)
 	j.report.Kept = sel.Keep
 	sandboxes := make(map[string]string, len(inv.Containers))
 	for _, c := range inv.Containers {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,7 @@ type Manager struct {
 	client    *cri.Client        // the client that collector uses
 	collector *reclaim.Collector // nil until a runtime has answered
 	notes     warnOnce           // air-gap files and containers in doubt
+	ended     map[string]bool    // sandboxes that were stopped; a reclaim of a disk need not wait until they count as finished
 	yield     chan struct{}      // closed when a reclaim under pressure needs the collector
 	acts      context.Context    //nolint:containedctx // ends when a pause begins; nil = paused
 	stopActs  context.CancelFunc
@@ -117,7 +119,7 @@ type Manager struct {
 func New(opt Options) *Manager {
 	m := &Manager{
 		opt: opt, stops: make(chan struct{}, 1), begin: make(chan struct{}, 1),
-		would: map[policy.Signal]string{}, failures: map[policy.Signal]warnOnce{}, yield: make(chan struct{}),
+		would: map[policy.Signal]string{}, failures: map[policy.Signal]warnOnce{}, yield: make(chan struct{}), ended: map[string]bool{},
 	}
 	m.SetConfig(opt.Config)
 	m.SetPaused(false)
@@ -246,6 +248,7 @@ func (m *Manager) notice(ctx context.Context) *reclaim.Collector {
 	if err != nil {
 		return nil // the lister logs that no runtime answers
 	}
+	m.forgetEnded(all.Sandboxes)
 	c, err := m.current() // after the listing, which may have found another runtime
 	if err != nil {
 		return nil
@@ -397,9 +400,28 @@ func view(s policy.Signal, reports []reclaim.Report, took time.Duration) api.Rec
 	return v
 }
 
+// forgetEnded forgets the stopped sandboxes that do not exist any more.
+func (m *Manager) forgetEnded(left []cri.Sandbox) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.ended, func(id string, _ bool) bool {
+		return !slices.ContainsFunc(left, func(b cri.Sandbox) bool { return b.ID == id })
+	})
+}
+
+// stopped returns the stopped sandboxes.
+func (m *Manager) stopped() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.ended)
+}
+
 // Stopped protects the images of a pod that is being stopped: the pod needs them when it comes back. It does
 // not wait for a disk; Run writes the ledger.
 func (m *Manager) Stopped(p inventory.Pod) {
+	m.mu.Lock()
+	m.ended[p.ID] = true
+	m.mu.Unlock()
 	refs := slices.Clone(p.EndedImages)
 	for i := range p.Containers {
 		refs = append(refs, p.Containers[i].Images...)

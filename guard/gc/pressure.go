@@ -38,6 +38,9 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 	if met.Signal.Resource() == policy.ResourceMemory {
 		plan.Memory = m.memoryTargets(cfg, met, pods)
 	}
+	if onDisk {
+		plan.Ended = m.stopped()
+	}
 	c, _ := m.current() // nil if no runtime answers
 	if c != nil && !onDisk && !slices.Equal(steps, []reclaim.Step{reclaim.StepMemory}) {
 		plan.Turn = c.Ask() // before a disk's reclaim of this pass: PIDs cannot wait for that

@@ -209,6 +209,48 @@ func TestReclaimOfASlowRuntime(t *testing.T) {
 	}
 }
 
+// A reclaim of a disk removes the containers of a pod that was just stopped, whatever for: no other pod is stopped for what these
+// hold. Without pressure, and for another resource, they stay, because their logs may still be wanted.
+func TestReclaimRemovesWhatIsLeftOfTheStopped(t *testing.T) {
+	k := newKeeping(t)
+	readDisks(k.Manager, func(string) (cgroup.Space, error) { return spaceOn(1, 5), nil })
+	client, err := k.opt.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pods []critest.Pod
+	for range 2 {
+		pods = append(pods, k.server.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{Name: "main"}}}))
+	}
+	k.Stopped(*inventory.ByID(k.opt.Lister.List(t.Context()).Pods, pods[0].ID))
+	for _, p := range pods {
+		if err := client.StopSandbox(t.Context(), p.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reclaimed := func(s policy.Signal) {
+		<-k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: s}, Target: math.MaxInt64}, policy.SingleFS, nil).Done()
+	}
+	k.CollectContainers(t.Context())
+	reclaimed(policy.PIDAvailable)
+	for _, p := range pods {
+		if !k.server.Has(p.Containers[0].ID) {
+			t.Error("removed without a disk that is short")
+		}
+	}
+	if reclaimed(policy.NodeFSAvailable); k.server.Has(pods[0].Containers[0].ID) || !k.server.Has(pods[1].Containers[0].ID) {
+		t.Errorf("left of the stopped pod: %t; of one that ended by itself: %t", k.server.Has(pods[0].Containers[0].ID), k.server.Has(pods[1].Containers[0].ID))
+	}
+	k.CollectContainers(t.Context())
+	if left := k.stopped(); !left[pods[0].ID] {
+		t.Error("forgotten while the sandbox exists")
+	}
+	k.server.Forget(pods[0].ID)
+	if k.CollectContainers(t.Context()); len(k.stopped()) != 0 {
+		t.Error("remembered although the sandbox is gone")
+	}
+}
+
 // In observe mode, images that may free enough inodes count as enough, as those that free enough bytes do.
 func TestReclaimForInodesInObserveMode(t *testing.T) {
 	for signal, want := range map[policy.Signal]bool{policy.ImageFSInodesFree: true, policy.ImageFSAvailable: false} {
