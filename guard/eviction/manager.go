@@ -214,7 +214,7 @@ func (g *Manager) act(ctx context.Context, now time.Duration, p *api.Pass) {
 		}
 	}
 	for i := range policy.PoolCount {
-		m, out := g.relieve(ctx, now, i, p)
+		m, out := g.relieve(ctx, g.kernel.Now(), i, p) // for another pool, it may have listed the pods, which takes time
 		if g.pools[i].held = (api.Hold{}); !out.begun && !out.unneeded {
 			g.pools[i].held = api.Hold{Threshold: m.Threshold.String(), Reason: out.held.By, Detail: out.held.Detail}
 			p.Hold(m.Threshold.String(), out.held)
@@ -226,9 +226,9 @@ func (g *Manager) act(ctx context.Context, now time.Duration, p *api.Pass) {
 		}
 	}
 	if p.Stop == nil && !g.relieving() {
-		g.enforce(ctx, now, p)
+		g.enforce(ctx, g.kernel.Now(), p)
 	}
-	g.drain(ctx, now, p)
+	g.drain(ctx, g.kernel.Now(), p)
 }
 
 // How often pods are sampled for their growth besides after each listing. A rate is an average since a sample

@@ -135,9 +135,9 @@ func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool,
 	case inGrace && !c.Victim.CameBack:
 		out = heldBy(api.HeldGrace)
 	default:
-		out = g.begin(ctx, now, c, p)
+		out = g.begin(ctx, c, p)
 		if by := out.held.By; (by == api.HeldBudget || by == api.HeldBreaker) && c.Met.Kind == policy.Hard && c.TakeCulprit(out.held.RetryAfter) {
-			out = g.begin(ctx, now, c, p)
+			out = g.begin(ctx, c, p)
 		}
 	}
 	g.alarmHeld(i, c.Met, out, p)
@@ -175,6 +175,7 @@ func (g *Manager) isBack(ctx context.Context, now time.Duration, i policy.Pool, 
 // choice is a decision with the pods that it was made for.
 type choice struct {
 	policy.Decision
+	at       time.Duration // when it was made
 	pods     []inventory.Pod
 	listed   time.Duration // when; negative = never
 	measured []policy.Candidate
@@ -187,7 +188,7 @@ const measuredBefore = 10 * time.Second
 // choose measures the pods and decides which one to stop. It changes nothing that restrains a stop: it also answers commands.
 func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Pool, due []policy.Met) choice {
 	cs, stops := g.measured(inv.Pods, now)
-	c := choice{pods: inv.Pods, listed: inv.At, measured: cs, cgroup: g.kernel.PodsMemory()}
+	c := choice{at: now, pods: inv.Pods, listed: inv.At, measured: cs, cgroup: g.kernel.PodsMemory()}
 	for j := range cs {
 		pod := &cs[j]
 		if i.IsDisk() && pod.DiskAt < g.pools[i].reclaim.since-measuredBefore {

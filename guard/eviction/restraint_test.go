@@ -160,6 +160,29 @@ func TestCameBackIsConsideredFirst(t *testing.T) {
 	wantStop(t, n.at(g, 7*time.Second), "d/small")
 }
 
+// A decision that lists the pods takes time. The clock has not gone back after it, neither for the stop nor for the next pool: a stop
+// of the episode's first pass stays one of that episode.
+func TestStopsKeepTheirTimeWhileADecisionLists(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"pid.available\" = \"100\"\n")
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.free(9 * testGiB / 2)
+	n.leak("small", testGiB/2)
+	n.hidden, n.onListing = []inventory.Pod{testPod("new", 6*testGiB)}, func() { n.now += time.Second }
+	p := n.at(g, time.Second)
+	if wantStop(t, p, "d/new"); n.listed != 1 {
+		t.Fatalf("listed %d times", n.listed)
+	}
+	n.free(testGiB / 2)
+	n.foreign, n.obs[policy.PIDAvailable] = 100*testGiB, policy.Observation{Available: 50, Capacity: 32768, Status: policy.OK}
+	if n.at(g, 3*time.Second); n.listed < 2 {
+		t.Fatalf("listed %d times", n.listed)
+	}
+	if !g.restraint.CameBack(policy.PoolMemory, "d/big", n.now, time.Hour, n.now) {
+		t.Error("the first stop belongs to no episode any more")
+	}
+}
+
 // A sandbox that came back needs no new grace period, because the episode continues. Reclaim still comes
 // first. After 30 s without pressure, the episode is over, even if the condition still holds.
 func TestCameBackNeedsNoGracePeriod(t *testing.T) {

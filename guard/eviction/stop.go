@@ -243,8 +243,8 @@ func (g *Manager) report(f *flight, res *api.StopResult, p *api.Pass) {
 }
 
 // begin takes a token from the budget and starts the stop, unless something holds it back.
-func (g *Manager) begin(ctx context.Context, now time.Duration, c choice, p *api.Pass) outcome {
-	m, v, st := c.Met, c.Victim, &g.pools[c.Pool]
+func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
+	now, m, v, st := c.at, c.Met, c.Victim, &g.pools[c.Pool]
 	pod := inventory.ByID(c.pods, v.ID)
 	if f := g.flightOf(v.ID); f != nil {
 		// It is already being stopped for another reason.
