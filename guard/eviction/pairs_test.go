@@ -105,8 +105,8 @@ func TestDiskWaitsForAStopOfAnotherCause(t *testing.T) {
 	wantSettled(t, n.at(g, 10*time.Second), 1)
 }
 
-// A pod that memory stops is the first for a disk, too: the disk waits for another reclaim before it stops another pod, and the stop
-// discards what the pod has written.
+// A pod that memory stops is the first for a disk, too: the stop discards what the pod has written. When it is over for memory, the
+// disk waits until that is deleted and for another reclaim before it stops another pod.
 func TestDiskReclaimsWhatAStopForMemoryLeaves(t *testing.T) {
 	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
 	n.slow = true
@@ -124,11 +124,27 @@ func TestDiskReclaimsWhatAStopForMemoryLeaves(t *testing.T) {
 	}
 	n.end(n.stops[0])
 	n.set(policy.MemoryAvailable, 5*testGiB)
-	wantHeld(t, n.at(g, 2*time.Second), api.HeldReclaiming)
-	if len(n.reliefs) < 2 {
-		t.Fatalf("%d reclaims", len(n.reliefs))
+	p := n.at(g, 2*time.Second)
+	wantSettled(t, p, 1)
+	for i := range 10 { // its files are being deleted
+		wantHeld(t, p, api.HeldInFlight)
+		n.set(policy.NodeFSAvailable, testGiB/2+int64(i+1)*10*testMiB)
+		p = n.at(g, time.Duration(3+i)*time.Second)
+		wantSettled(t, p, 0)
 	}
-	stopsAfterReclaim(t, g, n, 3*time.Second)
+	reclaims := len(n.reliefs)
+	if n.reclaimed[reclaims-1].Signal != policy.NodeFSAvailable || reclaims < 3 {
+		t.Fatalf("reclaimed for %+v", n.reclaimed)
+	}
+	close(n.reliefs[reclaims-1].done) // before they are deleted
+	n.at(g, 13*time.Second)
+	p = n.at(g, 18*time.Second)
+	wantSettled(t, p, 0)
+	wantHeld(t, p, api.HeldReclaiming)
+	if len(n.reliefs) == reclaims {
+		t.Fatal("no reclaim after they were deleted")
+	}
+	stopsAfterReclaim(t, g, n, 19*time.Second)
 }
 
 // The same for a pod that is stopped for another device.

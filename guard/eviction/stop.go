@@ -58,7 +58,7 @@ type flight struct {
 	launched time.Duration // when the job was started, after ranking
 	job      StopJob
 	awaited  bool          // a pool waits for its effect, and it is over only then
-	chosen   bool          // a disk has chosen its pod, too: what it leaves there is reclaimed before another one is stopped
+	chosen   *policy.Met   // a disk has chosen its pod for this threshold, too, and waits for what it leaves there when it is over
 	ended    time.Duration // when the job was seen done; 0 = not yet
 	effect   effect        // since then
 	ending   bool          // the service is ending: do not wait for the effect
@@ -260,11 +260,14 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 			st.flight = f // the pool has chosen it again
 		} else if free && !long {
 			if f.awaited {
+				f.chosen = &policy.Met{Threshold: policy.Threshold{Signal: f.stop.Signal}, Available: f.stop.Available, Since: f.since}
 				g.pools[f.stop.Pool].flight = nil
 				g.invalidateReclaims(f.stop.Pool)
 			}
 			f.stop.Kept = v.Kept
 			g.await(f, c.Pool, m, v.Yield) // the grace period of a stop of its own would not be longer
+		} else if c.Pool.IsDisk() {
+			f.chosen = &m
 		}
 		return heldBy(api.HeldInFlight)
 	}
@@ -330,7 +333,7 @@ func (g *Manager) renewed(ctx context.Context, pod *inventory.Pod) (again *inven
 func (g *Manager) asksFleet() bool { return g.fleet != nil && g.cfg.Mode == config.ModeEnforce }
 
 // orderFor returns the order to stop a pod for a threshold of that signal. The stop also removes what the pod leaves on another
-// disk that is short: until the pod counts as finished, nothing else would, and another pod would be stopped for that disk.
+// disk that is short: a reclaim does that only when the runtime has stopped the sandbox, and another pod may be stopped before.
 func (g *Manager) orderFor(pod *inventory.Pod, s policy.Signal, kind policy.Kind) StopOrder {
 	o := StopOrder{Pod: *pod, Direct: kind == policy.Hard && g.killsDirectly(s)}
 	o.discardOn(s, g.kernel.Layout())
@@ -354,7 +357,6 @@ func (g *Manager) discard(f *flight, v *policy.Ranked, s policy.Signal) {
 	pod := &f.order.Pod
 	pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
 	o := f.order
-	f.chosen = true
 	o.discardOn(s, g.kernel.Layout())
 	if g.enforced == nil && (o.Discard != f.order.Discard || o.DiscardLogs != f.order.DiscardLogs) {
 		f.order = o
