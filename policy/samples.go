@@ -157,7 +157,7 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	}
 	used, span := c.sample(), now-base.at
 	past, listed := base.pods[c.ID]
-	if age := now - c.Created; c.Created > base.at || !listed && age <= maxSampleAge {
+	if age := now - c.Created; c.Created > base.at || !listed && age <= maxSampleAge+base.late {
 		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(age, minSampleAge)
 	}
 	if c.Kept > 0 { // a sandbox without a container seems to use nothing

@@ -340,6 +340,10 @@ func TestLate(t *testing.T) {
 	if at25, later := fill(25*second), fill(25*second+1); at25 != 40 || later != 0 {
 		t.Errorf("falls by %d, and by %d when the sample is too old", at25, later)
 	}
+	young := &Candidate{ID: "new", Created: 10 * second, Memory: Known(300), Swap: Known(0)}
+	if got := s.Growth(young, PoolMemory, 25*second); got != Known(20) {
+		t.Errorf("one that was too young to be listed grows by %+v", got)
+	}
 	s.Add(25*second, one(MemoryAvailable, read(400, math.MaxInt64)), nil, Amount{})
 	if soon, later := fill(25*second), fill(26*second); soon != 40 || later != 0 {
 		t.Errorf("falls by %d, and by %d when another sample is old enough", soon, later)
