@@ -150,23 +150,21 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		res.DeadIn = api.Duration(f.launched-f.since) + res.EmptiedIn
 	}
 	g.report(f, &res, p)
-	return !g.passOn(f, &out)
+	return !killed || !out.Result.Emptied || !g.passOn(f)
 }
 
 // passOn lets a disk that has chosen the pod of a stop, too, wait for what the pod leaves there, now that the stop is over for what
-// it was made for. Its outcome is recorded.
-func (g *Manager) passOn(f *flight, out *StopOutcome) bool {
+// it was made for.
+func (g *Manager) passOn(f *flight) bool {
 	m := f.chosen
-	if m == nil || f.ending || !out.Result.Emptied {
+	if m == nil || f.ending {
 		return false
 	}
 	i := g.kernel.Layout().Pool(m.Signal)
 	if g.pools[i].flight != nil || len(g.metOf(&g.pressure, i)) == 0 {
 		return false
 	}
-	view := *f.view
-	view.Pass = 0
-	f.chosen, f.resumed, f.view = nil, true, &view
+	f.chosen, f.recorded = nil, true
 	g.await(f, i, *m, g.yield(f, m.Signal))
 	return true
 }

@@ -63,6 +63,7 @@ type flight struct {
 	effect   effect        // since then
 	ending   bool          // the service is ending: do not wait for the effect
 	resumed  bool          // an earlier run of the service began it
+	recorded bool          // its outcome is recorded
 }
 
 // escalate turns a stop into what a hard stop for that signal would be, unless it is one already but for its budget. Observe
@@ -233,10 +234,10 @@ func (g *Manager) runs(pod *inventory.Pod) bool {
 	return len(pod.Containers) > 0 && g.kernel.Remaining(*pod, policy.PoolPIDs) != policy.Known(0)
 }
 
-// report records the outcome of a stop, unless an earlier run of the service has.
+// report records the outcome of a stop, unless that was done, perhaps by an earlier run of the service.
 func (g *Manager) report(f *flight, res *api.StopResult, p *api.Pass) {
 	g.unsaved = true
-	if view := *f.view; !f.resumed || view.Pass != 0 {
+	if view := *f.view; !f.recorded && (!f.resumed || view.Pass != 0) {
 		view.Result = res
 		p.Settled = append(p.Settled, view)
 	}
