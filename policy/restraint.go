@@ -279,6 +279,16 @@ func (r *Restraint) Unfinished(p Pool) *Stop {
 	return nil
 }
 
+// Ordered returns the stops that operators required, that are not over and whose outcome is not recorded, oldest first.
+func (r *Restraint) Ordered() (stops []Stop) {
+	for i := range r.stops {
+		if s := &r.stops[i]; s.Cause.ByOperator() && !s.Over && s.Pass != 0 {
+			stops = append(stops, *s)
+		}
+	}
+	return stops
+}
+
 // Judge decides whether the last stop for a pool was fruitless, once, when the pool's next victim would be
 // chosen: if less than half of its expected yield came back, or if meanwhile the use outside the
 // unprotected pods has grown by half of what came back. The same holds for as many stops together as open the

@@ -39,7 +39,7 @@ func (r *Restraint) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON restores what MarshalJSON saved and keeps the current limits. It replaces an impossible
 // value with the most restrictive one: a stop in the future becomes a stop just now. Only the last stop for
-// a pool can still be unfinished. On an error, the restraint does not change.
+// a pool can still be unfinished, and an operator's without an outcome. On an error, the restraint does not change.
 func (r *Restraint) UnmarshalJSON(data []byte) error {
 	var s saved
 	if len(data) > maxSavedSize {
@@ -64,7 +64,11 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 	var seen [PoolCount]bool
 	for i := len(n.stops) - 1; i >= 0; i-- {
 		stop := &n.stops[i]
-		stop.Over = stop.Over || stop.Cause != CausePressure || seen[stop.Pool]
+		if stop.Cause == CausePressure {
+			stop.Over = stop.Over || seen[stop.Pool]
+		} else if !stop.Cause.ByOperator() || stop.Pass == 0 {
+			stop.Over = true
+		}
 		seen[stop.Pool] = seen[stop.Pool] || stop.Cause == CausePressure
 	}
 	for p, b := range s.Breakers {

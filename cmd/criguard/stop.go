@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,7 +66,7 @@ With mode = "observe", nothing is stopped.`,
 	return cmd
 }
 
-// errStopLost is the error for a service that has ended without recording the result of the stop.
+// errStopLost is the error for a service that has ended without keeping a record of the stop. One that has it continues the stop.
 var errStopLost = cli.NewError(cli.ExitFinding, errors.New("the service has restarted during the stop, and its result is not known"), "`criguard rank` shows whether the pod still runs")
 
 // stopped waits until the stop that a pass began is over, and returns it with its result.
@@ -85,7 +86,7 @@ func (s *stopFlags) stopped(ctx context.Context, client *control.Client, pass ui
 				}
 			}
 		}
-		if restarted {
+		if restarted && !slices.ContainsFunc(list.Passes, func(p api.Pass) bool { return p.ID == pass }) {
 			return true, errStopLost
 		}
 		return false, nil

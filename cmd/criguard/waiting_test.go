@@ -71,7 +71,7 @@ func TestRefusedBeforeConsent(t *testing.T) {
 	}
 }
 
-// The JSON of a stop has its result. A service that ends during a stop and does not know its result afterwards
+// The JSON of a stop has its result. A service that ends during a stop and does not know of it afterwards
 // ends the wait.
 func TestStopOutput(t *testing.T) {
 	plan := api.DrainPlan{Pods: []api.DrainPod{{Pod: "default/a", Sandbox: "s1"}}}
@@ -86,6 +86,18 @@ func TestStopOutput(t *testing.T) {
 	var a api.CommandAnswer
 	if err := json.Unmarshal([]byte(out), &a); err != nil || code != cli.ExitOK || a.Stop == nil || !a.Stop.Result.Emptied || !strings.Contains(a.Message, "stopped") {
 		t.Errorf("exit code %d, %v, %s\n%s", code, err, errs, out)
+	}
+	dir = script(t, plan, map[string]func(int32) any{"/v1/history": func(n int32) any {
+		switch n {
+		case 1:
+			return nil
+		case 2:
+			return api.HistoryList{Passes: []api.Pass{{ID: 7}}}
+		}
+		return list
+	}})
+	if code, _, errs := captured(t, "stop", "default/a", "--run-dir", dir); code != cli.ExitOK {
+		t.Errorf("of a stop that the next run continues: exit code %d, %s", code, errs)
 	}
 	dir = script(t, plan, map[string]func(int32) any{"/v1/history": func(n int32) any {
 		if n == 2 {

@@ -110,7 +110,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		}
 	}
 	out := f.job.Outcome()
-	if f.ending && !out.Result.Emptied && f.stop.Cause == policy.CausePressure {
+	if f.ending && !out.Result.Emptied && (f.stop.Cause == policy.CausePressure || f.stop.Cause.ByOperator()) {
 		return false // the next run of the service takes it over
 	}
 	over, back := g.isOver(f, &out, now)
@@ -126,7 +126,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	}
 	r := g.Enforced() // observe mode has no stops in flight
 	switch {
-	case f.ending: // the next run of the service waits for the effect
+	case f.ending && !f.stop.Cause.ByOperator(): // the next run of the service waits for the effect
 		r.Report(f.order.Pod.ID)
 	case out.Nothing && !f.resumed:
 		r.Undo(f.order.Pod.ID)

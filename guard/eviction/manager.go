@@ -182,6 +182,7 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 		g.takeOver(ctx, now, i, &p)
 		g.harvest(now, i, &p)
 	}
+	g.takeOverOrdered(ctx, now, &p)
 	p.Command = g.Orders.Expire(now)
 	if g.Orders.Pause != nil {
 		for _, m := range g.pressure.Met {

@@ -492,3 +492,87 @@ func TestRestartWaitsForTheInodesOfAStop(t *testing.T) {
 		wantHeld(t, n.at(g, time.Duration(s)*time.Second), api.HeldInFlight)
 	}
 }
+
+// byOperator is how an operator has a pod stopped: by a command, or by a drain.
+var byOperator = map[string]func(t *testing.T, g *Manager, n *fakeNode){
+	api.KindCommand: func(t *testing.T, g *Manager, n *fakeNode) {
+		t.Helper()
+		g.StopPod(t.Context(), &n.pods[0], 20*time.Second, "by root", &api.Pass{ID: g.NextID(), At: api.Duration(n.now)})
+	},
+	api.KindDrain: func(_ *testing.T, g *Manager, n *fakeNode) {
+		g.Orders.Drain = &api.Drain{Since: api.Duration(time.Hour), Grace: api.Duration(20 * time.Second)}
+		n.at(g, 0)
+	},
+}
+
+// A stop that an operator required continues over a restart like a soft stop: until the same deadline, with one outcome, for the
+// record of its begin. A drain does not begin it again.
+func TestRestartContinuesAnOperatorsStop(t *testing.T) {
+	ends := map[string]func(*Manager) api.Pass{
+		"a crash":         func(*Manager) api.Pass { return api.Pass{} },
+		"an end in order": func(g *Manager) api.Pass { close(g.flights[0].job.(*fakeStop).done); return g.Conclude() },
+	}
+	for kind, begin := range byOperator {
+		for name, end := range ends {
+			t.Run(kind+" over "+name, func(t *testing.T) {
+				g, n := newManager(t, "")
+				n.pods = n.pods[:1]
+				begin(t, g, n)
+				began := g.LastID
+				n.now += 4 * time.Second
+				wantSettled(t, end(g), 0)
+				orders := g.Orders
+				g = restarted(t, g, n)
+				g.Orders, g.LastID = orders, began+1
+				pods := n.pods
+				n.pods, n.listedAt = nil, -1
+				wantSettled(t, n.at(g, 5*time.Second), 0)
+				n.pods, n.listedAt = pods, n.now
+				n.at(g, 6*time.Second)
+				if len(n.stops) != 2 || n.stops[1].order.Grace != 14*time.Second || n.stops[1].order.Pod.ID != "big" || n.stops[1].order.Direct {
+					t.Fatalf("%d stops, the last: %+v", len(n.stops), n.stops[len(n.stops)-1].order)
+				}
+				n.end(n.stops[1])
+				p := n.at(g, 8*time.Second)
+				wantSettled(t, p, 1)
+				if v := p.Settled[0]; v.Pass != began || v.Pod != "d/big" || v.Kind != kind || v.Signal != kind || !v.Result.Emptied || v.Grace != api.Duration(20*time.Second) {
+					t.Errorf("settled %+v, %+v", v, v.Result)
+				}
+				g = restarted(t, g, n)
+				if wantSettled(t, n.at(g, 9*time.Second), 0); len(n.stops) != 2 {
+					t.Errorf("%d stops", len(n.stops))
+				}
+			})
+		}
+	}
+}
+
+// An operator's stop that is not to be continued has an outcome, too. Observe mode continues none.
+func TestRestartRecordsAnOperatorsStop(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Manager, *fakeNode)
+		emptied bool
+		settled int
+	}{
+		"the pod is gone":                 {func(_ *Manager, n *fakeNode) { n.pods = n.pods[1:] }, true, 1},
+		"another sandbox is in its place": {func(_ *Manager, n *fakeNode) { n.pods[0].ID = "other" }, true, 1},
+		"it is protected now":             {func(_ *Manager, n *fakeNode) { n.protect("test") }, false, 1},
+		"it should have ended before":     {func(_ *Manager, n *fakeNode) { n.now += 20*time.Second + takeOverWithin }, false, 1},
+		"its outcome is known":            {func(g *Manager, n *fakeNode) { n.end(n.stops[0]); g.Conclude() }, false, 0},
+		"in observe mode":                 {func(g *Manager, _ *fakeNode) { g.cfg.Mode = config.ModeObserve }, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, "")
+			byOperator[api.KindCommand](t, g, n)
+			n.now += time.Second
+			c.change(g, n)
+			g = restarted(t, g, n)
+			p := g.Pass(t.Context(), "test")
+			wantSettled(t, p, c.settled)
+			if len(n.stops) != 1 || c.settled > 0 && (p.Settled[0].Result.Emptied != c.emptied || p.Settled[0].Pod != "d/big") {
+				t.Errorf("%d stops, settled %+v", len(n.stops), p.Settled)
+			}
+			wantSettled(t, g.Pass(t.Context(), "test"), 0)
+		})
+	}
+}

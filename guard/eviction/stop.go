@@ -170,17 +170,14 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	if inv.At < 0 {
 		return
 	}
-	f := &flight{stop: *s, resumed: true, view: &api.StopView{
-		Pass: s.Pass, Pod: s.Pod, UID: s.UID, Sandbox: s.Sandbox, Signal: s.Signal.String(), Kind: s.Kind.String(),
-		Grace: api.Duration(s.Grace), Reason: "begun by an earlier run of the service", Available: s.Available, Expected: s.Expected,
-	}}
+	f := resume(s)
 	age, within := now-s.At, takeOverWithin
 	if i.IsDisk() {
 		within = diskEffectWait
 	}
 	res := api.StopResult{Available: g.obs[s.Signal].Available, SettledIn: api.Duration(age)}
 	pod := inventory.ByID(inv.Pods, s.Sandbox)
-	protected := pod != nil && pod.Protection != "" && (len(pod.Containers) > 0 || pod.Protection != inventory.ProtectedUnclassified)
+	protected := isProtected(pod)
 	switch {
 	case pod == nil, !g.runs(pod) && (protected || age >= s.Grace+within):
 		if i.IsDisk() && age < s.Grace+diskRisingWait { // its files may still be being deleted
@@ -189,12 +186,10 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 			g.pools[i].flight, g.flights = f, append(g.flights, f)
 			return
 		}
-		res.Emptied, res.Method, res.Freed = true, string(reclaim.ByRuntime), s.Expected
-		g.restraint.End(s.Sandbox, res.Freed)
-		g.report(f, &res, p)
+		g.endedWithout(f, &res, p)
 		return
 	case protected:
-		res.Errors = []string{"protected since: " + pod.Protection}
+		res.Errors = []string{protectedSince + pod.Protection}
 	case s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
 		if g.obs[s.Signal].Status != policy.OK && age < s.Grace+within {
 			return // whether it is still needed is not known yet
@@ -211,11 +206,73 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		g.start(ctx, f)
 		return
 	default:
-		res.Errors = []string{"the service was not running when the stop should have ended"}
+		res.Errors = []string{endedTooLate}
 	}
+	g.giveUp(f, &res, p)
+}
+
+// Why a stop of an earlier run of the service is not continued.
+const (
+	protectedSince = "protected since: "
+	endedTooLate   = "the service was not running when the stop should have ended"
+)
+
+// takeOverOrdered is takeOver for the stops that operators required: no threshold decides whether they are still needed.
+func (g *Manager) takeOverOrdered(ctx context.Context, now time.Duration, p *api.Pass) {
+	for _, s := range g.restraint.Ordered() {
+		if g.flightOf(s.Sandbox) != nil {
+			continue
+		}
+		inv := g.runtime.Inventory(ctx, false)
+		if inv.At < 0 {
+			return
+		}
+		f, age, pod := resume(&s), now-s.At, inventory.ByID(inv.Pods, s.Sandbox)
+		f.view.Signal, f.view.Kind = string(s.Cause), string(s.Cause)
+		res := api.StopResult{SettledIn: api.Duration(age)}
+		late := age >= s.Grace+takeOverWithin
+		switch {
+		case pod == nil, !g.runs(pod) && (isProtected(pod) || late):
+			g.endedWithout(f, &res, p)
+			continue
+		case isProtected(pod):
+			res.Errors = []string{protectedSince + pod.Protection}
+		case late:
+			res.Errors = []string{endedTooLate}
+		default:
+			f.order = StopOrder{Pod: *pod, Grace: max(s.Grace-age, 0)}
+			g.start(ctx, f)
+			continue
+		}
+		g.giveUp(f, &res, p)
+	}
+}
+
+// resume returns the flight of a stop that an earlier run of the service began, without its order.
+func resume(s *policy.Stop) *flight {
+	return &flight{stop: *s, resumed: true, view: &api.StopView{
+		Pass: s.Pass, Pod: s.Pod, UID: s.UID, Sandbox: s.Sandbox, Signal: s.Signal.String(), Kind: s.Kind.String(),
+		Grace: api.Duration(s.Grace), Reason: "begun by an earlier run of the service", Available: s.Available, Expected: s.Expected,
+	}}
+}
+
+// isProtected reports whether a listed pod has been protected since its stop began. Without containers, a pod may only seem to be.
+func isProtected(pod *inventory.Pod) bool {
+	return pod != nil && pod.Protection != "" && (len(pod.Containers) > 0 || pod.Protection != inventory.ProtectedUnclassified)
+}
+
+// endedWithout records a stop whose pod has ended without this run of the service.
+func (g *Manager) endedWithout(f *flight, res *api.StopResult, p *api.Pass) {
+	res.Emptied, res.Method, res.Freed = true, string(reclaim.ByRuntime), f.stop.Expected
+	g.restraint.End(f.stop.Sandbox, res.Freed)
+	g.report(f, res, p)
+}
+
+// giveUp records a stop that is not continued: it killed nothing.
+func (g *Manager) giveUp(f *flight, res *api.StopResult, p *api.Pass) {
 	res.NotContinued = true
-	g.report(f, &res, p)
-	g.restraint.Undo(s.Sandbox) // it killed nothing
+	g.report(f, res, p)
+	g.restraint.Undo(f.stop.Sandbox)
 }
 
 // emptied is the job of a stop whose processes ended while the service was not running.
