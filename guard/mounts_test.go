@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/mounts"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
@@ -50,6 +52,33 @@ func TestLookAtMounts(t *testing.T) {
 		filepath.Join(h.layout.Dir("memory", h.lister.Current().Pods[0].Containers[0].Cgroup), "cgroup.procs"): "",
 	})
 	expect("everything mounted", false)
+}
+
+// A pod whose cgroups and directories are gone counts only if it is still listed a second later: it may have ended since the listing.
+func TestLookAtEndedPods(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	srv.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}}})
+	h := connectedNode(t, srv)
+	inv := h.lister.List(t.Context())
+	pods := inv.Pods
+	for i, step := range []struct {
+		after   time.Duration // the listing
+		pods    []inventory.Pod
+		missing int
+	}{
+		{0, nil, 0},
+		{time.Second, pods, 0},
+		{2*time.Second - 1, pods, 0},
+		{2 * time.Second, pods, 3},
+		{2 * time.Second, pods, 3},
+		{3 * time.Second, nil, 0}, // drained
+		{4 * time.Second, pods, 0},
+	} {
+		inv.At, inv.Pods = step.after, step.pods
+		if got := h.mounts.Look(t.Context(), inv, "", ""); len(got) != step.missing {
+			t.Errorf("%d: %q, want %d", i, got, step.missing)
+		}
+	}
 }
 
 // Before any runtime has answered, the directories of the sockets are named.

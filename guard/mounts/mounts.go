@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
@@ -29,6 +30,7 @@ type Options struct {
 type Watcher struct {
 	opt     Options
 	last    lastgood.Value[view]
+	before  view                     // as of the last Look
 	missing atomic.Pointer[[]string] // nil = not looked yet
 }
 
@@ -59,7 +61,15 @@ type view struct {
 	LogDirs     sight // of the pods' directories below it
 	ImageDir    string
 	Images      sight // of ImageDir
+
+	listed time.Duration            // the listing that was looked at
+	unseen map[string]time.Duration // the listing in which each part of a pod was first not visible
+	first  bool                     // nothing is known of before
 }
+
+// stillThere is how much later a pod must be listed again for what is not visible of it to count: just after it has ended, its
+// cgroups are gone, while the runtime still lists it.
+const stillThere = time.Second
 
 // sight says whether something is visible: one of several things of its kind is enough.
 type sight struct {
@@ -69,6 +79,20 @@ type sight struct {
 
 // look records a thing that the node has. It does not look for another one once one was seen.
 func (s *sight) look(see func() bool) { s.Expected, s.Seen = true, s.Seen || see() }
+
+// lookAt looks at the part of a pod with that key.
+func (m *view) lookAt(s *sight, key string, before map[string]time.Duration, see func() bool) {
+	if s.Seen || see() {
+		s.Expected, s.Seen = true, true
+		return
+	}
+	since, known := before[key]
+	if !known {
+		since = m.listed
+	}
+	m.unseen[key] = since
+	s.Expected = s.Expected || m.first || m.listed-since >= stillThere
+}
 
 func (s sight) missing() bool { return s.Expected && !s.Seen }
 
@@ -100,19 +124,21 @@ var ErrReadOnlyCgroups = errors.New("the cgroup tree is read-only: " + readOnlyC
 
 // Look finds out what is missing: each with what that means and what to do. inv is the last listing, image the
 // directory in which the runtime keeps its images ("" = not known), endpoint the configured one. If a disk
-// stalls, the last answer remains.
+// stalls, the last answer remains. Look must be called from one goroutine at a time.
 func (w *Watcher) Look(ctx context.Context, inv inventory.Inventory, image, endpoint string) []string {
 	ctx, cancel := context.WithTimeout(ctx, lastgood.FileTimeout)
 	defer cancel()
-	v := w.last.Get(ctx, func() view { return w.see(inv, image, endpoint) })
-	missing := v.missing()
+	before := w.before
+	w.before = w.last.Get(ctx, func() view { return w.see(inv, image, endpoint, before) })
+	missing := w.before.missing()
 	w.missing.Store(&missing)
 	return missing
 }
 
 // see may hang.
-func (w *Watcher) see(inv inventory.Inventory, image, endpoint string) view {
+func (w *Watcher) see(inv inventory.Inventory, image, endpoint string, before view) view {
 	m := view{
+		listed: inv.At, unseen: map[string]time.Duration{}, first: before.unseen == nil,
 		CgroupRoot: w.opt.Layout.Root(), CgroupReadOnly: w.opt.Layout.ReadOnly(),
 		KubeletRoot: w.opt.KubeletRoot, PodLogs: w.opt.PodLogs, ImageDir: image,
 	}
@@ -126,12 +152,13 @@ func (w *Watcher) see(inv inventory.Inventory, image, endpoint string) view {
 	for i := range inv.Pods {
 		p := &inv.Pods[i]
 		if inventory.IsKubeletPod(p.Annotations) {
-			m.PodDirs.look(func() bool { return exists(filepath.Join(m.KubeletRoot, "pods", p.UID)) })
-			m.LogDirs.look(func() bool { return exists(filepath.Join(m.PodLogs, p.LogDirName())) })
+			dir, logs := filepath.Join(m.KubeletRoot, "pods", p.UID), filepath.Join(m.PodLogs, p.LogDirName())
+			m.lookAt(&m.PodDirs, dir, before.unseen, func() bool { return exists(dir) })
+			m.lookAt(&m.LogDirs, logs, before.unseen, func() bool { return exists(logs) })
 		}
 		for j := range p.Containers {
 			if c := &p.Containers[j]; c.Running && c.Cgroup != "" {
-				w.seeContainer(&m, c.Cgroup)
+				w.seeContainer(&m, c.Cgroup, before.unseen)
 			}
 		}
 	}
@@ -143,14 +170,14 @@ func (w *Watcher) see(inv inventory.Inventory, image, endpoint string) view {
 
 // seeContainer looks at the cgroup of a running container. Its processes are invisible only from a PID
 // namespace of another container. There, only this process and its children are visible in its own cgroup.
-func (w *Watcher) seeContainer(m *view, rel string) {
+func (w *Watcher) seeContainer(m *view, rel string, before map[string]time.Duration) {
 	there := func() bool { _, err := w.opt.Layout.Inode(rel); return err == nil }
-	m.Cgroups.look(there)
+	m.lookAt(&m.Cgroups, rel, before, there)
 	if m.Processes.Seen || !cgroup.OwnPIDs(w.opt.Proc) || !there() {
 		return
 	}
 	if pids, err := w.opt.Layout.Procs(rel); err == nil && !slices.Contains(pids, os.Getpid()) {
-		m.Processes.look(func() bool { return len(pids) > 0 })
+		m.lookAt(&m.Processes, "processes of "+rel, before, func() bool { return len(pids) > 0 })
 	}
 }
 
