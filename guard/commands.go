@@ -58,7 +58,7 @@ func (s *Service) execute(ctx context.Context, c api.Command, by api.Peer) (api.
 	case api.CommandPause:
 		s.pause(x)
 	case api.CommandResume:
-		changed = s.resume(x)
+		changed = s.resume(ctx, x)
 	case api.CommandDrain:
 		changed, err = s.drain(x)
 	case api.CommandUndrain:
@@ -89,14 +89,34 @@ func (s *Service) pause(x *execution) {
 	x.answer.Message = "paused for " + policy.ShortDuration(time.Duration(x.For)) + ": nothing is reclaimed or stopped until then"
 }
 
-func (s *Service) resume(x *execution) (changed bool) {
+func (s *Service) resume(ctx context.Context, x *execution) (changed bool) {
 	if s.guard.Orders.Pause == nil {
 		x.answer.Message = "not paused"
 		return false
 	}
 	s.guard.Orders.Pause = nil
-	x.answer.Message = "resumed"
+	x.answer.MetNow = s.guard.MetNow(ctx)
+	x.answer.Message = strings.Join(append([]string{"resumed"}, s.follows(x.answer.MetNow)...), "; ")
 	return true
+}
+
+// follows says what follows from the end of a pause: by the hard thresholds that are met, or else by the soft ones, and by a drain.
+func (s *Service) follows(hard []api.MetNow) (all []string) {
+	if s.guard.Config().Mode == config.ModeObserve {
+		return nil
+	}
+	for _, m := range hard {
+		all = append(all, m.Would("criguard"))
+	}
+	for _, m := range s.guard.Snapshot().Pressure.Met {
+		if len(hard) == 0 && m.Due && !m.WarnOnly {
+			all = append(all, m.Threshold.String()+" is met: see `criguard status`")
+		}
+	}
+	if s.guard.Orders.Drain != nil {
+		all = append(all, "the drain continues")
+	}
+	return all
 }
 
 func (s *Service) drain(x *execution) (changed bool, err error) {

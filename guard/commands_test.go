@@ -112,6 +112,32 @@ func TestPauseOutlivesTheService(t *testing.T) {
 	}
 }
 
+// A resume says what follows from it: it holds nothing back.
+func TestResumeSaysWhatFollows(t *testing.T) {
+	for name, c := range map[string]struct {
+		config, want string
+		drain        bool
+		met          int
+	}{
+		"nothing":      {"eviction.hard = { 'memory.available' = '1Mi' }\n", "resumed", false, 0},
+		"hard":         {"eviction.hard = { 'memory.available' = '2Mi' }\n", "resumed; hard memory.available is met NOW, 1.5Mi < 2Mi: criguard would act at once, but stop no pod (outside pods)", false, 1},
+		"soft":         {"eviction.hard = { 'memory.available' = '1Mi' }\neviction.soft = { 'memory.available' = '2Gi' }\neviction.soft_grace_period = { 'memory.available' = '0s' }\n", "resumed; memory.available:soft is met: see `criguard status`", false, 0},
+		"a drain":      {"eviction.hard = { 'memory.available' = '1Mi' }\n", "resumed; the drain continues", true, 0},
+		"observe mode": {"mode = 'observe'\neviction.hard = { 'memory.available' = '2Mi' }\n", "resumed", true, 0},
+	} {
+		s, _ := newOperated(t, c.config)
+		if c.drain {
+			s.guard.Orders.Drain = &api.Drain{}
+		}
+		s.guard.Orders.Pause = &api.Pause{}
+		s.guard.Observe()
+		a, err := s.execute(t.Context(), api.Command{Command: api.CommandResume}, api.Peer{})
+		if err != nil || a.Message != c.want || len(a.MetNow) != c.met {
+			t.Errorf("%s: %q, %+v, %v; want %q", name, a.Message, a.MetNow, err, c.want)
+		}
+	}
+}
+
 // A pause cancels a removal in progress.
 func TestPauseEndsReclaiming(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)

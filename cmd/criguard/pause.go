@@ -38,7 +38,10 @@ func lengthFlag(cmd *cobra.Command, length *time.Duration) {
 }
 
 func newResume(o *options) *cobra.Command {
-	return o.newOrder(api.CommandResume, "resume", "End a pause")
+	cmd := o.newOrder(api.CommandResume, "resume", "End a pause")
+	cmd.Long = `End a pause, and print which thresholds are met now. Nothing holds stops back: for a hard
+threshold, it also prints which pod the service would stop first.`
+	return cmd
 }
 
 // newOrder returns a command that takes no arguments except a reason.

@@ -56,10 +56,10 @@ type CommandAnswer struct {
 	Refused    string     `json:"refused,omitempty"` // of a dry run: why the command itself would be refused now
 	Pass       uint64     `json:"pass,omitempty"`    // ID of the pass that records a stop
 	Stop       *StopView  `json:"stop,omitempty"`    // the stop, after the command has waited for it
-	MetNow     []MetNow   `json:"met_now,omitempty"` // why a reload is held
+	MetNow     []MetNow   `json:"met_now,omitempty"` // why a reload is held, or what a resume may stop a pod for
 }
 
-// MetNow is a hard threshold that a configuration meets at once.
+// MetNow is a hard threshold that is met at once, by a new configuration or after a pause.
 type MetNow struct {
 	Signal    policy.Signal `json:"signal"`                  // the signal
 	Value     string        `json:"value"`                   // as configured
