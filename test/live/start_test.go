@@ -54,7 +54,7 @@ func TestFirstStartHoldsAMetThreshold(t *testing.T) {
 	}
 	s.stopped("default/large")
 	n.ended(large)
-	if got := s.events(systemd.EventAlarm); len(got) != 1 || !strings.Contains(got[0], `msg="configuration held`) {
+	if got := s.events(systemd.EventAlarm); len(got) != 1 || !strings.Contains(got[0], `msg="hard threshold held`) {
 		t.Errorf("told %q, want the hold", got)
 	}
 	s.End()
