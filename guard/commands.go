@@ -95,28 +95,9 @@ func (s *Service) resume(ctx context.Context, x *execution) (changed bool) {
 		return false
 	}
 	s.guard.Orders.Pause = nil
-	x.answer.MetNow = s.guard.MetNow(ctx)
-	x.answer.Message = strings.Join(append([]string{"resumed"}, s.follows(x.answer.MetNow)...), "; ")
+	met, follows := s.guard.Resumes(ctx)
+	x.answer.MetNow, x.answer.Message = met, strings.Join(append([]string{"resumed"}, follows...), "; ")
 	return true
-}
-
-// follows says what follows from the end of a pause: by the hard thresholds that are met, or else by the soft ones, and by a drain.
-func (s *Service) follows(hard []api.MetNow) (all []string) {
-	if s.guard.Config().Mode == config.ModeObserve {
-		return nil
-	}
-	for _, m := range hard {
-		all = append(all, m.Would("criguard"))
-	}
-	for _, m := range s.guard.Snapshot().Pressure.Met {
-		if len(hard) == 0 && m.Due && !m.WarnOnly {
-			all = append(all, m.Threshold.String()+" is met: see `criguard status`")
-		}
-	}
-	if s.guard.Orders.Drain != nil {
-		all = append(all, "the drain continues")
-	}
-	return all
 }
 
 func (s *Service) drain(x *execution) (changed bool, err error) {

@@ -98,6 +98,27 @@ func (g *Manager) MetNow(ctx context.Context) (all []api.MetNow) {
 	return all
 }
 
+// Resumes returns the hard thresholds that are met at the end of a pause, as MetNow does, and says what follows: from these, or
+// else from the soft ones, and from a drain. In observe mode nothing does.
+func (g *Manager) Resumes(ctx context.Context) (hard []api.MetNow, says []string) {
+	if g.cfg.Mode == config.ModeObserve {
+		return nil, nil
+	}
+	hard = g.MetNow(ctx)
+	for _, m := range hard {
+		says = append(says, m.Would("criguard"))
+	}
+	for _, m := range g.pressure.Met {
+		if len(hard) == 0 && m.Due && !m.WarnOnly {
+			says = append(says, m.Threshold.String()+" is met: see `criguard status`")
+		}
+	}
+	if g.Orders.Drain != nil {
+		says = append(says, "the drain continues")
+	}
+	return hard, says
+}
+
 // Status returns what the Manager knows: conditions, signals, budget, alarms and stops in flight. reason
 // returns why a signal cannot be observed. swapUnaccounted means that the kernel does not account the swap
 // of pods.
