@@ -44,6 +44,7 @@ type poolReclaim struct {
 	job      ReliefJob
 	relieves policy.Threshold
 	started  time.Duration
+	began    policy.Observations // when it started
 	ended    time.Duration
 	since    time.Duration // measurements of the pods' disks from before count no more
 	ready    bool          // the result has not served a stop yet, and the pool has been short since
@@ -73,21 +74,36 @@ const (
 )
 
 // reclaimWait returns how long a stop for a threshold waits for a reclaim. A disk must not be full before a
-// stop has taken effect.
+// stop has taken effect. One that is full already fills no further, and waits no longer for that.
 func (g *Manager) reclaimWait(i policy.Pool, m policy.Met) time.Duration {
 	switch {
 	case i.IsDisk():
-		fill := g.samples.Fill(m.Signal, &g.obs, g.kernel.Now())
+		left, fill := g.obs[m.Signal].Available, g.diskFill(i, m.Signal)
+		if left <= 0 {
+			return minDiskReclaimWait
+		}
 		if fill <= 0 {
 			return ReclaimTimeout
 		}
-		until := time.Duration(min(float64(g.obs[m.Signal].Available)/float64(fill), ReclaimTimeout.Seconds()*2) * float64(time.Second))
+		until := time.Duration(min(float64(left)/float64(fill), ReclaimTimeout.Seconds()*2) * float64(time.Second))
 		return min(max(until-time.Duration(i.Horizon())*time.Second, minDiskReclaimWait), ReclaimTimeout)
 	case m.Kind == policy.Hard:
 		return hardReclaimWait
 	default:
 		return ReclaimTimeout
 	}
+}
+
+// diskFill returns how fast a disk fills, per second: of late or since its reclaim began, whichever is more. What fills it
+// may pause for a second, or have almost no room left.
+func (g *Manager) diskFill(i policy.Pool, s policy.Signal) int64 {
+	now, r := g.kernel.Now(), &g.pools[i].reclaim
+	fill, o, began := g.samples.Fill(s, &g.obs, now), g.obs[s], r.began[s]
+	if r.job == nil || o.Status != policy.OK || began.Status != policy.OK {
+		return fill
+	}
+	span := max(now-r.started, o.At-began.At, time.Second)
+	return max(fill, policy.PerSecond(began.Available-o.Available, span))
 }
 
 // reclaimPause shortens a pause of the loop if a stop has waited long enough for a reclaim before it ends.
@@ -144,7 +160,7 @@ func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.
 	m := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) })
 	inv := g.runtime.Inventory(ctx, false)
 	r.job, r.relieves = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), m.Threshold
-	r.started, r.since, r.stale, r.ready = now, now, false, false
+	r.started, r.began, r.since, r.stale, r.ready = now, g.obs, now, false, false
 	g.harvest(now, i, p)
 }
 

@@ -230,6 +230,54 @@ func TestDiskWaitsForReclaimByItsFill(t *testing.T) {
 	}
 }
 
+// A disk that gets full while the reclaim goes on does not fill any more, and one whose writer pauses does not for a while. Neither
+// makes the stop wait longer. If the disk has hardly filled since the reclaim began, it does wait.
+func TestFullDiskWaitsForReclaimNoLonger(t *testing.T) {
+	const at, slice = 2 * time.Second, 250 * time.Millisecond
+	steady := func(from, perSecond int64, until time.Duration) func(time.Duration) int64 {
+		return func(d time.Duration) int64 { return max(from-int64(min(d, until)/time.Millisecond)*perSecond/1000, 0) }
+	}
+	for name, c := range map[string]struct {
+		left  func(time.Duration) int64
+		stops bool
+	}{
+		"it is full after half a second":        {steady(testGiB-1, 2*testGiB, time.Hour), true},
+		"it was full before":                    {steady(0, 0, 0), true},
+		"a file system keeps the last bytes":    {steady(testGiB-1, 2*testGiB-20*testMiB, 500*time.Millisecond), true},
+		"its writer pauses after half a second": {steady(testGiB-1, 800*testMiB, 500*time.Millisecond), true},
+		"its writer has ended":                  {steady(testGiB-1, 100*testMiB, 250*time.Millisecond), false},
+		"it does not fill":                      {steady(testGiB-1, 0, 0), false},
+		"the reclaim frees as much":             {func(d time.Duration) int64 { return testGiB/2 - int64(d/slice)%2*testMiB }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newDiskManager(t)
+			g.FollowTrace() // sample every pass
+			for d := time.Duration(0); d < at; d += slice {
+				n.set(policy.NodeFSAvailable, c.left(d))
+				wantHeld(t, n.at(g, d), api.HeldReclaiming)
+			}
+			n.set(policy.NodeFSAvailable, c.left(at))
+			if c.stops {
+				wantStop(t, n.at(g, at), "d/big")
+			} else {
+				wantHeld(t, n.at(g, at), api.HeldReclaiming)
+				wantHeld(t, n.at(g, ReclaimTimeout-1), api.HeldReclaiming)
+			}
+		})
+	}
+}
+
+// The wait of a full disk being short, its pods may still be as they were measured long before. Then it goes on.
+func TestFullDiskWaitsForMeasurements(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.diskAge = measuredBefore + minDiskReclaimWait + 1
+	n.set(policy.NodeFSAvailable, 0)
+	n.at(g, 0)
+	wantHeld(t, n.at(g, minDiskReclaimWait), api.HeldReclaiming)
+	n.diskAge = measuredBefore + minDiskReclaimWait
+	wantStop(t, n.at(g, minDiskReclaimWait), "d/big")
+}
+
 // A stop for a disk no longer waits once its time is over, even if the reclaim still runs.
 func TestDiskStopsWithoutItsReclaim(t *testing.T) {
 	g, n := newDiskManager(t)
