@@ -57,6 +57,7 @@ type Decision struct {
 	Victim     *Ranked  // in Ranked; nil = no pod is stopped
 	Why        Why
 	Held       string // why there is no victim
+	Doubtful   bool   // Held rests only on what may be taken within the next seconds: what could be stopped covers the deficit
 	Lack              // the largest of each that the thresholds lack
 	Helps      int64  // the smallest yield that helps: a twentieth of Need
 	Attainable bool   // stopping pods brings relief for at least 10 s
@@ -155,7 +156,7 @@ func Decide(cs []Candidate, q Shortage) Decision {
 	case !d.Attainable && recovers:
 		d.Held = HeldRecovers
 	case !d.Attainable:
-		d.Held = d.heldBack(cs, q)
+		d.Held, d.Doubtful = d.heldBack(cs, q)
 	default:
 		d.lack(attainable)
 		d.chooseByRank(o.tiers)
@@ -337,13 +338,16 @@ func (d *Decision) front() {
 	}
 }
 
-// heldBack returns why no pod is stopped where relief is not attainable.
-func (d *Decision) heldBack(cs []Candidate, q Shortage) string {
+// heldBack returns why no pod is stopped where relief is not attainable, and whether that is doubtful.
+func (d *Decision) heldBack(cs []Candidate, q Shortage) (held string, doubtful bool) {
 	if contains(d.Ranked, func(r *Ranked) bool { return r.Protection == "" && !r.Known() }) {
-		return HeldUnknown
+		return HeldUnknown, false
+	}
+	covered := func(ranked []Ranked) bool {
+		return sum(before(ranked, func(r *Ranked) bool { return r.Excluded != "" })) >= d.Deficit
 	}
 	if !contains(d.Ranked, func(r *Ranked) bool { return r.Protection != "" }) {
-		return HeldOutside
+		return HeldOutside, covered(d.Ranked)
 	}
 	lifted := slices.Clone(cs)
 	for i := range lifted {
@@ -351,10 +355,11 @@ func (d *Decision) heldBack(cs []Candidate, q Shortage) string {
 	}
 	// What was noted as taken outside the pods includes what the protected ones have taken.
 	q.Samples = &Samples{kept: q.Samples.kept}
-	if Decide(lifted, q).Victim != nil {
-		return HeldProtected
+	l := Decide(lifted, q)
+	if l.Victim != nil {
+		return HeldProtected, covered(d.Ranked)
 	}
-	return HeldOutside
+	return HeldOutside, covered(l.Ranked)
 }
 
 // sum returns what all the candidates yield together.

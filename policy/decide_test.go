@@ -404,6 +404,31 @@ func TestAttainable(t *testing.T) {
 	}
 }
 
+// A hold is doubtful while the pods that it is about cover the deficit, and only what may be taken outside them speaks against it.
+func TestDoubtfulHold(t *testing.T) {
+	scenes := func(fell int64, pods ...pod) scene { return scene{fell: fell, pods: pods} } // the deficit is 100
+	idle := func(use int64) pod { return pod{id: "idle", use: use} }
+	protected := func(use, grew int64) pod { return pod{id: "p", use: use, grew: grew, protected: true} }
+	for name, c := range map[string]struct {
+		scene    scene
+		held     string
+		doubtful bool
+	}{
+		"outside, the pods cover it":                {scenes(10, idle(100)), HeldOutside, true},
+		"outside, they do not":                      {scenes(10, idle(99)), HeldOutside, false},
+		"outside, with the protected ones they do":  {scenes(90, idle(50), protected(50, 0)), HeldOutside, true},
+		"outside, not even with the protected ones": {scenes(90, idle(50), protected(49, 0)), HeldOutside, false},
+		"protected, the others cover it":            {scenes(90, idle(100), protected(900, 90)), HeldProtected, true},
+		"protected, the others do not":              {scenes(90, idle(99), protected(900, 90)), HeldProtected, false},
+		"a usage is unknown":                        {scenes(90, idle(99), pod{id: "u", unknown: true}), HeldUnknown, false},
+		"a pod is stopped, nothing is held":         {scenes(0, idle(100)), "", false},
+	} {
+		if d := c.scene.decide(); d.Held != c.held || d.Doubtful != c.doubtful {
+			t.Errorf("%s: held by %q, doubtful %t", name, d.Held, d.Doubtful)
+		}
+	}
+}
+
 // In a pool, what a pod uses and gives back depends on the signal. If the first due threshold is not attainable, the pods are
 // ranked for the one that is, and the culprit is ranked for the one that it fills.
 func TestTheOrderOfTheThresholdThatIsActedOn(t *testing.T) {

@@ -70,6 +70,87 @@ func TestNoAlarmDuringTheReclaim(t *testing.T) {
 	}
 }
 
+// What begins outside the pods looks like a leak for a second. While the pods give back all that lacks, it holds the stop back
+// without an alarm. The alarm is raised when they do not any more.
+func TestNoAlarmForABurst(t *testing.T) {
+	for name, c := range map[string]struct {
+		left  func(second int64) int64 // GiB available
+		alarm int64                    // in that second; 0 = none, a pod is stopped when the burst is over
+	}{
+		"a burst": {func(s int64) int64 { return 9 - min(s, 1)*2 }, 0},
+		"a leak":  {func(s int64) int64 { return 9 - s }, 7}, // the pods have 5 GiB
+	} {
+		g, n := newManager(t, "[eviction.hard]\n\"memory.available\" = \"8Gi\"\n[rank]\nmemory = [\"usage\"]\n")
+		g.FollowTrace() // sample every pass
+		var p api.Pass
+		for s := int64(0); s < 8 && p.Stop == nil && p.Alarm == ""; s++ {
+			n.set(policy.MemoryAvailable, c.left(s)*testGiB)
+			p = n.at(g, time.Duration(s)*time.Second)
+			if alarms := g.Status(func(policy.Signal) string { return "" }, false).Alarms; (p.Alarm != "") != (len(alarms) > 0) || (p.Alarm != "") != (s > 0 && s == c.alarm) {
+				t.Errorf("%s, after %d s: alarm %q, status %q", name, s, p.Alarm, alarms)
+			}
+			if out := c.left(s) < 8 && p.Stop == nil; out && p.Held != api.HeldOutside {
+				t.Errorf("%s, after %d s: held by %q", name, s, p.Held)
+			}
+		}
+		if (p.Stop != nil) != (c.alarm == 0) {
+			t.Errorf("%s: stopped %+v, held by %q", name, p.Stop, p.Held)
+		}
+	}
+}
+
+// A hold in doubt that lasts is believed, so that no pool is held back for long without an alarm.
+func TestDoubtIsBelieved(t *testing.T) {
+	var d doubt
+	decide := func(at time.Duration, held string, doubtful bool) (alarm bool) {
+		return !d.holds(&choice{Decision: policy.Decision{Held: held, Doubtful: doubtful}, at: at}, &held)
+	}
+	for _, c := range []struct {
+		at    time.Duration
+		held  string
+		alarm bool
+	}{
+		{0, api.HeldOutside, false}, {doubtFor - 1, api.HeldProtected, false}, {doubtFor, api.HeldOutside, true}, {2 * doubtFor, api.HeldOutside, true},
+	} {
+		if alarm := decide(c.at, c.held, true); alarm != c.alarm {
+			t.Errorf("after %s: alarm %t", c.at, alarm)
+		}
+	}
+	if !decide(3*doubtFor, api.HeldOutside, false) || decide(3*doubtFor+1, api.HeldOutside, true) {
+		t.Error("a decision without doubt does not begin the time again")
+	}
+}
+
+// While a protected pod grows and something else outside the pods does for a second each time, one reason holds the stop back.
+func TestHoldDoesNotAlternate(t *testing.T) {
+	g, n := newManager(t, "[eviction.hard]\n\"memory.available\" = \"8Gi\"\n")
+	g.FollowTrace() // sample every pass
+	n.protect("test")
+	var h api.Hold
+	changed, alarms := 0, 0
+	n.set(policy.MemoryAvailable, 9*testGiB)
+	for s := range 9 {
+		if s%2 == 1 {
+			n.leak("big", n.obs[policy.MemoryAvailable].Available-5*testGiB/4)
+		} else if s > 0 {
+			n.set(policy.MemoryAvailable, n.obs[policy.MemoryAvailable].Available-testGiB/2)
+		}
+		p := n.at(g, time.Duration(s)*time.Second)
+		if h.Changed(&p) {
+			changed++
+		}
+		if p.Alarm != "" {
+			alarms++
+		}
+		if s > 0 && p.Held != api.HeldProtected {
+			t.Errorf("after %d s: held by %q", s, p.Held)
+		}
+	}
+	if changed != 1 || alarms != 1 {
+		t.Errorf("%d entries, %d alarms", changed, alarms)
+	}
+}
+
 // An alarm for a disk says that unused images were only too young to be removed.
 func TestAlarmNamesYoungImages(t *testing.T) {
 	g, n := newDiskManager(t)

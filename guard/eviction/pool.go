@@ -19,6 +19,7 @@ type pool struct {
 	lasts    bool          // a threshold was met at the last pass
 	alarmed  bool          // an alarm was raised in this episode
 	alarm    string        // why no pod is stopped, if that deserves an alarm; "" = none
+	doubt    doubt         // about what holds the stop back
 	observed []string      // sandboxes that observe mode has reported in this episode
 	flight   *flight       // the stop in flight for the pool; nil = none
 	held     api.Hold      // what holds a stop for the pool back, as of the last pass that looked at it
@@ -44,7 +45,7 @@ func (g *Manager) followEpisodes(now time.Duration) {
 		if st.lasts = met; met {
 			st.met = now
 		} else {
-			st.alarm, st.held = "", api.Hold{}
+			st.alarm, st.held, st.doubt = "", api.Hold{}, doubt{}
 			st.reclaim.clear(i, now)
 		}
 		if st.episode {
@@ -140,7 +141,9 @@ func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool,
 			out = g.begin(ctx, c, p)
 		}
 	}
-	g.alarmHeld(i, c.Met, out, p)
+	if !g.pools[i].doubt.holds(&c, &out.held.By) {
+		g.alarmHeld(i, c.Met, out, p)
+	}
 	// This takes longer than choosing the victim, so it comes last. The first decision stays, unless a stop follows
 	// from a later one.
 	if p.Need == nil || out.begun {
@@ -301,6 +304,35 @@ func needOf(d *policy.Decision) *api.Need {
 		n.Culprit, n.CulpritGrowth = d.Culprit.Namespace+"/"+d.Culprit.Name, d.Culprit.Growth.Value
 	}
 	return n
+}
+
+// doubt is about a hold that rests only on what may be taken within the next seconds: a program that begins looks like a
+// leak for a second.
+type doubt struct {
+	lasts bool
+	since time.Duration
+	held  string // what held the stop back at the last decision
+}
+
+// doubtFor is how long such a hold must last to be believed. Its rates are averages over at most that long.
+const doubtFor = 10 * time.Second
+
+// holds reports whether what holds a stop back is too doubtful for an alarm. Until it is believed, protected pods stay the
+// reason if they were: otherwise both would alternate in the history.
+func (d *doubt) holds(c *choice, held *string) bool {
+	if !c.Doubtful {
+		d.lasts = false
+	} else if !d.lasts {
+		d.lasts, d.since = true, c.at
+	}
+	doubtful := d.lasts && *held == c.Held && c.at-d.since < doubtFor
+	if doubtful && *held == api.HeldOutside && d.held == api.HeldProtected {
+		*held = api.HeldProtected
+	}
+	if !api.Transient(*held) {
+		d.held = *held
+	}
+	return doubtful
 }
 
 // heldAlarms are the alarms by what holds a stop back.
