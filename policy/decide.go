@@ -64,6 +64,9 @@ type Decision struct {
 	Tiers      []int64
 	Culprit    *Ranked // in Ranked: the victim if it fills the pool, or else the pod that fills it fastest; nil = none
 
+	// Protected is in Ranked: the protected pod that grows fastest, if that explains half of Outside or more; nil = none.
+	Protected *Ranked
+
 	over  *Ranked // in Ranked: the pod above its request that grows fastest; nil = none
 	least int64   // the smallest need of the due thresholds
 }
@@ -161,6 +164,9 @@ func Decide(cs []Candidate, q Shortage) Decision {
 		d.lack(attainable)
 		d.chooseByRank(o.tiers)
 	}
+	d.Protected = fastest(d.Ranked, func(r *Ranked) bool {
+		return r.Protection != "" && d.Outside > 0 && r.Growth.Value >= d.Outside-d.Outside/2
+	})
 	return d
 }
 
@@ -267,10 +273,10 @@ func (o *order) culprit(p Pool, n *Lack) *Ranked {
 	})
 }
 
-// fastest returns the candidate that grows fastest of those for which f is true, or nil. f is called for each, in their order.
-func fastest(candidates []Ranked, f func(*Ranked) bool) (most *Ranked) {
-	for i := range candidates {
-		if c := &candidates[i]; f(c) && c.Growth.Known && (most == nil || c.Growth.Value > most.Growth.Value) {
+// fastest returns the pod that grows fastest of those for which f is true, or nil. f is called for each, in their order.
+func fastest(pods []Ranked, f func(*Ranked) bool) (most *Ranked) {
+	for i := range pods {
+		if c := &pods[i]; f(c) && c.Growth.Known && (most == nil || c.Growth.Value > most.Growth.Value) {
 			most = c
 		}
 	}

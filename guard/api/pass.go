@@ -134,6 +134,9 @@ type Need struct {
 	Culprit       string      `json:"culprit"`                              // namespace/name of the pod that fills the pool; "" = none
 	CulpritGrowth int64       `json:"culprit_growth,omitempty" unit:"pool"` // how fast the culprit grows, per second
 	Tiers         []int64     `json:"tiers,omitempty" unit:"pool"`          // what stopping the pods above their request, then the others, would give back
+	// namespace/name of the protected pod that grows fastest, if that explains half of outside_fill or more
+	Protected       string `json:"protected,omitempty"`
+	ProtectedGrowth int64  `json:"protected_growth,omitempty" unit:"pool"` // how fast it grows, per second
 }
 
 // SignalView is one observed signal. Its quantities are bytes, inodes or tasks.

@@ -99,6 +99,34 @@ func TestNoAlarmForABurst(t *testing.T) {
 	}
 }
 
+// If a protected pod grows, the alarm and the record name it: it is neither outside the pods nor one that may be stopped.
+func TestAlarmNamesTheProtectedPod(t *testing.T) {
+	for name, c := range map[string]struct {
+		uses, grows int64 // what the protected pod does, in MiB
+		alarm       string
+		named       string
+	}{
+		"it grows": {4096, 1280, "used by protected pods: stopping the others would not relieve it; d/big, which is protected, grows most", "d/big"},
+		"it grows, and so does something else": {
+			10, 700, "used outside the pods that may be stopped: stopping pods would not relieve it; d/big, which is protected, grows most", "d/big",
+		},
+		"something else grows": {10, 100, "used outside pods: stopping pods would not relieve it", ""},
+	} {
+		g, n := newManager(t, memoryHard)
+		g.FollowTrace() // sample every pass
+		n.pods = n.pods[:1]
+		n.pods[0].Protection, n.pods[0].Memory = "test", policy.Known(c.uses*testMiB)
+		n.set(policy.MemoryAvailable, 1280*testMiB)
+		n.at(g, 0)
+		n.set(policy.MemoryAvailable, 0)
+		n.grow("big", c.grows*testMiB)
+		p := n.at(g, time.Second)
+		if p.Alarm != "memory: "+c.alarm || p.Need == nil || p.Need.Protected != c.named || c.named != "" && p.Need.ProtectedGrowth != c.grows*testMiB {
+			t.Errorf("%s: alarm %q, held by %q, need %+v", name, p.Alarm, p.Held, p.Need)
+		}
+	}
+}
+
 // A hold in doubt that lasts is believed, so that no pool is held back for long without an alarm.
 func TestDoubtIsBelieved(t *testing.T) {
 	var d doubt

@@ -2,7 +2,9 @@ package eviction
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -142,7 +144,7 @@ func (g *Manager) relieve(ctx context.Context, now time.Duration, i policy.Pool,
 		}
 	}
 	if !g.pools[i].doubt.holds(&c, &out.held.By) {
-		g.alarmHeld(i, c.Met, out, p)
+		g.alarmHeld(i, &c.Decision, out, p)
 	}
 	// This takes longer than choosing the victim, so it comes last. The first decision stays, unless a stop follows
 	// from a later one.
@@ -303,6 +305,9 @@ func needOf(d *policy.Decision) *api.Need {
 	if d.Culprit != nil {
 		n.Culprit, n.CulpritGrowth = d.Culprit.Namespace+"/"+d.Culprit.Name, d.Culprit.Growth.Value
 	}
+	if d.Protected != nil {
+		n.Protected, n.ProtectedGrowth = d.Protected.Namespace+"/"+d.Protected.Name, d.Protected.Growth.Value
+	}
 	return n
 }
 
@@ -345,7 +350,7 @@ var heldAlarms = map[string]string{
 
 // alarmHeld raises the alarm of a pool for which no pod is stopped although it is due, once per episode. The
 // status has the latest reason, until another one holds, a pod is stopped or no threshold of the pool is met.
-func (g *Manager) alarmHeld(i policy.Pool, m policy.Met, out outcome, p *api.Pass) {
+func (g *Manager) alarmHeld(i policy.Pool, d *policy.Decision, out outcome, p *api.Pass) {
 	st := &g.pools[i]
 	alarm, ok := heldAlarms[out.held.By]
 	switch {
@@ -353,12 +358,16 @@ func (g *Manager) alarmHeld(i policy.Pool, m policy.Met, out outcome, p *api.Pas
 		st.alarm = ""
 	case !ok || !st.alarmed && p.Alarm != "": // in the second case, the next pass raises it
 	default:
+		if d.Protected != nil {
+			alarm = strings.Replace(alarm, "outside pods", "outside the pods that may be stopped", 1) +
+				fmt.Sprintf("; %s/%s, which is protected, grows most", d.Protected.Namespace, d.Protected.Name)
+		}
 		st.alarm = i.String() + ": " + alarm
 		if young := st.reclaim.young; young != "" {
 			st.alarm += "; " + young
 		}
 		if !st.alarmed {
-			p.Alarm, p.AlarmBy, p.AlarmKind, st.alarmed = st.alarm, m.Threshold.String(), api.AlarmNoRelief, true
+			p.Alarm, p.AlarmBy, p.AlarmKind, st.alarmed = st.alarm, d.Met.Threshold.String(), api.AlarmNoRelief, true
 		}
 	}
 }

@@ -43,7 +43,11 @@ func Need(n *api.Need) string {
 	if n.Fill > 0 {
 		fmt.Fprintf(&b, " and fills at %s/s", amount(n.Fill))
 	}
-	if n.OutsideFill > 0 {
+	switch {
+	case n.Protected != "":
+		fmt.Fprintf(&b, ", %s/s of it outside the pods that may be stopped (%s, which is protected, grows by %s/s)",
+			amount(n.OutsideFill), n.Protected, amount(n.ProtectedGrowth))
+	case n.OutsideFill > 0:
 		fmt.Fprintf(&b, ", %s/s of it outside pods", amount(n.OutsideFill))
 	}
 	fmt.Fprintf(&b, ". When a stop takes effect it needs %s; a stop helps if it gives back %s", amount(n.Need), amount(n.Helps))

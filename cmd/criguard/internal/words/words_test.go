@@ -174,6 +174,12 @@ func TestNeed(t *testing.T) {
 	if got := Need(&n); got != outside {
 		t.Errorf("%s\nwant %s", got, outside)
 	}
+	n = api.Need{Pool: policy.PoolPIDs, Deficit: 3, Fill: 9, OutsideFill: 8, Need: 12, Helps: 1, Attainable: true, Protected: "d/p", ProtectedGrowth: 7}
+	const protected = "The pool pid is short of 3 and fills at 9/s, 8/s of it outside the pods that may be stopped (d/p, which is protected, grows by 7/s). " +
+		"When a stop takes effect it needs 12; a stop helps if it gives back 1"
+	if got := Need(&n); got != protected {
+		t.Errorf("%s\nwant %s", got, protected)
+	}
 }
 
 // A pod that was not stopped has no time after which it was empty.
