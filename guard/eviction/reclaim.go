@@ -65,6 +65,15 @@ const ReclaimTimeout = time.Minute
 // runtime. If pods come and go all the time, or the disk is always slow, one pod has to be stopped in the end.
 const remeasureAtMost = 3
 
+// measuredWithin is how long the first reclaim of a disk needs at most until the pods are measured, which it begins after 2 s at
+// the latest. A runtime samples what they wrote every 10 s.
+const measuredWithin = 15 * time.Second
+
+// measures reports whether the pods are still being measured for the first time since the pool was short.
+func (r *poolReclaim) measures(now time.Duration) bool {
+	return r.job != nil && !r.job.Overdue() && r.again == 0 && now-r.started < measuredWithin
+}
+
 // Bounds of how long a stop waits for a reclaim, and so of how late it can be. The kernel reclaims 32 MiB
 // within milliseconds, unless it has to write them to a slow disk first: that takes seconds and cannot be
 // interrupted, and a leak uses up the rest meanwhile.

@@ -278,6 +278,39 @@ func TestFullDiskWaitsForMeasurements(t *testing.T) {
 	wantStop(t, n.at(g, minDiskReclaimWait), "d/big")
 }
 
+// A pod that was never measured may be the one that has filled the disk: no other pod is stopped before the measurement of
+// the reclaim has had its time.
+func TestFullDiskWaitsForAPodThatWasNeverMeasured(t *testing.T) {
+	for name, c := range map[string]struct {
+		hide  func(*fakeNode)
+		show  func(*fakeNode)
+		after string // the pod that is stopped once it is measured
+	}{
+		"unknown": {
+			func(n *fakeNode) { n.pods[1].Disk = policy.DiskUsage{} }, func(n *fakeNode) { n.pods[1].Disk = diskBytes(8 * testGiB) }, "d/small",
+		},
+		"not asked for": {func(n *fakeNode) { n.unasked = true }, func(n *fakeNode) { n.unasked = false }, "d/big"},
+		"never":         {func(n *fakeNode) { n.unasked = true }, nil, "d/big"},
+	} {
+		g, n := newDiskManager(t)
+		c.hide(n)
+		n.set(policy.NodeFSAvailable, 0)
+		for _, at := range []time.Duration{0, minDiskReclaimWait, measuredWithin - 1} {
+			if p := n.at(g, at); p.Stop != nil || p.Held != api.HeldReclaiming {
+				t.Errorf("%s, after %s: stopped %+v, held by %q", name, at, p.Stop, p.Held)
+			}
+		}
+		at := measuredWithin
+		if c.show != nil {
+			at -= 1
+			c.show(n)
+		}
+		if p := n.at(g, at); stopped(&p) != c.after || len(n.reliefs) != 1 {
+			t.Errorf("%s: stopped %q, held by %q, %d reclaims", name, stopped(&p), p.Held, len(n.reliefs))
+		}
+	}
+}
+
 // A stop for a disk no longer waits once its time is over, even if the reclaim still runs.
 func TestDiskStopsWithoutItsReclaim(t *testing.T) {
 	g, n := newDiskManager(t)
