@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -34,9 +36,9 @@ met, what is reclaimed and stopped, and what held a stop back. Then print a summ
 to standard error: which pods were stopped and when, and what was held back.
 
 With --config it shows what other thresholds would have done. With --compare it prints
-instead what two configurations do, side by side: FILE stands in place of the
-configuration file, and the same drop-ins apply to both. It reads nothing on the node but
-the configuration, and changes nothing.`,
+instead what two configurations do, side by side: FILE replaces the configuration file
+and counts more than the drop-ins, which otherwise apply to both. It reads nothing on the
+node but the configuration, and changes nothing.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := o.load()
@@ -51,6 +53,9 @@ the configuration, and changes nothing.`,
 					return err
 				}
 				cfgs = append(cfgs, second)
+				for _, note := range overridden(&cfg, &second, o.fileOf(&cfg)) {
+					cli.Say(cmd.ErrOrStderr(), "note: %s\n", note)
+				}
 			}
 			in := io.NopCloser(cmd.InOrStdin())
 			if args[0] != "-" {
@@ -79,14 +84,35 @@ the configuration, and changes nothing.`,
 	return cmd
 }
 
-// loadInstead reads the configuration with another file in place of its own, and with the same drop-ins.
+// loadInstead reads the configuration with another file in place of its own. The file counts more than the drop-ins, so
+// that the comparison shows what it sets.
 func (o *options) loadInstead(file string) (config.Config, error) {
-	if o.config != "" || len(o.dropIns) > 0 {
-		return config.Load(file, o.dropIns...)
+	paths := config.Paths{DropIns: o.dropIns}
+	if o.config == "" && len(o.dropIns) == 0 {
+		paths = config.DefaultPaths()
 	}
-	paths := config.DefaultPaths()
-	paths.File, paths.Optional = file, false
+	paths.File, paths.Optional, paths.FileLast = file, false, true
 	return paths.Load()
+}
+
+// overridden says which values of the file that other was read with a drop-in would override, if the file replaced the
+// configuration file.
+func overridden(cfg, other *config.Config, replaced string) (notes []string) {
+	file := other.Files[len(other.Files)-1]
+	set := map[string]config.KeyOrigin{}
+	for _, k := range other.Origins() {
+		if k.File == file {
+			set[k.Key] = k
+		}
+	}
+	vendor := config.DefaultPaths().Vendor
+	for _, k := range cfg.Origins() {
+		dropIn := k.File != "" && k.File != replaced && filepath.Dir(k.File) != vendor
+		if by, ok := set[k.Key]; ok && dropIn && !strings.Contains(k.Key, "]") && !reflect.DeepEqual(by.Value, k.Value) {
+			notes = append(notes, fmt.Sprintf("in place of the configuration file, %s would not change %s, which %s sets", file, k.Key, k.Origin))
+		}
+	}
+	return notes
 }
 
 // fileOf returns the file that loadInstead replaces in a configuration, if there is one.

@@ -102,7 +102,7 @@ func TestSimulateSummary(t *testing.T) {
 // --compare prints what two configurations do, in the order of time, and no JSON.
 func TestSimulateCompare(t *testing.T) {
 	dir := writeFiles(t, map[string]string{
-		"leak.jsonl": leakTrace, "a.toml": "# the defaults\n", "b.toml": "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n", "bad.toml": "x = 1\n",
+		"leak.jsonl": leakTrace, "a.toml": "# the defaults\n", "b.toml": "[eviction.hard]\n\"memory.available\" = \"1Gi\"\n", "bad.toml": "x = 1\n", "c.toml": "[budget]\nper_hour = 9\n",
 	})
 	path := func(name string) string { return filepath.Join(dir, name) }
 	code, out, errs := captured(t, "simulate", "--config", path("a.toml"), "--compare", path("b.toml"), path("leak.jsonl"))
@@ -117,9 +117,15 @@ func TestSimulateCompare(t *testing.T) {
 	}
 	// The drop-ins apply to both, and the header names the file that the other stands in for.
 	drop := writeFiles(t, map[string]string{"limit.toml": "[eviction.hard]\n\"memory.available\" = \"3Gi\"\n"})
-	code, out, errs = captured(t, "simulate", "--config", path("a.toml"), "--config-dir", drop, "--compare", path("b.toml"), path("leak.jsonl"))
-	if code != cli.ExitOK || errs != "" || !strings.Contains(squeezed(out), "AT "+path("a.toml")+" "+path("b.toml")+" no stop no stop memory.available:hard held back by protected 0s to 10s 0s to 10s") {
+	code, out, errs = captured(t, "simulate", "--config", path("a.toml"), "--config-dir", drop, "--compare", path("c.toml"), path("leak.jsonl"))
+	if code != cli.ExitOK || errs != "" || !strings.Contains(squeezed(out), "AT "+path("a.toml")+" "+path("c.toml")+" no stop no stop memory.available:hard held back by protected 0s to 10s 0s to 10s") {
 		t.Errorf("with a drop-in: exit code %d, stderr %q, got\n%s", code, errs, out)
+	}
+	// The file counts more than they do, and a note says which values would be without effect in the configuration file.
+	code, out, errs = captured(t, "simulate", "--config", path("a.toml"), "--config-dir", drop, "--compare", path("b.toml"), path("leak.jsonl"))
+	want = "note: in place of the configuration file, " + path("b.toml") + ` would not change eviction.hard."memory.available", which ` + filepath.Join(drop, "limit.toml") + ":2 sets\n"
+	if code != cli.ExitOK || errs != want || !strings.Contains(squeezed(out), "no stop 1 stop") {
+		t.Errorf("with a drop-in that sets the same key: exit code %d, stderr %q, want %q, got\n%s", code, errs, want, out)
 	}
 	if code, _, errs := captured(t, "simulate", "--config", path("a.toml"), "--compare", path("bad.toml"), path("leak.jsonl")); code != cli.ExitUsage || !strings.Contains(errs, "bad.toml") {
 		t.Errorf("a bad configuration: exit code %d, %s", code, errs)

@@ -20,6 +20,7 @@ type Paths struct {
 	Optional bool     // the file may be missing
 	Vendor   string   // directory of the vendor's drop-ins; "": none
 	DropIns  []string // directories; the last wins
+	FileLast bool     // the file counts more than every drop-in
 }
 
 // isDropIn reports whether a directory entry is a drop-in by its name. Other files are ignored, such as those
@@ -118,6 +119,9 @@ func (p Paths) find() (paths, notes []string, err error) {
 		} else {
 			own = append(own, path)
 		}
+	}
+	if p.FileLast {
+		return slices.Concat(vendor, own, []string{p.File}), notes, nil
 	}
 	return slices.Concat(vendor, []string{p.File}, own), notes, nil
 }
