@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -62,6 +63,7 @@ func (c *conversion) convert() (string, error) {
 	if len(c.mistakes) > 0 {
 		return "", schema.JoinErrors(c.files, c.mistakes)
 	}
+	c.misspelt()
 	c.head()
 	c.places()
 	c.stops()
@@ -83,6 +85,25 @@ func (c *conversion) convert() (string, error) {
 	}
 	c.others()
 	return c.toml.String(), nil
+}
+
+// misspelt reports the fields whose names resemble one that matters here. Listed among the unrelated ones, a threshold
+// would be lost.
+func (c *conversion) misspelt() {
+	names := slices.Collect(maps.Keys(onlyKubelet))
+	for f := range reflect.TypeFor[settings]().Fields() {
+		if name := f.Tag.Get("yaml"); !strings.HasPrefix(name, ",") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Sorted(maps.Keys(c.Others)) {
+		if f := c.Others[name]; f != nil && !slices.Contains(names, name) {
+			if like := schema.SuggestWord(name, names); like != "" {
+				c.add(f.Origin, name, nil, "unknown field", like)
+			}
+		}
+	}
 }
 
 // places converts the paths and the endpoint.

@@ -192,6 +192,9 @@ func TestFromKubeletMistakes(t *testing.T) {
 		{"a percentage", "imageGCHighThresholdPercent: 85%", "imageGCHighThresholdPercent", "must be a whole number", 3},
 		{"percentages", "imageGCHighThresholdPercent: 50\nimageGCLowThresholdPercent: 60", "imageGCLowThresholdPercent", "must be below imageGCHighThresholdPercent, which is 50", 4},
 		{"a percentage against a default", "imageGCHighThresholdPercent: 80", "imageGCHighThresholdPercent", "must be above imageGCLowThresholdPercent, which is 80 by default", 3},
+		{"a misspelt field", "evictionSotf: {memory.available: 600Mi}", "evictionSotf", "unknown field (hint: did you mean \"evictionSoft\"?)", 3},
+		{"a field in other letters", "evictionhard: {memory.available: 600Mi}", "evictionhard", "unknown field (hint: did you mean \"evictionHard\"?)", 3},
+		{"the beginning of a field", "imageMinimumGC: 2m", "imageMinimumGC", "unknown field (hint: did you mean \"imageMinimumGCAge\"?)", 3},
 		{"enforce", "enforceNodeAllocatable: pods", "enforceNodeAllocatable", "must be a list", 3},
 		{"twice", "cgroupRoot: /\ncgroupRoot: /a", "", `mapping key "cgroupRoot" already defined at line 3`, 4},
 		{"a key of parts", "? [a]\n: b", "", "cannot unmarshal !!seq into string", 3},
@@ -215,7 +218,7 @@ func TestFromKubeletMistakes(t *testing.T) {
 				t.Errorf("took %s", d)
 			}
 			e := schema.Errors(err)[0]
-			if e.File != file || e.Key != c.key || !strings.Contains(e.Rule, c.rule) || c.line != 0 && e.Line != c.line {
+			if e.File != file || e.Key != c.key || !strings.Contains(e.Error(), c.rule) || c.line != 0 && e.Line != c.line {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -218,9 +218,9 @@ func (c *conversion) setFlags(args []*yaml.Node) {
 		f, known := flags[name]
 		if !known {
 			if c.Others == nil {
-				c.Others = map[string]any{}
+				c.Others = map[string]*field[any]{}
 			}
-			c.Others[cmp.Or(fieldNames[name], camelCase(name))] = value
+			c.Others[cmp.Or(fieldNames[name], camelCase(name))] = &field[any]{Origin: at, value: value}
 			continue
 		}
 		switch f.tag {

@@ -26,6 +26,7 @@ var onlyKubelet = map[string]string{
 	"containerLogMaxFiles":          "the kubelet rotates logs; criguard removes the logs of deleted pods",
 	"containerLogMaxWorkers":        "the kubelet rotates logs; criguard removes the logs of deleted pods",
 	"containerLogMonitorInterval":   "the kubelet rotates logs; criguard removes the logs of deleted pods",
+	"containerRuntime":              "criguard detects the runtime",
 	"featureGates":                  "they concern only the kubelet",
 	"staticPodPath":                 "criguard never stops static pods: protect_static",
 	"staticPodURL":                  "criguard never stops static pods: protect_static",
@@ -33,6 +34,7 @@ var onlyKubelet = map[string]string{
 	"memorySwap":                    "set a threshold for swap.available instead",
 	"podInfraContainerImage":        "criguard keeps the sandbox image that the runtime uses",
 	"housekeepingInterval":          "[eviction] interval is criguard's own",
+	"maxHousekeepingInterval":       "[eviction] interval is criguard's own",
 	"podPidsLimit":                  "the kubelet sets it in each pod's cgroup",
 	"volumeStatsAggPeriod":          "criguard measures volumes when a disk signal is under pressure",
 }

@@ -36,7 +36,7 @@ type settings struct {
 	MaximumDeadContainersPerContainer *field[int64]  `yaml:"maximumDeadContainersPerContainer"`
 	MaximumDeadContainers             *field[int64]  `yaml:"maximumDeadContainers"`
 
-	Others map[string]any `yaml:",inline"`
+	Others map[string]*field[any] `yaml:",inline"`
 }
 
 // header says what a document is.
@@ -67,7 +67,8 @@ var forms = map[reflect.Kind]struct{ tag, rule string }{
 // UnmarshalYAML decodes a value over an earlier one, so that tables merge. It only records a value of
 // another type, because an error could not name its field.
 func (f *field[T]) UnmarshalYAML(n *yaml.Node) error {
-	if f.Origin, f.wrong = (schema.Origin{File: n.HeadComment, Line: n.Line}), nil; n.ShortTag() != forms[reflect.TypeFor[T]().Kind()].tag {
+	tag := forms[reflect.TypeFor[T]().Kind()].tag // "": any
+	if f.Origin, f.wrong = (schema.Origin{File: n.HeadComment, Line: n.Line}), nil; tag != "" && n.ShortTag() != tag {
 		f.wrong = n
 		return nil
 	}
