@@ -109,7 +109,7 @@ func codeOf(err error) *cli.Error {
 	case errors.Is(err, control.ErrNoService):
 		return cli.NewError(cli.ExitUnreachable, err, "start it with `systemctl start criguard` or `criguard run`; another directory is named with --run-dir; `criguard status` says if one runs that does not answer")
 	case errors.Is(err, control.ErrNoAnswer):
-		return cli.NewError(cli.ExitUnreachable, err, "see the service's log: `journalctl -u criguard`")
+		return cli.NewError(cli.ExitUnreachable, err, "see the service's log: `journalctl -u criguard`; `systemctl restart criguard` ends a service that hangs")
 	case errors.Is(err, control.ErrDenied):
 		return cli.NewError(cli.ExitUnreachable, err, "run as root or as a member of the group criguard")
 	case errors.Is(err, api.ErrRefused):

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -65,8 +66,12 @@ func TestNoAnswer(t *testing.T) {
 			}()
 			defer func() { _ = l.Close(); <-done }()
 			for _, args := range [][]string{{"status"}, {"rank"}, {"history"}, {"metrics"}, {"pause"}} {
-				if code := execute(append(args, "--run-dir", dir)); code != cli.ExitUnreachable {
+				code, _, errs := captured(t, append(args, "--run-dir", dir)...)
+				if code != cli.ExitUnreachable {
 					t.Errorf("%s: exit code %d, want %d", args[0], code, cli.ExitUnreachable)
+				}
+				if want := fmt.Sprintf("the criguard service did not answer (pid %d): ", os.Getpid()); !strings.Contains(errs, want) || strings.Contains(errs, "http://") {
+					t.Errorf("%s: no %q in %s", args[0], want, errs)
 				}
 			}
 		})

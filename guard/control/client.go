@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/cri"
@@ -32,7 +33,8 @@ var ErrDenied = errors.New("permission denied on the control socket (root or gro
 type Client struct {
 	http    *http.Client
 	path    string
-	patient bool // the answer may take minutes once it has begun
+	pid     *atomic.Int64 // of the service that took the last connection; 0: unknown
+	patient bool          // the answer may take minutes once it has begun
 }
 
 // NewClient returns a client for the service whose run directory is d.
@@ -45,14 +47,17 @@ func NewClient(d rundir.Dir) *Client {
 
 // NewClientOver is like NewClient, but dial connects to the socket with that path.
 func NewClientOver(d rundir.Dir, dial func(ctx context.Context, path string) (net.Conn, error)) *Client {
-	path := d.Socket()
-	return &Client{path: path, http: &http.Client{
-		Timeout: requestTimeout,
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
-		},
-	}}
+	c := &Client{path: d.Socket(), pid: new(atomic.Int64)}
+	connect := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := dial(ctx, c.path)
+		if err == nil {
+			peer, _ := peerOfConn(conn)
+			c.pid.Store(int64(peer.PID))
+		}
+		return conn, err
+	}
+	c.http = &http.Client{Timeout: requestTimeout, Transport: &http.Transport{DisableKeepAlives: true, DialContext: connect}}
+	return c
 }
 
 // Status returns the service's state, or ErrNoService if no service runs.
@@ -237,5 +242,19 @@ func (c *Client) unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask service on %s: %w", c.path, err)
 	}
-	return fmt.Errorf("ask service on %s: %w: %w", c.path, ErrNoAnswer, err)
+	who := ""
+	if pid := c.pid.Load(); pid != 0 {
+		who = fmt.Sprintf(" (pid %d)", pid)
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err // its URL says nothing: the socket is known
+		if request.Timeout() {
+			err = fmt.Errorf("%w after %s", errTimedOut, requestTimeout)
+		}
+	}
+	return fmt.Errorf("ask service on %s: %w%s: %w", c.path, ErrNoAnswer, who, err)
 }
+
+// errTimedOut reports that a service hangs: it took the request and was silent.
+var errTimedOut = errors.New("timed out")

@@ -130,14 +130,14 @@ func begin(w http.ResponseWriter, r *http.Request) {
 func (c *Client) asPatient() *Client {
 	h := *c.http
 	h.Timeout = 0
-	return &Client{http: &h, path: c.path, patient: true}
+	return &Client{http: &h, path: c.path, pid: c.pid, patient: true}
 }
 
 // begun returns a context for a request that ends if the answer has not begun in time, and the function that releases
 // it.
 func begun(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(requestTimeout, func() { cancel(fmt.Errorf("no answer within %s", requestTimeout)) })
+	late := time.AfterFunc(requestTimeout, func() { cancel(fmt.Errorf("%w after %s", errTimedOut, requestTimeout)) })
 	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { late.Stop() }}
 	return httptrace.WithClientTrace(ctx, trace), func() { late.Stop(); cancel(nil) }
 }

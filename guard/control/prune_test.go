@@ -169,19 +169,27 @@ func TestSlowAnswersHang(t *testing.T) {
 		c := NewClientOver(rundir.Dir("/nowhere"), func(context.Context, string) (net.Conn, error) {
 			near, far := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, far) }() // reads the request, and is silent
-			return near, nil
+			return fromPeer{near}, nil
 		})
 		for name, ask := range map[string]func() error{
 			"images": func() error { _, err := c.Images(t.Context()); return err },
 			"prune":  func() error { _, err := c.Prune(t.Context(), api.PruneOptions{Images: true}); return err },
+			"status": func() error { _, err := c.Status(t.Context()); return err },
 		} {
 			start := time.Now()
 			if err := ask(); !errors.Is(err, ErrNoAnswer) || time.Since(start) != requestTimeout {
 				t.Errorf("%s: after %s: %v", name, time.Since(start), err)
+			} else if want := "ask service on /nowhere/criguard.sock: the criguard service did not answer (pid 42): timed out after 10s"; err.Error() != want {
+				t.Errorf("%s: %v, want %s", name, err, want)
 			}
 		}
 	})
 }
+
+// fromPeer is a connection whose peer is known.
+type fromPeer struct{ net.Conn }
+
+func (fromPeer) Peer() api.Peer { return api.Peer{PID: 42} }
 
 func FuzzParsePrune(f *testing.F) {
 	f.Add(`{"containers":true,"images":true,"dry_run":true,"signal":"imagefs.available","until":"20%"}`)
