@@ -65,7 +65,6 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 			if err != nil {
 				return err
 			}
-			asJSON := o.JSON() && !quiet
 			notes := cfg.Notes()
 			var met []api.MetNow
 			if !offline {
@@ -76,6 +75,7 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 				}
 				notes = append(notes, onNode...)
 			}
+			asJSON := o.JSON() && (!quiet || len(met) > 0)
 			switch {
 			case asJSON:
 				report := config.Report{APIVersion: api.APIVersion, Files: append([]string{}, cfg.Files...), Keys: cfg.Origins(), Notes: notes}
@@ -104,7 +104,7 @@ has no hard threshold, criguard's default stays; --exact switches it off.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only mistakes and hard thresholds that are met now")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print only mistakes and hard thresholds that are met now; with -o json, the report only if there are any")
 	cmd.Flags().BoolVar(&showOrigin, "show-origin", false, "show the file and line that set each key")
 	cmd.Flags().StringVar(&fromKubelet, "from-kubelet", "", "print what a kubelet's configuration means here, as of /var/lib/kubelet/config.yaml or /etc/rancher/k3s/config.yaml")
 	cmd.Flags().BoolVar(&exact, "exact", false, "with --from-kubelet: switch off what the kubelet has no threshold for")

@@ -58,6 +58,23 @@ func TestCheckLooksAtTheNode(t *testing.T) {
 	}
 }
 
+// With --quiet, JSON is printed only if there is a finding, which it has.
+func TestQuietCheckAsJSON(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	text := nodetest.Config(t, "runtime.endpoint = '/none'", nodetest.AnyDisk) // 1.5 MiB are available
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := captured(t, "check", file, "-q", "-o", "json")
+	var report checkReport
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != cli.ExitFinding || len(report.MetNow) != 1 {
+		t.Errorf("exit code %d, %v, %s%s", code, err, out, errs)
+	}
+	if code, out, errs := captured(t, "check", file, "-q", "-o", "json", "--offline"); code != cli.ExitOK || out+errs != "" {
+		t.Errorf("without a finding: exit code %d, %s%s", code, out, errs)
+	}
+}
+
 // A check notes settings that do not fit the node, which is no finding.
 func TestCheckNotesWhatDoesNotFit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.toml")
