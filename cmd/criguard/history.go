@@ -206,12 +206,15 @@ func (o *options) printPass(w io.Writer, p *api.Pass) error {
 	return nil
 }
 
+// textOfEvent is how much of what happened and why is worth more than another column.
+const textOfEvent = 40
+
 func printHistory(w io.Writer, passes []api.Pass, now time.Time) {
 	if len(passes) == 0 {
 		fmt.Fprintln(w, "Nothing has happened yet.")
 		return
 	}
-	t := cli.NewTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY").Spare("TOOK", "WAKE", "AGO")
+	t := cli.NewTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY").Spare("TOOK", "WAKE", "AGO").Enough(textOfEvent)
 	for i := range passes {
 		p := &passes[i]
 		id, at, took := fmt.Sprint(p.ID), words.Clock(p.Time.Local(), now), p.Took.Round(10*time.Microsecond).String()

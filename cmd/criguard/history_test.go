@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
@@ -126,6 +129,38 @@ func TestSinceYesterday(t *testing.T) {
 				t.Errorf("--since %s -o %s: %v, %q, want %q", text, output, err, errs.String(), want)
 			}
 		}
+	}
+}
+
+// In 80 columns, what happened and why count more than how long ago it was.
+func TestHistoryOnANarrowTerminal(t *testing.T) {
+	t.Setenv("COLUMNS", "80")
+	t.Setenv("LC_ALL", "C.UTF-8")
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = keyboard.Close() }()
+	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	screen, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, time.May, 1, 20, 0, 0, 0, time.UTC)
+	p := api.Pass{ID: 61, Time: now.Add(-time.Minute), Wake: "timer", Held: api.HeldBudget, HeldBy: "allocatableMemory.available:hard and more"}
+	p.NextStopIn = api.Duration(time.Minute)
+	printHistory(screen, []api.Pass{p}, now)
+	_ = screen.Close()
+	out, _ := io.ReadAll(keyboard) // ends with an error when the screen is closed
+	want := "PASS  TIME          WHAT                           WHY\r\n61    19:59:00.000  held back: budget, next stop…  allocatableMemory.available:…\r\n"
+	if got := regexp.MustCompile(` +\r`).ReplaceAllString(string(out), "\r"); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 

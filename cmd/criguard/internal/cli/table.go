@@ -15,21 +15,22 @@ import (
 
 const (
 	columnGap = 2
-	// enoughOfCell is how much of a long cell is worth more than another column.
+	// enoughOfCell is how much of a long cell is worth more than another column, unless Enough says otherwise.
 	enoughOfCell = 20
 )
 
 // Table writes aligned columns. On a terminal that is too narrow, it cuts the longest cells, and before less than
-// enoughOfCell of one remains, it leaves out columns that the caller can spare.
+// enough of one remains, it leaves out columns that the caller can spare.
 type Table struct {
-	w     io.Writer
-	rows  [][]string // the first is the header
-	spare []string
+	w      io.Writer
+	rows   [][]string // the first is the header
+	spare  []string
+	enough int
 }
 
 // NewTable returns a table with a header.
 func NewTable(w io.Writer, columns ...string) *Table {
-	t := &Table{w: w}
+	t := &Table{w: w, enough: enoughOfCell}
 	t.Row(columns...)
 	return t
 }
@@ -37,6 +38,12 @@ func NewTable(w io.Writer, columns ...string) *Table {
 // Spare names the columns that a narrow terminal may leave out, the first one first.
 func (t *Table) Spare(columns ...string) *Table {
 	t.spare = columns
+	return t
+}
+
+// Enough sets how much of a long cell is worth more than a column that can be spared.
+func (t *Table) Enough(width int) *Table {
+	t.enough = width
 	return t
 }
 
@@ -103,7 +110,7 @@ func (t *Table) layout() []column {
 func (t *Table) fit(columns []column, width int) (shown []column, limit int) {
 	for spare := t.spare; ; spare = spare[1:] {
 		limit = widest(columns, width)
-		if limit >= enoughOfCell || len(spare) == 0 {
+		if limit >= t.enough || len(spare) == 0 {
 			return columns, limit
 		}
 		columns = slices.DeleteFunc(columns, func(c column) bool { return t.rows[0][c.index] == spare[0] })
