@@ -74,7 +74,7 @@ func TestConfigMistakes(t *testing.T) {
 		key, value, rule, hint string
 	}{
 		// TOML syntax.
-		{"syntax", "mode = \"observe\"\n[eviction\ninterval = \"10s\"\n", 2, "eviction", "", "expected '.' or ']' to end table name, but got '\\n' instead", `strings need quotes, for example interval = "10s"; tables need brackets, for example [images]`},
+		{"syntax", "mode = \"observe\"\n[eviction\ninterval = \"10s\"\n", 2, "eviction", "", "expected '.' or ']' to end table name, but got '\\n' instead", `the name of a table ends with a bracket, for example [images]`},
 		{"another encoding", "mode = 'observe'\n# caf\xe9\n", 2, "", "", "must be text in UTF-8", "save it in this encoding; a file of NULs was damaged, as by a power cut"},
 		{"damaged", "\x00\x00\x00\x00", 1, "", "", "must be text in UTF-8", "save it in this encoding; a file of NULs was damaged, as by a power cut"},
 		{"no value", "# one\n[node]\nproc =\n", 3, "node.proc", "", "expected value but found '\\n' instead", `strings need quotes, for example interval = "10s"; tables need brackets, for example [images]`},

@@ -130,6 +130,9 @@ func (c *Checker) syntaxError(lines keyLines, err error) *Error {
 		if strings.HasSuffix(e.Rule, `to end table name, but got '\n' instead`) {
 			e.Line-- // for this error the decoder returns the next line
 		}
+		if strings.Contains(e.Rule, "to end table name") {
+			e.Hint = "the name of a table ends with a bracket, for example " + c.hints.Table
+		}
 		e.Key = lines.at(e.Line)
 	}
 	if strings.Contains(e.Rule, "already") {
