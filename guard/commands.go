@@ -208,17 +208,19 @@ func (s *Service) findPod(name string) (*inventory.Pod, error) {
 // an error if not all of them have the same key. While a pod is being replaced, its name has two sandboxes.
 func (s *Service) findPods(name string, key func(*inventory.Pod) string) (found []*inventory.Pod, err error) {
 	inv := s.host.lister.Current()
+	var ids []string
+	differ := false
 	for i := range inv.Pods {
 		p := &inv.Pods[i]
 		if p.FullName() != name && p.UID != name && (len(name) < minSandboxID || !strings.HasPrefix(p.ID, name)) {
 			continue
 		}
-		if len(found) > 0 && key(p) != key(found[0]) {
-			return nil, fmt.Errorf("%w: %q means several sandboxes (%.13s, %.13s): name one by its ID", api.ErrBadCommand, name, found[0].ID, p.ID)
-		}
-		found = append(found, p)
+		differ = differ || len(found) > 0 && key(p) != key(found[0])
+		found, ids = append(found, p), append(ids, fmt.Sprintf("%.13s", p.ID))
 	}
 	switch {
+	case differ:
+		return nil, fmt.Errorf("%w: %q means several sandboxes (%s): name one by its ID", api.ErrBadCommand, name, strings.Join(ids, ", "))
 	case len(found) > 0:
 		return found, nil
 	case inv.Err != nil:

@@ -3,6 +3,7 @@ package guard
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -310,6 +311,23 @@ func TestUnprotectNames(t *testing.T) {
 	for _, name := range []string{"a", "d/gone"} {
 		if a, err := unprotect(name); !errors.Is(err, api.ErrNoPod) || len(s.guard.Orders.Protected) != 1 {
 			t.Errorf("%s: %q, %v", name, a, err)
+		}
+	}
+}
+
+// A command for one of several sandboxes names all of them.
+func TestSandboxesOfOneName(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	var ids []string
+	for range 3 {
+		ids = append(ids, srv.AddPod(critest.PodSpec{Namespace: "d", Name: "a", Containers: []critest.ContainerSpec{{Name: "main"}}}).ID)
+	}
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '"+srv.Endpoint()+"'", "history.dir = '"+t.TempDir()+"'")))
+	s.host.lister.List(t.Context())
+	_, err := s.execute(t.Context(), api.Command{Command: api.CommandStop, Pod: "d/a"}, api.Peer{})
+	for _, id := range ids {
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%.13s", id)) {
+			t.Errorf("%s is not named: %v", id, err)
 		}
 	}
 }
