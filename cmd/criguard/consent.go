@@ -16,6 +16,7 @@ import (
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/policy"
 )
 
 // stopFlags are the flags of a command that stops pods and waits until they have stopped.
@@ -132,12 +133,14 @@ func printPlan(w io.Writer, a api.CommandAnswer) {
 		return
 	}
 	t := cli.NewTable(w, "POD", "PRIORITY", "QOS", "GRACE", "PLAN").Spare("QOS", "PRIORITY")
-	for _, p := range a.Plan.Pods {
-		grace, what := p.Grace.String(), "stop"
+	pods := a.Plan.Pods
+	names := podNames(len(pods), func(i int) (pod, sandbox string) { return pods[i].Pod, pods[i].Sandbox })
+	for i, p := range pods {
+		grace, what := policy.ShortDuration(time.Duration(p.Grace)), "stop"
 		if p.Stays != "" {
 			grace, what = "-", "stays: "+p.Stays
 		}
-		t.Row(p.Pod, fmt.Sprint(p.Priority), p.QoS, grace, what)
+		t.Row(names[i], fmt.Sprint(p.Priority), p.QoS, grace, what)
 	}
 	t.Flush()
 	printMessage(w, a)

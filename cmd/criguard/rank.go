@@ -134,7 +134,8 @@ func printRanking(w io.Writer, r api.Ranking) {
 
 func printRanked(w io.Writer, s policy.Signal, pods []api.RankedView) {
 	t := cli.NewTable(w, "#", "POD", "QOS", "PRIORITY", "USAGE", "REQUEST", "OVER BY", "FREES", "NOTE").Spare("QOS", "REQUEST", "FREES", "PRIORITY", "OVER BY")
-	for _, p := range pods {
+	names := podNames(len(pods), func(i int) (pod, sandbox string) { return pods[i].Pod, pods[i].Sandbox })
+	for i, p := range pods {
 		pos, usage, frees, over := "-", p.FormatUsage(s), "-", "-"
 		if p.Position > 0 {
 			pos = strconv.Itoa(p.Position)
@@ -147,13 +148,31 @@ func printRanked(w io.Writer, s policy.Signal, pods []api.RankedView) {
 			over = overBy(s, &p)
 		}
 		note := cmp.Or(p.Excluded, p.Standing, requestNote(s, &p))
+		if p.Excluded == policy.ExcludedTooSmall && p.Known && p.Frees > 0 {
+			note = "its stop would give too little back"
+		}
 		priority := strconv.FormatInt(p.Priority, 10)
 		if p.PrioritySource != "" {
 			priority += " (" + p.PrioritySource + ")"
 		}
-		t.Row(pos, p.Pod, p.QoS, priority, usage, request, over, frees, note)
+		t.Row(pos, names[i], p.QoS, priority, usage, request, over, frees, note)
 	}
 	t.Flush()
+}
+
+// podNames returns the names of n pods for people. Those that several sandboxes have get its ID, which a command takes.
+func podNames(n int, of func(i int) (pod, sandbox string)) []string {
+	names, count := make([]string, n), map[string]int{}
+	for i := range names {
+		names[i], _ = of(i)
+		count[names[i]]++
+	}
+	for i, name := range names {
+		if _, sandbox := of(i); count[name] > 1 {
+			names[i] = fmt.Sprintf("%s (%.13s)", name, sandbox)
+		}
+	}
+	return names
 }
 
 // requestNote says where a pod's memory request comes from, and that oom_score_adj cannot show a small one.

@@ -34,6 +34,7 @@ func newRoot() *cobra.Command {
 		Version:       version,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate(versionLine())
 	f := root.PersistentFlags()
 	f.StringVarP(&o.config, "config", "c", "", "configuration file (default "+config.DefaultPath+", where there is one)")
 	f.StringArrayVar(&o.dropIns, "config-dir", nil,

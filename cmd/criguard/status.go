@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/policy"
 )
 
 func newStatus(o *options) *cobra.Command {
@@ -85,6 +87,7 @@ func (o *options) watchStatus(cmd *cobra.Command) error {
 		case o.JSON():
 			err = cli.PrintLine(out, st)
 		default:
+			fmt.Fprintln(out, time.Now().Format(time.DateTime))
 			printStatus(out, &st)
 			if onScreen || !shown {
 				o.noteUnused(cmd)
@@ -137,6 +140,9 @@ func printStatus(w io.Writer, st *api.Status) {
 	if st.GuardedBy != "" {
 		who = "no service answers here, but one guards this node: " + st.GuardedBy + "; inspected the node directly"
 	}
+	if !st.Live && st.Mode != "" {
+		who += "; the configuration says " + st.Mode + " mode"
+	}
 	if st.Live {
 		who = fmt.Sprintf("%s mode, pid %d, up %s", st.Mode, st.PID, cli.Age(time.Duration(st.Uptime)))
 	}
@@ -149,7 +155,7 @@ func printStatus(w io.Writer, st *api.Status) {
 		rt += " at " + st.Runtime.Endpoint
 	}
 	if st.Runtime.ListedAt != nil {
-		rt += fmt.Sprintf(", %d pods (%d protected) listed %s ago", st.Pods, st.Protected, cli.Age(time.Duration(*st.Runtime.ListedAt)))
+		rt += fmt.Sprintf(", %s (%d protected) listed %s ago", api.Count(st.Pods, "pod"), st.Protected, cli.Age(time.Duration(*st.Runtime.ListedAt)))
 	}
 	cli.Say(w, "runtime     %s\n", rt)
 	for _, cause := range runtimeCauses(st) {
@@ -160,7 +166,7 @@ func printStatus(w io.Writer, st *api.Status) {
 		pods = "not found"
 	}
 	cli.Say(w, "node        cgroup %s, pods cgroup %s, filesystems %s\n", st.Kernel.Cgroup, pods, st.Kernel.Layout)
-	if len(st.Kernel.Wakes) > 0 {
+	if st.Live && len(st.Kernel.Wakes) > 0 {
 		cli.Say(w, "woken by    %s\n", strings.Join(st.Kernel.Wakes, ", "))
 	}
 	cli.Say(w, "conditions  %s\n", cmp.Or(words.Conditions(st), "none"))
@@ -172,6 +178,9 @@ func printStatus(w io.Writer, st *api.Status) {
 		cli.Say(w, "held back   %s: %s\n", h.Threshold, h.Why())
 	}
 	for _, f := range st.InFlight {
+		if pod, ok := strings.CutSuffix(f, " for "+api.KindCommand); ok {
+			f = pod + ", by a command"
+		}
 		cli.Say(w, "stopping    %s\n", f)
 	}
 	for _, a := range st.Alarms {
@@ -205,7 +214,8 @@ func printStatus(w io.Writer, st *api.Status) {
 }
 
 // runtimeCauses says why no runtime answers, in lines: the error of each endpoint, and then which sockets are
-// absent. Next to an endpoint that fails, their names would only distract.
+// absent. Next to an endpoint that fails, their names would only distract; next to a warning with their directories,
+// they would be named twice.
 func runtimeCauses(st *api.Status) []string {
 	if st.Runtime.Error == "" {
 		return nil
@@ -216,6 +226,8 @@ func runtimeCauses(st *api.Status) []string {
 	last := len(causes) - 1
 	if absent, ok := strings.CutPrefix(causes[last], "no socket "); ok && last > 0 {
 		causes[last] = "no socket at " + api.Count(strings.Count(absent, ", ")+1, "other known path")
+	} else if first, _, several := strings.Cut(absent, ", "); ok && several && strings.Contains(strings.Join(st.Warnings, "\n"), path.Dir(first)+",") {
+		causes[last] = "no socket at " + api.Count(strings.Count(absent, ", ")+1, "known path")
 	}
 	if !st.Live && strings.Contains(why, "permission denied") {
 		causes = append(causes, "run as root")
@@ -257,7 +269,7 @@ func printSignals(w io.Writer, signals []api.SignalStatus) {
 			if th.Kind == "hard" {
 				hard = v
 			} else {
-				soft = v + " for " + th.Grace.String()
+				soft = v + " for " + policy.ShortDuration(time.Duration(th.Grace))
 			}
 			if th.Met && state != "MET hard" {
 				state = "MET " + th.Kind

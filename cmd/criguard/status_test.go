@@ -87,6 +87,10 @@ func TestStatusWatch(t *testing.T) {
 		if code != cli.ExitOK || strings.Count(out, count) != 2 || errs != "" {
 			t.Errorf("%s: exit code %d, %s\n%s", output, code, errs, out)
 		}
+		first, _, _ := strings.Cut(out, "\n")
+		if _, err := time.Parse(time.DateTime, first); output == "table" && err != nil {
+			t.Errorf("a status that is repeated has no time: %v", err)
+		}
 	}
 }
 
@@ -127,5 +131,76 @@ func TestStatusOfADeadRuntime(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+}
+
+// The status counts a single pod as one, and words a stop and a duration as the other commands do.
+func TestStatusWords(t *testing.T) {
+	st := api.Status{
+		Live: true, Mode: "enforce", Pods: 1, InFlight: []string{"jobs/a for command", "jobs/b for memory.available"}, Kernel: api.KernelStatus{Wakes: []string{"timer"}},
+		Runtime: api.RuntimeStatus{Up: true, Name: "containerd", Version: "v2", ListedAt: new(api.Duration)},
+		Signals: []api.SignalStatus{{
+			SignalView: api.SignalView{Signal: policy.MemoryAvailable, Status: "ok", Available: 1 << 30, Capacity: 4 << 30},
+			Thresholds: []api.ThresholdStatus{{Kind: "soft", Value: "600Mi", Amount: 600 << 20, Grace: api.Duration(2 * time.Minute)}},
+		}},
+	}
+	text := func() string {
+		var out strings.Builder
+		printStatus(&out, &st)
+		return out.String()
+	}
+	for _, want := range []string{", 1 pod (0 protected) listed ", "\nstopping    jobs/a, by a command\nstopping    jobs/b for memory.available\n", "\nwoken by    timer\n", "  600Mi for 2m  "} {
+		if out := text(); !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	// Without a service, nothing is woken, and the mode is only the configuration's.
+	st.Live = false
+	if out := text(); !strings.Contains(out, "inspected the node directly; the configuration says enforce mode\n") || strings.Contains(out, "woken by") {
+		t.Errorf("without a service:\n%s", out)
+	}
+}
+
+// A warning names the directories of the sockets that are absent. The sockets themselves are then only counted.
+func TestStatusNamesSocketsOnce(t *testing.T) {
+	st := api.Status{Runtime: api.RuntimeStatus{Error: "no container runtime answers: find runtime: runtime is not reachable: no socket /run/a/a.sock, /run/b/b.sock"}}
+	st.Warnings = []string{"no directory of a runtime's socket exists: /run/a, /run/b (hint: in a pod, mount the one that the node has)"}
+	var out strings.Builder
+	printStatus(&out, &st)
+	if !strings.Contains(out.String(), "\n            no socket at 2 known paths\n") || strings.Count(out.String(), "/run/a") != 1 {
+		t.Errorf("got\n%s", out.String())
+	}
+}
+
+// Pods of the same name are told apart by their sandboxes, and a small amount that would come back is not nothing.
+func TestPodsInTables(t *testing.T) {
+	var out strings.Builder
+	printRanked(&out, policy.MemoryAvailable, []api.RankedView{
+		{Position: 1, Pod: "jobs/again", Sandbox: "f6ebfdfb71d09aaaa", Known: true, Usage: 9 << 20, Frees: 9 << 20},
+		{Position: 2, Pod: "jobs/again", Sandbox: "986f512219784bbbb", Known: true, Usage: 8 << 20, Frees: 8 << 20},
+		{Pod: "jobs/small", Sandbox: "1", Known: true, Frees: 36 << 10, Excluded: policy.ExcludedTooSmall},
+		{Pod: "jobs/none", Sandbox: "2", Known: true, Excluded: policy.ExcludedTooSmall},
+	})
+	for _, want := range []string{"jobs/again (f6ebfdfb71d09) ", "jobs/again (986f512219784) ", "jobs/small ", " 36Ki its stop would give too little back", " 0 its stop would give nothing back"} {
+		if !strings.Contains(squeezed(out.String()), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	out.Reset()
+	printPlan(&out, api.CommandAnswer{Plan: &api.DrainPlan{Pods: []api.DrainPod{
+		{Pod: "jobs/again", Sandbox: "f6ebfdfb71d09aaaa", Grace: api.Duration(time.Minute)}, {Pod: "jobs/again", Sandbox: "986f512219784bbbb"}, {Pod: "jobs/one", Sandbox: "1"},
+	}}})
+	for _, want := range []string{"jobs/again (f6ebfdfb71d09) 0 1m stop", "jobs/again (986f512219784) 0 0s stop", "jobs/one 0 "} {
+		if !strings.Contains(squeezed(out.String()), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+// The command and the flag print the same line.
+func TestVersionFlag(t *testing.T) {
+	_, command, _ := captured(t, "version")
+	if _, flag, _ := captured(t, "--version"); flag != command {
+		t.Errorf("--version: %q, version: %q", flag, command)
 	}
 }

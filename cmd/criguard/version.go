@@ -10,6 +10,13 @@ import (
 	"github.com/criguard/criguard/guard/api"
 )
 
+const platform = runtime.GOOS + "/" + runtime.GOARCH
+
+// versionLine is what people see of the version.
+func versionLine() string {
+	return fmt.Sprintf("criguard %s (%s, %s)\n", version, runtime.Version(), platform)
+}
+
 func newVersion() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -17,9 +24,8 @@ func newVersion() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			platform := runtime.GOOS + "/" + runtime.GOARCH
 			v := api.Version{APIVersion: api.APIVersion, Version: version, Go: runtime.Version(), Platform: platform}
-			return o.Print(cmd, v, func(w io.Writer) { fmt.Fprintf(w, "criguard %s (%s, %s)\n", version, runtime.Version(), platform) })
+			return o.Print(cmd, v, func(w io.Writer) { fmt.Fprint(w, versionLine()) })
 		},
 	}
 	o.OutputFlag(cmd)

@@ -79,7 +79,7 @@ func (v *view) runtimeLine() line {
 		r.say(bad, "no runtime answers")
 	}
 	if rt.ListedAt != nil {
-		r.say(plain, fmt.Sprintf(", %d pods (%d protected) listed %s ago", v.status.Pods, v.status.Protected, age(time.Duration(*rt.ListedAt))))
+		r.say(plain, fmt.Sprintf(", %s (%d protected) listed %s ago", api.Count(v.status.Pods, "pod"), v.status.Protected, age(time.Duration(*rt.ListedAt))))
 	}
 	return r.line
 }

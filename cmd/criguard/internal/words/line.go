@@ -18,12 +18,15 @@ func Met(p *api.Pass, s policy.Signal) string {
 			continue
 		}
 		_, kind, _ := strings.Cut(m.Threshold, ":")
-		text := fmt.Sprintf("%s, below %s by %s for %s", kind, api.FormatAmount(s, m.Target), api.FormatAmount(s, m.Target-m.Available), m.For.Round(time.Millisecond))
+		text := fmt.Sprintf("%s, below %s by %s", kind, api.FormatAmount(s, m.Target), api.FormatAmount(s, m.Target-m.Available))
+		if d := time.Duration(m.For).Round(time.Millisecond); d > 0 { // 0: since this pass
+			text += " for " + policy.ShortDuration(d)
+		}
 		switch {
 		case m.WarnOnly:
 			text += ", warning only"
 		case !m.Due && m.Wait > 0:
-			text += fmt.Sprintf(", %s of the grace period left", m.Wait.Round(time.Millisecond))
+			text += fmt.Sprintf(", %s of the grace period left", policy.ShortDuration(time.Duration(m.Wait).Round(time.Millisecond)))
 		}
 		all = append(all, text)
 	}

@@ -222,3 +222,14 @@ func TestFilterByPod(t *testing.T) {
 		}
 	}
 }
+
+// How long a threshold has been met is left out when it has just been.
+func TestMet(t *testing.T) {
+	m := api.MetView{Threshold: "memory.available:hard", Signal: policy.MemoryAvailable, Available: 90 << 20, Target: 100 << 20}
+	for d, want := range map[time.Duration]string{0: "hard, below 100Mi by 10Mi", 2 * time.Minute: "hard, below 100Mi by 10Mi for 2m", 1500 * time.Microsecond: "hard, below 100Mi by 10Mi for 2ms"} {
+		m.For = api.Duration(d)
+		if got := Met(&api.Pass{Met: []api.MetView{m}}, policy.MemoryAvailable); got != want {
+			t.Errorf("%s: %q, want %q", d, got, want)
+		}
+	}
+}
