@@ -85,8 +85,7 @@ func (s *Service) execute(ctx context.Context, c api.Command, by api.Peer) (api.
 
 func (s *Service) pause(x *execution) {
 	s.guard.Orders.Pause = &api.Pause{Since: api.Duration(x.now), Until: x.until(), Reason: x.Reason, By: x.by}
-	x.answer.Until = x.wallTime()
-	x.answer.Message = "paused for " + policy.ShortDuration(time.Duration(x.For)) + ": nothing is reclaimed or stopped until then"
+	x.answer.Until, x.answer.Message = x.wallTime(), "paused for "+policy.ShortDuration(time.Duration(x.For))+": nothing is reclaimed or stopped until then"
 }
 
 func (s *Service) resume(ctx context.Context, x *execution) (changed bool) {
@@ -209,17 +208,15 @@ func (s *Service) findPod(name string) (*inventory.Pod, error) {
 func (s *Service) findPods(name string, key func(*inventory.Pod) string) (found []*inventory.Pod, err error) {
 	inv := s.host.lister.Current()
 	var ids []string
-	differ := false
 	for i := range inv.Pods {
 		p := &inv.Pods[i]
 		if p.FullName() != name && p.UID != name && (len(name) < minSandboxID || !strings.HasPrefix(p.ID, name)) {
 			continue
 		}
-		differ = differ || len(found) > 0 && key(p) != key(found[0])
 		found, ids = append(found, p), append(ids, fmt.Sprintf("%.13s", p.ID))
 	}
 	switch {
-	case differ:
+	case slices.ContainsFunc(found, func(p *inventory.Pod) bool { return key(p) != key(found[0]) }):
 		return nil, fmt.Errorf("%w: %q means several sandboxes (%s): name one by its ID", api.ErrBadCommand, name, strings.Join(ids, ", "))
 	case len(found) > 0:
 		return found, nil

@@ -286,8 +286,8 @@ func (g *Manager) stillMet(due ...policy.Met) []policy.Met {
 // measureAgain holds back a stop for a disk while the usage of a pod that may be the right one is not fully
 // known, until the pods were measured often enough. larger means that an unmeasured pod uses more than the
 // victim. A usage of which nothing is known holds it back for a while although it does not wait for the reclaim any
-// more: that pod may have filled the disk just now. It also waits while the runtime is down, because only the runtime knows such a usage and deletes
-// what a pod wrote.
+// more: that pod may have filled the disk just now. It also waits while the runtime is down, because only the runtime
+// knows such a usage and deletes what a pod wrote.
 func (g *Manager) measureAgain(ctx context.Context, now time.Duration, c *choice, larger bool, p *api.Pass) {
 	uncertain := c.Victim == nil && c.Held == policy.HeldUnknown || c.Victim != nil && c.Victim.Quality != policy.QualityExact
 	unknown := func(r policy.Ranked) bool { return r.Protection == "" && !r.Known() }
