@@ -365,8 +365,8 @@ func (c *check) agree(w *World) {
 		if r == nil || r.Emptied {
 			ofPod[s.UID]++
 		}
-		lasts := stopLasts + mayFollow // one that the end of the service cuts short is continued by the next run
-		if s.Kind == "soft" {
+		lasts := stopLasts + mayFollow                             // one that the end of the service cuts short is continued by the next run
+		if s.Kind == "soft" || policy.Cause(s.Kind).ByOperator() { // with a grace period
 			lasts = softLasts
 		}
 		waits := w.Now()-w.orderOf(s.UID).at < lasts
