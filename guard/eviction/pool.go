@@ -201,7 +201,7 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 		}
 		pod.Survived = now < g.survived[pod.ID]
 		pod.Ended = inv.At < g.emptied[pod.ID]-survivedPenalty && len(g.kernel.UnlistedIn(inv.Pods[j])) == 0
-		pod.KeepsVolumes = i.IsDisk() && stops.KeepsVolumes(pod.UID, pod.ID)
+		pod.KeepsVolumes = stops.KeepsVolumes(pod.UID, pod.ID)
 		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}
 	if !i.IsDisk() {

@@ -364,8 +364,8 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 		view.Grace = api.Duration(min(g.cfg.Eviction.MaxPodGracePeriod, pod.Grace))
 	}
 	pod = new(*pod)
-	pod.Disk, pod.Inodes = v.Disk, v.Inodes // as measured for the ranking
-	pod.KeepsVolumes, stop.LogsApart = g.restraint.ByPod(now).KeepsVolumes(pod.UID, pod.ID), v.Disk.LogsApart
+	pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
+	stop.LogsApart = v.Disk.LogsApart
 	order := g.orderFor(pod, m.Signal, m.Kind)
 	order.Unlisted = unlisted
 	if st.flight = g.launch(ctx, now, &flight{view: &view, stop: stop, since: m.Since, order: order, awaited: true}, p); st.flight == nil {
