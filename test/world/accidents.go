@@ -42,16 +42,10 @@ func (w *World) remove(p *pod) {
 	for _, c := range p.Containers {
 		w.runtime.Exit(c.ID, 143)
 	}
-	var forget func(*World)
-	forget = func(w *World) {
-		if w.away || !p.gone {
-			w.At(w.Now()+watchStep, forget)
-			return
-		}
+	w.When(func() bool { return !w.away && p.gone }, w.Now(), watchStep, func(w *World) {
 		w.unmounted(p)
 		w.runtime.Forget(p.ID)
 		w.rmdir(p.CgroupParent)
 		w.removePodDirs(p)
-	}
-	w.At(w.Now(), forget)
+	})
 }

@@ -216,8 +216,13 @@ func fillDisk(w *World, d dice) {
 	for i := range d.between(0, pick[int64](d, 0, 5, 30)) {
 		w.pull(fmt.Sprintf("old:%d", i), d.spread(20, 900)*mib)
 	}
+	w.leave(d.between(1, 4) * gib)
+}
+
+// leave lets other files take the disk, but for so many bytes until the threshold.
+func (w *World) leave(bytes int64) {
 	used, _ := w.runtime.DiskUse()
-	w.disk.other.Store(w.disk.total - used - w.free.bytes - d.between(1, 4)*gib)
+	w.disk.other.Store(w.disk.total - used - w.free.bytes - bytes)
 }
 
 // giveVolumes gives some pods an emptyDir, in one of two seeds: they write to it, and some have filled it before. It has dice of
@@ -287,21 +292,16 @@ func spike(w *World, d dice) {
 	p.rate, p.leaks = d.spread(100, 3000)*mib, time.Now()
 	w.logf("%s is a job and takes %d MiB/s", p, p.rate/mib)
 	delay := d.at(0, 20*time.Millisecond)
-	var look func(*World)
-	look = func(w *World) {
-		switch {
-		case !p.runs():
-		case w.available() > w.hard:
-			w.At(w.Now()+time.Millisecond, look)
-		default:
-			w.At(w.Now()+delay, func(w *World) {
-				if p.runs() {
-					w.end(p, "ends by itself", 0)
-				}
-			})
+	w.When(func() bool { return !p.runs() || w.available() <= w.hard }, w.Now(), time.Millisecond, func(w *World) {
+		if !p.runs() {
+			return
 		}
-	}
-	w.At(w.Now(), look)
+		w.At(w.Now()+delay, func(w *World) {
+			if p.runs() {
+				w.end(p, "ends by itself", 0)
+			}
+		})
+	})
 }
 
 // crash kills the service and starts it again.

@@ -228,7 +228,7 @@ func scenes() []scene {
 			// The rule for culprits would take no budget either.
 			name: "leak-again", want: slices.Repeat(leaky, 5), play: func(w *World) {
 				w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky"}, used: mib, rate: 400 * mib, returns: time.Second})
-				w.At(20*time.Second, func(w *World) { w.lastStop(5) })
+				w.lastStop(20*time.Second, 5)
 			},
 			lines: []string{`budget = {hard = {burst = 1, every = "1h"}}`, `rank = {memory = ["over_request", "priority", "usage"]}`},
 		},
@@ -332,15 +332,9 @@ func scenes() []scene {
 				w.shortDisk()
 				w.slowStops, w.disk.walk, w.disk.deleted.perSecond = 9*time.Second, 3*time.Second, space{2000 * mib, 100_000}
 				writer := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 20 * mib, toVolume: 1, diskLimit: 100 * mib})
-				var look func(*World)
-				look = func(w *World) {
-					if w.orderOf(writer.UID).kind != api.KindLimit {
-						w.At(w.Now()+time.Second/2, look)
-						return
-					}
+				w.When(func() bool { return w.orderOf(writer.UID).kind == api.KindLimit }, 21*time.Second, time.Second/2, func(w *World) {
 					w.disk.other.Add(w.disk.available() - w.free.bytes + 50*mib)
-				}
-				w.At(21*time.Second, look)
+				})
 			},
 		},
 		{
@@ -356,14 +350,10 @@ func scenes() []scene {
 			w.shortDisk()
 			w.disk.deleted.perSecond = space{5 * mib, 5000}
 			writer := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 200 * mib})
-			var look func(*World)
-			look = func(w *World) {
-				if w.At(w.Now()+time.Second/2, look); writer.gone && w.service != nil && len(w.services) == 1 {
-					w.Kill()
-					w.At(w.Now()+100*time.Millisecond, (*World).Start)
-				}
-			}
-			w.At(21*time.Second, look)
+			w.When(func() bool { return writer.gone && w.service != nil }, 21*time.Second, time.Second/2, func(w *World) {
+				w.Kill()
+				w.At(w.Now()+100*time.Millisecond, (*World).Start)
+			})
 		}},
 		{name: "images", lines: []string{`images = {min_age = "0s", unused_grace = "0s"}`}, play: func(w *World) {
 			w.disk.total, w.free.bytes = 10*gib, 1536*mib
@@ -467,8 +457,7 @@ func (w *World) shortDisk() {
 	w.disk.other.Store(5 * gib)
 	idle := w.addPod(&pod{spec: critest.PodSpec{Name: "idle"}, used: mib, fileSize: 32 << 10})
 	w.disk.fill(idle, 300*mib)
-	used, _ := w.runtime.DiskUse()
-	w.disk.other.Store(w.disk.total - used - w.free.bytes - 600*mib)
+	w.leave(600 * mib)
 }
 
 // numbered returns so many names.
@@ -501,32 +490,24 @@ func (w *World) leaks(n int, rates ...int64) {
 	}
 }
 
-// lastStop keeps the pods away after so many stops.
-func (w *World) lastStop(n int) {
-	if len(w.kills) < n {
-		w.At(w.Now()+time.Millisecond, func(w *World) { w.lastStop(n) })
-		return
-	}
-	for _, p := range w.pods {
-		p.returns = 0
-	}
+// lastStop keeps the pods away after so many stops. It looks from a time on.
+func (w *World) lastStop(at time.Duration, n int) {
+	w.When(func() bool { return len(w.kills) >= n }, at, time.Millisecond, func(w *World) {
+		for _, p := range w.pods {
+			p.returns = 0
+		}
+	})
 }
 
 // hogs lets a process outside the pods take so many MiB per second until so many MiB are available, and end ten seconds
 // later.
 func (w *World) hogs(at time.Duration, rate, left int64) {
 	var before int64
-	var look func(*World)
-	look = func(w *World) {
-		if w.available() > left*mib {
-			w.At(w.Now()+time.Millisecond, look)
-			return
-		}
+	w.At(at, func(w *World) { w.hog, before = rate*mib, w.outside })
+	w.When(func() bool { return w.available() <= left*mib }, at, time.Millisecond, func(w *World) {
 		w.hog = 0
 		w.At(w.Now()+10*time.Second, func(w *World) { w.outside = before })
-	}
-	w.At(at, func(w *World) { w.hog, before = rate*mib, w.outside })
-	w.At(at, look)
+	})
 }
 
 // The same pods are stopped in the world as on a virtual node.

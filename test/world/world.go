@@ -154,6 +154,17 @@ func (w *World) At(at time.Duration, do func(*World)) {
 	w.plan = slices.Insert(w.plan, i, event{at, do})
 }
 
+// When adds an event that happens once a condition holds. It looks for the first time at a time, and then so often.
+func (w *World) When(holds func() bool, at, every time.Duration, do func(*World)) {
+	w.At(at, func(w *World) {
+		if holds() {
+			do(w)
+			return
+		}
+		w.When(holds, w.Now()+every, every, do)
+	})
+}
+
 // addPod adds a pod to the kernel and the runtime.
 func (w *World) addPod(p *pod) *pod {
 	w.tb.Helper()
