@@ -269,6 +269,36 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
+// A pool waits for a stop of another cause, too, once that is recorded, and for one stop at most. A restart changes neither.
+func TestAwaited(t *testing.T) {
+	r := restrained()
+	for i, cause := range []Cause{CauseLimit, CauseCommand} {
+		s := stopOf(Soft, string(cause))
+		s.Cause, s.Pass, s.Expected, s.Kept = cause, uint64(i+1), 0, 0
+		r.Begin(*s, 0)
+		s.Pool, s.Signal, s.Expected, s.Kept = PoolMemory, MemoryAvailable, 100, 10
+		r.Await(s)
+	}
+	r.Begin(*stopOf(Hard, "between"), second)
+	r.End("between", 1)
+	r.Await(stopOf(Hard, "between")) // is over
+	for _, restarted := range []bool{false, true} {
+		if restarted {
+			r = restart(t, r, 2*second)
+		}
+		s := r.Unfinished(PoolMemory)
+		if s == nil || s.Sandbox != "command" || s.Signal != MemoryAvailable || s.Expected != 100 || s.Kept != 10 {
+			t.Fatalf("restarted %t: in flight is %+v", restarted, s)
+		}
+		if left := r.Ordered(); restarted && (len(left) != 1 || left[0].Sandbox != "limit") || !restarted && len(left) > 0 {
+			t.Errorf("restarted %t: no pool waits for %+v", restarted, left)
+		}
+	}
+	if r.End("command", 40); r.Unfinished(PoolMemory) != nil {
+		t.Error("in flight although it is over")
+	}
+}
+
 // A pod leaves page cache to the node when it ends, which counts as available: that is not taken outside the pods.
 func TestPageCacheOfAVictim(t *testing.T) {
 	pods := []Candidate{{ID: "victim", Memory: Known(600), ActiveFile: 300}, {ID: "other", Memory: Known(5400)}}

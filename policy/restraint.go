@@ -56,9 +56,11 @@ type Stop struct {
 	Sandbox  string        `json:"sandbox"`
 	Cause    Cause         `json:"cause,omitempty"`
 	Kind     Kind          `json:"kind"` // Soft for every cause but pressure
-	Pool     Pool          `json:"pool"` // for pressure only
+	Pool     Pool          `json:"pool"` // for pressure, or if Awaited
 	Signal   Signal        `json:"signal"`
-	Created  time.Duration `json:"-"` // of the sandbox; 0 = unknown
+	Awaited  bool          `json:"awaited,omitempty"` // the pool waits for this stop of another cause as for one of its own
+	Name     string        `json:"name,omitempty"`    // of what another cause than pressure is recorded for, in place of a signal
+	Created  time.Duration `json:"-"`                 // of the sandbox; 0 = unknown
 	At       time.Duration `json:"at"`
 	Count    int           `json:"count"`         // stops of the workload in a row, with this one
 	UID      string        `json:"uid,omitempty"` // of the pod
@@ -271,18 +273,26 @@ func (r *Restraint) Report(sandbox string) {
 	}
 }
 
-// Unfinished returns the last stop for a pool if it is not over, or nil.
-func (r *Restraint) Unfinished(p Pool) *Stop {
-	if s := r.last(func(s *Stop) bool { return s.Cause == CausePressure && s.Pool == p }); s != nil && !s.Over {
-		return s
+// Await records that a pool waits for a sandbox's stop of another cause: the pool, the signal and what the stop gives back of it.
+func (r *Restraint) Await(stop *Stop) {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == stop.Sandbox && !s.Over }); s != nil && s.Cause != CausePressure {
+		s.Awaited, s.Pool, s.Signal = true, stop.Pool, stop.Signal
+		s.Expected, s.Available, s.Kept = stop.Expected, stop.Available, stop.Kept
 	}
-	return nil
 }
 
-// Ordered returns the stops that operators required, that are not over and whose outcome is not recorded, oldest first.
+// Unfinished returns the last stop that a pool waits for and that is not over, or nil.
+func (r *Restraint) Unfinished(p Pool) *Stop {
+	return r.last(func(s *Stop) bool { return !s.Over && s.Pool == p && s.isAwaited() })
+}
+
+// isAwaited reports whether a pool waits for the stop until it is over.
+func (s *Stop) isAwaited() bool { return s.Cause == CausePressure || s.Awaited }
+
+// Ordered returns the stops that no pool waits for, that are not over and whose outcome is not recorded, oldest first.
 func (r *Restraint) Ordered() (stops []Stop) {
 	for i := range r.stops {
-		if s := &r.stops[i]; s.Cause.ByOperator() && !s.Over && s.Pass != 0 {
+		if s := &r.stops[i]; !s.isAwaited() && !s.Over && s.Pass != 0 {
 			stops = append(stops, *s)
 		}
 	}

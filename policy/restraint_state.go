@@ -38,8 +38,8 @@ func (r *Restraint) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON restores what MarshalJSON saved and keeps the current limits. It replaces an impossible
-// value with the most restrictive one: a stop in the future becomes a stop just now. Only the last stop for
-// a pool can still be unfinished, and an operator's without an outcome. On an error, the restraint does not change.
+// value with the most restrictive one: a stop in the future becomes a stop just now. Each pool waits for one stop at most, and
+// the others are over once their outcome is known. On an error, the restraint does not change.
 func (r *Restraint) UnmarshalJSON(data []byte) error {
 	var s saved
 	if len(data) > maxSavedSize {
@@ -61,15 +61,17 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		n.stops = append(n.stops, stop)
 	}
 	slices.SortStableFunc(n.stops, func(a, b Stop) int { return cmp.Compare(a.At, b.At) })
-	var seen [PoolCount]bool
+	var waits [PoolCount]bool
 	for i := len(n.stops) - 1; i >= 0; i-- {
-		stop := &n.stops[i]
-		if stop.Cause == CausePressure {
-			stop.Over = stop.Over || seen[stop.Pool]
-		} else if !stop.Cause.ByOperator() || stop.Pass == 0 {
+		switch stop := &n.stops[i]; {
+		case stop.Over:
+		case stop.isAwaited() && !waits[stop.Pool]:
+			waits[stop.Pool] = true
+		case stop.Cause == CausePressure, stop.Pass == 0:
 			stop.Over = true
+		default:
+			stop.Awaited = false
 		}
-		seen[stop.Pool] = seen[stop.Pool] || stop.Cause == CausePressure
 	}
 	for p, b := range s.Breakers {
 		b.Fruitless, b.Need, b.Seen = min(max(b.Fruitless, 0), maxInARow), max(b.Need, 0), sane(b.Seen)

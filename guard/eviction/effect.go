@@ -110,7 +110,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		}
 	}
 	out := f.job.Outcome()
-	if f.ending && !out.Result.Emptied && (f.stop.Cause == policy.CausePressure || f.stop.Cause.ByOperator()) {
+	if f.ending && !out.Result.Emptied {
 		return false // the next run of the service takes it over
 	}
 	over, back := g.isOver(f, &out, now)

@@ -576,3 +576,73 @@ func TestRestartRecordsAnOperatorsStop(t *testing.T) {
 		})
 	}
 }
+
+// A stop that the configuration requires continues over a restart, too: the pod has got its signal, and another decision would take
+// the budget again.
+func TestRestartContinuesAnEnforcedStop(t *testing.T) {
+	for kind, signal := range map[string]string{api.KindLimit: api.SignalLimit, api.KindAdmission: policy.MemoryPressure.String()} {
+		for name, end := range map[string]func(*Manager) api.Pass{
+			"a crash":         func(*Manager) api.Pass { return api.Pass{} },
+			"an end in order": func(g *Manager) api.Pass { close(g.flights[0].job.(*fakeStop).done); return g.Conclude() },
+		} {
+			t.Run(kind+" over "+name, func(t *testing.T) {
+				g, n := newManager(t, "admission.mode = 'stop'\n[eviction.soft]\n\"memory.available\" = \"1Gi\"\n[eviction.soft_grace_period]\n\"memory.available\" = \"1h\"\n")
+				n.pods = n.pods[:1]
+				if kind == api.KindLimit {
+					n.pods[0].StorageLimit = 2 * testGiB
+				} else {
+					n.set(policy.MemoryAvailable, testGiB/2)
+					n.at(g, 0)
+					n.pods[0].Created = n.now + time.Second
+				}
+				if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Kind != kind {
+					t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+				}
+				began, left := g.LastID, g.restraint.Status(n.now).Soft.Left
+				n.now += time.Second
+				wantSettled(t, end(g), 0)
+				g = restarted(t, g, n)
+				g.LastID = began + 1
+				n.at(g, 4*time.Second)
+				if now := g.restraint.Status(n.now).Soft.Left; len(n.stops) != 2 || now != left {
+					t.Fatalf("%d stops, %d soft stops are left of %d", len(n.stops), now, left)
+				}
+				n.end(n.stops[1])
+				p := n.at(g, 5*time.Second)
+				wantSettled(t, p, 1)
+				if v := p.Settled[0]; v.Pass != began || v.Kind != kind || v.Signal != signal || !v.Result.Emptied {
+					t.Errorf("settled %+v, %+v", v, v.Result)
+				}
+			})
+		}
+	}
+}
+
+// Memory waits for a stop of another cause that it has made hard. The next run of the service waits for it as well, although
+// another pod ranks first by now, and finishes it at once.
+func TestRestartAwaitsAStopOfAnotherCause(t *testing.T) {
+	for cause, begin := range map[string]func(*testing.T, *Manager, *fakeNode){
+		api.KindLimit:   func(_ *testing.T, g *Manager, n *fakeNode) { n.pods[0].StorageLimit = 2 * testGiB; n.at(g, 0) },
+		api.KindCommand: byOperator[api.KindCommand],
+	} {
+		t.Run(cause, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			begin(t, g, n)
+			n.set(policy.MemoryAvailable, testGiB/2)
+			if p := n.at(g, time.Second); p.Escalated != "d/big" {
+				t.Fatalf("escalated %q, held by %q", p.Escalated, p.Held)
+			}
+			n.now += time.Second
+			g = restarted(t, g, n)
+			n.pods[1].Memory = policy.Known(5 * testGiB)
+			wantHeld(t, n.at(g, 3*time.Second), api.HeldInFlight)
+			if len(n.stops) != 2 || n.stops[1].order.Pod.ID != "big" || n.stops[1].order.Grace != 0 || !n.stops[1].order.Direct {
+				t.Fatalf("%d stops, the last: %+v", len(n.stops), n.stops[len(n.stops)-1].order)
+			}
+			n.end(n.stops[1])
+			if p := n.at(g, 4*time.Second); len(p.Settled) != 1 || p.Settled[0].Kind != cause {
+				t.Errorf("settled %+v", p.Settled)
+			}
+		})
+	}
+}

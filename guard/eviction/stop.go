@@ -151,14 +151,15 @@ func (g *Manager) yield(f *flight, s policy.Signal) int64 {
 // would choose another pod.
 func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
 	f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
-	f.awaited, g.pools[i].flight = true, f
+	f.awaited, g.pools[i].flight, g.unsaved = true, f, true
+	g.Enforced().Await(&f.stop) // the next run of the service waits for it, too
 }
 
 // takeOverWithin is how long after its grace period a stop that an earlier run of the service began is still
 // continued, except on a disk. Later, its sandbox is chosen again, or another one.
 const takeOverWithin = 10 * time.Second
 
-// takeOver continues the stop that an earlier run of the service began for a pool, with the rest of its grace
+// takeOver continues the stop of an earlier run of the service that a pool waits for, with the rest of its grace
 // period: the run may have ended before the stop reached a single process, and stopping what has ended does no
 // harm. takeOver records what became of a stop that ended without the service, or that is not needed any more.
 func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool, p *api.Pass) {
@@ -190,7 +191,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		return
 	case protected:
 		res.Errors = []string{protectedSince + pod.Protection}
-	case s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
+	case s.Cause == policy.CausePressure && s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
 		if g.obs[s.Signal].Status != policy.OK && age < s.Grace+within {
 			return // whether it is still needed is not known yet
 		}
@@ -217,7 +218,7 @@ const (
 	endedTooLate   = "the service was not running when the stop should have ended"
 )
 
-// takeOverOrdered is takeOver for the stops that operators required: no threshold decides whether they are still needed.
+// takeOverOrdered is takeOver for the stops that no pool waits for: no threshold decides whether they are still needed.
 func (g *Manager) takeOverOrdered(ctx context.Context, now time.Duration, p *api.Pass) {
 	for _, s := range g.restraint.Ordered() {
 		if g.flightOf(s.Sandbox) != nil {
@@ -228,7 +229,6 @@ func (g *Manager) takeOverOrdered(ctx context.Context, now time.Duration, p *api
 			return
 		}
 		f, age, pod := resume(&s), now-s.At, inventory.ByID(inv.Pods, s.Sandbox)
-		f.view.Signal, f.view.Kind = string(s.Cause), string(s.Cause)
 		res := api.StopResult{SettledIn: api.Duration(age)}
 		late := age >= s.Grace+takeOverWithin
 		switch {
@@ -250,8 +250,13 @@ func (g *Manager) takeOverOrdered(ctx context.Context, now time.Duration, p *api
 
 // resume returns the flight of a stop that an earlier run of the service began, without its order.
 func resume(s *policy.Stop) *flight {
+	signal, kind := s.Signal.String(), s.Kind.String()
+	if s.Cause != policy.CausePressure {
+		kind = string(s.Cause)
+		signal = cmp.Or(s.Name, kind)
+	}
 	return &flight{stop: *s, resumed: true, view: &api.StopView{
-		Pass: s.Pass, Pod: s.Pod, UID: s.UID, Sandbox: s.Sandbox, Signal: s.Signal.String(), Kind: s.Kind.String(),
+		Pass: s.Pass, Pod: s.Pod, UID: s.UID, Sandbox: s.Sandbox, Signal: signal, Kind: kind,
 		Grace: api.Duration(s.Grace), Reason: "begun by an earlier run of the service", Available: s.Available, Expected: s.Expected,
 	}}
 }
@@ -431,6 +436,9 @@ func (g *Manager) launch(ctx context.Context, now time.Duration, f *flight, p *a
 	}
 	f.stop.Pass, f.stop.Pod, f.stop.UID = p.ID, f.order.Pod.FullName(), f.order.Pod.UID
 	f.stop.At, f.stop.Grace, f.stop.Available = now, time.Duration(f.view.Grace), f.view.Available
+	if f.stop.Cause != policy.CausePressure {
+		f.stop.Name = f.view.Signal
+	}
 	g.restraint.Begin(f.stop, now)
 	p.Stop, g.unsaved = f.view, true
 	f.view.Pod, f.view.UID, f.view.Sandbox = f.order.Pod.FullName(), f.order.Pod.UID, f.order.Pod.ID
