@@ -370,7 +370,7 @@ func (c *check) agree(w *World) {
 			lasts = softLasts
 		}
 		waits := w.Now()-w.orderOf(s.UID).at < lasts
-		if len(w.services) == 1 && !waits && (r == nil || !r.Emptied && len(r.Errors) == 0) {
+		if !waits && (r == nil || !r.Emptied && len(r.Errors) == 0) {
 			w.violate("the history does not know how the stop of %s ended: %+v", w.nameOf(s.Sandbox), r)
 		}
 	}
