@@ -36,9 +36,20 @@ func (s *Server) Write(containerID string, bytes, inodes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.containers[containerID]; c != nil {
+		c.sample()
 		c.spec.WritableBytes += uint64(bytes)
 		c.spec.WritableInodes += uint64(inodes)
 	}
+}
+
+// Written returns what a container has written to its writable layer, whatever the runtime reports.
+func (s *Server) Written(containerID string) (bytes, inodes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.containers[containerID]; c != nil {
+		bytes, inodes = int64(c.spec.WritableBytes), int64(c.spec.WritableInodes)
+	}
+	return bytes, inodes
 }
 
 // DiskUse returns the bytes of all images and writable layers, and the inodes of these layers.

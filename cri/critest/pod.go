@@ -35,6 +35,7 @@ type container struct {
 	started  time.Time
 	finished time.Time
 	exitCode int32
+	sampled  layerSample   // with WithSampling
 	termed   bool          // has received its SIGTERM
 	exited   chan struct{} // closed when the runtime knows that it exited
 }

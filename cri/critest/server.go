@@ -34,6 +34,7 @@ type Server struct {
 	events     eventHub
 	listen     func() (net.Listener, error) // at each start
 	latency    func(Call) time.Duration
+	sampling   time.Duration // 0 = what containers write is always known
 	deleted    func(containerID string, bytes, inodes int64)
 	containers map[string]*container
 }
@@ -54,6 +55,10 @@ func WithListener(listen func() (net.Listener, error)) Option {
 
 // WithLatency lets each unary call take at least so long.
 func WithLatency(of func(Call) time.Duration) Option { return func(s *Server) { s.latency = of } }
+
+// WithSampling lets a dialect of containerd sample what containers write only so often, as the real one does every ten seconds: a
+// container that it has not sampled yet reports nothing.
+func WithSampling(every time.Duration) Option { return func(s *Server) { s.sampling = every } }
 
 // WithDeletions calls a function for the writable layer of each container that is removed. It must not call the server.
 func WithDeletions(deleted func(containerID string, bytes, inodes int64)) Option {

@@ -36,19 +36,39 @@ func (v *runtimeService) ListContainerStats(_ context.Context, req *runtimeapi.L
 }
 
 func (c *container) stats() *runtimeapi.ContainerStats {
+	u := c.sample()
 	layer := &runtimeapi.FilesystemUsage{
-		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: c.pod.server.imageFS},
-		UsedBytes: &runtimeapi.UInt64Value{Value: c.spec.WritableBytes}, InodesUsed: &runtimeapi.UInt64Value{Value: c.spec.WritableInodes},
+		Timestamp: u.at.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: c.pod.server.imageFS},
+		UsedBytes: &runtimeapi.UInt64Value{Value: u.bytes}, InodesUsed: &runtimeapi.UInt64Value{Value: u.inodes},
 	}
 	if c.pod.server.traits.crio {
 		layer.FsId.Mountpoint = path.Join(c.pod.server.imageFS, "overlay", c.spec.ID, "merged")
-	} else if c.spec.Unsampled {
+	} else if c.spec.Unsampled || u.at.Before(c.spec.CreatedAt) {
 		layer.Timestamp, layer.UsedBytes.Value, layer.InodesUsed.Value = 0, 0, 0
 	}
 	return &runtimeapi.ContainerStats{
 		Attributes:    &runtimeapi.ContainerAttributes{Id: c.spec.ID, Metadata: c.metadata()},
 		WritableLayer: layer,
 	}
+}
+
+// layerSample is what a container had written at a time.
+type layerSample struct {
+	at            time.Time
+	bytes, inodes uint64
+}
+
+// sample returns what the runtime knows of a container's writable layer.
+func (c *container) sample() layerSample {
+	now := layerSample{time.Now(), c.spec.WritableBytes, c.spec.WritableInodes}
+	every := c.pod.server.sampling
+	if every == 0 || c.pod.server.traits.crio {
+		return now
+	}
+	if now.at = now.at.Truncate(every); now.at.After(c.sampled.at) {
+		c.sampled = now // nothing was written since
+	}
+	return c.sampled
 }
 
 // nano returns a CRI timestamp; 0 for the zero time.
