@@ -2,11 +2,14 @@ package disk
 
 import (
 	"context"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/criguard/criguard/cgroup/dirtree"
+	"github.com/criguard/criguard/cgroup/mountinfo"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
@@ -35,6 +38,9 @@ func (s *slowLayers) WritableLayer(_ context.Context, id string) (cri.FsUsage, e
 	}
 	return u, nil
 }
+
+// noLayers lets a measurement ask the runtime and wait for nothing.
+var noLayers = &layers{}
 
 func slowMeter(t *testing.T) (*Meter, *slowLayers, []inventory.Pod) {
 	t.Helper()
@@ -77,15 +83,15 @@ func TestMeterLowersWhatBeganTooEarly(t *testing.T) {
 		defer time.Sleep(time.Minute) // let everything end
 		layers.set(7, 35*time.Second)
 		pods[0].Containers = pods[0].Containers[1:]
-		m.measureFrom(t.Context(), pods, m.now(), time.Time{})
+		m.measureFrom(t.Context(), pods, m.now(), noLayers)
 		time.Sleep(20 * time.Second)
 		m.underWay(measureKey{"p", true}, 0).set(volumesOf, amounts{}) // it makes progress, so it is waited for
-		m.measureFrom(t.Context(), pods, m.now()-measureTimeout, time.Time{})
+		m.measureFrom(t.Context(), pods, m.now()-measureTimeout, noLayers)
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs.Quality == policy.QualityExact {
 			t.Errorf("measured %+v", u.Bytes.Rootfs)
 		}
 		layers.set(9, 0)
-		m.measureFrom(t.Context(), pods, m.now()-measureTimeout, time.Time{})
+		m.measureFrom(t.Context(), pods, m.now()-measureTimeout, noLayers)
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(9) {
 			t.Errorf("measured %+v once the old one has ended, want 9", u.Bytes.Rootfs)
 		}
@@ -98,7 +104,7 @@ func TestMeterKeepsWhatEndsBetweenCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _, pods := slowMeter(t)
 		defer time.Sleep(time.Minute) // let everything end
-		m.measureFrom(t.Context(), pods, m.now(), time.Time{})
+		m.measureFrom(t.Context(), pods, m.now(), noLayers)
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs.Quality == policy.QualityExact {
 			t.Fatalf("measured %+v at once", u.Bytes.Rootfs)
 		}
@@ -106,7 +112,7 @@ func TestMeterKeepsWhatEndsBetweenCalls(t *testing.T) {
 		time.Sleep(8 * time.Second)      // the reclaim runs and waits for samples
 		synctest.Wait()
 		began := time.Now()
-		m.measureFrom(t.Context(), pods, from, time.Time{})
+		m.measureFrom(t.Context(), pods, from, noLayers)
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(14) || time.Since(began) != 0 {
 			t.Errorf("measured %+v after %s, want 14 at once", u.Bytes.Rootfs, time.Since(began))
 		}
@@ -139,7 +145,7 @@ func TestMeterGoesOnWithoutLogsThatHang(t *testing.T) {
 		m, layers, pods := slowMeter(t)
 		layers.set(7, 0)
 		release := make(chan struct{})
-		m.begin(t.Context(), measureKey{"p", false}, pods[0], time.Time{}, func() bool { <-release; return false }, func() {})
+		m.begin(t.Context(), measureKey{"p", false}, pods[0], noLayers, func() bool { <-release; return false }, func() {})
 		for range 20 {
 			m.Measure(t.Context(), pods)
 			time.Sleep(20 * time.Second)
@@ -159,5 +165,106 @@ func TestMeterGoesOnWithoutLogsThatHang(t *testing.T) {
 		if u, _ := m.Usage("p"); u.Bytes.Logs != policy.Exactly(0) || len(m.hung) != 0 {
 			t.Errorf("once it ends: %+v, %d left behind", u.Bytes.Logs, len(m.hung))
 		}
+	})
+}
+
+// overlay is the mount of a container's root filesystem.
+func overlay(id, upper string) mountinfo.Mount {
+	return mountinfo.Mount{
+		Type: "overlay", Point: "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/" + id + "/rootfs",
+		Options: []string{"rw", "lowerdir=/var/lib/l1:/var/lib/l2", "upperdir=" + upper, "workdir=/var/lib/w"},
+	}
+}
+
+// A writable layer that this process sees is walked at once: containerd may have sampled it ten seconds ago. The samples of the others
+// are waited for, and delay neither that nor the volumes.
+func TestMeterWalksLayers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLayers{every: 10 * time.Second, started: time.Now(), wrote: map[string]int64{"seen": 1, "unseen": 2, "escaped": 3, "elsewhere": 4}, asked: map[string]int{}}
+		upper := t.TempDir()
+		volumes := filepath.Join("/pods", "uid", "volumes", "kubernetes.io~empty-dir")
+		m := NewMeter(MeterOptions{
+			Source: func() (LayerSource, error) { return f, nil },
+			Root:   "/", Logs: t.TempDir(), Now: func() time.Duration { return time.Hour + time.Since(f.started) },
+			Mounts: func() ([]mountinfo.Mount, error) {
+				return []mountinfo.Mount{
+					overlay("seen", upper), overlay("escaped", upper+`\040x`), overlay("elsewhere", "/no/such/directory"),
+					{Type: "ext4", Point: "/x/unseen/rootfs", Options: []string{"upperdir=" + upper}}, overlay("of another pod", upper),
+				}, nil
+			},
+			Tree: func(_ context.Context, dir string, _ func(dirtree.Usage)) (dirtree.Usage, error) {
+				return dirtree.Usage{Bytes: map[string]int64{upper: 1000, volumes: 500}[dir], Inodes: 1}, nil
+			},
+		})
+		pod := func(id string) inventory.Pod {
+			return inventory.Pod{Candidate: policy.Candidate{ID: id, UID: "uid"}, Containers: []inventory.Container{{ID: id}}}
+		}
+		pods := []inventory.Pod{pod("unseen"), pod("escaped"), pod("elsewhere"), pod("seen")}
+		time.Sleep(15 * time.Second)
+		m.Measure(t.Context(), pods)
+		if u, _ := m.Usage("seen"); u.Bytes.Rootfs != policy.Exactly(1) {
+			t.Errorf("measured %+v without need", u.Bytes.Rootfs)
+		}
+		time.Sleep(time.Second)
+		done := make(chan struct{})
+		go func() { defer close(done); m.MeasureSince(t.Context(), pods, time.Now()) }()
+		synctest.Wait()
+		if u, ok := m.Usage("seen"); !ok || u.Bytes.Rootfs != policy.Exactly(1000) || u.Bytes.Volumes != policy.Exactly(500) {
+			t.Errorf("at once: %+v", u.Bytes)
+		}
+		for i, want := range []int64{2, 3, 4} {
+			if u, ok := m.Usage(pods[i].ID); !ok || u.Bytes.Rootfs != policy.AtLeast(want) || u.Bytes.Volumes != policy.Exactly(500) {
+				t.Errorf("%s: at once %+v, want the last sample as a lower bound", pods[i].ID, u.Bytes)
+			}
+		}
+		<-done
+		if took := time.Since(f.started) - 15*time.Second; took != 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+		for i, want := range []int64{4, 6, 8, 1000} {
+			if u, _ := m.Usage(pods[i].ID); u.Bytes.Rootfs != policy.Exactly(want) {
+				t.Errorf("%s: %+v, want %d", pods[i].ID, u.Bytes.Rootfs, want)
+			}
+		}
+	})
+}
+
+// While a pod is measured, its usage is what it was before or what was counted so far, whichever is more, as a lower bound.
+func TestMeterTellsWhatItHasSoFar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		layers.set(0, 0)
+		counted, volume := make(chan int64), int64(100)
+		m.measureTree = func(_ context.Context, dir string, progress func(dirtree.Usage)) (dirtree.Usage, error) {
+			if filepath.Base(dir) != "kubernetes.io~empty-dir" {
+				return dirtree.Usage{}, nil
+			}
+			for bytes := range counted {
+				progress(dirtree.Usage{Bytes: bytes, Inodes: 1})
+			}
+			return dirtree.Usage{Bytes: volume}, nil
+		}
+		want := func(want policy.Measured) {
+			t.Helper()
+			synctest.Wait()
+			if u, ok := m.Usage("p"); !ok || u.Bytes.Volumes != want {
+				t.Errorf("%+v, want %+v", u.Bytes.Volumes, want)
+			}
+		}
+		close(counted)
+		m.Measure(t.Context(), pods)
+		want(policy.Exactly(100))
+		time.Sleep(time.Second)
+		counted, volume = make(chan int64), 700
+		done := make(chan struct{})
+		go func() { defer close(done); m.MeasureSince(t.Context(), pods, time.Now()) }()
+		want(policy.AtLeast(100))
+		counted <- 50
+		want(policy.AtLeast(100))
+		counted <- 600
+		want(policy.AtLeast(600))
+		close(counted)
+		<-done
+		want(policy.Exactly(700))
 	})
 }

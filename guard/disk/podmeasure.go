@@ -18,9 +18,10 @@ import (
 type podMeasure struct {
 	done       chan struct{}
 	began      time.Duration
-	sampled    time.Time // a layer's usage from before is a lower bound
-	noLogs     bool      // it leaves the logs out
-	containers []string  // IDs of the measured containers
+	layers     *layers
+	leave      func()   // lets the next measurement begin
+	noLogs     bool     // it leaves the logs out
+	containers []string // IDs of the measured containers
 
 	mu            sync.Mutex
 	bytes, inodes policy.DiskUsage // so far
@@ -29,7 +30,7 @@ type podMeasure struct {
 }
 
 func newPodMeasure(p *inventory.Pod, now time.Duration) *podMeasure {
-	j := &podMeasure{done: make(chan struct{}), began: now, seen: -1}
+	j := &podMeasure{done: make(chan struct{}), began: now, seen: -1, layers: &layers{}, leave: func() {}}
 	for i := range p.Containers {
 		j.containers = append(j.containers, p.Containers[i].ID)
 	}
@@ -121,11 +122,12 @@ func (u *Usage) lower() {
 	}
 }
 
-// keep replaces the unknown parts with those of an earlier measurement, as lower bounds.
+// keep replaces the parts that are unknown, or known in part and smaller, with those of an earlier measurement, as lower bounds.
 func (u *Usage) keep(old *Usage) {
 	before := old.parts()
 	for i, now := range u.parts() {
-		if now.Quality == policy.QualityUnknown && before[i].Quality != policy.QualityUnknown {
+		known := before[i].Quality != policy.QualityUnknown
+		if known && (now.Quality == policy.QualityUnknown || now.Quality == policy.QualityAtLeast && now.Value < before[i].Value) {
 			*now, u.At = policy.AtLeast(before[i].Value), min(u.At, old.At)
 		}
 	}
@@ -142,22 +144,15 @@ func (a amounts) plus(b amounts) amounts {
 	return amounts{a.bytes.Plus(b.bytes), a.inodes.Plus(b.inodes)}
 }
 
-// pod measures a pod part by part. The logs come last: if their filesystem hangs, the usage of other
-// filesystems is still known.
+// pod measures a pod part by part: first what nobody has to be waited for. The logs come last: if their filesystem hangs, the usage
+// of other filesystems is still known.
 func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool, j *podMeasure) {
-	rootfs := exactly(0, 0)
-	for i := range p.Containers {
-		rootfs = rootfs.plus(d.layer(ctx, p.Containers[i].ID, j.sampled))
-	}
-	if len(p.Ended) > 0 {
-		j.set(rootfsOf, rootfs.plus(amounts{policy.AtLeast(0), policy.AtLeast(0)}))
-		rootfs = rootfs.plus(d.exitedLayers(ctx, p.Ended))
-	}
-	j.set(rootfsOf, rootfs)
 	volumes := exactly(0, 0)
 	for _, plugin := range localVolumes {
 		volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
 	}
+	j.set(volumesOf, volumes)
+	rootfs := d.rootfs(ctx, p, j)
 	if j.noLogs {
 		return
 	}
@@ -181,7 +176,46 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool
 	j.set(rootfsOf, rootfs)
 }
 
-// tree adds the usage of a directory tree to sum and records it, also while the walk is in progress.
+// rootfs measures the writable layers of a pod's containers.
+func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure) amounts {
+	sum := exactly(0, 0)
+	for i := range p.Containers {
+		if dir, seen := j.layers.dirs[p.Containers[i].ID]; seen {
+			sum = d.tree(ctx, j, rootfsOf, sum, dir)
+		}
+	}
+	for i := range p.Containers {
+		if _, seen := j.layers.dirs[p.Containers[i].ID]; !seen {
+			j.awaitSamples(ctx)
+			sum = sum.plus(d.layer(ctx, p.Containers[i].ID, j.layers.since))
+		}
+	}
+	if len(p.Ended) > 0 {
+		j.set(rootfsOf, sum.plus(amounts{}))
+		sum = sum.plus(d.exitedLayers(ctx, p.Ended))
+	}
+	j.set(rootfsOf, sum)
+	return sum
+}
+
+// awaitSamples waits for the runtime's samples, if there is anything to wait for, and lets other pods be measured meanwhile.
+func (j *podMeasure) awaitSamples(ctx context.Context) {
+	if j.layers.sampled == nil {
+		return
+	}
+	select {
+	case <-j.layers.sampled:
+		return
+	default:
+	}
+	j.leave()
+	select {
+	case <-j.layers.sampled:
+	case <-ctx.Done():
+	}
+}
+
+// tree adds the usage of a directory tree to sum. What it has counted is known as a lower bound, until the caller sets the part.
 func (d *Meter) tree(ctx context.Context, j *podMeasure, part func(*policy.DiskUsage) *policy.Measured, sum amounts, dir string) amounts {
 	soFar := func(u dirtree.Usage) {
 		j.set(part, sum.plus(amounts{policy.AtLeast(u.Bytes), policy.AtLeast(u.Inodes)}))
@@ -199,7 +233,7 @@ func (d *Meter) tree(ctx context.Context, j *podMeasure, part func(*policy.DiskU
 	default:
 		sum = sum.plus(exactly(u.Bytes, u.Inodes))
 	}
-	j.set(part, sum)
+	j.set(part, sum.plus(amounts{}))
 	return sum
 }
 
@@ -208,8 +242,8 @@ func (d *Meter) tree(ctx context.Context, j *podMeasure, part func(*policy.DiskU
 var localVolumes = []string{"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"}
 
 // layer returns the size of a container's writable layer as the runtime reports it, as a lower bound if it sampled it
-// before sampled. Docker reports no inodes.
-func (d *Meter) layer(ctx context.Context, id string, sampled time.Time) amounts {
+// before since. Docker reports no inodes.
+func (d *Meter) layer(ctx context.Context, id string, since time.Time) amounts {
 	src, err := d.source()
 	if err != nil {
 		return amounts{}
@@ -221,7 +255,7 @@ func (d *Meter) layer(ctx context.Context, id string, sampled time.Time) amounts
 	if err != nil {
 		return amounts{}
 	}
-	if u.At.Before(sampled) {
+	if u.At.Before(since) {
 		return amounts{policy.AtLeast(u.UsedBytes), policy.AtLeast(u.InodesUsed)}
 	}
 	return amounts{policy.Amount{Value: u.UsedBytes, Known: u.Known}.Measured(), policy.Amount{Value: u.InodesUsed, Known: u.InodesKnown}.Measured()}

@@ -4,12 +4,16 @@ import (
 	"context"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cgroup/dirtree"
+	"github.com/criguard/criguard/cgroup/mountinfo"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
@@ -48,7 +52,8 @@ type MeterOptions struct {
 	Root   string                      // the kubelet's root directory, which holds the pods' volumes
 	Logs   string                      // the directory of the pods' logs
 	Now    func() time.Duration
-	Tree   MeasureTree // nil = dirtree.Measure
+	Tree   MeasureTree                       // nil = dirtree.Measure
+	Mounts func() ([]mountinfo.Mount, error) // of this process; nil = mountinfo.Read
 }
 
 // MeasureTree measures the files below a directory, see [dirtree.Measure].
@@ -56,20 +61,22 @@ type MeasureTree func(ctx context.Context, dir string, progress func(dirtree.Usa
 
 // NewMeter returns a Meter that has not measured anything yet.
 func NewMeter(opt MeterOptions) *Meter {
-	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, now: opt.Now, measureTree: opt.Tree}
+	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, now: opt.Now, measureTree: opt.Tree, mounts: opt.Mounts}
 }
 
-// Meter measures the pods' disk usage on demand. It asks the runtime for each container's writable layer,
-// and walks logs and volumes. It runs beside the loop, which uses the last good measurement.
+// Meter measures the pods' disk usage on demand. It walks logs and volumes, and asks the runtime for each container's writable
+// layer or, if the runtime's samples are too old, walks that, too. It runs beside the loop, which uses the last good measurement.
 type Meter struct {
 	source      func() (LayerSource, error)
 	root        string // the kubelet's root directory, which holds the pods' volumes
 	logs        string // the pods' logs
 	now         func() time.Duration
 	measureTree MeasureTree // nil = dirtree.Measure
+	mounts      func() ([]mountinfo.Mount, error)
 
 	mu      sync.Mutex
-	last    map[string]Usage // by sandbox ID
+	last    map[string]Usage       // by sandbox ID
+	newest  map[string]*podMeasure // by sandbox ID: the last fresh measurement, which may be in progress
 	running map[measureKey]*podMeasure
 	hung    map[string]*podMeasure // by sandbox ID: a measurement that hangs at the logs
 }
@@ -84,24 +91,33 @@ type measureKey struct {
 // anyTime is the start time for a measurement that need not be fresh.
 const anyTime = time.Duration(math.MinInt64)
 
-// Usage returns a pod's last measured usage; false if it is missing or too old.
+// Usage returns a pod's last measured usage, with what a fresh measurement in progress has found so far; false if it is
+// missing or too old.
 func (d *Meter) Usage(sandbox string) (Usage, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u, ok := d.last[sandbox]
-	return u, ok && d.fresh(u.At)
+	ok = ok && d.fresh(u.At)
+	if j := d.newest[sandbox]; j != nil && d.fresh(j.began) && (!ok || j.began > u.At) {
+		now := Usage{asked: u.asked, containers: u.containers}
+		j.result(&now)
+		if ok {
+			now.keep(&u)
+		}
+		return now, true
+	}
+	return u, ok
 }
 
 // Measure measures the pods. A part that cannot be measured in time keeps its last value as a lower bound,
 // for as long as that value is valid.
 func (d *Meter) Measure(ctx context.Context, pods []inventory.Pod) {
-	d.measureFrom(ctx, pods, anyTime, time.Time{})
+	d.measureFrom(ctx, pods, anyTime, &layers{})
 }
 
-// measureFrom measures the pods. The result of a measurement that began before from is a lower bound, and so is the usage of a
-// writable layer that the runtime sampled before sampled.
-func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time.Duration, sampled time.Time) {
-	measured := d.ask(ctx, pods, from, sampled)
+// measureFrom measures the pods. The result of a measurement that began before from is a lower bound.
+func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time.Duration, l *layers) {
+	measured := d.ask(ctx, pods, from, l)
 	if ctx.Err() != nil {
 		return // some pods were not really measured
 	}
@@ -126,8 +142,12 @@ func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time
 
 // ask measures the pods, a few at a time. A slow measurement continues in the background: its result so far
 // is a lower bound, and the next call waits for the rest unless it has made no progress.
-func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duration, sampled time.Time) []Usage {
-	ctx, cancel := context.WithTimeout(ctx, measureTimeout)
+func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duration, l *layers) []Usage {
+	within := measureTimeout
+	if len(l.unseen) > 0 {
+		within += SampleTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	places := make(chan struct{}, podsAtOnce)
 	logsApart := sync.OnceValue(func() bool { return d.LogsApart(cgroup.StatfsNearest) })
@@ -139,7 +159,7 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 		}
 		select {
 		case places <- struct{}{}:
-			jobs[i] = d.begin(ctx, key, pods[i], sampled, logsApart, func() { <-places })
+			jobs[i] = d.begin(ctx, key, pods[i], l, logsApart, func() { <-places })
 		case <-ctx.Done():
 		}
 	}
@@ -186,9 +206,9 @@ func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 	return j
 }
 
-// begin starts to measure a pod. It frees its slot when it ends or proves slow, so that large pods do not
+// begin starts to measure a pod. It frees its slot when it ends, waits or proves slow, so that large pods do not
 // block the others.
-func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, sampled time.Time, logsApart func() bool, leave func()) *podMeasure {
+func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *layers, logsApart func() bool, leave func()) *podMeasure {
 	j := newPodMeasure(&p, d.now())
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -197,8 +217,15 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, samp
 	}
 	maps.DeleteFunc(d.running, func(_ measureKey, o *podMeasure) bool { return o.ended() && !d.fresh(o.began) })
 	d.running[key] = j
-	j.sampled, j.noLogs = sampled, d.hung[key.sandbox] != nil
+	if key.fresh {
+		if d.newest == nil {
+			d.newest = map[string]*podMeasure{}
+		}
+		maps.DeleteFunc(d.newest, func(_ string, o *podMeasure) bool { return !d.fresh(o.began) })
+		d.newest[key.sandbox] = j
+	}
 	leave = sync.OnceFunc(leave)
+	j.layers, j.noLogs, j.leave = l, d.hung[key.sandbox] != nil, leave
 	slow := time.AfterFunc(slowPod, leave)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageFresh)
@@ -234,22 +261,76 @@ func (d *Meter) Unmeasured(pods []inventory.Pod) (largest int64, found bool) {
 
 func (d *Meter) fresh(at time.Duration) bool { return d.now()-at <= usageFresh }
 
-// MeasureSince measures the pods once the runtime has sampled every writable layer since then, or
-// SampleTimeout is over. With an older sample, the pod that just filled a disk looks innocent and another
-// one guilty.
+// MeasureSince measures the pods as they are since then: it walks the writable layers that this process sees. For the others, it
+// waits until the runtime has sampled them since, for SampleTimeout at most. With an older sample, the pod that just filled a disk
+// looks innocent and another one guilty.
 //
 // A repeated reclaim follows the previous one at once, so it takes over measurements that began up to
 // measureTimeout before since.
 func (d *Meter) MeasureSince(ctx context.Context, pods []inventory.Pod, since time.Time) {
 	from := d.now() - time.Since(since) - measureTimeout
+	l := d.findLayers(pods, since)
 	wait, cancel := context.WithTimeout(ctx, SampleTimeout)
 	defer cancel()
-	for i := range pods {
-		for j := range pods[i].Containers {
-			d.awaitSample(wait, pods[i].Containers[j].ID, since)
+	go func() {
+		defer close(l.sampled)
+		for _, id := range l.unseen {
+			d.awaitSample(wait, id, since)
+		}
+	}()
+	d.measureFrom(ctx, pods, from, l)
+}
+
+// layers is how a measurement learns the size of writable layers.
+type layers struct {
+	dirs    map[string]string // where they are, by container ID
+	unseen  []string          // containers whose layers this process does not see
+	since   time.Time         // what the runtime sampled before is a lower bound
+	sampled chan struct{}     // closed when the runtime has sampled those, or does not in time; nil = do not wait
+}
+
+// findLayers finds the writable layers of containers: the upper directories of overlay mounts. containerd mounts a container's
+// root filesystem at STATE/io.containerd.runtime.v2.task/NAMESPACE/ID/rootfs.
+func (d *Meter) findLayers(pods []inventory.Pod, since time.Time) *layers {
+	l := &layers{dirs: map[string]string{}, since: since, sampled: make(chan struct{})}
+	read := d.mounts
+	if read == nil {
+		read = mountinfo.Read
+	}
+	all, _ := read() // without them, the runtime's samples are waited for
+	for i := range all {
+		if m := &all[i]; m.Type == "overlay" && filepath.Base(m.Point) == "rootfs" {
+			if upper := upperDir(m.Options); upper != "" {
+				l.dirs[filepath.Base(filepath.Dir(m.Point))] = upper
+			}
 		}
 	}
-	d.measureFrom(ctx, pods, from, since)
+	for i := range pods {
+		for j := range pods[i].Containers {
+			id := pods[i].Containers[j].ID
+			if dir, ok := l.dirs[id]; !ok || !isDir(dir) {
+				delete(l.dirs, id)
+				l.unseen = append(l.unseen, id)
+			}
+		}
+	}
+	return l
+}
+
+// upperDir returns the upper directory of an overlay; "" if it has none, or one with an escaped name.
+func upperDir(options []string) string {
+	for _, o := range options {
+		if dir, ok := strings.CutPrefix(o, "upperdir="); ok && filepath.IsAbs(dir) && !strings.Contains(dir, `\`) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// isDir reports whether a path is a directory here: within a pod, only some directories of the node are mounted.
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
 }
 
 // awaitSample waits for a recent sample of one container's writable layer. It returns at once if the runtime

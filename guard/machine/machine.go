@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
+	"github.com/criguard/criguard/cgroup/mountinfo"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/disk"
@@ -24,6 +25,7 @@ type Machine struct {
 	Cgroups    func(cgroup.Layout) reclaim.Cgroups     // kills processes
 	Statfs     func(path string) (cgroup.Space, error) // of the filesystem that holds a path
 	Tree       disk.MeasureTree                        // of the files below a directory; nil = of those that are there
+	Mounts     func() ([]mountinfo.Mount, error)       // that this process sees
 	LockMemory func() error                            // keeps the process's memory from being swapped
 	FreeMemory func()                                  // returns the process's unused memory to the kernel
 	// LockNode takes the locks of a node. See [rundir.Dir.LockNode].
@@ -39,6 +41,7 @@ func Real() Machine {
 		NewWaker:   node.NewWaker,
 		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return l },
 		Statfs:     disk.Statfs,
+		Mounts:     mountinfo.Read,
 		LockMemory: cgroup.LockMemory,
 		FreeMemory: debug.FreeOSMemory,
 		LockNode:   rundir.Dir.LockNode,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cgroup/dirtree"
+	"github.com/criguard/criguard/cgroup/mountinfo"
 	"github.com/criguard/criguard/cri/critest"
 )
 
@@ -85,11 +86,18 @@ func (v *volumes) take(uid string) space {
 func (d *disk) tree(ctx context.Context, dir string, progress func(dirtree.Usage)) (dirtree.Usage, error) {
 	if uid, ok := strings.CutSuffix(dir, "/volumes/kubernetes.io~empty-dir"); ok {
 		uid = filepath.Base(uid)
+		if d.volumes.of(uid) == (space{}) {
+			return dirtree.Usage{}, nil
+		}
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(uid))
 		time.Sleep(d.walk / 1000 * time.Duration(900+h.Sum32()%100)) // no two end at the same time
 		had := d.volumes.of(uid)
 		return dirtree.Usage{Bytes: had.bytes, Inodes: had.inodes + min(had.bytes, 10)}, nil
+	}
+	if filepath.Base(filepath.Dir(dir)) == layers {
+		bytes, inodes := d.runtime.Written(filepath.Base(dir))
+		return dirtree.Usage{Bytes: bytes, Inodes: inodes}, nil
 	}
 	return dirtree.Measure(ctx, dir, progress)
 }
@@ -136,12 +144,36 @@ func (w *World) pull(name string, size int64) {
 // time is the time since the world began, with what the machine has slept.
 func (w *World) time() time.Duration { return w.Now() + time.Duration(w.slept.Load()) }
 
-// podDirs are the directories that a kubelet makes for a pod.
+// layers is the directory of all writable layers.
+const layers = "layers"
+
+// podDirs are the directories that a kubelet and a runtime make for a pod.
 func (k *kernel) podDirs(p *pod) []string {
-	return []string{
+	dirs := []string{
 		filepath.Join(k.root, "kubelet/pods", p.UID),
 		filepath.Join(k.root, "logs", fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, p.UID)),
 	}
+	for _, c := range p.Containers {
+		if k.overlays {
+			dirs = append(dirs, filepath.Join(k.root, layers, c.ID))
+		}
+	}
+	return dirs
+}
+
+// overlayMounts implements the Mounts of a machine: the root filesystems of containers, where containerd mounts them.
+func (k *kernel) overlayMounts() (all []mountinfo.Mount, err error) {
+	if !k.overlays {
+		return nil, nil
+	}
+	dirs, err := os.ReadDir(filepath.Join(k.root, layers))
+	for _, dir := range dirs {
+		all = append(all, mountinfo.Mount{
+			Type: "overlay", Root: "/", Point: filepath.Join("/run/containerd", dir.Name(), "rootfs"),
+			Options: []string{"rw", "upperdir=" + filepath.Join(k.root, layers, dir.Name())},
+		})
+	}
+	return all, err
 }
 
 func (k *kernel) makePodDirs(p *pod) {

@@ -36,6 +36,7 @@ const nodeTasks = 200
 type kernel struct {
 	tb        testing.TB
 	root      string // contains proc and sys
+	overlays  bool   // the root filesystems of containers are mounted
 	files     map[string]*file
 	uses      map[string]uses // by cgroup
 	capacity  int64           // bytes

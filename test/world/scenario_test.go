@@ -326,6 +326,18 @@ func scenes() []scene {
 			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 40 * mib})
 		}},
 		{
+			// A new pod fills the disk between two samples of containerd, and would need five seconds from the threshold on.
+			name: "layer-new", want: []string{"writer"}, play: func(w *World) {
+				w.shortDisk()
+				writer := w.starts(21*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 300 * mib})
+				w.At(26*time.Second, func(w *World) {
+					if writer.runs() {
+						w.violate("it still writes, and %d MiB are available", w.disk.available()/mib)
+					}
+				})
+			},
+		},
+		{
 			// The disk runs short while a pod is being stopped for its limit. The kubelet removes its volume while the pods are
 			// measured again, and that is enough.
 			name: "limit-disk", lines: []string{`eviction.direct_kill = "never"`, limited}, want: []string{"writer"}, play: func(w *World) {

@@ -101,6 +101,7 @@ func (w *World) machine(s *service) machine.Machine {
 		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return cgroups{l, w.kernel, s.kernel} },
 		Statfs:     w.disk.statfs,
 		Tree:       w.disk.tree,
+		Mounts:     w.kernel.overlayMounts,
 		LockMemory: func() error { return nil },
 		FreeMemory: func() {}, // the process holds the world, too
 		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },

@@ -77,7 +77,8 @@ func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...str
 	tb.Helper()
 	w := &World{story: newStory(), check: check{metAt: map[string]time.Duration{}}, tb: tb, dir: memoryDir(tb), settings: lines}
 	w.kernel = newKernel(tb, w.newDir(), v1, capacity)
-	w.runtime = critest.New(tb, d, critest.WithLatency(w.latency), critest.WithDeletions(func(id string, bytes, inodes int64) {
+	w.kernel.overlays = d != critest.CRIO
+	w.runtime = critest.New(tb, d, critest.WithSampling(layersSampled), critest.WithLatency(w.latency), critest.WithDeletions(func(id string, bytes, inodes int64) {
 		w.disk.deleted.add(id, space{bytes, inodes})
 	}), critest.WithListener(func() (net.Listener, error) {
 		w.socket = newPipe()
@@ -90,6 +91,9 @@ func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...str
 	w.writeAll()
 	return w
 }
+
+// layersSampled is how often containerd measures what containers write.
+const layersSampled = 10 * time.Second
 
 // memoryDir returns a directory in memory, like the files of the kernel: on a disk, a world takes four times as long.
 func memoryDir(tb testing.TB) string {
