@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -124,5 +125,33 @@ func TestManPageExitStatus(t *testing.T) {
 	}
 	if len(byCode) != 4 || len(reasons) != 4 {
 		t.Errorf("exit codes %q, reasons %v", byCode, reasons)
+	}
+}
+
+// Every command that a sentence of a document names has the flags and arguments that it wants.
+func TestDocsCommandsAreGood(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	span, found := regexp.MustCompile("`criguard ([^`|&;<>'\"]+)`"), 0
+	for _, file := range append(files, "../../README.md") {
+		for i, line := range strings.Split(read(t, file), "\n") {
+			for _, m := range span.FindAllStringSubmatch(line, -1) {
+				cmd, args, err := newRoot().Find(strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(m[1])))
+				if err == nil {
+					err = cmd.ParseFlags(args)
+				}
+				if err == nil && cmd.Args != nil {
+					err = cmd.Args(cmd, cmd.Flags().Args())
+				}
+				if found++; err != nil {
+					t.Errorf("%s:%d: %s: %v", file, i+1, m[0], err)
+				}
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("found %d commands", found)
 	}
 }

@@ -198,9 +198,6 @@ func (s *stage) run(t *testing.T, c shown) {
 	command := c.text
 	if c.inline {
 		command = strings.NewReplacer("kubelet FILE", "kubelet "+kubeletConfig, "[FILE]", "try.toml", "FILE", "try.toml", "fleet simulate TRACE", "fleet simulate --config /dev/null fleet.jsonl", "TRACE", "leak.jsonl").Replace(command)
-		if command == "criguard simulate" {
-			command += " leak.jsonl"
-		}
 	}
 	if s.done[command] {
 		return
