@@ -157,7 +157,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	cfg := s.holdAtStart(ctx)
 	s.fleet = client.New(client.Options{Config: cfg, Dir: s.opt.Dir, Access: s.readers, BootID: n.bootID, Version: s.opt.Version, Log: s.log, Now: n.kernel.Now})
 	s.guard = eviction.New(cfg, n.kernel, n, s.gc, s.stops, s.fleet, restraint)
-	s.guard.LastID = s.history.LastID()
+	s.guard.Continue(s.history.LastID(), s.history.RuntimeDown())
 	s.loadSamples()
 	s.hooks = hook.NewDispatcher(s.log, s.metrics.Hook)
 	s.conditions.Dir = s.opt.Dir
@@ -314,7 +314,7 @@ func (s *Service) publish(p *api.Pass) {
 
 // repeats reports whether a pass only repeats the findings of earlier passes.
 func (s *Service) repeats(p *api.Pass) bool {
-	return !s.held.Changed(p) && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil &&
+	return !s.held.Changed(p) && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil && p.Runtime == nil &&
 		len(p.Settled) == 0 && len(p.Reclaimed) == 0
 }
 

@@ -292,6 +292,19 @@ func TestCommandIsNoPass(t *testing.T) {
 	}
 }
 
+// The history has an outage of the runtime, also while a stop is held back for the same reason as before.
+func TestServiceRecordsAnOutage(t *testing.T) {
+	s, _ := breakerTrace(t)
+	for _, change := range []*api.RuntimeChange{nil, {Error: "EOF"}, nil, {Up: true}, nil} {
+		p := s.guard.Pass(t.Context(), "timer")
+		p.Runtime = change
+		s.after(&p)
+	}
+	if all := passesOf(t, s); len(all) != 3 || all[1].Runtime == nil || all[1].Runtime.Up || all[2].Runtime == nil || !all[2].Runtime.Up {
+		t.Errorf("recorded %+v", all)
+	}
+}
+
 // A held configuration is the last record of the status.
 func TestHoldIsTheLastPass(t *testing.T) {
 	s, _ := newOperated(t, "")

@@ -115,10 +115,18 @@ type Pass struct {
 	AlarmBy    string            `json:"alarm_by,omitempty"`           // threshold
 	AlarmKind  string            `json:"alarm_kind,omitempty"`         // reclaim, no relief, held
 	Command    *CommandView      `json:"command,omitempty"`            // an operator's command, or the end of one
+	Runtime    *RuntimeChange    `json:"runtime,omitempty"`            // the runtime became unavailable, or available again
 	Ranked     []RankedView      `json:"ranked,omitempty"`             // the pods at the time of the decision, in order
 	RankedMore int               `json:"ranked_more,omitempty"`        // number of ranked pods that are not kept
 
 	holds []Hold // every reason why a stop was held back
+}
+
+// RuntimeChange records that the runtime became unavailable, or available again.
+type RuntimeChange struct {
+	Up    bool     `json:"up"`              // it is available again
+	Error string   `json:"error,omitempty"` // why it is not
+	For   Duration `json:"for,omitempty"`   // how long it has been unavailable, or was; left out if that is not known
 }
 
 // Need is what a pool lacks and what stopping pods could give back, in the pool's unit: bytes, inodes or
@@ -224,7 +232,7 @@ func (s *StopView) Helped() bool {
 // for the same reason again is also notable; the recorder leaves out repetitions.
 func (p *Pass) Notable() bool {
 	return p.Changed || p.Stop != nil || p.Escalated != "" || len(p.Settled) > 0 ||
-		len(p.Reclaimed) > 0 || p.Held != "" || p.Alarm != "" || p.Command != nil
+		len(p.Reclaimed) > 0 || p.Held != "" || p.Alarm != "" || p.Command != nil || p.Runtime != nil
 }
 
 // Hold records why a stop was held back, and what asked for the stop. The first one is the pass's reason.

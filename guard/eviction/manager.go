@@ -91,6 +91,7 @@ type Manager struct {
 	listed    time.Duration // the listing of the last sample
 	sampleAll bool          // take a sample in every pass, for a trace
 
+	outage   outage
 	pacer    pacer
 	pools    [policy.PoolCount]pool
 	flights  []*flight
@@ -122,8 +123,14 @@ func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, flee
 		emptied:   map[string]time.Duration{},
 		limited:   map[string]limited{},
 	}
+	g.outage.next = g.started + firstListing
 	g.SetConfig(cfg)
 	return g
+}
+
+// Continue continues the records of an earlier run of the service: after that ID, and with what they say about the runtime.
+func (g *Manager) Continue(lastID uint64, runtimeDown bool) {
+	g.LastID, g.outage.recorded = lastID, runtimeDown
 }
 
 // SetConfig applies a configuration from the next pass on. Running grace periods and conditions continue.
@@ -184,6 +191,7 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 	}
 	g.takeOverOrdered(ctx, now, &p)
 	p.Command = g.Orders.Expire(now)
+	p.Runtime = g.outage.follow(now, g.runtime.Inventory(ctx, false).Err)
 	if g.Orders.Pause != nil {
 		for _, m := range g.pressure.Met {
 			p.Hold(m.Threshold.String(), policy.Held{By: api.HeldPaused})

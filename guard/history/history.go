@@ -1,8 +1,10 @@
 package history
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -246,6 +248,20 @@ func (h *History) LastID() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.last
+}
+
+// RuntimeDown reports whether the last of the newest passes that recorded a change of the runtime says that it is
+// unavailable.
+func (h *History) RuntimeDown() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range slices.Backward(h.records) {
+		var p api.Pass
+		if bytes.Contains(r.line, []byte(`"runtime":`)) && json.Unmarshal(r.line, &p) == nil && p.Runtime != nil {
+			return !p.Runtime.Up
+		}
+	}
+	return false
 }
 
 // Broken returns why the file does not have all passes; nil if it has.

@@ -59,6 +59,28 @@ func TestHistorySurvives(t *testing.T) {
 	}
 }
 
+// A restarted service knows what its history says of the runtime.
+func TestHistoryKnowsWhetherTheRuntimeWasDown(t *testing.T) {
+	dir := t.TempDir()
+	for i, c := range []struct {
+		add  *api.RuntimeChange
+		want bool
+	}{{nil, false}, {&api.RuntimeChange{Error: "\"runtime\":"}, true}, {nil, true}, {&api.RuntimeChange{Up: true}, false}, {nil, false}} {
+		h := Open(dir, 10)
+		h.Add(api.Pass{ID: uint64(i) + 1, Held: api.HeldBudget, Runtime: c.add}) //nolint:gosec // not negative
+		if err := errors.Join(h.Save(), h.Close()); err != nil {
+			t.Fatal(err)
+		}
+		h = Open(dir, 10)
+		if got := h.RuntimeDown(); got != c.want {
+			t.Errorf("after pass %d: %t, want %t", i+1, got, c.want)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A directory that cannot be written keeps the history in memory.
 func TestHistoryWithoutDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")

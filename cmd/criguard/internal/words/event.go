@@ -25,6 +25,9 @@ func Events(p *api.Pass) []Event {
 		}
 		add(strings.TrimSpace(c.Command+" "+c.Pod)+" "+by, cmp.Or(c.Reason, c.Verdict))
 	}
+	if r := p.Runtime; r != nil {
+		add(runtime(r))
+	}
 	if p.Changed {
 		cond := p.Conditions.String()
 		if p.Conditions == 0 {
@@ -34,7 +37,11 @@ func Events(p *api.Pass) []Event {
 		for _, m := range p.Met {
 			met = append(met, m.Threshold)
 		}
-		add("conditions: "+cond, strings.Join(met, ", "))
+		why := strings.Join(met, ", ")
+		if p.Conditions == 0 && met == nil {
+			why = "pressure has ended: no threshold was met for pressure_transition_period"
+		}
+		add("conditions: "+cond, why)
 	}
 	for i := range p.Reclaimed {
 		add(reclaimed(&p.Reclaimed[i]))
@@ -66,6 +73,21 @@ func Next(held string, in api.Duration) string {
 		return ", asked again in " + Left(in)
 	}
 	return ", next stop allowed in " + Left(in)
+}
+
+// runtime describes a change of the runtime.
+func runtime(r *api.RuntimeChange) (what, why string) {
+	what, why = "runtime unavailable", r.Error
+	if r.Up {
+		what = "runtime available again"
+	}
+	if r.For > 0 {
+		took := "for " + policy.ShortDuration(time.Duration(r.For).Round(time.Millisecond))
+		if why = took + ": " + why; r.Up {
+			why = "it was unavailable " + took
+		}
+	}
+	return what, why
 }
 
 // reclaimed describes a reclaim job. Apart from its steps, it waits for other removals and for the pods' disk usage.

@@ -58,6 +58,42 @@ func TestEventsOfAHold(t *testing.T) {
 	}
 }
 
+// The history says when the runtime did not answer, for how long, and why.
+func TestEventsOfTheRuntime(t *testing.T) {
+	for _, c := range []struct {
+		change api.RuntimeChange
+		want   Event
+	}{
+		{api.RuntimeChange{Error: "EOF"}, Event{"runtime unavailable", "EOF"}},
+		{api.RuntimeChange{Error: "EOF", For: 61_000_400_000}, Event{"runtime unavailable", "for 1m1s: EOF"}},
+		{api.RuntimeChange{Up: true, For: 2_345_678_901}, Event{"runtime available again", "it was unavailable for 2.346s"}},
+		{api.RuntimeChange{Up: true}, Event{"runtime available again", ""}},
+	} {
+		if got := Events(&api.Pass{Runtime: &c.change}); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%+v: %q, want %q", c.change, got, c.want)
+		}
+	}
+}
+
+// The end of pressure says that it is that.
+func TestEventsOfConditions(t *testing.T) {
+	met := []api.MetView{{Threshold: "memory.available:hard"}}
+	memory := policy.ConditionsOf(policy.MemoryPressure)
+	for _, c := range []struct {
+		pass api.Pass
+		want Event
+	}{
+		{api.Pass{Conditions: memory, Met: met}, Event{"conditions: MemoryPressure", "memory.available:hard"}},
+		{api.Pass{Met: met}, Event{"conditions: none", "memory.available:hard"}}, // which only warns, or in its grace period
+		{api.Pass{}, Event{"conditions: none", "pressure has ended: no threshold was met for pressure_transition_period"}},
+	} {
+		c.pass.Changed = true
+		if got := Events(&c.pass); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 // In observe mode, the text never claims that something was removed.
 func TestEventsOfAReclaim(t *testing.T) {
 	for report, want := range map[*reclaim.Report]string{
