@@ -204,8 +204,8 @@ func (r *Restraint) taken(kind Kind) (at []time.Duration) {
 	return at
 }
 
-// Begin records a stop that begins now, and takes its budget.
-func (r *Restraint) Begin(s Stop, now time.Duration) {
+// Begin records a stop that begins now, and takes its budget. It returns the workload's back-off.
+func (r *Restraint) Begin(s Stop, now time.Duration) (backoff time.Duration) {
 	r.at(now)
 	s.At, s.Taken, s.Count = now, now, 1
 	if last := r.last(func(l *Stop) bool { return l.Workload == s.Workload }); last != nil {
@@ -214,6 +214,7 @@ func (r *Restraint) Begin(s Stop, now time.Duration) {
 	s.Token = !s.CameBack && !s.Cause.ByOperator() && (!s.Culprit || r.checkBudget(s.Kind).By == "")
 	r.stops = append(r.stops, s)
 	r.forget()
+	return r.backoff.wait(s.Count)
 }
 
 // forget drops the records that no rule needs any more, and the oldest ones if there are too many: first

@@ -59,8 +59,13 @@ func (o *options) explanation(cmd *cobra.Command, arg string) (*words.Explanatio
 	if err != nil {
 		return nil, err
 	}
-	if e := words.Find(list.Passes, id); e != nil {
+	if e := words.Find(list.Passes, id); e != nil && e.Pass.Stop == nil {
 		return e, nil
+	} else if e != nil { // earlier passes have the stops of the same workload
+		if list, err = o.history(cmd, api.HistoryQuery{Since: e.Pass.Time.Add(-time.Hour)}); err != nil {
+			return nil, err
+		}
+		return cmp.Or(words.Find(list.Passes, id), e), nil
 	}
 	if list, err = o.history(cmd, api.HistoryQuery{}); err != nil {
 		return nil, err
@@ -124,6 +129,9 @@ func printExplanation(w io.Writer, e *words.Explanation, now time.Time) {
 			cli.Say(w, "    %s\n", freed)
 		}
 		cli.Say(w, "    found in pass %d\n", e.SettledBy)
+	}
+	if again := e.Again(now); again != "" {
+		cli.Say(w, "%s.\n", again)
 	}
 	for i := range p.Settled {
 		if s := &p.Settled[i]; s.Pass != 0 && s.Pass != p.ID {

@@ -294,6 +294,22 @@ func TestExplainArguments(t *testing.T) {
 	}
 }
 
+// explain counts the stops of a workload, also the earlier ones if it names the pass.
+func TestExplainCountsStops(t *testing.T) {
+	now := time.Now()
+	var passes []api.Pass
+	for id := range uint64(3) {
+		stop := &api.StopView{Pod: fmt.Sprint("jobs/leaky-", id), Workload: "jobs/leaky"}
+		passes = append(passes, api.Pass{ID: id + 1, Time: now.Add(time.Duration(id)*time.Second - time.Minute), Stop: stop}) //nolint:gosec // not large
+	}
+	dir := servePasses(t, func() []api.Pass { return slices.Clone(passes) })
+	for arg, want := range map[string]string{"": "3 stops within an hour, this one included, none since", "2": "2 stops within an hour, this one included, and 1 since", "jobs/leaky-0": "1 stop within an hour, this one included, and 2 since"} {
+		if _, out, errs := captured(t, append(strings.Fields("explain "+arg), "--run-dir", dir)...); !strings.Contains(out, "\nWorkload jobs/leaky: "+want) {
+			t.Errorf("explain %s: no %q in\n%s%s", arg, want, out, errs)
+		}
+	}
+}
+
 // explain and history say why the fleet held a stop back, and when it is asked again. The ranking shows which pod it was.
 func TestExplainOfAHoldByTheFleet(t *testing.T) {
 	p := api.Pass{

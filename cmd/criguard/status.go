@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -197,6 +198,7 @@ func printStatus(w io.Writer, st *api.Status) {
 	}
 	if st.Live {
 		cli.Say(w, "budget      %s\n", budgetLine(st))
+		printStopped(w, st.Budget.Workloads)
 	}
 	if st.ConfigNote != "" {
 		// A rejected configuration has one line per mistake.
@@ -250,6 +252,29 @@ func budgetLine(st *api.Status) string {
 			max(b.PerHour-b.Hard.LastHour, 0), max(b.PerHour-b.Soft.LastHour, 0), b.PerHour)
 	}
 	return s
+}
+
+// stoppedAtMost limits how many workloads the status names: a drain stops them all.
+const stoppedAtMost = 5
+
+// printStopped names the workloads that are in back-off or were stopped more than once in a row.
+func printStopped(w io.Writer, all []api.Workload) {
+	all = slices.DeleteFunc(slices.Clone(all), func(wl api.Workload) bool { return wl.Stops < 2 && wl.RetryAfter <= 0 })
+	for i, wl := range all {
+		if i == stoppedAtMost {
+			cli.Say(w, "            and %s\n", api.Count(len(all)-i, "more workload"))
+			return
+		}
+		text := wl.Workload + ": 1 stop, "
+		if wl.Stops > 1 {
+			text = fmt.Sprintf("%s: %d stops in a row, the last ", wl.Workload, wl.Stops)
+		}
+		text += cli.Age(time.Duration(wl.Ago)) + " ago"
+		if wl.RetryAfter > 0 {
+			text += fmt.Sprintf("; in back-off for another %s (soft stops of it wait)", cli.Age(time.Duration(wl.RetryAfter)))
+		}
+		cli.Say(w, "stopped     %s\n", text)
+	}
 }
 
 func printSignals(w io.Writer, signals []api.SignalStatus) {

@@ -161,6 +161,34 @@ func TestStatusWords(t *testing.T) {
 	}
 }
 
+// The status names the workloads that may be stopped again: those in back-off, and those that were stopped again and again.
+func TestStatusNamesStoppedWorkloads(t *testing.T) {
+	st := api.Status{Live: true}
+	add := func(name string, stops int, ago, left time.Duration) {
+		st.Budget.Workloads = append(st.Budget.Workloads, api.Workload{Workload: name, Stops: stops, Ago: api.Duration(ago), RetryAfter: api.Duration(left)})
+	}
+	add("jobs/once", 1, time.Minute, 0)
+	add("jobs/leaky", 3, 12*time.Second, 28*time.Second)
+	add("jobs/new", 1, 2*time.Second, 8*time.Second)
+	add("jobs/again", 2, 5*time.Minute, 0)
+	text := func() string {
+		var out strings.Builder
+		printStatus(&out, &st)
+		return out.String()
+	}
+	want := "\nstopped     jobs/leaky: 3 stops in a row, the last 12s ago; in back-off for another 28s (soft stops of it wait)\n" +
+		"stopped     jobs/new: 1 stop, 2s ago; in back-off for another 8s (soft stops of it wait)\nstopped     jobs/again: 2 stops in a row, the last 5m ago\n\n"
+	if out := text(); !strings.Contains(out, want) || strings.Contains(out, "jobs/once") {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+	for range 10 { // as in a drain
+		add("jobs/drained", 1, time.Second, time.Second)
+	}
+	if out := text(); strings.Count(out, "\nstopped ") != 5 || !strings.Contains(out, "\n            and 8 more workloads\n") {
+		t.Errorf("after a drain:\n%s", out)
+	}
+}
+
 // A warning names the directories of the sockets that are absent. The sockets themselves are then only counted.
 func TestStatusNamesSocketsOnce(t *testing.T) {
 	st := api.Status{Runtime: api.RuntimeStatus{Error: "no container runtime answers: find runtime: runtime is not reachable: no socket /run/a/a.sock, /run/b/b.sock"}}

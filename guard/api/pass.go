@@ -196,9 +196,11 @@ type StopView struct {
 	Pod       string      `json:"pod"`                     // namespace/name
 	UID       string      `json:"uid"`                     // of the pod
 	Sandbox   string      `json:"sandbox"`                 // ID in the runtime
+	Workload  string      `json:"workload,omitempty"`      // what recreates the pod
 	Signal    string      `json:"signal"`                  // what it was stopped for: a signal, a condition (admission), ephemeral-storage, drain or command
 	Kind      string      `json:"kind"`                    // hard, soft, limit, admission, drain, command
 	Grace     Duration    `json:"grace"`                   // grace period
+	Backoff   Duration    `json:"backoff,omitempty"`       // how long soft stops of the workload wait, since the stop began
 	Reason    string      `json:"reason"`                  // why this pod
 	Available int64       `json:"available" unit:"signal"` // amount of the signal when the stop began
 	Expected  int64       `json:"expected" unit:"signal"`  // amount that the stop should free

@@ -210,6 +210,16 @@ func TestOthersNeedTheirGracePeriod(t *testing.T) {
 	wantHeld(t, n.at(g, 67*time.Second), api.HeldGrace)
 }
 
+// A stop records its workload and how long that is in back-off.
+func TestStopRecordsItsBackoff(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[backoff]\nfirst = \"40s\"\n")
+	n.set(policy.MemoryAvailable, testGiB/2)
+	p := n.at(g, 0)
+	if wantStop(t, p, "d/big"); p.Stop.Workload != "d/big" || time.Duration(p.Stop.Backoff) != 40*time.Second {
+		t.Errorf("recorded %+v", p.Stop)
+	}
+}
+
 // A hard threshold never waits for a back-off. A soft one does.
 func TestBackoffAppliesToSoftStops(t *testing.T) {
 	g, n := cameBack(t, memoryHard, 0)

@@ -256,7 +256,7 @@ func resume(s *policy.Stop) *flight {
 		signal = cmp.Or(s.Name, kind)
 	}
 	return &flight{stop: *s, resumed: true, view: &api.StopView{
-		Pass: s.Pass, Pod: s.Pod, UID: s.UID, Sandbox: s.Sandbox, Signal: signal, Kind: kind,
+		Pass: s.Pass, Pod: s.Pod, UID: s.UID, Sandbox: s.Sandbox, Workload: s.Workload, Signal: signal, Kind: kind,
 		Grace: api.Duration(s.Grace), Reason: "begun by an earlier run of the service", Available: s.Available, Expected: s.Expected,
 	}}
 }
@@ -439,9 +439,9 @@ func (g *Manager) launch(ctx context.Context, now time.Duration, f *flight, p *a
 	if f.stop.Cause != policy.CausePressure {
 		f.stop.Name = f.view.Signal
 	}
-	g.restraint.Begin(f.stop, now)
+	f.view.Backoff = api.Duration(g.restraint.Begin(f.stop, now))
 	p.Stop, g.unsaved = f.view, true
-	f.view.Pod, f.view.UID, f.view.Sandbox = f.order.Pod.FullName(), f.order.Pod.UID, f.order.Pod.ID
+	f.view.Pod, f.view.UID, f.view.Sandbox, f.view.Workload = f.order.Pod.FullName(), f.order.Pod.UID, f.order.Pod.ID, f.stop.Workload
 	if f.view.DryRun {
 		return nil
 	}

@@ -3,6 +3,7 @@ package words
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
@@ -11,11 +12,13 @@ import (
 // Explanation is a pass together with the result of its stop.
 type Explanation struct {
 	APIVersion string        `json:"apiVersion"`
-	Pass       *api.Pass     `json:"pass"`                 // the pass; null if nothing has happened yet
-	Decided    string        `json:"decided,omitempty"`    // how the victim was chosen
-	Effect     *api.StopView `json:"effect,omitempty"`     // the pass's stop with its result
-	SettledBy  uint64        `json:"settled_by,omitempty"` // the pass that recorded the result
-	Excluded   []Excluded    `json:"excluded,omitempty"`   // why pods were no candidates
+	Pass       *api.Pass     `json:"pass"`                  // the pass; null if nothing has happened yet
+	Decided    string        `json:"decided,omitempty"`     // how the victim was chosen
+	Effect     *api.StopView `json:"effect,omitempty"`      // the pass's stop with its result
+	SettledBy  uint64        `json:"settled_by,omitempty"`  // the pass that recorded the result
+	Excluded   []Excluded    `json:"excluded,omitempty"`    // why pods were no candidates
+	Stops      int           `json:"stops,omitempty"`       // of the workload, in the hour up to the pass's stop, with that
+	StopsSince int           `json:"stops_since,omitempty"` // of the workload, after the pass's stop
 }
 
 // Find explains the pass with this ID, or the last one if id is 0. It returns nil if the pass is
@@ -35,6 +38,7 @@ func findLast(passes []api.Pass, match func(*api.Pass) bool) *Explanation {
 		if p := &passes[i]; match(p) {
 			e := &Explanation{APIVersion: api.APIVersion, Pass: p, Decided: decided(p), Excluded: excluded(p.Ranked)}
 			e.settle(passes[i+1:])
+			e.count(passes)
 			return e
 		}
 	}
@@ -54,6 +58,41 @@ func (e *Explanation) settle(later []api.Pass) {
 			}
 		}
 	}
+}
+
+// count counts the stops of the workload that the pass's stop was for. Observe mode makes none.
+func (e *Explanation) count(passes []api.Pass) {
+	this := e.Pass.Stop
+	if this == nil || this.Workload == "" || this.DryRun {
+		return
+	}
+	for i := range passes {
+		p := &passes[i]
+		switch {
+		case p.Stop == nil || p.Stop.Workload != this.Workload || p.Stop.DryRun:
+		case p.Time.After(e.Pass.Time):
+			e.StopsSince++
+		case e.Pass.Time.Sub(p.Time) < time.Hour:
+			e.Stops++
+		}
+	}
+}
+
+// Again says how often the workload of the pass's stop was stopped, and whether it is in back-off; "" if that is not known.
+func (e *Explanation) Again(now time.Time) string {
+	if e.Stops == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("Workload %s: %s within an hour, this one included", e.Pass.Stop.Workload, api.Count(e.Stops, "stop"))
+	until := e.Pass.Time.Add(time.Duration(e.Pass.Stop.Backoff))
+	failed := e.Effect != nil && e.Effect.Result != nil && !e.Effect.Result.Emptied
+	switch {
+	case e.StopsSince > 0:
+		return fmt.Sprintf("%s, and %d since", text, e.StopsSince)
+	case now.Before(until) && !failed:
+		return text + "; in back-off until " + until.Local().Format(time.TimeOnly) + " (soft stops of it wait)"
+	}
+	return text + ", none since; not in back-off"
 }
 
 // Signal returns the signal that a pass's ranking is for.

@@ -1,7 +1,9 @@
 package words
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -193,6 +195,35 @@ func TestFind(t *testing.T) {
 	}
 	if e := Find(passes, 9); e != nil {
 		t.Errorf("an unknown one: %+v", e)
+	}
+}
+
+// An explanation says how often the workload was stopped, whichever pod it was, and whether it is in back-off.
+func TestAgain(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	stop := func(id uint64, ago time.Duration, workload string) api.Pass {
+		return api.Pass{ID: id, Time: now.Add(-ago), Stop: &api.StopView{Workload: workload, Backoff: api.Duration(time.Minute), Sandbox: fmt.Sprint(id)}}
+	}
+	passes := []api.Pass{
+		stop(1, 100*time.Minute, "d/a"), stop(2, 50*time.Minute, "d/b"), stop(3, 40*time.Minute, "d/a"), stop(4, 30*time.Minute, ""),
+		{ID: 5, Time: now, Held: api.HeldBudget}, stop(6, 20*time.Minute, "d/a"), stop(7, time.Second, "d/b"),
+		{ID: 8, Time: now, Settled: []api.StopView{{Pass: 7, Sandbox: "7", Result: &api.StopResult{Emptied: true}}}},
+	}
+	dry := stop(9, 0, "d/b")
+	dry.Stop.DryRun = true
+	passes = append(passes, dry)
+	inBackoff := "Workload d/b: 2 stops within an hour, this one included; in back-off until " + now.Add(59*time.Second).Local().Format("15:04:05") + " (soft stops of it wait)"
+	for id, want := range map[uint64]string{
+		1: "Workload d/a: 1 stop within an hour, this one included, and 2 since", 2: "Workload d/b: 1 stop within an hour, this one included, and 1 since",
+		4: "", 5: "", 6: "Workload d/a: 2 stops within an hour, this one included, none since; not in back-off", 7: inBackoff, 9: "",
+	} {
+		if got := Find(passes, id).Again(now); got != want {
+			t.Errorf("pass %d: %q, want %q", id, got, want)
+		}
+	}
+	passes[7].Settled[0].Result.Emptied = false // a stop that killed nothing causes no back-off
+	if got := Find(passes, 7).Again(now); !strings.HasSuffix(got, "; not in back-off") {
+		t.Errorf("after a failed stop: %q", got)
 	}
 }
 
