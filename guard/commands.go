@@ -22,6 +22,9 @@ const ordersFile = "orders.json"
 
 // Command implements control.Operator.
 func (s *Service) Command(ctx context.Context, c api.Command, by api.Peer) (a api.CommandAnswer, err error) {
+	if c.Command == api.CommandDrain || c.Command == api.CommandStop {
+		s.host.lister.Fresh(ctx) // a pod may have started since the last listing
+	}
 	if c.Command == api.CommandReload {
 		a, err = s.reloadFor(ctx, c.Now, by)
 	} else if doErr := s.do(ctx, func() { a, err = s.execute(ctx, c, by) }); doErr != nil {
@@ -126,10 +129,11 @@ func (s *Service) undrain(x *execution) (changed bool) {
 }
 
 func (s *Service) stop(ctx context.Context, x *execution) (changed bool, err error) {
-	pod, err := s.findPod(x.Pod)
+	pods, err := s.findPods(x.Pod, func(p *inventory.Pod) string { return p.ID })
 	if err != nil {
 		return false, err
 	}
+	pod := pods[0]
 	plan := s.guard.Plan([]inventory.Pod{*pod}, time.Duration(x.Grace))
 	x.answer.Plan, x.view.Pod = &plan, pod.FullName()
 	switch d := plan.Pods[0]; {
@@ -192,15 +196,6 @@ func (s *Service) unprotect(x *execution) (changed bool, err error) {
 
 func stopReason(by api.Peer, why string) string {
 	return strings.TrimSuffix("stopped by "+by.String()+": "+why, ": ")
-}
-
-// findPod returns the only listed sandbox that findPods finds.
-func (s *Service) findPod(name string) (*inventory.Pod, error) {
-	found, err := s.findPods(name, func(p *inventory.Pod) string { return p.ID })
-	if err != nil {
-		return nil, err
-	}
-	return found[0], nil
 }
 
 // findPods returns the listed sandboxes with this namespace/name, UID or sandbox ID, which may be shortened, or

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/eviction"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
 )
@@ -55,6 +57,36 @@ func isPaused(t *testing.T, s *Service) bool {
 	j := reclaimPIDs(t, s)
 	<-j.Done()
 	return j.Relief().Inconclusive
+}
+
+// A drain and a stop know the pods that have started since the last listing.
+func TestCommandsListThePods(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	s, _ := newOperatedOn(t, srv, "")
+	go func() {
+		for {
+			select {
+			case call := <-s.calls:
+				call()
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	knows := func(pod string, c api.Command) {
+		t.Helper()
+		srv.AddPod(critest.PodSpec{Namespace: "d", Name: pod, Containers: []critest.ContainerSpec{{Name: "main"}}})
+		var a api.CommandAnswer
+		for range 20 { // a slow machine may not list them in time
+			a, _ = s.Command(t.Context(), c, api.Peer{})
+			if a.Plan != nil && slices.ContainsFunc(a.Plan.Pods, func(p api.DrainPod) bool { return p.Pod == "d/"+pod }) {
+				return
+			}
+		}
+		t.Errorf("%s does not know d/%s: %+v", c.Command, pod, a)
+	}
+	knows("drained", api.Command{Command: api.CommandDrain, DryRun: true})
+	knows("stopped", api.Command{Command: api.CommandStop, Pod: "d/stopped", DryRun: true})
 }
 
 func TestPauseOutlivesTheService(t *testing.T) {
@@ -286,10 +318,11 @@ func TestProtectOutlivesTheService(t *testing.T) {
 // no pod is refused, not taken for a pod without a protection.
 func TestUnprotectNames(t *testing.T) {
 	s, _ := newOperated(t, "")
-	pod, err := s.findPod("d/a")
+	pods, err := s.findPods("d/a", (*inventory.Pod).FullName)
 	if err != nil {
 		t.Fatal(err)
 	}
+	pod := pods[0]
 	protect := func(name string) {
 		s.guard.Orders.Protect(api.Protection{Pod: name, Until: api.Duration(s.host.kernel.Now() + time.Hour)})
 	}
@@ -401,10 +434,11 @@ func TestStopIsOrdered(t *testing.T) {
 			t.Errorf("stop %q: %v", pod, err)
 		}
 	}
-	pod, err := s.findPod("d/a")
+	pods, err := s.findPods("d/a", (*inventory.Pod).FullName)
 	if err != nil {
 		t.Fatal(err)
 	}
+	pod := pods[0]
 	dry, err := s.execute(t.Context(), api.Command{Command: api.CommandStop, Pod: pod.ID[:minSandboxID], DryRun: true}, api.Peer{})
 	if err != nil || dry.Plan.Left != 1 || dry.Plan.Pods[0].Pod != "d/a" || s.guard.Snapshot().InFlight != 0 {
 		t.Fatalf("dry run: %+v, %v", dry, err)
