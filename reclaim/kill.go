@@ -364,11 +364,13 @@ func (s *Stop) isKilling() bool {
 	return s.killing
 }
 
-// note adds an error to the report, once.
+// note adds an error to the report, once. That the runtime is not reachable is one error, whichever calls find that.
 func (s *Stop) note(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	same := func(e error) bool { return e.Error() == err.Error() }
+	same := func(e error) bool {
+		return e.Error() == err.Error() || errors.Is(e, cri.ErrUnavailable) && errors.Is(err, cri.ErrUnavailable)
+	}
 	if len(s.report.Errors) < maxStopErrors && !slices.ContainsFunc(s.report.Errors, same) {
 		s.report.Errors = append(s.report.Errors, err)
 	}

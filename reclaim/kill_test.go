@@ -322,6 +322,19 @@ func TestStopNothing(t *testing.T) {
 			}
 		})
 	})
+	t.Run("every call finds that the runtime is away", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			for id, why := range map[string]string{"a": "EOF", "b": "closed", "sb": "connection refused"} {
+				n.stopErr[id] = fmt.Errorf("stop %s: %w: %s", id, cri.ErrUnavailable, why)
+			}
+			s := NewStops(n, n).Stop(t.Context(), StopRequest{Victim: victim("a", "b"), Fallback: true})
+			if r := settled(t, s); !r.Emptied || len(r.Errors) != 1 || !errors.Is(r.Errors[0], cri.ErrUnavailable) {
+				t.Errorf("report: %+v", r)
+			}
+		})
+	})
 	t.Run("a sandbox without containers is the runtime's alone", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
