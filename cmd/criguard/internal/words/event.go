@@ -18,12 +18,17 @@ type Event struct{ What, Why string }
 func Events(p *api.Pass) []Event {
 	var es []Event
 	add := func(what, why string) { es = append(es, Event{what, why}) }
+	prune := p.Command != nil && p.Command.Command == api.CommandPrune
 	if c := p.Command; c != nil {
 		by := "by itself"
 		if c.By != nil {
 			by = "by " + c.By.String()
 		}
-		add(strings.TrimSpace(c.Command+" "+c.Pod)+" "+by, cmp.Or(c.Reason, c.Verdict))
+		why := cmp.Or(c.Reason, c.Verdict)
+		if prune {
+			why = pruned(p)
+		}
+		add(strings.TrimSpace(c.Command+" "+c.Pod)+" "+by, why)
 	}
 	if r := p.Runtime; r != nil {
 		add(runtime(r))
@@ -44,7 +49,10 @@ func Events(p *api.Pass) []Event {
 		add("conditions: "+cond, why)
 	}
 	for i := range p.Reclaimed {
-		add(reclaimed(&p.Reclaimed[i]))
+		if r := &p.Reclaimed[i]; !prune {
+			what, why := reclaimed(r)
+			add(what, r.Signal.String()+" "+why)
+		}
 	}
 	if p.Stop != nil {
 		add(stop(p.Stop), p.Stop.Reason)
@@ -90,6 +98,16 @@ func runtime(r *api.RuntimeChange) (what, why string) {
 	return what, why
 }
 
+// pruned describes what a manual prune did. It is not for a signal.
+func pruned(p *api.Pass) string {
+	var all []string
+	for i := range p.Reclaimed {
+		what, why := reclaimed(&p.Reclaimed[i])
+		all = append(all, what+", "+why)
+	}
+	return strings.Join(all, "; ")
+}
+
 // reclaimed describes a reclaim job. Apart from its steps, it waits for other removals and for the pods' disk usage.
 func reclaimed(r *api.ReclaimView) (what, why string) {
 	failed, removing, failure := 0, time.Duration(0), ""
@@ -118,7 +136,7 @@ func reclaimed(r *api.ReclaimView) (what, why string) {
 			what += fmt.Sprintf(", %d failed", failed)
 		}
 	}
-	why = r.Signal.String() + " in " + r.Took.Round(time.Millisecond).String()
+	why = "in " + r.Took.Round(time.Millisecond).String()
 	if time.Duration(r.Took)-removing > time.Second {
 		why += " (removal " + removing.Round(time.Millisecond).String() + ", the rest measuring and waiting)"
 	}

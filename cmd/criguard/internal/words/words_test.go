@@ -152,6 +152,24 @@ func TestEventsOfAReclaimSayWhy(t *testing.T) {
 	}
 }
 
+// A manual prune is one event, whose reason is the result, and it names no signal.
+func TestEventsOfAPrune(t *testing.T) {
+	r := api.ReclaimView{
+		Signal: policy.ImageFSAvailable, Steps: []string{"containers", "images"}, Took: api.Duration(3 * time.Millisecond),
+		Reports: []reclaim.Report{{Step: reclaim.StepImages, KeptFor: []reclaim.Kept{{Why: "in use", Items: 4}}}},
+	}
+	p := api.Pass{Command: &api.CommandView{Command: api.CommandPrune, By: &api.Peer{}}, Reclaimed: []api.ReclaimView{r}}
+	want := Event{"prune by root", "nothing to reclaim: containers, images, in 3ms; images kept: in use (4)"}
+	if got := Events(&p); len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	p.Reclaimed[0].Freed, p.Reclaimed[0].Reports[0].Removed = 382<<20, []reclaim.Item{{Name: "a"}}
+	want.Why = "reclaimed containers, images: 1 removed, 382Mi freed, in 3ms"
+	if got := Events(&p); len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // The decision names the first key in which the first and the second pod differ.
 func TestDecided(t *testing.T) {
 	key := func(over, priority int64) []policy.KeyValue {
