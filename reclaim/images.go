@@ -42,7 +42,7 @@ const heldBefore = 2 * time.Hour
 // justNow is the age below which an image was first seen by the listing that is being judged: its age is unknown.
 const justNow = time.Second
 
-// WhyAgeUnknown is the reason to keep an image that no earlier listing showed, for its age.
+// WhyAgeUnknown begins the reason to keep an image that no earlier listing showed, for its age.
 const WhyAgeUnknown = "age unknown, first seen just now"
 
 // Other reasons to keep an image for its age.
@@ -151,7 +151,8 @@ type ImageFacts struct {
 	Doubt      string        // why it is better kept for now; "" = no doubt
 }
 
-// Keeps returns why an image stays; "" = no reason. Permanent reasons come before temporary ones.
+// Keeps returns why an image stays; "" = no reason. Permanent reasons come before temporary ones. A doubt is added to its age,
+// because a manual prune may ignore that.
 func (p *ImagePolicy) Keeps(f *ImageFacts) string {
 	switch {
 	case f.InUse != "":
@@ -169,15 +170,16 @@ func (p *ImagePolicy) Keeps(f *ImageFacts) string {
 		}
 	}
 	young := f.Age < p.MinAge || !f.Used && f.Age < p.UnusedGrace
+	andDoubt := func(why string) string { return strings.TrimSuffix(why+"; "+f.Doubt, "; ") }
 	switch {
 	case p.Prune != PruneAlways && f.Unpullable != "":
 		return "cannot be pulled again: " + f.Unpullable
 	case young && f.Age < justNow:
-		return WhyAgeUnknown
+		return andDoubt(WhyAgeUnknown)
 	case f.Age < p.MinAge:
-		return whyYoung
+		return andDoubt(whyYoung)
 	case young:
-		return whyNeverUsed
+		return andDoubt(whyNeverUsed)
 	case p.Prune != PruneAuto && p.Prune != PruneAlways:
 		return "pruning is switched off"
 	}

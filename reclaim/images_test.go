@@ -153,6 +153,12 @@ func TestJudgeImagesReasons(t *testing.T) {
 			l.NoteStopped([]string{i.Tags[0]}, now-24*time.Hour)
 			l.note([]cri.Image{i}, usedOnly(), now-time.Hour)
 		}},
+		{name: "young, and the runtime has just started", use: func(u *imageUse) { u.Hold = "held" },
+			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(i), now-2*time.Minute+1) }, why: "younger than min_age; held"},
+		{name: "never used, and may be an image volume", use: func(u *imageUse) { u.Doubts = []doubt{{name: "c", since: now}} },
+			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(), now-24*time.Hour+1) },
+			why:  "never used and younger than unused_grace; may be an image volume of container c, whose status the runtime does not give"},
+		{name: "unknown, and the runtime has just started", use: func(u *imageUse) { u.Hold = "held" }, prep: func(*Ledger, cri.Image) {}, why: WhyAgeUnknown + "; held"},
 		{name: "the runtime has just started", use: func(u *imageUse) { u.Hold = "held" }, why: "held"},
 		{name: "the runtime is back for a minute: what was used two hours before", use: func(u *imageUse) { u.Hold, u.Away = "held", time.Minute },
 			prep: func(l *Ledger, i cri.Image) { l.note([]cri.Image{i}, usedOnly(i), now-heldBefore-time.Minute) }, why: "held"},

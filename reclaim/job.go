@@ -371,8 +371,9 @@ func (c *Collector) onFiles(ctx context.Context, atMost time.Duration, f func() 
 
 // hold returns why a listing may be incomplete; "" = it is complete.
 func (p *Plan) hold(now time.Duration) string {
-	if p.runtimeFor(now) < p.Images.Hold {
-		return "the runtime started less than hold_after_runtime_restart ago"
+	if left := p.Images.Hold - p.runtimeFor(now); left > 0 {
+		left = (left + time.Second - 1).Truncate(time.Second)
+		return "the runtime started less than hold_after_runtime_restart ago, for another " + left.String()
 	}
 	return ""
 }

@@ -127,7 +127,7 @@ func printNotes(w io.Writer, reports []reclaim.Report) {
 func printUnknown(w io.Writer, images []reclaim.Item) {
 	unknown := 0
 	for i := range images {
-		if images[i].Why == reclaim.WhyAgeUnknown {
+		if strings.HasPrefix(images[i].Why, reclaim.WhyAgeUnknown) {
 			unknown++
 		}
 	}

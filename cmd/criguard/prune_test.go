@@ -91,8 +91,8 @@ func TestPruneDryRunForInodes(t *testing.T) {
 // The hint about unknown ages holds with and without a service.
 func TestUnknownAges(t *testing.T) {
 	var out bytes.Buffer
-	printUnknown(&out, []reclaim.Item{{Why: reclaim.WhyAgeUnknown}, {Why: "in use"}})
-	if !strings.HasPrefix(out.String(), "ages unknown: 1 image first seen just now (hint: an age counts from when the service or a prune first sees an image") {
+	printUnknown(&out, []reclaim.Item{{Why: reclaim.WhyAgeUnknown}, {Why: reclaim.WhyAgeUnknown + "; held"}, {Why: "in use"}})
+	if !strings.HasPrefix(out.String(), "ages unknown: 2 images first seen just now (hint: an age counts from when the service or a prune first sees an image") {
 		t.Errorf("%s", out.String())
 	}
 }
