@@ -305,6 +305,23 @@ func TestServiceRecordsAnOutage(t *testing.T) {
 	}
 }
 
+// The ages and remaining times of a status and a ranking are no more exact than a millisecond.
+func TestStatusHasMilliseconds(t *testing.T) {
+	s, _ := newOperated(t, "")
+	until := api.Duration(s.host.kernel.Now() + time.Hour)
+	s.guard.Orders.Pause = &api.Pause{Until: until}
+	s.guard.Orders.Protect(api.Protection{Pod: "d/a", Until: until})
+	st := s.status()
+	for name, d := range map[string]api.Duration{
+		"uptime": st.Uptime, "paused_for": st.PausedFor, "left": st.Orders.Protected[0].Left, "listed_ago": *st.Runtime.ListedAt,
+		"listed_ago of a ranking": *rank(t.Context(), s.guard, s.host, policy.MemoryAvailable).ListedAt,
+	} {
+		if d%api.Duration(time.Millisecond) != 0 {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
 // A held configuration is the last record of the status.
 func TestHoldIsTheLastPass(t *testing.T) {
 	s, _ := newOperated(t, "")

@@ -56,7 +56,7 @@ func (s *Service) Status(ctx context.Context) (st api.Status, err error) {
 // status is Status, for the loop's goroutine.
 func (s *Service) status() api.Status {
 	st := status(s.guard, s.host)
-	st.Live, st.PID, st.Uptime = true, os.Getpid(), api.Duration(time.Since(s.started))
+	st.Live, st.PID, st.Uptime = true, os.Getpid(), api.Rounded(time.Since(s.started))
 	st.Version, st.Config, st.ConfigNote = s.opt.Version, s.guard.Config().Source(), s.note
 	st.Resident = cgroup.Resident(s.host.proc)
 	if err := cmp.Or(s.saver.Stalled(), s.history.Broken()); err != nil {
@@ -72,17 +72,17 @@ func (s *Service) status() api.Status {
 	st.Orders = s.guard.Orders
 	now := s.host.kernel.Now()
 	if p := st.Orders.Pause; p != nil {
-		st.PausedFor = p.Until - api.Duration(now)
+		st.PausedFor = api.Rounded(time.Duration(p.Until) - now)
 	}
 	st.Orders.Protected = slices.Clone(st.Orders.Protected)
 	for i := range st.Orders.Protected {
 		p := &st.Orders.Protected[i]
-		p.Left = api.Duration(max(time.Duration(p.Until)-now, 0))
+		p.Left = api.Rounded(max(time.Duration(p.Until)-now, 0))
 	}
 	if h := s.guard.HeldNow(s.held); h.Reason != "" {
 		st.Held, st.HeldDetail, st.HeldBy = h.Reason, h.Detail, h.Threshold
 		if h == s.held {
-			st.NextStopIn = api.Duration(max(s.nextStop-now, 0))
+			st.NextStopIn = api.Rounded(max(s.nextStop-now, 0))
 		}
 		if st.Orders.Pause == nil { // a pause holds all pools
 			st.AlsoHeld = slices.DeleteFunc(s.guard.Holds(), func(h api.Hold) bool { return h.Threshold == st.HeldBy })

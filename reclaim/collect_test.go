@@ -370,6 +370,38 @@ func TestCollectTriesTheStuckLast(t *testing.T) {
 	}
 }
 
+// Reports have ages to the millisecond.
+func TestAgesAreRounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Options{})
+	w.withDead(2, 2)
+	images := w.withImages(t, 2, 1)
+	w.rt.images[0].Pinned = true
+	w.clock.add(1_234_567)
+	p := anyContainer
+	p.Steps, p.Images = Steps(), ImagePolicy{Prune: PruneAuto}
+	list, err := w.Images(t.Context(), p)
+	if err != nil || len(list.Verdicts) != len(images) {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	var items []Item
+	for _, v := range list.Verdicts {
+		items = append(items, v.Item)
+	}
+	for _, r := range w.Collect(t.Context(), p) {
+		items = append(append(items, r.Removed...), r.Kept...)
+	}
+	kinds := map[Kind]bool{}
+	for _, it := range items {
+		if kinds[it.Kind] = true; it.Age < Duration(time.Hour) || it.Age%Duration(time.Millisecond) != 0 || it.LastUsed%Duration(time.Millisecond) != 0 {
+			t.Errorf("%s %s: age %s, last used %s ago", it.Kind, it.ID, it.Age, it.LastUsed)
+		}
+	}
+	if !kinds[KindContainer] || !kinds[KindImage] {
+		t.Errorf("reported %v", kinds)
+	}
+}
+
 // After a start of the runtime, its listing may be incomplete.
 func TestCollectHoldsAfterRuntimeStart(t *testing.T) {
 	t.Parallel()

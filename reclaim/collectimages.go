@@ -31,7 +31,11 @@ type ImageList struct {
 
 // Images judges all images as a collection with this plan would, and removes none.
 func (c *Collector) Images(ctx context.Context, p Plan) (ImageList, error) {
-	return c.judge(ctx, p, c.inventory)
+	list, err := c.judge(ctx, p, c.inventory)
+	for i := range list.Verdicts {
+		list.Verdicts[i].round()
+	}
+	return list, err
 }
 
 // judge judges the images of a node. It reads the tarballs first, because that may take long.

@@ -65,6 +65,11 @@ func (j *job) run(ctx context.Context, unmeasured error) Report {
 	}
 	j.finish(ctx)
 	r := j.report
+	for _, items := range [][]Item{r.Removed, r.Kept} {
+		for i := range items {
+			items[i].round()
+		}
+	}
 	r.Met, r.Took = j.gauge.met(), Duration(time.Since(started))
 	r.AtMost = r.Step == StepImages && j.gauge.isUnsure() && len(r.Removed) > 0
 	if !j.plan.DryRun {

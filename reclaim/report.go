@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Step is one way to free something.
@@ -90,6 +91,11 @@ type Report struct {
 	Took        Duration  `json:"took"`                                 // how long it took
 	RemovedMore int       `json:"removed_more,omitempty"`               // number of removed items that are left out
 	ErrorsMore  int       `json:"errors_more,omitempty"`                // number of errors that are left out
+}
+
+// round rounds the ages for a report: they are no more exact than a millisecond.
+func (it *Item) round() {
+	it.Age, it.LastUsed = it.Age.Round(time.Millisecond), it.LastUsed.Round(time.Millisecond)
 }
 
 // Kept is how many items stay for the same reason.

@@ -81,6 +81,7 @@ change gets another ` + "`apiVersion`" + `. The state files in ` + "`/run/crigua
 
 - Names of fields are in snake_case, with one exception: ` + "`apiVersion`" + `, which Kubernetes spells so.
 - A **duration** is a string such as ` + "`\"1.5s\"`, `\"250ms\"` or `\"1h30m0s\"`" + `: numbers with the units h, m, s, ms, µs and ns.
+  Ages and remaining times are rounded to milliseconds.
 - A **time** is a string in RFC 3339, such as ` + "`\"2026-01-02T15:04:05.678Z\"`" + `.
 - The unit **signal** means the unit of the signal: bytes, inodes or tasks, or millionths of the time for ` + "`memory.stall`" + `
   and ` + "`io.stall`" + `. The unit **pool** means bytes, inodes or tasks.

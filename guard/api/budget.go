@@ -30,11 +30,11 @@ type Workload struct {
 // BudgetOf returns the budget as it is printed.
 func BudgetOf(v policy.BudgetView) Budget {
 	bucket := func(b policy.BucketView) Bucket {
-		return Bucket{b.Left, b.Burst, Duration(b.Next), b.LastHour}
+		return Bucket{b.Left, b.Burst, Rounded(b.Next), b.LastHour}
 	}
 	b := Budget{Hard: bucket(v.Hard), Soft: bucket(v.Soft), PerHour: v.PerHour, Breakers: v.Breakers}
 	for _, w := range v.Workloads {
-		b.Workloads = append(b.Workloads, Workload{w.Workload, w.Stops, Duration(w.Ago), Duration(w.RetryAfter)})
+		b.Workloads = append(b.Workloads, Workload{w.Workload, w.Stops, Rounded(w.Ago), Rounded(w.RetryAfter)})
 	}
 	return b
 }

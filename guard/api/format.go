@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/criguard/criguard/policy"
 )
@@ -64,6 +65,9 @@ func FormatThreshold(s policy.Signal, n int64) string {
 	}
 	return text
 }
+
+// Rounded returns a duration for JSON to the millisecond: an age or a remaining time is no more exact.
+func Rounded(d time.Duration) Duration { return Duration(d.Round(time.Millisecond)) }
 
 // Count formats a number of things: "1 pod", "2 pods".
 func Count(n int, thing string) string {

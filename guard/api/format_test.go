@@ -1,7 +1,9 @@
 package api
 
 import (
+	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/criguard/criguard/policy"
 )
@@ -10,6 +12,24 @@ func TestCount(t *testing.T) {
 	for n, want := range map[int]string{0: "0 pods", 1: "1 pod", 2: "2 pods"} {
 		if got := Count(n, "pod"); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Ages and remaining times are JSON to the millisecond, in the notation of every duration.
+func TestRounded(t *testing.T) {
+	const d = 61*time.Second + 499_600*time.Microsecond
+	p := Pass{At: Duration(2 * time.Hour)}
+	p.Hold("memory.available:soft", policy.Held{By: HeldBudget, RetryAfter: d})
+	p.Observe(&policy.Observations{}, policy.Pressure{Met: []policy.Met{{Since: 2*time.Hour - d, Wait: d}}})
+	b := BudgetOf(policy.BudgetView{Hard: policy.BucketView{Next: d}, Workloads: []policy.WorkloadView{{Ago: d, RetryAfter: d}}})
+	for name, got := range map[string]Duration{
+		"itself": Rounded(d), "next_stop_in": p.NextStopIn, "for": p.Met[0].For, "wait": p.Met[0].Wait,
+		"next": b.Hard.Next, "ago": b.Workloads[0].Ago, "retry_after": b.Workloads[0].RetryAfter,
+	} {
+		text, err := json.Marshal(got)
+		if err != nil || string(text) != `"1m1.5s"` {
+			t.Errorf("%s: %s, %v", name, text, err)
 		}
 	}
 }

@@ -244,7 +244,7 @@ func (p *Pass) Hold(by string, held policy.Held) {
 	}
 	p.holds = append(p.holds, Hold{by, held.By, held.Detail})
 	if p.Held == "" {
-		p.Held, p.HeldDetail, p.HeldBy, p.NextStopIn = held.By, held.Detail, by, Duration(held.RetryAfter)
+		p.Held, p.HeldDetail, p.HeldBy, p.NextStopIn = held.By, held.Detail, by, Rounded(held.RetryAfter)
 	}
 }
 
@@ -263,7 +263,7 @@ func (p *Pass) Observe(obs *policy.Observations, pr policy.Pressure) {
 	for _, m := range pr.Met {
 		p.Met = append(p.Met, MetView{
 			Threshold: m.Threshold.String(), Signal: m.Signal, Available: m.Available, Target: m.Target,
-			For: p.At - Duration(m.Since), Due: m.Due, Wait: Duration(m.Wait), WarnOnly: m.WarnOnly,
+			For: Rounded(time.Duration(p.At) - m.Since), Due: m.Due, Wait: Rounded(m.Wait), WarnOnly: m.WarnOnly,
 		})
 	}
 }

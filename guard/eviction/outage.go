@@ -36,7 +36,7 @@ func (o *outage) follow(now time.Duration, err error) *api.RuntimeChange {
 		o.next = now + outagePause
 	}
 	if o.since > 0 {
-		change.For = api.Duration(now - o.since)
+		change.For = api.Rounded(now - o.since)
 	}
 	o.recorded = away
 	return change

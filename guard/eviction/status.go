@@ -130,7 +130,7 @@ func (g *Manager) Status(reason func(policy.Signal) string, swapUnaccounted bool
 	}
 	for _, c := range g.pressure.Conditions.List() {
 		if left := g.state.ClearsIn(c, &g.pressure, g.settings, g.kernel.Now()); left > 0 {
-			st.ClearsIn[c.String()] = api.Duration(left)
+			st.ClearsIn[c.String()] = api.Rounded(left)
 		}
 	}
 	for _, f := range g.flights {

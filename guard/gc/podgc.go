@@ -43,7 +43,7 @@ func (m *Manager) collectCgroups(ctx context.Context) {
 		if owned || ctx.Err() != nil {
 			continue
 		}
-		it := reclaim.Item{Kind: reclaim.KindCgroup, ID: rel, Name: path.Base(rel), Age: api.Duration(now - since), Why: "empty, and its pod is gone"}
+		it := reclaim.Item{Kind: reclaim.KindCgroup, ID: rel, Name: path.Base(rel), Age: api.Rounded(now - since), Why: "empty, and its pod is gone"}
 		if !r.DryRun {
 			switch err := m.opt.Node.RemoveQuiet(rel, since); {
 			case errors.Is(err, cgroup.ErrGone):

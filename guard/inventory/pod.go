@@ -55,12 +55,12 @@ type Inventory struct {
 	Err  error         // error of the last listing; nil if it succeeded
 }
 
-// Age returns how long ago the pods were listed, nil if never.
+// Age returns how long ago the pods were listed, to the millisecond, nil if never.
 func (inv *Inventory) Age(now time.Duration) *time.Duration {
 	if inv.At < 0 {
 		return nil
 	}
-	return new(now - inv.At)
+	return new((now - inv.At).Round(time.Millisecond))
 }
 
 // Candidates returns the part of the pods that ranking needs.
