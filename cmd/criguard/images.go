@@ -22,8 +22,9 @@ func newImages(o *options) *cobra.Command {
 which knows the ages. Without a service, or with --endpoint of another runtime than the
 service's, it inspects the node directly.
 
-SIZE is as the runtime reports it. A removal may free more, because it also removes the
-unpacked layers, or less, because other images share layers. prune shows what came back.`,
+SIZE is as the runtime reports it; containerd counts only the compressed layers. A removal
+may free more, because it also removes the unpacked layers, or less, because other images
+share layers. prune shows what came back.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := o.images(cmd.Context())
