@@ -27,7 +27,7 @@ type Node struct {
 	raw     policy.Observations // as in the trace
 	obs     policy.Observations
 	after   map[policy.Signal]trace.Observation
-	stopped map[string]bool         // pods that were stopped and not named since, by key: whether they still run on the recorded node
+	stopped map[string]*stoppedPod  // pods that were stopped and not named since, by key
 	back    map[string]api.Duration // when a stopped pod was named again, by key
 	known   map[string]trace.Pod    // the last state of every pod named so far, by key
 	pods    []trace.Pod
@@ -40,9 +40,29 @@ type Node struct {
 	recorded bool
 }
 
+// stoppedPod is a pod that the simulation stopped.
+type stoppedPod struct {
+	runs  bool          // on the recorded node
+	pod   trace.Pod     // as it ended there
+	ended time.Duration // when
+	// least is the least that the trace had available since the stop, and back the most that has come back since then.
+	least, back [policy.SignalCount]int64
+}
+
+// deletedWithin is how long a runtime may take to delete the files of a pod that has ended.
+const deletedWithin = 30 * time.Second
+
+// observe follows the signals of the trace.
+func (p *stoppedPod) observe(raw *policy.Observations) {
+	for s, o := range raw {
+		p.least[s] = min(p.least[s], o.Available)
+		p.back[s] = max(p.back[s], o.Available-p.least[s])
+	}
+}
+
 // NewNode returns a node without pods. Advance moves it to a line of the trace.
 func NewNode(cfg config.Config) *Node {
-	return &Node{cfg: cfg, known: map[string]trace.Pod{}, stopped: map[string]bool{}, back: map[string]api.Duration{}, removed: map[string]int64{}}
+	return &Node{cfg: cfg, known: map[string]trace.Pod{}, stopped: map[string]*stoppedPod{}, back: map[string]api.Duration{}, removed: map[string]int64{}}
 }
 
 // Advance moves the node to a line of the trace.
@@ -103,8 +123,8 @@ func (n *Node) advancePods(l trace.Line) {
 	}
 	for _, key := range l.EndedPods {
 		n.remove(key)
-		if _, ok := n.stopped[key]; ok {
-			n.stopped[key] = false
+		if p := n.stopped[key]; p != nil && p.runs {
+			p.runs, p.pod, p.ended = false, n.known[key], n.now
 		}
 		if n.recorded {
 			delete(n.known, key) // if it starts again, the recorder writes all that it knows of it
@@ -114,10 +134,10 @@ func (n *Node) advancePods(l trace.Line) {
 		key := p.Key()
 		p = p.Over(n.known[key])
 		n.known[key] = p
-		switch runs, stopped := n.stopped[key]; {
-		case stopped && runs && n.recorded:
+		switch stopped := n.stopped[key]; {
+		case stopped != nil && stopped.runs && n.recorded:
 			continue
-		case stopped:
+		case stopped != nil:
 			// Named again after a stop: the pod was created again, whenever it was first created.
 			n.back[key] = l.At
 			delete(n.stopped, key)
@@ -146,25 +166,34 @@ func (n *Node) find(key string) int {
 	return -1
 }
 
-// addStopped adds to the signals what the stopped pods still use on the recorded node.
+// addStopped adds to the signals what the stopped pods still use on the recorded node, and what they wrote while it is
+// being deleted there.
 func (n *Node) addStopped() {
-	for key, runs := range n.stopped {
-		if !runs {
+	for key, p := range n.stopped {
+		if p.observe(&n.raw); p.runs {
+			n.addUsage(key, n.known[key], nil)
+		} else if n.now-p.ended < deletedWithin {
+			n.addUsage(key, p.pod, p)
+		}
+	}
+}
+
+// addUsage adds to the signals what a pod uses. If it has ended, that is what has not come back of the disks.
+func (n *Node) addUsage(key string, t trace.Pod, ended *stoppedPod) {
+	c := []policy.Candidate{{ID: key}}
+	measure(&c[0], &t)
+	for s := range policy.SignalCount {
+		o, back := &n.obs[s], c[0].Swap.Value
+		if o.Status != policy.OK || s.IsStall() || ended != nil && !s.IsDisk() {
 			continue
 		}
-		t := n.known[key]
-		c := []policy.Candidate{{ID: key}}
-		measure(&c[0], &t)
-		for s := range policy.SignalCount {
-			o, back := &n.obs[s], c[0].Swap.Value
-			if o.Status != policy.OK || s.IsStall() {
-				continue
-			}
-			if s != policy.SwapAvailable {
-				back = policy.Rank(c, s, n.layout, nil)[0].Yield
-			}
-			o.Available += min(back, o.Capacity-o.Available)
+		if s != policy.SwapAvailable {
+			back = policy.Rank(c, s, n.layout, nil)[0].Yield
 		}
+		if ended != nil {
+			back = max(back-ended.back[s], 0)
+		}
+		o.Available += min(back, o.Capacity-o.Available)
 	}
 }
 
@@ -367,7 +396,11 @@ func factsOf(img trace.Image) *reclaim.ImageFacts {
 // Stop removes the pod before the next line.
 func (n *Node) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob {
 	n.remove(o.Pod.ID)
-	n.stopped[o.Pod.ID] = true
+	p := &stoppedPod{runs: true}
+	for s, o := range n.raw {
+		p.least[s] = o.Available
+	}
+	n.stopped[o.Pod.ID] = p
 	return finishedStop{eviction.StopOutcome{Result: api.StopResult{Emptied: true, Confirmed: true, Method: "trace"}, Returned: true}}
 }
 

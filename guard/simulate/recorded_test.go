@@ -64,6 +64,51 @@ func TestRecordedImageIsRemovedOnce(t *testing.T) {
 	}
 }
 
+// When a recorded pod that the simulation stopped has ended, its files are still being deleted for a while: the simulation does
+// not report that the disk is used outside the pods.
+func TestRecordedPodIsDeletedLate(t *testing.T) {
+	const conf = "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"0%\"\n"
+	line := func(at, available, more string) string {
+		return fmt.Sprintf(`{"at":%q,"layout":"single","signals":{"nodefs.available":{"available":%q,"capacity":"20Gi"}}%s}`, at, available, more)
+	}
+	lines := func(recorded string, last ...string) []Pass {
+		return simulate(t, conf, Options{}, append([]string{
+			line("0s", "2Gi", `,"pods":[{"name":"d/a","uid":"1","disk_usage":{"rootfs":"3Gi","logs":0,"volumes":0}},{"name":"d/b","uid":"2","disk_usage":{"rootfs":"100Mi","logs":0,"volumes":0}}]`+recorded),
+			line("10s", "500Mi", ""), // stops a
+			line("12s", "300Mi", `,"ended_pods":["1"]`),
+		}, last...)...)
+	}
+	const recorded = `,"recorded":true`
+	p := lines(recorded, line("13s", "300Mi", ""), line("14s", "1800Mi", ""), line("15s", "3200Mi", ""), line("16s", "3200Mi", ""))
+	if stopOf(p[1]) != "d/a hard" {
+		t.Fatalf("stopped %q", stopOf(p[1]))
+	}
+	for _, p := range p[2:] {
+		if len(p.Met) > 0 || p.Held != "" || p.Stop != nil {
+			t.Errorf("at %s: met %v, held by %q", p.At, p.Met, p.Held)
+		}
+	}
+	// What has come back does not count again when it is used again.
+	if p := lines(recorded, line("13s", "3600Mi", ""), line("14s", "300Mi", "")); len(p[3].Met) > 0 || len(p[4].Met) == 0 {
+		t.Errorf("used again: met %v, %v", p[3].Met, p[4].Met)
+	}
+	// Nor does what came back before the recorder noticed the end.
+	p = simulate(t, conf, Options{},
+		line("0s", "2Gi", `,"pods":[{"name":"d/a","uid":"1","disk_usage":{"rootfs":"3Gi","logs":0,"volumes":0}}]`+recorded),
+		line("10s", "500Mi", ""), line("11s", "300Mi", ""), line("12s", "3500Mi", ""), line("13s", "3500Mi", `,"ended_pods":["1"]`), line("14s", "300Mi", ""))
+	if stopOf(p[1]) != "d/a hard" || len(p[2].Met)+len(p[3].Met)+len(p[4].Met) > 0 || len(p[5].Met) == 0 {
+		t.Errorf("deleted before: stopped %q, met %v, %v, %v, %v", stopOf(p[1]), p[2].Met, p[3].Met, p[4].Met, p[5].Met)
+	}
+	// What does not come back is used outside the pods after a while.
+	if p := lines(recorded, line("41s", "300Mi", ""), line("42s", "300Mi", "")); len(p[3].Met) > 0 || len(p[4].Met) == 0 {
+		t.Errorf("not deleted: met %v, %v", p[3].Met, p[4].Met)
+	}
+	// In a trace that is written by hand, the signals are what they are.
+	if p := lines("", line("13s", "300Mi", "")); len(p[3].Met) == 0 {
+		t.Error("not recorded: the threshold is not met")
+	}
+}
+
 // A signal without a capacity is one that is not read: nothing is stopped for it. `record` writes it like that.
 func TestRecordedSignalEnds(t *testing.T) {
 	p := simulate(t, memoryConfig, Options{},
