@@ -3,6 +3,7 @@ package live_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,16 @@ func TestRuntimeKilled(t *testing.T) {
 		t.Errorf("told %d times that the runtime is down: %q", len(got), got)
 	}
 
+	outages := func() (ups []bool) {
+		for _, p := range s.history() {
+			if p.Runtime != nil {
+				ups = append(ups, p.Runtime.Up)
+			}
+		}
+		return ups
+	}
+	n.until("the outage to be in the history", func() bool { return slices.Equal(outages(), []bool{false}) })
+
 	n.restartRuntime()
 	n.pod(lab.PodSpec{Name: "next", Containers: one("pause")})
 	n.until("the pods to be listed again", func() bool {
@@ -46,6 +57,7 @@ func TestRuntimeKilled(t *testing.T) {
 		return st.Runtime.Up && st.Runtime.Error == "" && st.Pods == 2
 	})
 	n.until("that to be told", func() bool { return len(s.events(systemd.EventRuntimeUp)) == 2 }) // the first was at the start
+	n.until("the end of the outage to be in the history", func() bool { return slices.Equal(outages(), []bool{false, true}) })
 	if got := s.events(systemd.EventRuntimeDown); len(got) != 1 {
 		t.Errorf("told %d times that the runtime is down: %q", len(got), got)
 	}
