@@ -7,10 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/api"
+	guarddisk "github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 	"github.com/criguard/criguard/test/harness"
@@ -76,6 +79,25 @@ func TestDisk(t *testing.T) {
 					n.Errorf("freed less than nothing: %s", line)
 				}
 			}
+		})
+	}
+}
+
+// criguard finds the writable layers that a real containerd mounts, and needs no runtime to measure them.
+func TestLayersAreWalked(t *testing.T) {
+	for _, runtime := range lab.Runtimes() {
+		t.Run("containerd-"+runtime, func(t *testing.T) {
+			n := newDisk(t, runtime)
+			writer := n.pod(lab.PodSpec{Name: "writer", Containers: one("fill", "-mib", "24")})
+			meter := guarddisk.NewMeter(guarddisk.MeterOptions{
+				Source: func() (guarddisk.LayerSource, error) { return nil, cri.ErrNoRuntime }, Root: t.TempDir(), Logs: t.TempDir(), Now: cgroup.BootTime,
+			})
+			pods := []inventory.Pod{{Candidate: policy.Candidate{ID: writer.SandboxID}, Containers: []inventory.Container{{ID: writer.Containers[0].ID}}}}
+			n.until("all that the writer wrote to be counted", func() bool {
+				meter.MeasureSince(t.Context(), pods, time.Now())
+				u, _ := meter.Usage(writer.SandboxID)
+				return u.Bytes.Rootfs.Quality == policy.QualityExact && u.Bytes.Rootfs.Value >= 24*mib && u.Bytes.Rootfs.Value < 25*mib
+			})
 		})
 	}
 }
