@@ -241,7 +241,7 @@ func (a *Agent) idOf(r *request) string {
 	return r.id
 }
 
-// release gives permits back that were not used. It tries once: they expire by themselves.
+// release gives permits back that were not used. If etcd does not answer, the client repeats it with the next report.
 func (a *Agent) release(ctx context.Context) {
 	a.mu.Lock()
 	began, unused := a.opt.Now(), a.unused

@@ -40,6 +40,7 @@ type Client struct {
 	current int                     // the endpoint of conn, or of the next connection
 	ends    map[int64]time.Duration // when leases end at the latest, as they were seen first
 	list    time.Duration           // when lists allows the next list; 0 = not known yet
+	orphans []int64                 // leases that etcd may have and that are not needed
 	// The history of etcd; see history.go.
 	seen     position
 	back     bool          // etcd has gone back to an earlier position

@@ -22,6 +22,10 @@
 // etcd's leader extends all leases, which delays the next permit. A key is never deleted by its name: it may be another
 // node's by then. Only leases are revoked.
 //
+// A call without an answer may have granted a lease, or revoke one later. The client knows the lease, because it chooses the IDs,
+// and revokes it before its next report or request. So an etcd that answers late gathers no unused leases, and no permit has a
+// lease that may be revoked. Only an agent that ends meanwhile leaves the leases of its last call behind until they expire.
+//
 // An etcd that lost its data has lost the slots, too. So a node may only take a slot while etcd has its own key below u/,
 // the first node that comes back puts settling, and no slot is taken before the longest lost one would have ended. The
 // transaction that takes the slots checks this key, settling and policy/pause again: a node under pressure may stand still for

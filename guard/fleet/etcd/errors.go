@@ -151,6 +151,9 @@ func isEndpoints(err error) bool {
 	return false
 }
 
+// isUnknown reports whether etcd may have performed a call that failed with err.
+func isUnknown(err error) bool { return isEndpoints(err) || errors.Is(err, context.Canceled) }
+
 // refuse returns an error of a kind, with its cause and the remedy.
 func refuse(op string, kind error, cause string) error {
 	hint := ""

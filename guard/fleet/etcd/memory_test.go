@@ -22,7 +22,6 @@ type memory struct {
 
 	now       time.Duration
 	headless  bool                  // answers do not show how far the history has come
-	lastLease int64                 // as if random: never used again, whatever happens to the disk
 	interrupt func(done bool) error // before a call takes effect, and before its answer; an error takes its place
 }
 
@@ -176,10 +175,12 @@ func (m *memory) holds(c *pb.Compare) bool {
 // LeaseGrant implements [pb.LeaseServer].
 func (m *memory) LeaseGrant(_ context.Context, r *pb.LeaseGrantRequest) (resp *pb.LeaseGrantResponse, err error) {
 	err = m.call(func() error {
-		m.lastLease += 1_000_003
+		if _, has := m.leases[r.ID]; has || r.ID <= 0 {
+			return rpctypes.ErrGRPCLeaseExist
+		}
 		ttl := time.Duration(r.TTL) * time.Second
-		m.leases[m.lastLease] = term{ttl, m.now + ttl}
-		resp = &pb.LeaseGrantResponse{ID: m.lastLease, TTL: r.TTL}
+		m.leases[r.ID] = term{ttl, m.now + ttl}
+		resp = &pb.LeaseGrantResponse{ID: r.ID, TTL: r.TTL}
 		return nil
 	})
 	return resp, err

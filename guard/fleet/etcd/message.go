@@ -111,9 +111,9 @@ func (m *txnResponse) fields() fields {
 	return fields{1: optional(&m.header), 2: &m.succeeded, 3: repeated(&m.responses)}
 }
 
-type leaseGrantRequest struct{ ttl int64 }
+type leaseGrantRequest struct{ ttl, id int64 }
 
-func (m *leaseGrantRequest) fields() fields { return fields{1: &m.ttl} }
+func (m *leaseGrantRequest) fields() fields { return fields{1: &m.ttl, 2: &m.id} }
 
 type leaseGrantResponse struct {
 	id, ttl int64

@@ -55,6 +55,10 @@ func (e *DeniedError) Error() string { return "permit denied: " + e.Reason }
 // denial is a *DeniedError. If the rate is 0 or a slot is taken, it only reads. After any other error etcd may have granted
 // the permit: its slots stay taken until they expire, or the call is repeated.
 func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id string) (Permit, error) {
+	// A slot with a lease that may be revoked at any time is no permit.
+	if err := c.revokeOrphans(ctx); err != nil {
+		return Permit{}, err
+	}
 	look, err := c.Look(ctx, workload)
 	if err != nil {
 		return Permit{}, err
@@ -270,7 +274,7 @@ func (c *Client) take(ctx context.Context, p Permit, workload string, look Look)
 		failure: holders,
 	})
 	granted := err == nil && resp.succeeded
-	if isEndpoints(err) || errors.Is(err, context.Canceled) {
+	if isUnknown(err) {
 		// etcd may have performed the transaction.
 		r, readErr := c.read(context.WithoutCancel(ctx), "take slots", holders...)
 		if readErr != nil {
@@ -305,10 +309,5 @@ func tooLate(p Permit) error {
 
 func (h *Holder) has(permit string) bool { return h != nil && h.Permit == permit }
 
-// Release gives the slots of a permit back that will not be used.
+// Release gives the slots of a permit back that will not be used. If etcd does not answer, the next Report or Acquire repeats it.
 func (c *Client) Release(ctx context.Context, p Permit) error { return c.revoke(ctx, p.leases...) }
-
-// abandon revokes leases even if the caller gave up.
-func (c *Client) abandon(ctx context.Context, leases ...int64) error {
-	return c.revoke(context.WithoutCancel(ctx), leases...)
-}

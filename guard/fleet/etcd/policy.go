@@ -155,9 +155,12 @@ func (c *Client) setPause(ctx context.Context, op string, value pauseValue, d ti
 	}
 	lease, _, err := c.grant(ctx, d)
 	if err != nil {
-		return fmt.Errorf("%s: %w", op, err)
+		return fmt.Errorf("%s: %w", op, errors.Join(err, c.abandon(ctx)))
 	}
 	_, err = c.transact(ctx, op, &txnRequest{success: []*requestOp{put(c.keys.pause(), string(text), lease)}})
+	if err != nil && !isUnknown(err) { // without its lease, a pause that may be in force would end
+		return errors.Join(err, c.abandon(ctx, lease))
+	}
 	return err
 }
 

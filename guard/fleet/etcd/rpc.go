@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
@@ -129,13 +130,19 @@ func leaseOf(kv *keyValue) int64 {
 // maxTTL is the longest lease that etcd grants, in seconds. As a time.Duration it does not overflow.
 const maxTTL = 9_000_000_000
 
-// grant requests a lease and returns its ID and its time to live, which etcd may have made longer.
+// grant requests a lease and returns its ID and its time to live, which etcd may have made longer. The client chooses the ID,
+// so that it can revoke a lease whose grant was not answered.
 func (c *Client) grant(ctx context.Context, ttl time.Duration) (id int64, granted time.Duration, err error) {
 	const op = "grant lease"
 	var resp leaseGrantResponse
 	err = c.do(ctx, op, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp = leaseGrantResponse{}
-		return conn.Invoke(ctx, leaseGrantCall, &leaseGrantRequest{ttl: seconds(ttl)}, &resp)
+		r := &leaseGrantRequest{seconds(ttl), rand.Int64()} // an ID of a lease that exists is refused
+		err := conn.Invoke(ctx, leaseGrantCall, r, &resp)
+		if err != nil {
+			c.orphan(r.id)
+		}
+		return err
 	})
 	switch {
 	case err != nil:
@@ -172,19 +179,48 @@ func (c *Client) renew(ctx context.Context, id int64) error {
 	return err
 }
 
-// revoke revokes leases, and removes their keys. A lease that is gone already counts as revoked. It goes on after an
-// error and returns the last one: the leases expire by themselves.
+// revoke revokes leases, and removes their keys. A lease that is gone already counts as revoked. If etcd refuses to revoke one,
+// it goes on, and returns the last error: the lease expires by itself. If the result is unknown, the rest are orphans.
 func (c *Client) revoke(ctx context.Context, ids ...int64) error {
 	var last error
-	for _, id := range ids {
+	for i, id := range ids {
 		err := c.do(ctx, "revoke lease", func(ctx context.Context, conn *grpc.ClientConn) error {
 			return conn.Invoke(ctx, leaseRevokeCall, &leaseRequest{id}, &blank{})
 		})
-		if err != nil && !isGone(err) {
+		switch {
+		case isUnknown(err):
+			c.orphan(ids[i:]...)
+			return err
+		case err != nil && !isGone(err):
 			last = err
 		}
 	}
 	return last
+}
+
+// orphan notes leases that etcd may have and that are not needed. The next Report or Acquire begins with them.
+func (c *Client) orphan(ids ...int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.orphans = append(c.orphans, ids...)
+}
+
+// revokeOrphans revokes the leases that are not needed. It returns an error if etcd may revoke one of them later.
+func (c *Client) revokeOrphans(ctx context.Context) error {
+	c.mu.Lock()
+	ids := c.orphans
+	c.orphans = nil
+	c.mu.Unlock()
+	if err := c.revoke(ctx, ids...); isUnknown(err) {
+		return err
+	}
+	return nil
+}
+
+// abandon revokes leases even if the caller gave up, and those whose grant has just failed.
+func (c *Client) abandon(ctx context.Context, leases ...int64) error {
+	c.orphan(leases...)
+	return c.revokeOrphans(context.WithoutCancel(ctx))
 }
 
 // remaining returns for how long a lease lives on at most; 0 if it is gone. etcd rounds down to whole seconds.

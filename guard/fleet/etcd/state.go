@@ -51,7 +51,10 @@ func (c *Client) Report(ctx context.Context, s State) error {
 	const op = "report state"
 	now := c.opt.Now()
 	c.forget(now)
-	var err error
+	err := c.revokeOrphans(ctx) // a key may have one of them
+	if err != nil {
+		return err
+	}
 	for range 3 { // a lease may be revoked since it was renewed, and etcd may have lost its data since it was read
 		if err = c.report(ctx, op, s); err == nil {
 			c.mu.Lock()

@@ -46,7 +46,7 @@ func TestEncode(t *testing.T) {
 			Failure: []*pb.RequestOp{reads(&pb.RangeRequest{Key: []byte("e")})},
 		}},
 		{&txnRequest{}, &pb.TxnRequest{}},
-		{&leaseGrantRequest{ttl: 10800}, &pb.LeaseGrantRequest{TTL: 10800}},
+		{&leaseGrantRequest{ttl: 10800, id: 1 << 62}, &pb.LeaseGrantRequest{TTL: 10800, ID: 1 << 62}},
 		{&leaseRequest{id: 1 << 62}, &pb.LeaseRevokeRequest{ID: 1 << 62}},
 		{&leaseRequest{id: 7}, &pb.LeaseKeepAliveRequest{ID: 7}},
 		{&leaseRequest{id: 7}, &pb.LeaseTimeToLiveRequest{ID: 7}},
