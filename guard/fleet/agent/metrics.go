@@ -19,7 +19,7 @@ type metrics struct {
 
 	info, state, held         *prometheus.GaugeVec
 	connected, alone, paused  prometheus.Gauge
-	full                      prometheus.Gauge
+	full, taken               prometheus.Gauge
 	members, wanting, aborted prometheus.Gauge
 	permits                   *prometheus.CounterVec
 	extended                  prometheus.Counter
@@ -43,6 +43,7 @@ func newMetrics() *metrics {
 	m.paused = gauge("paused", "1 while an operator has suspended the fleet's soft stops.")
 	m.aborted = gauge("pause_lost", "1 if a pause is gone before its time, and no operator resumed.")
 	m.full = gauge("full", "1 while the fleet is full and permits no soft stop.")
+	m.taken = gauge("name_taken", "1 if another agent reports under this node's name: machines were cloned.")
 	m.members = gauge("zone_members", "Members of the node's zone, at the last report.")
 	m.wanting = gauge("zone_wanting", "Members of the node's zone that want a soft stop, at the last report.")
 	m.state = gauges("zone_state", "1 for the state of the node's zone, at the last report.", "state")
@@ -122,6 +123,7 @@ func (a *Agent) collect() {
 	m.paused.Set(bool01(now < a.paused))
 	m.aborted.Set(bool01(a.lost))
 	m.full.Set(bool01(a.full))
+	m.taken.Set(bool01(a.seen.NameTaken))
 	m.members.Set(float64(a.seen.Zone.Members))
 	m.wanting.Set(float64(a.seen.Zone.Wanting))
 	for _, s := range []fleet.State{fleet.Normal, fleet.Partial, fleet.Full} {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -172,7 +173,7 @@ func TestServe(t *testing.T) {
 		s.do(http.MethodPut, "/v1/permits/memory/u1", `{"kind":"soft","workload":"shop/web"}`)
 		s.wants(`"memory"`, time.Minute)
 		s.wantMetrics(map[string]string{
-			`connected`: "1", `alone`: "0", `paused`: "0", `pause_lost`: "0", `zone_members`: "12", `zone_wanting`: "7",
+			`connected`: "1", `alone`: "0", `paused`: "0", `pause_lost`: "0", `name_taken`: "0", `zone_members`: "12", `zone_wanting`: "7",
 			`zone_state{state="partial"}`: "1", `zone_state{state="normal"}`: "0",
 			`info{digest="d1",fleet="f",version="v1",zone="z1"}`:   "1",
 			`permits_total{reason="fleet",result="granted"}`:       "4", // the guard fetches none of them
@@ -415,7 +416,7 @@ func TestPauseLost(t *testing.T) {
 	}
 }
 
-// A second machine of the same name is logged once, as long as it reports.
+// A second machine of the same name is logged once, and is in the status and the metrics as long as it reports.
 func TestNameTaken(t *testing.T) {
 	serve(t, "", time.Hour, func(s *served) {
 		s.wants(`"memory"`, time.Minute)
@@ -425,6 +426,7 @@ func TestNameTaken(t *testing.T) {
 			if got := strings.Contains(s.do(http.MethodGet, "/v1/status", ""), `"name_taken":true`); got != taken {
 				t.Errorf("the status says %t, want %t", got, taken)
 			}
+			s.wantMetrics(map[string]string{"name_taken": strconv.Itoa(int(bool01(taken)))})
 		}
 		if err := s.stop(); err != nil {
 			t.Error(err)
