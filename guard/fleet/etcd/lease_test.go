@@ -26,7 +26,6 @@ func (m *memory) wantNoOrphans(t *testing.T) {
 // etcd may not answer a call, whether it performs it or not, and no call for a while after it. Once it answers again, the next
 // report leaves no lease behind, and a permit that is requested again does not share its slots.
 func TestNoLeaseIsLeftBehind(t *testing.T) {
-	broken := status.Error(codes.Unavailable, "error reading from server: EOF")
 	wish := State{Digest: "d1", Pools: []string{"memory"}}
 	for _, settled := range []bool{false, true} {
 		for _, outage := range []int{1, 3, 1000} { // half calls
@@ -42,7 +41,7 @@ func TestNoLeaseIsLeftBehind(t *testing.T) {
 					seen, id := 0, rand.Text()
 					p.m.interrupt = func(bool) error {
 						if seen++; at < seen && seen <= at+outage {
-							return broken
+							return errBroken
 						}
 						return nil
 					}
@@ -80,7 +79,7 @@ func TestNoPermitOfLeasesThatMayBeRevoked(t *testing.T) {
 	taken := false
 	p.m.interrupt = func(done bool) error {
 		if taken = taken || done && p.m.keys[n.keys.zoneSlot("z")] != nil; taken {
-			return status.Error(codes.Unavailable, "error reading from server: EOF")
+			return errBroken
 		}
 		return nil
 	}
@@ -92,7 +91,7 @@ func TestNoPermitOfLeasesThatMayBeRevoked(t *testing.T) {
 	onTheirWay := []int64{p.m.keys[n.keys.zoneSlot("z")].Lease, p.m.keys[n.keys.workloadSlot("shop/web")].Lease}
 	got, err := n.Acquire(t.Context(), n.opt.Rates, "shop/web", id)
 	must(t, err)
-	p.all = append(p.all, given{got, "n1", "shop/web", p.m.now})
+	p.all = append(p.all, given{got, "z", "n1", "shop/web", p.m.now})
 	for _, lease := range onTheirWay {
 		p.m.revoke(lease)
 	}
@@ -112,7 +111,7 @@ func TestReleaseIsRepeated(t *testing.T) {
 		must(t, n.Report(t.Context(), wish))
 		p.m.now += SettlingTTL
 		must(t, p.round(n, "shop/web", rand.Text()))
-		p.m.interrupt = func(bool) error { return status.Error(codes.Unavailable, "error reading from server: EOF") }
+		p.m.interrupt = func(bool) error { return errBroken }
 		if err := n.Release(t.Context(), p.all[0].Permit); !isUnknown(err) {
 			t.Fatalf("got %v", err)
 		}

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/criguard/criguard/guard/fleet"
 )
@@ -23,6 +26,7 @@ type memory struct {
 	now       time.Duration
 	headless  bool                  // answers do not show how far the history has come
 	interrupt func(done bool) error // before a call takes effect, and before its answer; an error takes its place
+	onTheWay  []func() error        // calls that take effect later, if the interrupt returned errLater before they did
 }
 
 // disk is the part of an etcd that a snapshot has.
@@ -35,6 +39,12 @@ type disk struct {
 
 // term is the time of a lease.
 type term struct{ ttl, ends time.Duration }
+
+// errBroken is what a client sees whose connection breaks. errLater lets the call take effect later nevertheless.
+var (
+	errBroken = status.Error(codes.Unavailable, "error reading from server: EOF")
+	errLater  = errors.New("later")
+)
 
 func newMemory() *memory {
 	m := &memory{now: time.Hour}
@@ -72,7 +82,10 @@ func (m *memory) client(t *testing.T, node string) *Client {
 // call performs a call, around which others may come.
 func (m *memory) call(do func() error) error {
 	if m.interrupt != nil {
-		if err := m.interrupt(false); err != nil {
+		if err := m.interrupt(false); errors.Is(err, errLater) {
+			m.onTheWay = append(m.onTheWay, func() error { return m.call(do) })
+			return errBroken
+		} else if err != nil {
 			return err
 		}
 	}

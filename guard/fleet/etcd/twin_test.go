@@ -3,9 +3,6 @@ package etcd
 import (
 	"testing"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // Two nodes that report under one name notice each other. An agent that follows another one on its node does not, nor does one
@@ -67,7 +64,7 @@ func TestNameNotTakenByAnEarlierAgent(t *testing.T) {
 					if done {
 						left--
 					} else if left == 0 {
-						return status.Error(codes.Unavailable, "error reading from server: EOF")
+						return errBroken
 					}
 					return nil
 				}
