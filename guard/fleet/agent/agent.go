@@ -134,7 +134,7 @@ func (a *Agent) save() {
 	if a.opt.Save == nil {
 		return
 	}
-	s := Saved{Saved: a.waiter.Save(), Requests: map[policy.Pool]SavedRequest{}}
+	s := Saved{Fleet: a.opt.Fleet, Saved: a.waiter.Save(), Requests: map[policy.Pool]SavedRequest{}}
 	for p, r := range a.requests {
 		if r != nil && r.id != "" {
 			s.Requests[policy.Pool(p)] = SavedRequest{r.sandbox, r.Request, r.id}

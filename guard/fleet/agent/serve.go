@@ -56,6 +56,9 @@ func Serve(ctx context.Context, opt ServeOptions) error {
 		if err != nil {
 			opt.Log.Warn("starting without the last state", "reason", err.Error())
 		}
+		if saved.Fleet != opt.Agent.Fleet { // fleet.toml names another one now
+			saved = Saved{}
+		}
 		opt.Agent.Saved, opt.Agent.Save = saved, s.save
 	}
 	s.agent = New(opt.Agent)

@@ -313,6 +313,30 @@ func TestServeSavesState(t *testing.T) {
 	})
 }
 
+// A node that changes its fleet leaves the other one's pause behind. It is no pause that was lost.
+func TestServeAnotherFleet(t *testing.T) {
+	dir := t.TempDir()
+	serve(t, dir, time.Hour, func(s *served) {
+		s.etcd.set(func(f *etcdFake) { f.paused = 3 * time.Hour })
+		s.wants(`"memory"`, time.Minute)
+		s.wantMetrics(map[string]string{`paused`: "1"})
+	})
+	path := filepath.Join(dir, stateFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for fleet, lost := range map[string]string{"f": "1", "g": "0"} { // the agent's is f
+		if err := os.WriteFile(path, bytes.Replace(text, []byte(`"fleet":"f"`), []byte(`"fleet":"`+fleet+`"`), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		serve(t, dir, time.Hour, func(s *served) {
+			s.wants(`"memory"`, time.Minute)
+			s.wantMetrics(map[string]string{`connected`: "1", `paused`: "0", `pause_lost`: lost})
+		})
+	}
+}
+
 // The agent and the guard may share a directory: neither replaces the other's state. A start removes the temporary files
 // that a crash left.
 func TestServeSharesTheDirectory(t *testing.T) {
@@ -347,7 +371,7 @@ func TestServeSharesTheDirectory(t *testing.T) {
 }
 
 func TestParseState(t *testing.T) {
-	s := Saved{Saved: fleet.Saved{
+	s := Saved{Fleet: "f", Saved: fleet.Saved{
 		Held: map[policy.Pool]time.Duration{policy.PoolMemory: time.Minute, policy.PoolNodeBytes: time.Second}, AloneSince: time.Hour,
 		Paused: 2 * time.Hour, Trickle: fleet.SavedTokens{On: true, First: 3 * time.Hour}, Local: fleet.SavedTokens{First: 4 * time.Hour},
 	}, Requests: map[policy.Pool]SavedRequest{policy.PoolMemory: {"u1", Request{"soft", "shop/web"}, "ID"}}}
@@ -356,7 +380,7 @@ func TestParseState(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := parseState(text, time.Hour)
-	if err != nil || got.Held[policy.PoolMemory] != time.Minute || got.Held[policy.PoolNodeBytes] != time.Second || got.AloneSince != s.AloneSince ||
+	if err != nil || got.Fleet != s.Fleet || got.Held[policy.PoolMemory] != time.Minute || got.Held[policy.PoolNodeBytes] != time.Second || got.AloneSince != s.AloneSince ||
 		got.Paused != s.Paused || !maps.Equal(got.Requests, s.Requests) || got.Trickle != s.Trickle || got.Local != s.Local {
 		t.Errorf("%s: %+v, %v", text, got, err)
 	}

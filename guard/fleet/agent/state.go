@@ -22,6 +22,7 @@ const maxStateFile = 64 << 10
 
 // Saved is the state that outlives a restart of the agent, but not of the node.
 type Saved struct {
+	Fleet string // whose pause and permits it has
 	fleet.Saved
 	Requests map[policy.Pool]SavedRequest // that etcd may know
 }
@@ -35,6 +36,7 @@ type SavedRequest struct {
 
 // savedState is the JSON of [Saved].
 type savedState struct {
+	Fleet      string                       `json:"fleet,omitempty"`
 	Held       map[policy.Pool]api.Duration `json:"held,omitempty"`
 	AloneSince api.Duration                 `json:"alone_since,omitempty"`
 	Paused     api.Duration                 `json:"paused_until,omitempty"`
@@ -80,7 +82,7 @@ func parseState(text []byte, now time.Duration) (Saved, error) {
 			return Saved{}, errOtherBoot
 		}
 	}
-	s := Saved{Requests: f.Requests, Saved: fleet.Saved{
+	s := Saved{Fleet: f.Fleet, Requests: f.Requests, Saved: fleet.Saved{
 		Held: map[policy.Pool]time.Duration{}, AloneSince: time.Duration(f.AloneSince), Paused: time.Duration(f.Paused),
 		Trickle: fleet.SavedTokens{On: f.Trickle.On, First: time.Duration(f.Trickle.First)},
 		Local:   fleet.SavedTokens{On: f.Local.On, First: time.Duration(f.Local.First)},
@@ -101,6 +103,7 @@ func parseState(text []byte, now time.Duration) (Saved, error) {
 
 func formatState(s Saved) ([]byte, error) {
 	f := savedState{
+		Fleet:      s.Fleet,
 		Requests:   s.Requests,
 		AloneSince: api.Duration(s.AloneSince), Paused: api.Duration(s.Paused),
 		Trickle: savedTokens{s.Trickle.On, api.Duration(s.Trickle.First)},
