@@ -120,6 +120,50 @@ func TestCallerGivesUp(t *testing.T) {
 	})
 }
 
+// An answer may get lost at any point of a report or a request, so that the client does not know which leases etcd has granted.
+// After the next report, only the member's lease is left; those of slots end within seconds.
+func TestLostAnswersLeaveNoLease(t *testing.T) {
+	t.Parallel()
+	each(t, testLostAnswersLeaveNoLease)
+}
+
+func testLostAnswersLeaveNoLease(t *testing.T, c *etcdtest.Cluster) {
+	p := etcdtest.NewProxy(t, c.Members[0].Address)
+	o := options(c, "z1", "n1")
+	o.Endpoints, o.Timeout = []string{p.URL}, 300*time.Millisecond
+	n := member(t, o)
+	settled(t, c)
+	idle := etcd.State{Digest: "d1", Version: "v1"}
+	must(t, n.Report(t.Context(), idle))
+	lost := 0
+	for i := range 20 {
+		p.Delay(2 * time.Millisecond)
+		var group sync.WaitGroup
+		group.Go(func() { time.Sleep(time.Duration(2*i) * time.Millisecond); p.Hang() })
+		err := n.Report(t.Context(), wants())
+		if err == nil {
+			_, err = n.Acquire(t.Context(), fast(), "shop/web", rand.Text())
+		}
+		if errors.Is(err, etcd.ErrTimeout) {
+			lost++
+		}
+		group.Wait()
+		p.Cut()
+		p.Heal()
+		etcdtest.Wait(t, func() error { return n.Report(t.Context(), idle) })
+	}
+	if t.Logf("%d calls without an answer", lost); lost < 5 {
+		t.Errorf("%d calls without an answer", lost)
+	}
+	etcdtest.Wait(t, func() error {
+		resp, err := pb.NewLeaseClient(c.Conn()).LeaseLeases(t.Context(), &pb.LeaseLeasesRequest{})
+		if err == nil && len(resp.Leases) > 1 {
+			err = fmt.Errorf("%d leases", len(resp.Leases))
+		}
+		return err
+	})
+}
+
 // An etcd that restarts without its data has lost all slots. Even so, no slot has two permits.
 func TestRestartedEmpty(t *testing.T) {
 	t.Parallel()
