@@ -175,10 +175,12 @@ func watchUsage(m *etcdtest.Member) (stop func() peak) {
 	return func() peak { close(done); <-ended; return most }
 }
 
-// Most writes of a phase.
+// Limits of a phase. docs/fleet.md has what was measured.
 const (
-	maxWrites = 1000 // a second, always
-	noLimit   = -1   // but for that
+	maxResident = 1 << 30     // of etcd, always
+	maxP99      = time.Second // of a request, unless all nodes want a stop: the machine runs their agents, too
+	maxWrites   = 1000        // a second, always
+	noLimit     = -1          // but for that
 	// heldWrites are those of permits at the secondary rate, at most one for each zone: two puts in one transaction, and
 	// two leases that end. Denied nodes only read.
 	heldWrites = 3 * stormZones
@@ -207,6 +209,7 @@ func BenchmarkTenThousand(b *testing.B) {
 		})
 		group.Go(func() { agents[i].Run(ctx) })
 	}
+	zones := stormZones // in which all nodes want a soft stop
 	phase := func(name string, limit int64, do func()) {
 		before, begin := measure(b, m), time.Now()
 		stop := watchUsage(m)
@@ -225,6 +228,12 @@ func BenchmarkTenThousand(b *testing.B) {
 		if most.writes > maxWrites {
 			b.Errorf("%s: %d writes in a second, want at most %d", name, most.writes, maxWrites)
 		}
+		if most.resident > maxResident {
+			b.Errorf("%s: etcd had %d MiB resident, want at most %d", name, most.resident>>20, int64(maxResident)>>20)
+		}
+		if zones < scaleZones && p99 > maxP99 {
+			b.Errorf("%s: the 99th percentile of requests took %s, want at most %s", name, p99, maxP99)
+		}
 		b.ReportMetric(float64(p99.Microseconds())/1000, name+"-p99-ms")
 	}
 	pause := func(d time.Duration) {
@@ -233,7 +242,6 @@ func BenchmarkTenThousand(b *testing.B) {
 		case <-b.Context().Done():
 		}
 	}
-	zones := stormZones // in which all nodes want a soft stop
 	wanting := func(i int) bool { return i%scaleZones < zones }
 	want := func(pools ...policy.Pool) {
 		for i, a := range agents {
