@@ -114,9 +114,13 @@ func (g *Manager) drainPod(ctx context.Context, now time.Duration, d *api.Drain,
 }
 
 // launchSoft launches a stop whose containers all are to end in their grace period, with those that have started since the
-// listing. It returns false if these protect the pod.
+// listing. It returns false if these protect the pod, or if the fleet's permit has expired during another listing.
 func (g *Manager) launchSoft(ctx context.Context, now time.Duration, f *flight, p *api.Pass) bool {
-	if again, _, _ := g.renewed(ctx, &f.order.Pod); again != nil {
+	again, listed, _ := g.renewed(ctx, &f.order.Pod)
+	if listed && f.stop.Cause == policy.CauseLimit && g.asksFleet() && g.fleet.Permit(&f.stop).By != "" {
+		return false
+	}
+	if again != nil {
 		disk, inodes, keeps := f.order.Pod.Disk, f.order.Pod.Inodes, f.order.Pod.KeepsVolumes // as measured
 		f.order.Pod = *again
 		f.order.Pod.Disk, f.order.Pod.Inodes, f.order.Pod.KeepsVolumes = disk, inodes, keeps

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -78,6 +79,35 @@ func TestSignalIsReadAgainAfterThePermit(t *testing.T) {
 	wantHeld(t, p, "")
 	if len(f.asked) != 1 || len(n.stops) != 0 {
 		t.Errorf("asked %v, %d stops", f.asked, len(n.stops))
+	}
+}
+
+// A listing before the stop takes time, in which the permit may expire. The stop waits for another one.
+func TestPermitExpiresDuringTheListing(t *testing.T) {
+	for name, set := range map[string]func(n *fakeNode){
+		"soft":  func(n *fakeNode) { n.set(policy.MemoryAvailable, 2*testGiB-1) },
+		"limit": func(n *fakeNode) { n.pods[0].StorageLimit, n.pods[0].Disk = 2*testGiB, diskBytes(3*testGiB) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, softAndHard)
+			f := inFleet(g)
+			n.at(g, 0)
+			set(n)
+			n.at(g, time.Second)
+			f.held, f.asked = policy.Held{}, nil
+			n.renewed = map[string]inventory.Pod{"big": n.pods[0]}
+			n.onListing = func() { f.held = partial }
+			n.at(g, 20*time.Second)
+			if len(n.stops) != 0 || len(f.asked) != 2 {
+				t.Fatalf("%d stops, asked %v", len(n.stops), f.asked)
+			}
+			wantHeld(t, n.at(g, 21*time.Second), api.HeldFleet)
+			f.held = policy.Held{}
+			n.at(g, 22*time.Second)
+			if len(n.stops) != 1 {
+				t.Errorf("%d stops", len(n.stops))
+			}
+		})
 	}
 }
 

@@ -357,6 +357,11 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 		if again == nil || again.Protection != "" || len(met) == 0 {
 			return outcome{unneeded: true}
 		}
+		if m.Kind == policy.Soft && g.asksFleet() {
+			if held := g.fleet.Permit(&stop); held.By != "" { // the permit has expired meanwhile
+				return outcome{held: held}
+			}
+		}
 		if pod = again; late { // the runtime cannot list them, but they belong to the pod
 			unlisted = g.kernel.UnlistedIn(*pod)
 		}
