@@ -62,5 +62,8 @@ func (c *Client) settle(ctx context.Context, op string, conditions ...*compare) 
 	if err == nil && (resp.succeeded || leaseOf(first(resp.responses[0].read)) == id) { // a repeated call fails
 		return nil
 	}
+	if isUnknown(err) { // it may settle, and others may rely on it already
+		return err
+	}
 	return errors.Join(err, c.abandon(ctx, id))
 }

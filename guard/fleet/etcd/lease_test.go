@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// wantNoOrphans fails the test if etcd has a lease that no key has.
+// wantNoOrphans fails the test if etcd has a lease that no key has, but for those with which a fleet may settle.
 func (m *memory) wantNoOrphans(t *testing.T) {
 	t.Helper()
 	for id, l := range m.leases {
@@ -17,7 +17,7 @@ func (m *memory) wantNoOrphans(t *testing.T) {
 		for _, kv := range m.keys {
 			needed = needed || kv.Lease == id
 		}
-		if !needed && m.now < l.ends {
+		if !needed && m.now < l.ends && l.ttl != SettlingTTL {
 			t.Errorf("a lease of %s is left behind", l.ttl)
 		}
 	}
@@ -152,6 +152,39 @@ func TestLeaseOfAPause(t *testing.T) {
 		}
 		if got := len(m.leases); got != tt.leases {
 			t.Errorf("%s, grant: %t: %d leases", tt.code, tt.grant, got)
+		}
+	}
+}
+
+// The node that lets a fleet settle may not learn that it did. Others rely on it, so it must not end before its time.
+func TestSettlesAfterALostAnswer(t *testing.T) {
+	for _, outage := range []int{1, 1000} { // half calls
+		m := newMemory()
+		n1, n2 := m.client(t, "n1"), m.client(t, "n2")
+		wish, seen := State{Pools: []string{"memory"}}, 0
+		settles := func() bool { return m.keys[n1.keys.settling()] != nil }
+		var trouble func(bool) error
+		trouble = func(bool) error {
+			switch {
+			case settles() && seen < outage:
+				seen++
+				return errBroken
+			case settles(): // the other node comes before the next call
+				m.interrupt = nil
+				must(t, n2.Report(t.Context(), wish))
+				m.interrupt = trouble
+			}
+			return nil
+		}
+		m.interrupt = trouble
+		if err := n1.Report(t.Context(), wish); err == nil {
+			t.Fatal("the answer was not lost")
+		}
+		m.interrupt = nil
+		must(t, n2.Report(t.Context(), wish))
+		must(t, n1.Report(t.Context(), wish))
+		if !settles() {
+			t.Errorf("%d half calls failed: the fleet does not settle", outage)
 		}
 	}
 }
