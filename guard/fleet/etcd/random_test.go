@@ -112,31 +112,27 @@ func (f *troubled) calmly(do func()) {
 
 // Whatever troubles come together, no slot has two permits.
 func TestTroubles(t *testing.T) {
-	runs, steps := uint64(10), 1000
-	if testing.Short() {
-		runs = 3
-	}
+	const runs, steps = 8, 1000
 	granted := 0
-	for seed := range runs {
-		f := &troubled{permits: &permits{T: t, m: newMemory()}, rnd: rand.New(rand.NewPCG(seed, 1))}
-		for i := range 4 {
-			f.nodes = append(f.nodes, &asking{Client: f.client(fmt.Sprint("n", i, "-", i%2))})
-		}
-		f.m.interrupt = f.trouble
-		for _, n := range f.nodes {
-			_ = n.Report(t.Context(), State{Digest: "d1", Pools: []string{"memory"}})
-		}
-		f.m.now += SettlingTTL
-		for range steps {
-			f.step()
-		}
-		f.m.interrupt = nil
-		granted += f.granted
-		if f.check(f.nodes[0].opt.Rates.WorkloadInterval); t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
+	for seed := range uint64(runs) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			f := &troubled{permits: &permits{T: t, m: newMemory()}, rnd: rand.New(rand.NewPCG(seed, 1))}
+			for i := range 4 {
+				f.nodes = append(f.nodes, &asking{Client: f.client(fmt.Sprint("n", i, "-", i%2))})
+			}
+			f.m.interrupt = f.trouble
+			for _, n := range f.nodes {
+				_ = n.Report(t.Context(), State{Digest: "d1", Pools: []string{"memory"}})
+			}
+			f.m.now += SettlingTTL
+			for range steps {
+				f.step()
+			}
+			f.check(f.nodes[0].opt.Rates.WorkloadInterval)
+			granted += f.granted
+		})
 	}
-	if t.Logf("%d permits", granted); granted < int(runs)*10 {
+	if t.Logf("%d permits", granted); granted < runs*10 {
 		t.Errorf("only %d permits", granted)
 	}
 }
