@@ -18,9 +18,10 @@
 // lets a user renew or revoke a lease only if it may write all keys of the lease, so a node has no power over other zones.
 //
 // A permit is both slots at once. It is valid from the time before its leases were requested until the shorter of them
-// ends, so the node's clock can only end it early: a slot is free again no sooner than its last permit ends. A change of
-// etcd's leader extends all leases, which delays the next permit. A key is never deleted by its name: it may be another
-// node's by then. Only leases are revoked.
+// ends, so the node's clock can only end it early: a slot is free again no sooner than its last permit ends. Only a virtual
+// machine that its host stops for a while may use one late, because its clock stands still. A change of etcd's leader extends
+// all leases, which delays the next permit. A key is never deleted by its name: it may be another node's by then. Only leases
+// are revoked.
 //
 // A call without an answer may have granted a lease, or revoke one later. The client knows the lease, because it chooses the IDs,
 // and revokes it before its next report or request. So an etcd that answers late gathers no unused leases, and no permit has a
