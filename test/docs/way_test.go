@@ -111,6 +111,17 @@ func TestWays(t *testing.T) {
 	}
 }
 
+// TestEveryCommandIsRun knows how to run each command.
+func TestEveryCommandHasAWay(t *testing.T) {
+	for _, name := range documents(t) {
+		for _, c := range commandsOf(t, name) {
+			if name != "docs/fleet.md" && wayOf(c.command()) == nobody { // see TestEveryCommandIsRun
+				t.Errorf("%s: nobody runs %q: let wayOf know how, or list it in others", c.at, c.text)
+			}
+		}
+	}
+}
+
 // Every command in others and shorter is in a document, and really runs where the list says.
 func TestOthersAreShownAndRun(t *testing.T) {
 	var all []string
