@@ -350,3 +350,29 @@ func TestDiskIsMeasuredAgainWhenReliefLooksUnattainable(t *testing.T) {
 		}
 	}
 }
+
+// A stop that fails may have ended one of the pod's containers. While the files of that are deleted, no other pod is stopped.
+func TestFailedStopOnADisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		rises  int64 // per second
+		within time.Duration
+	}{
+		"the disk rises": {50 * testMiB, 6*time.Second + failedStill},
+		"it does not":    {testMiB, time.Second + failedStill},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+			n.set(policy.NodeFSAvailable, testGiB/2)
+			wantStop(t, n.at(g, 0), "d/big")
+			n.stops[0].outcome.Result.Errors = []string{"1 of 2 containers have not ended"}
+			close(n.stops[0].done)
+			for at := time.Second; at < c.within; at += failedStill / 2 {
+				if at < 7*time.Second {
+					n.set(policy.NodeFSAvailable, testGiB/2+c.rises*int64(at/time.Second))
+				}
+				wantHeld(t, n.at(g, at), api.HeldInFlight)
+			}
+			wantSettled(t, n.at(g, c.within), 1)
+		})
+	}
+}

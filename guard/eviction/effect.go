@@ -19,6 +19,7 @@ const (
 	diskEffectWait  = 30 * time.Second
 	diskRisingWait  = 10 * time.Minute // while free space still rises: millions of files take a slow disk minutes
 	diskStill       = 5 * time.Second  // for how long free space has stopped rising
+	failedStill     = time.Second      // the same after a stop that has failed
 	survivedPenalty = time.Minute      // a sandbox whose stop killed nothing is no candidate
 )
 
@@ -93,6 +94,14 @@ func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (ov
 	return waited >= diskEffectWait || back >= f.stop.Expected-f.stop.Expected/5 && (!short || f.stop.Expected > 0), back
 }
 
+// stillRises reports whether a disk that waits for a stop is short, and its free space rises: a stop that has failed may have ended
+// some of the pod's containers, whose files are being deleted.
+func (g *Manager) stillRises(f *flight, now time.Duration) bool {
+	return f.awaited && f.stop.Pool.IsDisk() && slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool {
+		return g.kernel.Layout().SameDevice(f.stop.Signal, m.Signal) && now-f.effect.rises[m.Signal].at < failedStill
+	})
+}
+
 // settle checks the stops in flight and records those that are over.
 func (g *Manager) settle(now time.Duration, p *api.Pass) {
 	g.flights = slices.DeleteFunc(g.flights, func(f *flight) bool { return g.settled(f, now, p) })
@@ -115,7 +124,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	}
 	over, back := g.isOver(f, &out, now)
 	killed := (!out.Nothing || f.resumed) && (out.Result.Emptied || !f.awaited)
-	if !over && killed && !f.ending {
+	if !over && !f.ending && (killed || !out.Nothing && g.stillRises(f, now)) {
 		return false
 	}
 	if !killed || f.stop.Cause.ByOperator() { // a drained sandbox may stay listed for a while

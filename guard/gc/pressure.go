@@ -62,6 +62,9 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 			j.relief.WouldRelieve = plan.DryRun && slices.ContainsFunc(j.relief.Reports, func(r reclaim.Report) bool { return r.Met || r.AtMost })
 		}
 		if onDisk {
+			if removedAny(j.relief.Reports) && !plan.DryRun {
+				awaitFreed(acting, plan.Target)
+			}
 			if room, err := plan.Target(acting); err == nil && room.Met() {
 				j.relief.Inconclusive = true // no pod has to be stopped
 				return
@@ -73,6 +76,38 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 		j.relief.Inconclusive = j.relief.Inconclusive || !ok || acting.Err() != nil
 	}()
 	return j
+}
+
+// Waits for what a reclaim has removed: a runtime answers before it deletes the files, which takes a slow disk seconds. A stop waits
+// for it no longer than for the rest of the reclaim.
+const (
+	freedStill = time.Second // nothing has come back for this long
+	freedPoll  = 100 * time.Millisecond
+)
+
+// awaitFreed waits until a target is met or nothing more comes back, for eviction.ReclaimTimeout at most. A rise of less than a
+// hundredth of what is missing is normal on any node.
+func awaitFreed(ctx context.Context, target reclaim.Target) {
+	ctx, cancel := context.WithTimeout(ctx, eviction.ReclaimTimeout)
+	defer cancel()
+	var most reclaim.Room
+	for risen := time.Now(); time.Since(risen) < freedStill && ctx.Err() == nil; {
+		room, err := target(ctx)
+		if err != nil || room.Met() {
+			return
+		}
+		if room.Bytes-most.Bytes >= max(room.LackBytes/100, 1) || room.Inodes-most.Inodes >= max(room.LackInodes/100, 1) {
+			most, risen = room, time.Now()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(freedPoll):
+		}
+	}
+}
+
+func removedAny(reports []reclaim.Report) bool {
+	return slices.ContainsFunc(reports, func(r reclaim.Report) bool { return len(r.Removed) > 0 })
 }
 
 // How long a reclaim runs before the pods are measured beside it, and how long what was measured then is worth after it has

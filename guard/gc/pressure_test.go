@@ -511,3 +511,39 @@ func TestReclaimCountsYoungImages(t *testing.T) {
 		t.Errorf("%d images, %d bytes", got.YoungImages, got.YoungBytes)
 	}
 }
+
+// A runtime answers before it deletes the files of what it has removed. They are waited for while they come back.
+func TestAwaitFreed(t *testing.T) {
+	const lack, halfSecond = 1000, 500 * time.Millisecond
+	for name, c := range map[string]struct {
+		rises func(after time.Duration) (bytes, inodes int64)
+		took  time.Duration
+	}{
+		"nothing comes":     {func(time.Duration) (int64, int64) { return 0, 0 }, freedStill},
+		"all comes":         {func(after time.Duration) (int64, int64) { return int64(after/halfSecond) * 200, lack }, 5 * halfSecond},
+		"a part of it":      {func(after time.Duration) (int64, int64) { return min(int64(after/halfSecond), 5) * 100, lack }, 5*halfSecond + freedStill},
+		"inodes":            {func(after time.Duration) (int64, int64) { return lack, min(int64(after/halfSecond), 5) * 100 }, 5*halfSecond + freedStill},
+		"less than matters": {func(after time.Duration) (int64, int64) { return int64(after/freedPoll) / 2, 0 }, freedStill},
+		"another takes it":  {func(after time.Duration) (int64, int64) { return 100 - int64(after/freedPoll), 0 }, freedStill},
+		"it never stops": {func(after time.Duration) (int64, int64) {
+			return 10 * int64(after/freedPoll), -1e6 + 10*int64(after/freedPoll)
+		}, eviction.ReclaimTimeout},
+		"it cannot be read": {func(time.Duration) (int64, int64) { return -1, 0 }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				awaitFreed(t.Context(), func(context.Context) (reclaim.Room, error) {
+					bytes, inodes := c.rises(time.Since(began))
+					if bytes < 0 {
+						return reclaim.Room{}, disk.ErrHangs
+					}
+					return reclaim.Room{Bytes: bytes, Inodes: inodes, LackBytes: lack - bytes, LackInodes: lack - inodes}, nil
+				})
+				if took := time.Since(began); took < c.took || took > c.took+2*freedPoll {
+					t.Errorf("took %s, want %s", took, c.took)
+				}
+			})
+		})
+	}
+}
