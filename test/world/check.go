@@ -112,7 +112,7 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 			w.violate("%s was stopped, although a kubelet keeps all that it has on the disk", p)
 		}
 		for _, writer := range w.pods {
-			gives := c.gives(w, writer).of(p.order.signal)
+			gives := c.gives(w, writer, w.Now()-p.order.at+measuredBefore).of(p.order.signal)
 			if p.writes == 0 && gives > w.disk.uses(p).of(p.order.signal) && c.steady && !c.again(p) && c.mustGo(w, writer, p.order.at) {
 				w.violate("%s was stopped for %s, although the stop of %s gives %d", p, p.order.signal, writer, gives)
 			}
@@ -126,9 +126,25 @@ func (c *check) knowsVolume(w *World, p *pod) bool {
 	return slices.ContainsFunc(c.kills, func(k *pod) bool { return k.UID == p.UID && k != p && w.time()-k.stoppedAt < 10*time.Minute })
 }
 
-// gives returns what the stop of a pod gives back of the disk, as far as the service can know.
-func (c *check) gives(w *World, p *pod) space {
-	if c.knowsVolume(w, p) {
+// walkKnown is how long the measurement of all volumes may take, a few at a time, for the results to be there when a stop cannot wait
+// any longer.
+const walkKnown = time.Second
+
+// measuredBefore is how old the measurements may be that a stop is decided by.
+const measuredBefore = 3 * time.Second
+
+// gives returns what the stop of a pod would have given back of the disk so long ago, as far as the service can know.
+func (c *check) gives(w *World, p *pod, ago time.Duration) space {
+	since := space{bytes: int64(float64(p.writes) * ago.Seconds())}
+	if p.fileSize > 0 {
+		since.inodes = since.bytes / p.fileSize
+	}
+	return c.canGive(w, p).plus(since.times(-1))
+}
+
+// canGive is the same of now.
+func (c *check) canGive(w *World, p *pod) space {
+	if c.knowsVolume(w, p) || w.disk.walk*time.Duration(1+w.disk.volumes.count()/4) > walkKnown {
 		return p.wrote
 	}
 	return w.disk.uses(p)

@@ -65,6 +65,12 @@ func (v *volumes) sum() (sum space) {
 	return sum
 }
 
+func (v *volumes) count() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.had)
+}
+
 func (v *volumes) add(uid string, more space) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
