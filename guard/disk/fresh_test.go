@@ -268,3 +268,37 @@ func TestMeterTellsWhatItHasSoFar(t *testing.T) {
 		want(policy.Exactly(700))
 	})
 }
+
+// A measurement that need not be fresh replaces no walk by an older sample of the runtime: the pod that has just filled the disk would
+// look innocent. It walks, too, for as long as a fresh measurement is valid.
+func TestMeterReplacesNoWalkByAnOlderSample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLayers{every: 10 * time.Second, started: time.Now(), wrote: map[string]int64{"c": 1}, asked: map[string]int{}}
+		upper, wrote := t.TempDir(), int64(1000)
+		m := NewMeter(MeterOptions{
+			Source: func() (LayerSource, error) { return f, nil },
+			Root:   "/", Logs: t.TempDir(), Now: func() time.Duration { return time.Hour + time.Since(f.started) },
+			Mounts: func() ([]mountinfo.Mount, error) { return []mountinfo.Mount{overlay("c", upper)}, nil },
+			Tree: func(_ context.Context, dir string, _ func(dirtree.Usage)) (dirtree.Usage, error) {
+				return dirtree.Usage{Bytes: map[string]int64{upper: wrote}[dir], Inodes: 1}, nil
+			},
+		})
+		pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid"}, Containers: []inventory.Container{{ID: "c"}}}}
+		want := func(want policy.Measured) {
+			t.Helper()
+			if u, _ := m.Usage("p"); u.Bytes.Rootfs != want {
+				t.Errorf("after %s: %+v, want %+v", time.Since(f.started), u.Bytes.Rootfs, want)
+			}
+		}
+		time.Sleep(15 * time.Second)
+		m.MeasureSince(t.Context(), pods, time.Now())
+		want(policy.Exactly(1000))
+		time.Sleep(time.Second)
+		wrote = 2000
+		m.Measure(t.Context(), pods)
+		want(policy.Exactly(2000))
+		time.Sleep(usageFresh)
+		m.Measure(t.Context(), pods)
+		want(policy.Exactly(7))
+	})
+}

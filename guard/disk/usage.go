@@ -223,6 +223,8 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *l
 		}
 		maps.DeleteFunc(d.newest, func(_ string, o *podMeasure) bool { return !d.fresh(o.began) })
 		d.newest[key.sandbox] = j
+	} else if f := d.newest[key.sandbox]; f != nil && d.fresh(f.began) {
+		l = &layers{dirs: f.layers.dirs, since: f.layers.since} // an older sample replaces nothing that is fresh
 	}
 	leave = sync.OnceFunc(leave)
 	j.layers, j.noLogs, j.leave = l, d.hung[key.sandbox] != nil, leave
