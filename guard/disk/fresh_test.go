@@ -302,3 +302,29 @@ func TestMeterReplacesNoWalkByAnOlderSample(t *testing.T) {
 		want(policy.Exactly(7))
 	})
 }
+
+// What was measured too long before a stop makes no fresh measurement that was cut short as old as itself, so that it would not count.
+func TestMeterKeepsNothingFromBeforeAFreshMeasurement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		layers.set(0, 0)
+		m.measureTree = func(_ context.Context, dir string, _ func(dirtree.Usage)) (dirtree.Usage, error) {
+			return dirtree.Usage{Bytes: map[bool]int64{true: 500}[filepath.Base(dir) == "kubernetes.io~empty-dir"]}, nil
+		}
+		m.Measure(t.Context(), pods)
+		m.measureTree = func(_ context.Context, dir string, _ func(dirtree.Usage)) (dirtree.Usage, error) {
+			return dirtree.Usage{Bytes: map[bool]int64{true: 300}[filepath.Base(dir) == "kubernetes.io~empty-dir"], Partial: true}, nil
+		}
+		for _, c := range []struct {
+			after time.Duration
+			want  int64
+			age   time.Duration
+		}{{measureTimeout, 500, measureTimeout}, {time.Second, 300, 0}} {
+			time.Sleep(c.after)
+			m.MeasureSince(t.Context(), pods, time.Now())
+			if u, ok := m.Usage("p"); !ok || u.Bytes.Volumes != policy.AtLeast(c.want) || m.now()-u.At != c.age {
+				t.Errorf("%+v from %s ago, want %+v", u.Bytes.Volumes, m.now()-u.At, c)
+			}
+		}
+	})
+}

@@ -133,7 +133,7 @@ func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time
 		if old, ok := d.last[id]; ok && from == anyTime && old.At > u.At {
 			old.keep(&u)
 			u = old
-		} else if ok && d.fresh(old.At) {
+		} else if ok && d.fresh(old.At) && old.At >= from { // an older part would make the whole usage too old for a stop
 			u.keep(&old)
 		}
 		d.last[id] = u
