@@ -328,3 +328,27 @@ func TestMeterKeepsNothingFromBeforeAFreshMeasurement(t *testing.T) {
 		}
 	})
 }
+
+// A measurement that has not come to the logs yet knows from the last one that they are on another device. Otherwise, their last size
+// would make the pod look guilty of filling nodefs, and a stop would remove them in vain.
+func TestMeterKnowsTheDeviceOfTheLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		layers.set(7, 0)
+		hang := make(chan struct{})
+		for _, c := range []struct {
+			known bool // before
+			look  func() bool
+		}{{false, func() bool { return true }}, {true, func() bool { <-hang; return true }}} {
+			if got := m.unknown(&pods[0]).Bytes.LogsApart; got != c.known {
+				t.Errorf("before: %t, want %t", got, c.known)
+			}
+			m.begin(t.Context(), measureKey{"p", true}, pods[0], noLayers, c.look, func() {})
+			synctest.Wait()
+			if u, ok := m.Usage("p"); !ok || !u.Bytes.LogsApart || !u.Inodes.LogsApart || (u.Bytes.Logs.Quality == policy.QualityUnknown) != c.known {
+				t.Errorf("known before %t: %+v", c.known, u.Bytes)
+			}
+		}
+		close(hang)
+	})
+}

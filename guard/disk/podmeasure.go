@@ -160,6 +160,9 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool
 	j.atLogs = true
 	j.mu.Unlock()
 	apart := logsApart()
+	d.mu.Lock()
+	d.apart = apart
+	d.mu.Unlock()
 	j.mu.Lock()
 	j.bytes.LogsApart, j.inodes.LogsApart = apart, apart
 	j.mu.Unlock()

@@ -79,6 +79,7 @@ type Meter struct {
 	newest  map[string]*podMeasure // by sandbox ID: the last fresh measurement, which may be in progress
 	running map[measureKey]*podMeasure
 	hung    map[string]*podMeasure // by sandbox ID: a measurement that hangs at the logs
+	apart   bool                   // the logs are on a device of their own, as last found: a measurement comes to them last
 }
 
 // measureKey identifies a measurement by pod, and by whether it began with fresh samples of the writable
@@ -227,6 +228,7 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *l
 		l = &layers{dirs: f.layers.dirs, since: f.layers.since} // an older sample replaces nothing that is fresh
 	}
 	leave = sync.OnceFunc(leave)
+	j.bytes.LogsApart, j.inodes.LogsApart = d.apart, d.apart
 	j.layers, j.noLogs, j.leave = l, d.hung[key.sandbox] != nil, leave
 	slow := time.AfterFunc(slowPod, leave)
 	go func() {
@@ -357,6 +359,9 @@ func (d *Meter) awaitSample(ctx context.Context, id string, since time.Time) {
 func (d *Meter) unknown(p *inventory.Pod) Usage {
 	now := d.now()
 	u := Usage{At: now, asked: now}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u.Bytes.LogsApart, u.Inodes.LogsApart = d.apart, d.apart
 	for i := range p.Containers {
 		u.containers = append(u.containers, p.Containers[i].ID)
 	}
