@@ -205,9 +205,15 @@ func TestPassWaitsForASlowDisk(t *testing.T) {
 }
 
 // While the runtime is down, it is unknown which pod fills a disk, and a stopped pod's files would not be
-// deleted. So no pod is stopped.
+// deleted. So no pod is stopped, even if its writable layer could be walked.
 func TestPassDiskWithoutARuntime(t *testing.T) {
 	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
+	n.set(policy.NodeFSAvailable, 0)
+	n.down = true
+	if p := n.at(g, 0); p.Stop != nil || p.Held != api.HeldUnlisted {
+		t.Errorf("known exactly: %+v, held by %q", p.Stop, p.Held)
+	}
+	g, n = newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
 	for i := range n.pods {
 		n.pods[i].Disk, n.pods[i].Inodes = policy.DiskUsage{}, policy.DiskUsage{}
 	}

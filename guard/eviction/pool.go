@@ -287,12 +287,11 @@ func (g *Manager) stillMet(due ...policy.Met) []policy.Met {
 // known, until the pods were measured often enough. larger means that an unmeasured pod uses more than the
 // victim. A usage of which nothing is known holds it back for a while although it does not wait for the reclaim any
 // more: that pod may have filled the disk just now. It also waits while the runtime is down, because only the runtime
-// knows such a usage and deletes what a pod wrote.
+// deletes what a pod wrote.
 func (g *Manager) measureAgain(ctx context.Context, now time.Duration, c *choice, larger bool, p *api.Pass) {
-	uncertain := c.Victim == nil && c.Held == policy.HeldUnknown || c.Victim != nil && c.Victim.Quality != policy.QualityExact
 	unknown := func(r policy.Ranked) bool { return r.Protection == "" && !r.Known() }
 	switch {
-	case uncertain && g.runtime.Inventory(ctx, false).Err != nil:
+	case (c.Victim != nil || c.Held == policy.HeldUnknown) && g.runtime.Inventory(ctx, false).Err != nil:
 		c.Victim, c.Held = nil, api.HeldUnlisted
 	case c.Victim != nil && (larger || slices.ContainsFunc(c.Ranked, unknown)) && g.pools[c.Pool].reclaim.measures(now):
 		c.Victim, c.Held = nil, api.HeldReclaiming
