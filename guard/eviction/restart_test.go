@@ -646,3 +646,28 @@ func TestRestartAwaitsAStopOfAnotherCause(t *testing.T) {
 		})
 	}
 }
+
+// A disk waits for what a stop by an operator leaves there, too, although its processes had ended when the service ended in order.
+func TestRestartAwaitsTheFilesOfAnOperatorsStop(t *testing.T) {
+	for kind, begin := range byOperator {
+		t.Run(kind, func(t *testing.T) {
+			g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+			begin(t, g, n)
+			g.Orders.Drain = nil
+			n.set(policy.NodeFSAvailable, testGiB/2)
+			if p := n.at(g, time.Second); p.Escalated != "d/big" {
+				t.Fatalf("escalated %q, held by %q", p.Escalated, p.Held)
+			}
+			n.end(n.stops[0])
+			n.now += time.Second
+			wantSettled(t, g.Conclude(), 1)
+			g = restarted(t, g, n)
+			wantHeld(t, n.at(g, 3*time.Second), api.HeldInFlight)
+			n.set(policy.NodeFSAvailable, 5*testGiB)
+			wantSettled(t, n.at(g, 4*time.Second), 0)
+			if g.restraint.Unfinished(policy.PoolNodeBytes) != nil {
+				t.Error("it is not over")
+			}
+		})
+	}
+}
