@@ -277,7 +277,7 @@ func (r *Restraint) Report(sandbox string) {
 // Await records that a pool waits for a sandbox's stop of another cause: the pool, the signal and what the stop gives back of it.
 func (r *Restraint) Await(stop *Stop) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == stop.Sandbox && !s.Over }); s != nil && s.Cause != CausePressure {
-		s.Awaited, s.Pool, s.Signal = true, stop.Pool, stop.Signal
+		s.Awaited, s.Pool, s.Signal, s.LogsApart = true, stop.Pool, stop.Signal, stop.LogsApart
 		s.Expected, s.Available, s.Kept = stop.Expected, stop.Available, stop.Kept
 	}
 }

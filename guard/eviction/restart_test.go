@@ -671,3 +671,23 @@ func TestRestartAwaitsTheFilesOfAnOperatorsStop(t *testing.T) {
 		})
 	}
 }
+
+// A stop for a limit that a disk waits for removes no logs from another device, either.
+func TestRestartKeepsLogsOfALimitOnAnotherDevice(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n")
+		n.pods[0].StorageLimit, n.pods[0].Disk.LogsApart = 2*testGiB, apart
+		wantStop(t, n.at(g, 0), "d/big")
+		n.set(policy.NodeFSAvailable, testGiB/2)
+		if n.at(g, time.Second); g.pools[policy.PoolNodeBytes].flight == nil || n.stops[0].order.DiscardLogs == apart {
+			t.Fatalf("logs on another device %t: %+v", apart, n.stops[0].order)
+		}
+		n.pods[0].Disk = policy.DiskUsage{}
+		n.now += time.Second
+		g = restarted(t, g, n)
+		n.at(g, 3*time.Second)
+		if len(n.stops) != 2 || n.stops[1].order.DiscardLogs == apart {
+			t.Errorf("logs on another device %t: stops %+v", apart, n.stops)
+		}
+	}
+}
