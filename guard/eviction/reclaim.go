@@ -65,8 +65,8 @@ const ReclaimTimeout = time.Minute
 // runtime. If pods come and go all the time, or the disk is always slow, one pod has to be stopped in the end.
 const remeasureAtMost = 3
 
-// measuredWithin is how long the first reclaim of a disk needs at most until the pods are measured, which it begins after 2 s at
-// the latest. A runtime samples what they wrote every 10 s.
+// measuredWithin is how long the first reclaim of a disk needs at most until the pods are measured, which it begins after half a
+// second at the latest. A runtime samples what they wrote every 10 s.
 const measuredWithin = 15 * time.Second
 
 // measures reports whether the pods are still being measured for the first time since the pool was short.

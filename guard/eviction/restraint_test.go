@@ -220,6 +220,16 @@ func TestStopRecordsItsBackoff(t *testing.T) {
 	}
 }
 
+// After a stop by an operator, no stop of the workload waits.
+func TestStopByAnOperatorRecordsNoBackoff(t *testing.T) {
+	g, n := newManager(t, "")
+	p := api.Pass{ID: g.NextID(), At: api.Duration(n.now)}
+	g.StopPod(t.Context(), &n.pods[0], 0, "by root", &p)
+	if wantStop(t, p, "d/big"); p.Stop.Workload != "" || p.Stop.Backoff != 0 {
+		t.Errorf("workload %q, back-off %s", p.Stop.Workload, time.Duration(p.Stop.Backoff))
+	}
+}
+
 // A hard threshold never waits for a back-off. A soft one does.
 func TestBackoffAppliesToSoftStops(t *testing.T) {
 	g, n := cameBack(t, memoryHard, 0)

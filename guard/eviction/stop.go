@@ -445,7 +445,9 @@ func (g *Manager) launch(ctx context.Context, now time.Duration, f *flight, p *a
 	if f.stop.Cause != policy.CausePressure {
 		f.stop.Name = f.view.Signal
 	}
-	f.view.Backoff = api.Duration(g.restraint.Begin(f.stop, now))
+	if backoff := g.restraint.Begin(f.stop, now); f.stop.Workload != "" {
+		f.view.Backoff = api.Duration(backoff)
+	}
 	p.Stop, g.unsaved = f.view, true
 	f.view.Pod, f.view.UID, f.view.Sandbox, f.view.Workload = f.order.Pod.FullName(), f.order.Pod.UID, f.order.Pod.ID, f.stop.Workload
 	if f.view.DryRun {
