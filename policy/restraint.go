@@ -59,6 +59,7 @@ type Stop struct {
 	Pool     Pool          `json:"pool"` // for pressure, or if Awaited
 	Signal   Signal        `json:"signal"`
 	Awaited  bool          `json:"awaited,omitempty"` // the pool waits for this stop of another cause as for one of its own
+	Released bool          `json:"-"`                 // no pool waits for it any more, although it was for one
 	Name     string        `json:"name,omitempty"`    // of what another cause than pressure is recorded for, in place of a signal
 	Created  time.Duration `json:"-"`                 // of the sandbox; 0 = unknown
 	At       time.Duration `json:"at"`
@@ -277,7 +278,7 @@ func (r *Restraint) Report(sandbox string) {
 // Await records that a pool waits for a sandbox's stop of another cause: the pool, the signal and what the stop gives back of it.
 func (r *Restraint) Await(stop *Stop) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == stop.Sandbox && !s.Over }); s != nil && s.Cause != CausePressure {
-		s.Awaited, s.Pool, s.Signal, s.LogsApart = true, stop.Pool, stop.Signal, stop.LogsApart
+		s.Awaited, s.Released, s.Pool, s.Signal, s.LogsApart = true, false, stop.Pool, stop.Signal, stop.LogsApart
 		s.Expected, s.Available, s.Kept = stop.Expected, stop.Available, stop.Kept
 	}
 }
@@ -288,7 +289,7 @@ func (r *Restraint) Unfinished(p Pool) *Stop {
 }
 
 // isAwaited reports whether a pool waits for the stop until it is over.
-func (s *Stop) isAwaited() bool { return s.Cause == CausePressure || s.Awaited }
+func (s *Stop) isAwaited() bool { return (s.Cause == CausePressure || s.Awaited) && !s.Released }
 
 // Ordered returns the stops that no pool waits for, that are not over and whose outcome is not recorded, oldest first.
 func (r *Restraint) Ordered() (stops []Stop) {

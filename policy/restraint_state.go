@@ -67,10 +67,10 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		case stop.Over:
 		case stop.isAwaited() && !waits[stop.Pool]:
 			waits[stop.Pool] = true
-		case stop.Cause == CausePressure, stop.Pass == 0:
+		case stop.Pass == 0:
 			stop.Over = true
 		default:
-			stop.Awaited = false
+			stop.Released = true
 		}
 	}
 	for p, b := range s.Breakers {

@@ -691,3 +691,31 @@ func TestRestartKeepsLogsOfALimitOnAnotherDevice(t *testing.T) {
 		}
 	}
 }
+
+// A soft stop that its pool waits for no longer, because a hard threshold has chosen another pod, continues over a restart, too.
+func TestRestartContinuesASmallSoftStop(t *testing.T) {
+	g, n := softStop(t, "")
+	began := g.LastID
+	n.grow("big", 10*testMiB-4*testGiB)
+	n.grow("small", 4*testGiB-10*testMiB)
+	n.leak("small", testGiB/2)
+	wantStop(t, n.at(g, 10500*time.Millisecond), "d/small")
+	n.now += time.Second
+	last := g.LastID
+	g = restarted(t, g, n)
+	g.LastID = last
+	wantHeld(t, n.at(g, 12*time.Second), api.HeldInFlight)
+	if len(n.stops) != 4 || n.stops[2].order.Pod.ID != "small" || n.stops[3].order.Pod.ID != "big" || n.stops[3].order.Grace != 18*time.Second {
+		t.Fatalf("%d stops, the last: %+v", len(n.stops), n.stops[len(n.stops)-1].order)
+	}
+	if f := g.pools[policy.PoolMemory].flight; f == nil || f.stop.Sandbox != "small" {
+		t.Errorf("memory waits for %+v", f)
+	}
+	n.end(n.stops[3])
+	p := n.at(g, 13*time.Second)
+	if wantSettled(t, p, 1); p.Settled[0].Pass != began || p.Settled[0].Kind != "soft" || p.Settled[0].Signal != "memory.available" {
+		t.Errorf("settled %+v", p.Settled[0])
+	}
+	n.end(n.stops[2])
+	wantSettled(t, n.at(g, 14*time.Second), 1)
+}
