@@ -352,3 +352,37 @@ func TestMeterKnowsTheDeviceOfTheLogs(t *testing.T) {
 		close(hang)
 	})
 }
+
+// Volumes and writable layers may be on different devices. A walk of one that takes long leaves the other known.
+func TestMeterWalksVolumesBesideLayers(t *testing.T) {
+	for _, slow := range []string{"volumes", "layer"} {
+		synctest.Test(t, func(t *testing.T) {
+			m, layers, pods := slowMeter(t)
+			layers.set(7, 0)
+			upper, goOn := t.TempDir(), make(chan struct{})
+			m.mounts = func() ([]mountinfo.Mount, error) { return []mountinfo.Mount{overlay("first", upper)}, nil }
+			m.measureTree = func(_ context.Context, dir string, _ func(dirtree.Usage)) (dirtree.Usage, error) {
+				if (dir == upper) == (slow == "layer") && dir != filepath.Join(m.logs, pods[0].LogDirName()) {
+					<-goOn
+				}
+				return dirtree.Usage{Bytes: map[bool]int64{true: 1000, false: 500}[dir == upper], Inodes: 1}, nil
+			}
+			done := make(chan struct{})
+			go func() { defer close(done); m.MeasureSince(t.Context(), pods, time.Now()) }()
+			synctest.Wait()
+			u, ok := m.Usage("p")
+			if known, not := u.Bytes.Rootfs, u.Bytes.Volumes; slow == "volumes" {
+				if !ok || known != policy.Exactly(1007) || not.Quality != policy.QualityUnknown {
+					t.Errorf("slow %s: %+v", slow, u.Bytes)
+				}
+			} else if !ok || not != policy.Exactly(1500) || known.Quality != policy.QualityUnknown {
+				t.Errorf("slow %s: %+v", slow, u.Bytes)
+			}
+			close(goOn)
+			<-done
+			if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(1007) || u.Bytes.Volumes != policy.Exactly(1500) {
+				t.Errorf("slow %s, in the end: %+v", slow, u.Bytes)
+			}
+		})
+	}
+}

@@ -144,15 +144,20 @@ func (a amounts) plus(b amounts) amounts {
 	return amounts{a.bytes.Plus(b.bytes), a.inodes.Plus(b.inodes)}
 }
 
-// pod measures a pod part by part: first what nobody has to be waited for. The logs come last: if their filesystem hangs, the usage
-// of other filesystems is still known.
+// pod measures a pod part by part. Volumes and writable layers may be on different devices, so neither waits for the other. The
+// logs come last: if their filesystem hangs, the usage of other filesystems is still known.
 func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool, j *podMeasure) {
-	volumes := exactly(0, 0)
-	for _, plugin := range localVolumes {
-		volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
-	}
-	j.set(volumesOf, volumes)
-	rootfs := d.rootfs(ctx, p, j)
+	walked := make(chan struct{})
+	go func() {
+		defer close(walked)
+		volumes := exactly(0, 0)
+		for _, plugin := range localVolumes {
+			volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
+		}
+		j.set(volumesOf, volumes)
+	}()
+	rootfs := d.rootfs(ctx, p, j, walked)
+	<-walked
 	if j.noLogs {
 		return
 	}
@@ -179,8 +184,8 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool
 	j.set(rootfsOf, rootfs)
 }
 
-// rootfs measures the writable layers of a pod's containers.
-func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure) amounts {
+// rootfs measures the writable layers of a pod's containers. walked is closed when its volumes have been walked.
+func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure, walked <-chan struct{}) amounts {
 	sum := exactly(0, 0)
 	for i := range p.Containers {
 		if dir, seen := j.layers.dirs[p.Containers[i].ID]; seen {
@@ -189,7 +194,7 @@ func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure) amo
 	}
 	for i := range p.Containers {
 		if _, seen := j.layers.dirs[p.Containers[i].ID]; !seen {
-			j.awaitSamples(ctx)
+			j.awaitSamples(ctx, walked)
 			sum = sum.plus(d.layer(ctx, p.Containers[i].ID, j.layers.since))
 		}
 	}
@@ -201,8 +206,9 @@ func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure) amo
 	return sum
 }
 
-// awaitSamples waits for the runtime's samples, if there is anything to wait for, and lets other pods be measured meanwhile.
-func (j *podMeasure) awaitSamples(ctx context.Context) {
+// awaitSamples waits for the runtime's samples, if there is anything to wait for. When nothing is walked any more, it lets other
+// pods be measured meanwhile.
+func (j *podMeasure) awaitSamples(ctx context.Context, walked <-chan struct{}) {
 	if j.layers.sampled == nil {
 		return
 	}
@@ -211,7 +217,12 @@ func (j *podMeasure) awaitSamples(ctx context.Context) {
 		return
 	default:
 	}
-	j.leave()
+	select {
+	case <-j.layers.sampled:
+		return
+	case <-walked:
+		j.leave()
+	}
 	select {
 	case <-j.layers.sampled:
 	case <-ctx.Done():
