@@ -194,8 +194,13 @@ func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure, wal
 	}
 	for i := range p.Containers {
 		if _, seen := j.layers.dirs[p.Containers[i].ID]; !seen {
-			j.awaitSamples(ctx, walked)
-			sum = sum.plus(d.layer(ctx, p.Containers[i].ID, j.layers.since))
+			u := d.layer(ctx, p.Containers[i].ID, j.layers.since)
+			if j.layers.sampled != nil && u.bytes.Quality != policy.QualityExact {
+				j.set(rootfsOf, sum.plus(u).plus(amounts{}))
+				j.awaitSamples(ctx, walked)
+				u = d.layer(ctx, p.Containers[i].ID, j.layers.since)
+			}
+			sum = sum.plus(u)
 		}
 	}
 	if len(p.Ended) > 0 {
@@ -206,25 +211,17 @@ func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure, wal
 	return sum
 }
 
-// awaitSamples waits for the runtime's samples, if there is anything to wait for. When nothing is walked any more, it lets other
-// pods be measured meanwhile.
+// awaitSamples waits for the runtime's samples. When nothing is walked any more, it lets other pods be measured meanwhile.
 func (j *podMeasure) awaitSamples(ctx context.Context, walked <-chan struct{}) {
-	if j.layers.sampled == nil {
-		return
-	}
+	sampled := j.layers.sampled()
 	select {
-	case <-j.layers.sampled:
-		return
-	default:
-	}
-	select {
-	case <-j.layers.sampled:
+	case <-sampled:
 		return
 	case <-walked:
 		j.leave()
 	}
 	select {
-	case <-j.layers.sampled:
+	case <-sampled:
 	case <-ctx.Done():
 	}
 }

@@ -276,27 +276,33 @@ func (d *Meter) MeasureSince(ctx context.Context, pods []inventory.Pod, since ti
 	l := d.findLayers(pods, since)
 	wait, cancel := context.WithTimeout(ctx, SampleTimeout)
 	defer cancel()
-	go func() {
-		defer close(l.sampled)
-		for _, id := range l.unseen {
-			d.awaitSample(wait, id, since)
-		}
-	}()
+	l.sampled = sync.OnceValue(func() <-chan struct{} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for _, id := range l.unseen {
+				d.awaitSample(wait, id, since)
+			}
+		}()
+		return done
+	})
 	d.measureFrom(ctx, pods, from, l)
 }
 
 // layers is how a measurement learns the size of writable layers.
 type layers struct {
-	dirs    map[string]string // where they are, by container ID
-	unseen  []string          // containers whose layers this process does not see
-	since   time.Time         // what the runtime sampled before is a lower bound
-	sampled chan struct{}     // closed when the runtime has sampled those, or does not in time; nil = do not wait
+	dirs   map[string]string // where they are, by container ID
+	unseen []string          // containers whose layers this process does not see
+	since  time.Time         // what the runtime sampled before is a lower bound
+	// sampled returns a channel that is closed when the runtime has sampled those, or does not in time. CRI-O measures a layer when
+	// it is asked, so nothing waits for that. nil = do not wait.
+	sampled func() <-chan struct{}
 }
 
 // findLayers finds the writable layers of containers: the upper directories of overlay mounts. containerd mounts a container's
 // root filesystem at STATE/io.containerd.runtime.v2.task/NAMESPACE/ID/rootfs.
 func (d *Meter) findLayers(pods []inventory.Pod, since time.Time) *layers {
-	l := &layers{dirs: map[string]string{}, since: since, sampled: make(chan struct{})}
+	l := &layers{dirs: map[string]string{}, since: since}
 	read := d.mounts
 	if read == nil {
 		read = mountinfo.Read

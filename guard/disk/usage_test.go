@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -93,6 +94,50 @@ func TestMeterAwaitsFreshSamples(t *testing.T) {
 			})
 		})
 	}
+}
+
+// walkingLayers measures a layer when it is asked, as CRI-O does.
+type walkingLayers struct {
+	LayerSource
+	mu               sync.Mutex
+	asked, now, most int
+}
+
+func (w *walkingLayers) WritableLayer(context.Context, string) (cri.FsUsage, error) {
+	w.count(1)
+	defer w.count(-1)
+	time.Sleep(slowPod / 2)
+	return cri.FsUsage{UsedBytes: 7, Known: true, At: time.Now()}, nil
+}
+
+func (w *walkingLayers) count(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now += n
+	w.asked, w.most = w.asked+max(n, 0), max(w.most, w.now)
+}
+
+// A runtime that walks a layer when it is asked is asked once for each, and for a few at a time.
+func TestMeterAsksARuntimeThatWalksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &walkingLayers{}
+		m := newTestMeter(t, w)
+		pods := make([]inventory.Pod, 5*podsAtOnce)
+		for i := range pods {
+			id := strconv.Itoa(i)
+			pods[i] = inventory.Pod{Candidate: policy.Candidate{ID: id}, Containers: []inventory.Container{{ID: id}}}
+		}
+		began := time.Now()
+		m.MeasureSince(t.Context(), pods, began)
+		if took := time.Since(began); took != 5*slowPod/2 || w.asked != len(pods) || w.most != podsAtOnce {
+			t.Errorf("took %s, asked %d times, %d at once", took, w.asked, w.most)
+		}
+		for i := range pods {
+			if u, _ := m.Usage(pods[i].ID); u.Bytes.Rootfs != policy.Exactly(7) {
+				t.Errorf("%+v", u.Bytes)
+			}
+		}
+	})
 }
 
 // Neither a missing container nor an unavailable runtime delays a measurement.
