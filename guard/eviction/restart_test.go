@@ -719,3 +719,20 @@ func TestRestartContinuesASmallSoftStop(t *testing.T) {
 	n.end(n.stops[2])
 	wantSettled(t, n.at(g, 14*time.Second), 1)
 }
+
+// If it was for a disk, it still removes what the pod leaves there.
+func TestRestartDiscardsWithASmallSoftStop(t *testing.T) {
+	g, n := newManager(t, "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n"+
+		"[eviction.soft]\n\"nodefs.available\" = \"2Gi\"\n[eviction.soft_grace_period]\n\"nodefs.available\" = \"0s\"\n")
+	n.set(policy.NodeFSAvailable, 2*testGiB-1)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.pods[0].Disk, n.pods[1].Disk = diskBytes(10*testMiB), diskBytes(5*testGiB)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantStop(t, n.at(g, time.Second), "d/small")
+	n.now += time.Second
+	g = restarted(t, g, n)
+	n.at(g, 3*time.Second)
+	if len(n.stops) != 4 || n.stops[3].order.Pod.ID != "big" || !n.stops[3].order.Discard || n.stops[3].order.Grace == 0 {
+		t.Errorf("%d stops, the last: %+v", len(n.stops), n.stops[len(n.stops)-1].order)
+	}
+}

@@ -241,7 +241,12 @@ func (g *Manager) takeOverOrdered(ctx context.Context, now time.Duration, p *api
 		case late:
 			res.Errors = []string{endedTooLate}
 		default:
-			f.order = StopOrder{Pod: *pod, Grace: max(s.Grace-age, 0)}
+			f.order = StopOrder{Pod: *pod}
+			if s.Released {
+				f.order.Pod.Disk.LogsApart = s.LogsApart
+				f.order = g.orderFor(&f.order.Pod, s.Signal, s.Kind)
+			}
+			f.order.Grace = max(s.Grace-age, 0)
 			g.start(ctx, f)
 			continue
 		}
