@@ -331,7 +331,7 @@ func (d *Meter) findLayers(pods []inventory.Pod, since time.Time) *layers {
 func upperDir(options []string) string {
 	for _, o := range options {
 		if dir, ok := strings.CutPrefix(o, "upperdir="); ok && filepath.IsAbs(dir) && !strings.Contains(dir, `\`) {
-			return dir
+			return strings.Clone(dir) // the line has kilobytes of lower directories, and measurements are kept
 		}
 	}
 	return ""
