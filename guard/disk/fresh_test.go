@@ -386,3 +386,37 @@ func TestMeterWalksVolumesBesideLayers(t *testing.T) {
 		})
 	}
 }
+
+// Nor does a device of the writable layers that hangs hide what a pod uses of other filesystems. The runtime still answers for them.
+func TestMeterGoesOnWithoutLayersThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		layers.set(7, 0)
+		upper, hang := t.TempDir(), make(chan struct{})
+		m.mounts = func() ([]mountinfo.Mount, error) { return []mountinfo.Mount{overlay("first", upper)}, nil }
+		m.measureTree = func(_ context.Context, dir string, _ func(dirtree.Usage)) (dirtree.Usage, error) {
+			if dir == upper {
+				<-hang
+			}
+			return dirtree.Usage{Bytes: 100, Inodes: 1}, nil
+		}
+		for i := range 10 {
+			m.MeasureSince(t.Context(), pods, time.Now())
+			m.Measure(t.Context(), pods)
+			time.Sleep(20 * time.Second)
+			if u, ok := m.Usage("p"); !ok || u.Bytes.Volumes.Value != 300 {
+				t.Fatalf("round %d: measured %+v, %t", i, u.Bytes, ok)
+			}
+		}
+		m.MeasureSince(t.Context(), pods, time.Now())
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(14) || u.Bytes.Volumes != policy.Exactly(300) || len(m.hung) > 2 {
+			t.Errorf("measured %+v, %d left behind", u.Bytes, len(m.hung))
+		}
+		close(hang)
+		synctest.Wait()
+		m.MeasureSince(t.Context(), pods, time.Now())
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(107) || len(m.hung) != 0 {
+			t.Errorf("once it ends: %+v, %d left behind", u.Bytes, len(m.hung))
+		}
+	})
+}

@@ -26,6 +26,8 @@ type podMeasure struct {
 	mu            sync.Mutex
 	bytes, inodes policy.DiskUsage // so far
 	atLogs        bool             // only the logs are left
+	volumes       bool             // the volumes have been walked
+	dirs          bool             // so have the writable layers
 	steps, seen   int              // steps counts the updates; seen is its value when a caller last timed out
 }
 
@@ -93,6 +95,13 @@ func (j *podMeasure) isAtLogs() bool {
 	return j.atLogs
 }
 
+// isAtLayers reports whether it has walked all but the writable layers, so that only these can hang.
+func (j *podMeasure) isAtLayers() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.volumes && !j.dirs
+}
+
 // result fills in the usage measured so far. If a container is newer than the measurement, the root
 // filesystem part is a lower bound.
 func (j *podMeasure) result(u *Usage) {
@@ -155,6 +164,9 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool
 			volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
 		}
 		j.set(volumesOf, volumes)
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.volumes = true
 	}()
 	rootfs := d.rootfs(ctx, p, j, walked)
 	<-walked
@@ -192,6 +204,9 @@ func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure, wal
 			sum = d.tree(ctx, j, rootfsOf, sum, dir)
 		}
 	}
+	j.mu.Lock()
+	j.dirs = true
+	j.mu.Unlock()
 	for i := range p.Containers {
 		if _, seen := j.layers.dirs[p.Containers[i].ID]; !seen {
 			u := d.layer(ctx, p.Containers[i].ID, j.layers.since)

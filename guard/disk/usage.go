@@ -78,8 +78,8 @@ type Meter struct {
 	last    map[string]Usage       // by sandbox ID
 	newest  map[string]*podMeasure // by sandbox ID: the last fresh measurement, which may be in progress
 	running map[measureKey]*podMeasure
-	hung    map[string]*podMeasure // by sandbox ID: a measurement that hangs at the logs
-	apart   bool                   // the logs are on a device of their own, as last found: a measurement comes to them last
+	hung    map[measureKey]*podMeasure // measurements that hang at the logs or the writable layers
+	apart   bool                       // the logs are on a device of their own, as last found: a measurement comes to them last
 }
 
 // measureKey identifies a measurement by pod, and by whether it began with fresh samples of the writable
@@ -178,26 +178,26 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 	return measured
 }
 
-// hungAfter is how long a measurement hangs at the logs until another one takes its place, without them. Otherwise, what the
-// pod uses of other filesystems would be out of date soon. One of a pod at most is left behind.
+// hungAfter is how long a measurement hangs at the logs or at the writable layers until another one takes its place, without them.
+// Otherwise, what the pod uses of other filesystems would be out of date soon. One for each key at most is left behind.
 const hungAfter = 30 * time.Second
 
 // underWay returns a pod's measurement that an earlier call began and did not see end, or nil.
 func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	maps.DeleteFunc(d.hung, func(_ string, j *podMeasure) bool { return j.ended() })
+	maps.DeleteFunc(d.hung, func(_ measureKey, j *podMeasure) bool { return j.ended() })
 	j := d.running[key]
 	switch {
 	case j == nil:
 		return nil
-	case !j.ended() && (!j.isAtLogs() || !j.hangs() || d.hung[key.sandbox] != nil || d.now()-j.began < hungAfter):
+	case !j.ended() && (!j.isAtLogs() && !j.isAtLayers() || !j.hangs() || d.hung[key] != nil || d.now()-j.began < hungAfter):
 		return j
 	case !j.ended():
 		if d.hung == nil {
-			d.hung = map[string]*podMeasure{}
+			d.hung = map[measureKey]*podMeasure{}
 		}
-		d.hung[key.sandbox] = j
+		d.hung[key] = j
 		delete(d.running, key)
 		return nil
 	}
@@ -229,7 +229,16 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *l
 	}
 	leave = sync.OnceFunc(leave)
 	j.bytes.LogsApart, j.inodes.LogsApart = d.apart, d.apart
-	j.layers, j.noLogs, j.leave = l, d.hung[key.sandbox] != nil, leave
+	j.layers, j.leave = l, leave
+	for k, h := range d.hung {
+		switch {
+		case k.sandbox != key.sandbox:
+		case h.isAtLogs():
+			j.noLogs = true
+		case h.isAtLayers():
+			j.layers = &layers{since: l.since, sampled: l.sampled} // the runtime knows them as well
+		}
+	}
 	slow := time.AfterFunc(slowPod, leave)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageFresh)
