@@ -102,8 +102,17 @@ func (g *Manager) stillRises(f *flight, now time.Duration) bool {
 	})
 }
 
-// settle checks the stops in flight and records those that are over.
+// asleep is how long there was no pass if the machine was suspended.
+const asleep = time.Minute
+
+// settle checks the stops in flight and records those that are over. Nothing comes back while the machine is suspended.
 func (g *Manager) settle(now time.Duration, p *api.Pass) {
+	if gap := now - g.settledAt; gap > asleep {
+		for _, f := range g.flights {
+			f.delay(gap)
+		}
+	}
+	g.settledAt = now
 	g.flights = slices.DeleteFunc(g.flights, func(f *flight) bool { return g.settled(f, now, p) })
 }
 
@@ -183,6 +192,17 @@ func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	f.ended, f.effect = ended, effect{left: math.MaxInt64, fell: now} // the pod may have grown past what was expected
 	for s := range policy.SignalCount {
 		f.effect.rises[s] = rise{g.obs[s].Available, now}
+	}
+}
+
+// delay moves the times since which the effect has been followed.
+func (f *flight) delay(by time.Duration) {
+	if f.ended == 0 {
+		return
+	}
+	f.ended, f.effect.fell = f.ended+by, f.effect.fell+by
+	for s := range f.effect.rises {
+		f.effect.rises[s].at += by
 	}
 }
 

@@ -199,6 +199,20 @@ func TestDiskStopIsGivenUpAfter30s(t *testing.T) {
 	}
 }
 
+// A suspend is no time in which files are deleted.
+func TestDiskStopOverASuspend(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"6Gi\"\n")
+	n.set(policy.NodeFSAvailable, testGiB)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
+	n.set(policy.NodeFSAvailable, testGiB+testGiB/8)
+	wantHeld(t, n.at(g, time.Hour), api.HeldInFlight)
+	wantHeld(t, n.at(g, time.Hour+diskEffectWait-2*time.Second), api.HeldInFlight)
+	wantSettled(t, n.at(g, time.Hour+diskEffectWait-time.Second), 1)
+}
+
 // All that was expected may be back before the last file is deleted. A stop is over once the filesystem has not risen for
 // 5 s, if most of it is back.
 func TestDiskStopIsOverWhenTheDiskRisesNoLonger(t *testing.T) {

@@ -91,6 +91,8 @@ type Manager struct {
 	listed    time.Duration // the listing of the last sample
 	sampleAll bool          // take a sample in every pass, for a trace
 
+	settledAt time.Duration // when the stops in flight were last checked
+
 	outage   outage
 	pacer    pacer
 	pools    [policy.PoolCount]pool
