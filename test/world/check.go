@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -385,7 +386,7 @@ func (c *check) agree(w *World) {
 		if s.Kind == "soft" || policy.Cause(s.Kind).ByOperator() { // with a grace period
 			lasts = softLasts
 		}
-		waits := w.Now()-w.orderOf(s.UID).at < lasts
+		waits := cmp.Or(w.askedAt, w.Now())-w.orderOf(s.UID).at < lasts
 		if !waits && (r == nil || !r.Emptied && len(r.Errors) == 0) {
 			w.violate("the history does not know how the stop of %s ended: %+v", w.nameOf(s.Sandbox), r)
 		}

@@ -217,6 +217,7 @@ func (w *World) Stop() {
 		return
 	}
 	w.mend(s)
+	w.askedAt = w.Now()
 	w.logf("criguard is asked to end")
 	s.end()
 	select {

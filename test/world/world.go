@@ -54,6 +54,7 @@ type World struct {
 	images   []image        // that no pod uses
 	kubelet  bool           // one restarts pods under their UIDs
 	away     bool           // the runtime does not run
+	askedAt  time.Duration  // when the service was last asked to end
 	drained  bool           // an operator has every pod stopped
 	slept    atomic.Int64   // nanoseconds
 }
