@@ -135,7 +135,7 @@ func TestDocsCommandsAreGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	span, found := regexp.MustCompile("`criguard ([^`|&;<>'\"]+)`"), 0
-	for _, file := range append(files, "../../README.md") {
+	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md") {
 		for i, line := range strings.Split(read(t, file), "\n") {
 			for _, m := range span.FindAllStringSubmatch(line, -1) {
 				cmd, args, err := newRoot().Find(strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(m[1])))
