@@ -152,13 +152,13 @@ func TestResumeSaysWhatFollows(t *testing.T) {
 		drain        bool
 		met          int
 	}{
-		"nothing":      {"eviction.hard = { 'memory.available' = '1Mi' }\n", "resumed", false, 0},
-		"hard":         {"eviction.hard = { 'memory.available' = '2Mi' }\n", "resumed; hard memory.available is met NOW, 1.5Mi < 2Mi: criguard would act at once, but stop no pod (outside pods)", false, 1},
-		"soft":         {"eviction.hard = { 'memory.available' = '1Mi' }\neviction.soft = { 'memory.available' = '2Gi' }\neviction.soft_grace_period = { 'memory.available' = '0s' }\n", "resumed; memory.available:soft is met: see `criguard status`", false, 0},
-		"a drain":      {"eviction.hard = { 'memory.available' = '1Mi' }\n", "resumed; the drain continues", true, 0},
-		"observe mode": {"mode = 'observe'\neviction.hard = { 'memory.available' = '2Mi' }\n", "resumed", true, 0},
+		"nothing":      {"eviction.hard.'memory.available' = '1Mi'\n", "resumed", false, 0},
+		"hard":         {"eviction.hard.'memory.available' = '2Mi'\n", "resumed; hard memory.available is met NOW, 1.5Mi < 2Mi: criguard would act at once, but stop no pod (outside pods)", false, 1},
+		"soft":         {"eviction.hard.'memory.available' = '1Mi'\neviction.soft.'memory.available' = '2Gi'\neviction.soft_grace_period.'memory.available' = '0s'\n", "resumed; memory.available:soft is met: see `criguard status`", false, 0},
+		"a drain":      {"eviction.hard.'memory.available' = '1Mi'\n", "resumed; the drain continues", true, 0},
+		"observe mode": {"mode = 'observe'\neviction.hard.'memory.available' = '2Mi'\n", "resumed", true, 0},
 	} {
-		s, _ := newOperated(t, c.config)
+		s, _ := newOperated(t, c.config+nodetest.AnyDisk)
 		if c.drain {
 			s.guard.Orders.Drain = &api.Drain{}
 		}
