@@ -137,10 +137,14 @@ type airGapFile struct {
 }
 
 // airGapPaths lists the tarballs and lists in a directory and a few levels below. It follows links to
-// files, but not to directories. If a directory exists and cannot be read, it returns the error: its files are not known.
+// files, but not to directories below the first. If a directory exists and cannot be read, it returns the error: its files are
+// not known. A link whose target is missing exists: its disk may not be mounted.
 func airGapPaths(dir string) (paths []string, note string, err error) {
-	if target, err := filepath.EvalSymlinks(dir); err == nil {
+	target, err := filepath.EvalSymlinks(dir)
+	if err == nil {
 		dir = target
+	} else if _, none := os.Lstat(dir); !errors.Is(none, fs.ErrNotExist) {
+		return nil, "", err
 	}
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
@@ -179,10 +183,7 @@ func isArchive(path string) bool {
 // readAirGapFile reads one file, unless the known result is current.
 func readAirGapFile(path string, known map[string]airGapFile) airGapFile {
 	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return airGapFile{note: err.Error()}
-	case err != nil: // what was known of it may still be so; no file has this size, so that it is read again
+	if err != nil { // what was known of it may still be so; no file has this size, so that it is read again
 		return airGapFile{note: err.Error(), names: known[path].names, size: -1}
 	}
 	if !info.Mode().IsRegular() {

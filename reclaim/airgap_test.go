@@ -276,6 +276,70 @@ func TestAirGap(t *testing.T) {
 			t.Errorf("the directory: %+v, %v", got, err)
 		}
 	})
+	t.Run("so does a link to a directory that is away, such as on a disk that is not mounted", func(t *testing.T) {
+		var a airGap
+		disk := filepath.Join(t.TempDir(), "disk")
+		dir, list := filepath.Join(t.TempDir(), "images"), filepath.Join(disk, "list.txt")
+		if err := errors.Join(os.Symlink(disk, dir), os.Mkdir(disk+".away", 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, filepath.Join(disk+".away", "list.txt"), "known/x:1\n")
+		if got, err := a.names(t.Context(), []string{dir}); err != nil || got.hold == "" || len(got.notes) != 1 {
+			t.Errorf("never read: %+v, %v", got, err)
+		}
+		if err := os.Rename(disk+".away", disk); err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.names(t.Context(), []string{dir})
+		if equal(t, "names", got.found, []string{"known/x:1"}); err != nil || got.hold != "" || len(got.notes) != 0 {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if err := errors.Join(os.Remove(list), os.Remove(disk), os.Symlink(disk, disk)); err != nil { // a loop, which cannot be followed
+			t.Fatal(err)
+		}
+		for range 2 {
+			got, err = a.names(t.Context(), []string{dir})
+			if equal(t, "names", got.found, []string{"known/x:1"}); err != nil || got.hold != "" || len(got.notes) != 1 {
+				t.Errorf("away again: %+v, %v", got, err)
+			}
+			if err := os.Remove(disk); err != nil && !errors.Is(err, os.ErrNotExist) { // then there is nothing behind the link
+				t.Fatal(err)
+			}
+		}
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := a.names(t.Context(), []string{dir}); err != nil || len(got.found)+len(got.notes) != 0 || got.hold != "" {
+			t.Errorf("without the link: %+v, %v", got, err)
+		}
+	})
+	t.Run("a link to a file that is away keeps what was known", func(t *testing.T) {
+		var a airGap
+		dir, file := t.TempDir(), filepath.Join(t.TempDir(), "real.txt")
+		writeFile(t, file, "known/x:1\n")
+		link := filepath.Join(dir, "link.txt")
+		if err := os.Symlink(file, link); err != nil {
+			t.Fatal(err)
+		}
+		for round, act := range []func() error{
+			func() error { return nil }, func() error { return os.Rename(file, file+".away") }, func() error { return os.Rename(file+".away", file) },
+		} {
+			if err := act(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := a.names(t.Context(), []string{dir})
+			if equal(t, "names", got.found, []string{"known/x:1"}); err != nil || (len(got.notes) != 0) != (round == 1) {
+				t.Errorf("round %d: %+v, %v", round, got, err)
+			}
+		}
+		if err := os.Remove(link); err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.names(t.Context(), []string{dir})
+		if equal(t, "names without the link", got.found, nil); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("given up on: no half an answer", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
