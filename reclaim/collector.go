@@ -19,7 +19,7 @@ type Options struct {
 
 // Collector removes what is no longer needed. Between runs it remembers first sightings, the content of
 // air-gap files and failed removals, which the rules depend on. It is safe for concurrent use: runs
-// wait for each other, except those that only reclaim memory.
+// wait for each other, except dry runs and those that only reclaim memory.
 type Collector struct {
 	runtime Runtime
 	ledger  *Ledger
@@ -86,7 +86,9 @@ func (c *Collector) Ask() *Turn { return c.turns.ask() }
 // Collect runs the steps of a plan until its target is met. It returns a report of each step that ran:
 // none if the target is met from the start.
 func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
-	if !slices.Equal(p.Steps, []Step{StepMemory}) {
+	if p.DryRun {
+		p.Turn.Leave()
+	} else if !slices.Equal(p.Steps, []Step{StepMemory}) {
 		turn := p.Turn
 		if turn == nil {
 			turn = c.Ask()

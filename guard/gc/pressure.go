@@ -177,7 +177,9 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c 
 		all := end
 		end = func() { cancel(); all() }
 	}
-	m.preempt()
+	if !plan.DryRun {
+		m.preempt()
+	}
 	enough, ended, began := make(chan struct{}), make(chan []reclaim.Report, 1), time.Now()
 	plan.Enough = enough
 	paused := false

@@ -17,6 +17,7 @@ import (
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/disk"
 	"github.com/criguard/criguard/guard/eviction"
@@ -411,6 +412,41 @@ func TestPruneGivesWayToReclaim(t *testing.T) {
 			t.Errorf("left %+v, overdue: %t, %+v", rt.sandboxes, j.Overdue(), j.Relief())
 		}
 	})
+}
+
+// In observe mode, a reclaim only finds out what it would remove: it neither ends a manual prune nor waits for it.
+func TestPruneBesideAReclaimInObserveMode(t *testing.T) {
+	for name, c := range map[string]struct {
+		signal policy.Signal
+		layout policy.Layout
+	}{"of a disk": {policy.ContainerFSAvailable, policy.DedicatedImageFS}, "of PIDs": {policy.PIDAvailable, policy.SingleFS}} {
+		m := newHung(t, func(api.ReclaimView, *api.Peer) {})
+		cfg := m.config()
+		cfg.Mode = config.ModeObserve
+		m.SetConfig(cfg)
+		synctest.Test(t, func(t *testing.T) {
+			rt := hang(m, 4)
+			var pruned error
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, pruned = m.Prune(t.Context(), api.PruneOptions{Containers: true}, api.Peer{})
+			}()
+			synctest.Wait() // in its first removal
+			started := time.Now()
+			j := m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: c.signal}, Target: math.MaxInt64}, c.layout, nil)
+			<-j.Done()
+			if took := time.Since(started); took > 0 || j.Overdue() || len(j.Relief().Reports) == 0 {
+				t.Errorf("%s: took %s, overdue: %t, %+v", name, took, j.Overdue(), j.Relief())
+			}
+			close(rt.release)
+			<-ended
+			if left := rt.left(); pruned != nil || len(left) != 1 {
+				t.Errorf("%s: the prune ended with %v, left %+v", name, pruned, left)
+			}
+			m.collector.Collect(t.Context(), reclaim.Plan{Steps: []reclaim.Step{reclaim.StepSandboxes}}) // the reclaim has left the queue
+		})
+	}
 }
 
 // The job of a hung reclaim ends after a minute, and other disk reclaims end at once. Each has measured the
