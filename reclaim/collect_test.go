@@ -315,6 +315,18 @@ func TestCollectWithoutTheRuntime(t *testing.T) {
 		equal(t, "removed", ids(r.Removed), []string{"a"})
 		equal(t, "asked", w.rt.called("RemoveContainer"), []string{"RemoveContainer a", "RemoveContainer b"})
 	})
+	t.Run("gone for one object alone, such as one whose shim has died: it comes last in the next run", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		w.withDead(3, 1)
+		w.rt.faults["RemoveContainer a"] = unavailable
+		equal(t, "removed", ids(w.Collect(t.Context(), anyContainer)[0].Removed), nil)
+		r := w.Collect(t.Context(), anyContainer)[0]
+		equal(t, "removed in the next run", ids(r.Removed), []string{"b", "c"})
+		if !errors.Is(r.Err(), cri.ErrUnavailable) {
+			t.Errorf("errors: %v", r.Err())
+		}
+	})
 	t.Run("one that hangs is left behind, two end the step", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 // stuckFor is how long an image stays after its removal failed, and how long a container or sandbox
-// that hung is tried last: constant retries only keep the runtime busy.
+// that hung or was unavailable is tried last: constant retries only keep the runtime busy.
 const stuckFor = 10 * time.Minute
 
 // errNothing: the runtime reported a removal that it did not make.
@@ -176,7 +176,7 @@ func (j *job) saveLedger() {
 	}
 }
 
-// noteStuck records that the removal of an image failed, or that of a container or sandbox hung.
+// noteStuck records that the removal of an image failed, or that a container or sandbox hung or was unavailable.
 func (c *Collector) noteStuck(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

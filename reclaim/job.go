@@ -107,8 +107,8 @@ func (j *job) over(ctx context.Context) bool {
 }
 
 // each removes items one after another until the target is met. Items that hung recently come last: in
-// every run, they would end the step before the others had their turn. check inspects an item again and
-// returns why it stays after all; "" = remove it.
+// every run, they would end the step before the others had their turn. So do those that the runtime reported as unavailable, as
+// containerd does if only the shim of one sandbox is. check inspects an item again and returns why it stays after all; "" = remove it.
 func (j *job) each(ctx context.Context, items []Item,
 	check func(context.Context, Item) (string, error), remove func(context.Context, Item) error,
 ) {
@@ -139,7 +139,7 @@ func (j *job) each(ctx context.Context, items []Item,
 		case errors.Is(err, context.Canceled) && j.plan.isEnough():
 			j.keep(it, whyYields)
 		case err != nil:
-			if isTimeout(err) && ctx.Err() == nil {
+			if (isTimeout(err) || errors.Is(err, cri.ErrUnavailable)) && ctx.Err() == nil {
 				j.noteStuck(it.ID)
 			}
 			j.failed(it, err)

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/criguard/criguard/cgroup"
@@ -475,6 +476,18 @@ func TestWarnsOfFailedCollections(t *testing.T) {
 	nodetest.AddDeadContainers(k.server)
 	k.server.Stop()
 	told("the runtime is away", k.tidy, 3)
+}
+
+// The lister does not log that the runtime reports a container as unavailable. Each run ends with one of the two.
+func TestWarnsOfAnUnavailableContainer(t *testing.T) {
+	k := newKeeping(t)
+	t.Cleanup(k.server.Inject(critest.Fault{Method: "RemoveContainer", Err: critest.Code(codes.Unavailable, "dial unix shim.sock: connection refused")}))
+	for run, want := range []int{1, 2, 2} {
+		k.CollectContainers(t.Context())
+		if n := strings.Count(k.log.String(), "shim.sock"); n != want || !strings.Contains(k.log.String(), "garbage collection failed") {
+			t.Errorf("run %d: told %d times, want %d\n%s", run, n, want, k.log)
+		}
+	}
 }
 
 // A repeated timeout is logged once, even if the wait differs. A collection that did not run because the disk

@@ -53,7 +53,7 @@ func (m *Manager) warnFailures(s policy.Signal, reports []reclaim.Report) {
 		well = well && reports[i].Well()
 		for _, f := range reports[i].Errors {
 			switch {
-			case errors.Is(f.Err, cri.ErrUnavailable): // the lister logs that no runtime answers
+			case f.ID == "" && errors.Is(f.Err, cri.ErrUnavailable): // the lister logs that no runtime answers
 			case !warned.first(failureKey(f)):
 			case reason == "":
 				reason = f.Message
