@@ -122,29 +122,29 @@ func (s *Stopper) withDead(ctx context.Context, client *cri.Client, sandbox stri
 
 // discarded removes a container, its log, or both. It returns true if nothing is left to do: the container is
 // gone, or it runs after all. With dead, a container that the runtime calls running only has a hung shim, so
-// discarded returns false. If the log's disk stalls, the container is removed all the same, and logs keeps what
+// discarded returns false. If the log cannot be removed, the container is removed all the same, and logs keeps what
 // only the runtime knew of the log.
 func (s *Stopper) discarded(ctx context.Context, client *cri.Client, id string, o eviction.StopOrder, dead bool, logs map[string]cri.ContainerDetail) bool {
 	d, err := client.ContainerStatus(ctx, id)
-	if log, stalled := logs[id]; stalled && errors.Is(err, cri.ErrGone) {
+	if log, left := logs[id]; left && errors.Is(err, cri.ErrGone) {
 		return s.logs.Remove(ctx, log) == nil
 	}
 	// One that was only created has no process, either, and the pod is gone that would start it.
 	if err == nil && d.State != cri.Exited && !(dead && d.State == cri.Created) {
 		return !dead
 	}
-	if err == nil && o.DiscardLogs { // first: what is gone is not tried again
+	if err == nil && o.DiscardLogs { // first: a new container may get its name, and its log, when it is gone
 		err = s.logs.Remove(ctx, d)
 		delete(logs, id)
-		if o.Discard && errors.Is(err, reclaim.ErrStalled) {
+		if o.Discard && err != nil {
 			logs[id], err = d, nil
 		}
 	}
 	if err == nil && o.Discard {
 		err = client.RemoveContainer(ctx, id)
 	}
-	_, stalled := logs[id]
-	return !stalled && (err == nil || errors.Is(err, cri.ErrGone))
+	_, logLeft := logs[id]
+	return !logLeft && (err == nil || errors.Is(err, cri.ErrGone))
 }
 
 // errEnded is the error of a stop that the end of the service cut short.
