@@ -36,7 +36,7 @@ type Connector struct {
 	// Only Connect uses these.
 	found     string                   // the client's endpoint, as written in the candidates
 	skipped   map[string]time.Duration // endpoints that do not answer or have no CRI, and since when
-	lostSince time.Duration            // when the connected runtime became unreachable; 0 = it is reachable
+	lostSince time.Duration            // when the connected runtime went away; 0 = it is there
 
 	mu      sync.Mutex
 	client  *Client
@@ -188,8 +188,12 @@ func (c *Connector) probe(ctx context.Context, endpoint string) (v Version, pods
 // mayLeave reports whether the connected runtime, which answered with err, has been away for so long
 // that it may not come back.
 func (c *Connector) mayLeave(err error) bool {
-	return errors.Is(err, ErrUnavailable) && c.lostSince != 0 && c.opt.Now()-c.lostSince >= awayTime
+	return isAway(err) && c.lostSince != 0 && c.opt.Now()-c.lostSince >= awayTime
 }
+
+// isAway reports whether a runtime that answered with err may not come back. containerd without its CRI plugin still answers,
+// but for others.
+func isAway(err error) bool { return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnsupported) }
 
 // use switches to the runtime that answered at an endpoint.
 func (c *Connector) use(endpoint string, v Version) error {
@@ -218,7 +222,7 @@ func (c *Connector) note(client *Client, v Version, err error) {
 	c.client = client
 	if err != nil {
 		c.err = fmt.Errorf("%w: %w", ErrNoRuntime, err)
-		if c.lostSince == 0 && errors.Is(err, ErrUnavailable) {
+		if c.lostSince == 0 && isAway(err) {
 			c.lostSince = c.opt.Now()
 		}
 		// On a node that is short of memory, a runtime may be slow without having restarted.

@@ -130,6 +130,31 @@ func TestConnKeepsToThePods(t *testing.T) {
 	wantAt(t, c, second)
 }
 
+// A runtime that comes back without the CRI is away like one that does not come back, as containerd after a node has moved to
+// CRI-O: it may still run for Docker.
+func TestConnLeavesARuntimeWithoutCRI(t *testing.T) {
+	first, second := critest.New(t, critest.Containerd2), critest.New(t, critest.CRIO)
+	c := newConnector(t, cri.ConnectorOptions{}, first, second)
+	first.AddPod(critest.PodSpec{})
+	wantAt(t, c, first)
+	c.pods = 1
+	release := first.Inject(critest.Fault{Err: critest.Code(codes.Unimplemented, "unknown service runtime.v1.RuntimeService")})
+	away := func() {
+		t.Helper()
+		if err := c.Connect(t.Context()); !errors.Is(err, cri.ErrNoRuntime) || !errors.Is(err, cri.ErrUnsupported) {
+			t.Fatalf("the CRI is off: %v", err)
+		}
+	}
+	away()
+	c.clock += cri.AwayTime
+	away() // the other one has no pods
+	second.AddPod(critest.PodSpec{})
+	wantAt(t, c, second)
+	release()
+	c.clock += cri.AwayTime
+	wantAt(t, c, first) // both have pods
+}
+
 // An administrator chose the endpoint in crictl's configuration, so pods at another endpoint do not
 // outweigh it.
 func TestConnKeepsToCrictls(t *testing.T) {
