@@ -312,8 +312,8 @@ type PruneOptions struct {
 	Containers, Images bool
 	DryRun             bool
 	IgnoreAge          bool // also remove images that are younger than min_age or unused_grace
-	// The prune ends as soon as the signal's filesystem has Until available. A zero quantity removes
-	// everything eligible.
+	// The prune ends as soon as the signal's filesystem has Until available, and leaves images that are on another one. A zero
+	// quantity removes everything eligible.
 	Signal policy.Signal
 	Until  policy.Quantity
 	// Progress is called for each removed item; may be nil.

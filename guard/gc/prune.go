@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -18,6 +19,9 @@ import (
 
 // errPreempted reports that a reclaim under pressure ended a manual prune.
 var errPreempted = errors.New("prune ended early: a threshold is met, and criguard reclaims for it (hint: prune again when criguard status shows no pressure)")
+
+// errImagesApart reports that removing images does not help a prune to its end.
+var errImagesApart = errors.New("the images are on another filesystem than that of the signal")
 
 // Prune removes everything eligible by the current configuration, and records it. It returns cri.ErrNoRuntime
 // if no runtime answers.
@@ -44,6 +48,12 @@ func (m *Manager) Prune(ctx context.Context, o api.PruneOptions, by api.Peer) ([
 	switch {
 	case !o.Until.IsZero():
 		signal, p.Target = o.Signal, m.until(o.Signal, o.Until.Of)
+		if o.Images && m.imagesApart(o.Signal) {
+			p.Steps = slices.DeleteFunc(p.Steps, func(s reclaim.Step) bool { return s == reclaim.StepImages })
+			if len(p.Steps) == 0 {
+				return nil, fmt.Errorf("prune until %s: %w", o.Signal, errImagesApart)
+			}
+		}
 	case !o.DryRun:
 		p.Target = m.unlimited()
 	}
@@ -63,6 +73,17 @@ func (m *Manager) Prune(ctx context.Context, o api.PruneOptions, by api.Peer) ([
 	default:
 		return reports, nil
 	}
+}
+
+// imagesApart reports whether the images are on another filesystem than that of a disk signal; false if that is not known.
+func (m *Manager) imagesApart(s policy.Signal) bool {
+	paths := m.opt.Disks.Paths()
+	images, err := m.opt.Disks.Read(paths.Image)
+	if err != nil {
+		return false
+	}
+	other, err := m.opt.Disks.Read(paths.Of(s))
+	return err == nil && disk.Apart(images, other)
 }
 
 // unanswered returns the first error if no step got an answer from the runtime. A step that removed something did.

@@ -47,6 +47,38 @@ func TestPruneUntil(t *testing.T) {
 	}
 }
 
+// A prune until a filesystem has room leaves images that are on another one: removing all of them would not free a byte there.
+func TestPruneUntilAFilesystemWithoutImages(t *testing.T) {
+	for name, c := range map[string]struct {
+		options            api.PruneOptions
+		device             uint64 // of the images
+		containers, images int
+		want               error
+	}{
+		"nodefs":                       {api.PruneOptions{Containers: true, Images: true, Signal: policy.NodeFSAvailable}, 2, 2, 0, nil},
+		"its inodes, images alone":     {api.PruneOptions{Images: true, Signal: policy.NodeFSInodesFree}, 2, 0, 0, errImagesApart},
+		"dry run":                      {api.PruneOptions{Images: true, DryRun: true, Signal: policy.NodeFSAvailable}, 2, 0, 0, errImagesApart},
+		"nodefs, which has the images": {api.PruneOptions{Containers: true, Images: true, Signal: policy.NodeFSAvailable}, 1, 2, 1, nil},
+		"imagefs":                      {api.PruneOptions{Containers: true, Images: true, Signal: policy.ImageFSAvailable}, 2, 2, 1, nil},
+	} {
+		k := newKeeping(t)
+		images := k.opt.Disks.Paths().Image
+		readDisks(k.Manager, func(dir string) (cgroup.Space, error) {
+			if dir == images {
+				return spaceOn(c.device, 5), nil
+			}
+			return spaceOn(1, 5), nil
+		})
+		c.options.Until = policy.Percent(100)
+		if _, err := k.Prune(t.Context(), c.options, api.Peer{}); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if containers, images := k.removed(); containers != c.containers || images != c.images {
+			t.Errorf("%s: %d containers and %d images removed, want %d and %d", name, containers, images, c.containers, c.images)
+		}
+	}
+}
+
 // A prune reports a runtime that has gone away once, instead of one failure for each step, and records nothing.
 func TestPruneWithoutRuntime(t *testing.T) {
 	k := newKeeping(t)
