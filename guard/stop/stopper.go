@@ -54,7 +54,7 @@ func (s *Stopper) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob
 	for _, c := range o.Pod.Containers {
 		req.Containers = append(req.Containers, reclaim.VictimContainer{ID: c.ID, Name: c.Name, Cgroup: c.Cgroup})
 	}
-	stop := reclaim.NewStops(runtimeStops{s.opt.Runtime}, s.opt.Cgroups).Stop(s.ctx, req)
+	stop := reclaim.NewStops(stopsAt(s.opt.Runtime), s.opt.Cgroups).Stop(s.ctx, req)
 	s.opt.Stopping(o.Pod)
 	s.running.Go(func() {
 		<-stop.Done()
@@ -193,21 +193,28 @@ func (j *stopJob) Outcome() eviction.StopOutcome {
 	return out
 }
 
-// runtimeStops stops through the runtime that answers at the time of the call.
-type runtimeStops struct{ conn *cri.Connector }
+// runtimeStops stops through the runtime that answered when the stop began. If that goes away and the connector moves to another
+// one, the other one does not know the pod, and answers that it is stopped.
+type runtimeStops struct {
+	client *cri.Client
+	err    error // no runtime has answered yet
+}
+
+func stopsAt(conn *cri.Connector) reclaim.Stopper {
+	client, err := conn.Client()
+	return runtimeStops{client, err}
+}
 
 func (r runtimeStops) StopContainer(ctx context.Context, id string, grace time.Duration) error {
-	c, err := r.conn.Client()
-	if err != nil {
-		return err
+	if r.err != nil {
+		return r.err
 	}
-	return c.StopContainer(ctx, id, grace)
+	return r.client.StopContainer(ctx, id, grace)
 }
 
 func (r runtimeStops) StopSandbox(ctx context.Context, id string) error {
-	c, err := r.conn.Client()
-	if err != nil {
-		return err
+	if r.err != nil {
+		return r.err
 	}
-	return c.StopSandbox(ctx, id)
+	return r.client.StopSandbox(ctx, id)
 }

@@ -71,6 +71,38 @@ func TestStopsItsPodAlone(t *testing.T) {
 	}
 }
 
+// If the runtime of a stop in flight goes away, and the connector moves to another one, that one would answer that the pod is
+// stopped, because it does not know it.
+func TestStopAsksNoOtherRuntime(t *testing.T) {
+	for name, dialect := range map[string]critest.Dialect{"containerd": critest.Containerd16, "CRI-O": critest.CRIO} {
+		own, other := critest.New(t, critest.Containerd2), critest.New(t, dialect)
+		pod := own.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{Name: "main", State: cri.Running}}})
+		other.AddPod(critest.PodSpec{})
+		clock := time.Hour
+		conn := cri.NewConnector(cri.ConnectorOptions{Known: []string{own.Endpoint(), other.Endpoint()}, Now: func() time.Duration { return clock }})
+		t.Cleanup(conn.Close)
+		if err := conn.Connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stops := stopsAt(conn)
+		own.Stop()
+		nodetest.Await(t, "the connector moves", func() bool {
+			clock += time.Hour
+			err := conn.Connect(t.Context())
+			at, _ := conn.Version()
+			return err == nil && at == other.Endpoint()
+		})
+		for call, err := range map[string]error{
+			"StopContainer":  stops.StopContainer(t.Context(), pod.Containers[0].ID, 0),
+			"StopPodSandbox": stops.StopSandbox(t.Context(), pod.ID),
+		} {
+			if asked := other.Calls(call); !errors.Is(err, cri.ErrUnavailable) || len(asked) > 0 {
+				t.Errorf("%s: %s: %v; the other runtime was asked %v", name, call, err, asked)
+			}
+		}
+	}
+}
+
 // A stop in flight that is told to discard removes the pod's containers when they have ended.
 func TestDiscardByAStopInFlight(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
