@@ -26,6 +26,9 @@ type ContainerPolicy struct {
 // the minimum age: while a kubelet re-creates a pod's sandbox, none is ready.
 const quietAtLeast = time.Minute
 
+// startsWithin is how long a container may take from its creation to its start, however short the minimum age.
+const startsWithin = time.Minute
+
 // finished reports whether the policy selects finished pods and this one has shown no life for long
 // enough.
 func (p ContainerPolicy) finished(pod string, seen *sightings, now Moment) bool {
@@ -49,7 +52,7 @@ func newDead(c cri.Container, pod string, names map[string]string, seen *sightin
 }
 
 // selectContainers selects dead containers like the kubelet's garbage collector (kuberuntime_gc.go). A
-// container is dead if it does not run, including one that was created but not started, and eligible if
+// container is dead if it does not run, including one that was created but not started in time, and eligible if
 // it was created more than MinAge ago. One in an unknown state may run while its sandbox is ready. Surplus
 // attempts come before the newest ones, which only Max or Finished selects; the oldest come first.
 func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Moment) selection {
@@ -72,6 +75,10 @@ func selectContainers(inv inventory, p ContainerPolicy, seen *sightings, now Mom
 		}
 		if d.item.Age < Duration(p.MinAge) {
 			sel.keep(d.item, "younger than min_age")
+			continue
+		}
+		if c.State == cri.Created && d.item.Age < Duration(startsWithin) {
+			sel.keep(d.item, "created just now, and not started yet")
 			continue
 		}
 		units[d.unit] = append(units[d.unit], d)

@@ -94,6 +94,25 @@ func TestSelectContainers(t *testing.T) {
 		sel = selectContainers(inv, none, &sightings{}, now)
 		equal(t, "removed from a sandbox that is not ready", sortedIDs(sel.Remove), []string{"created-old", "unknown"})
 	})
+	t.Run("one that was created just now is about to be started, whatever the minimum age, and is not the newest dead one", func(t *testing.T) {
+		t.Parallel()
+		inv := inventory{
+			Containers: []cri.Container{
+				with(container("next", "p", "c", now.Wall.Add(-59*time.Second)), func(c *cri.Container) { c.State, c.Attempt = cri.Created, 1 }),
+				container("last", "p", "c", now.Wall.Add(-59*time.Second)),
+			},
+			Sandboxes: []cri.Sandbox{sandbox("sb-p", "p", true, old)},
+		}
+		for kept, want := range map[int][]string{0: {"last"}, 1: nil} {
+			p := ContainerPolicy{MaxPerContainer: kept, Max: -1}
+			sel := selectContainers(inv, p, &sightings{}, now)
+			equal(t, "removed", ids(sel.Remove), want)
+			later := Moment{now.Boot + time.Second, now.Wall.Add(time.Second)}
+			if kept == 0 {
+				equal(t, "removed a second later", sortedIDs(selectContainers(inv, p, &sightings{}, later).Remove), []string{"last", "next"})
+			}
+		}
+	})
 	t.Run("an unknown one may run while its sandbox is ready, and is not the newest dead one", func(t *testing.T) {
 		t.Parallel()
 		inv := inventory{
