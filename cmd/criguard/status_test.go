@@ -200,7 +200,7 @@ func TestStatusNamesSocketsOnce(t *testing.T) {
 	}
 }
 
-// Pods of the same name are told apart by their sandboxes, and a small amount that would come back is not nothing.
+// Pods of the same name are told apart by their sandboxes, and a small amount that would come back is shown.
 func TestPodsInTables(t *testing.T) {
 	var out strings.Builder
 	printRanked(&out, policy.MemoryAvailable, []api.RankedView{

@@ -47,6 +47,13 @@ func (j *podMeasure) set(part func(*policy.DiskUsage) *policy.Measured, u amount
 	*part(&j.bytes), *part(&j.inodes) = u.bytes, u.inodes
 }
 
+// reach notes that the measurement has come to a step.
+func (j *podMeasure) reach(step *bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	*step = true
+}
+
 func rootfsOf(u *policy.DiskUsage) *policy.Measured  { return &u.Rootfs }
 func logsOf(u *policy.DiskUsage) *policy.Measured    { return &u.Logs }
 func volumesOf(u *policy.DiskUsage) *policy.Measured { return &u.Volumes }
@@ -164,18 +171,14 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool
 			volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
 		}
 		j.set(volumesOf, volumes)
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.volumes = true
+		j.reach(&j.volumes)
 	}()
 	rootfs := d.rootfs(ctx, p, j, walked)
 	<-walked
 	if j.noLogs {
 		return
 	}
-	j.mu.Lock()
-	j.atLogs = true
-	j.mu.Unlock()
+	j.reach(&j.atLogs)
 	apart := logsApart()
 	d.mu.Lock()
 	d.apart = apart
@@ -204,9 +207,7 @@ func (d *Meter) rootfs(ctx context.Context, p *inventory.Pod, j *podMeasure, wal
 			sum = d.tree(ctx, j, rootfsOf, sum, dir)
 		}
 	}
-	j.mu.Lock()
-	j.dirs = true
-	j.mu.Unlock()
+	j.reach(&j.dirs)
 	for i := range p.Containers {
 		if _, seen := j.layers.dirs[p.Containers[i].ID]; !seen {
 			u := d.layer(ctx, p.Containers[i].ID, j.layers.since)

@@ -117,7 +117,7 @@ func (g *Manager) drainPod(ctx context.Context, now time.Duration, d *api.Drain,
 // listing. It returns false if these protect the pod, or if the fleet's permit has expired during another listing.
 func (g *Manager) launchSoft(ctx context.Context, now time.Duration, f *flight, p *api.Pass) bool {
 	again, listed, _ := g.renewed(ctx, &f.order.Pod)
-	if listed && f.stop.Cause == policy.CauseLimit && g.asksFleet() && g.fleet.Permit(&f.stop).By != "" {
+	if listed && g.asksFleet(&f.stop) && g.fleet.Permit(&f.stop).By != "" {
 		return false
 	}
 	if again != nil {

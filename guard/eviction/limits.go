@@ -107,7 +107,7 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 	}
 	stop := recordOf(&pod, cause)
 	held := g.restraint.Check(&stop, now)
-	if held.By == "" && cause == policy.CauseLimit && g.asksFleet() {
+	if held.By == "" && g.asksFleet(&stop) {
 		held = g.fleet.Permit(&stop)
 	}
 	if held.By != "" {

@@ -120,13 +120,20 @@ func TestRestartKeepsLogsOfAnotherDevice(t *testing.T) {
 		n.pods[0].Disk.LogsApart = apart
 		n.set(policy.NodeFSAvailable, testGiB/2)
 		wantStop(t, n.at(g, 0), "d/big")
-		n.pods[0].Disk = policy.DiskUsage{}
-		n.now += time.Second
-		g = restarted(t, g, n)
-		n.at(g, 2*time.Second)
-		if len(n.stops) != 2 || n.stops[1].order.DiscardLogs == apart {
-			t.Errorf("logs on another device %t: stops %+v", apart, n.stops)
-		}
+		restartKeepsLogs(t, g, n, apart)
+	}
+}
+
+// restartKeepsLogs restarts the service a second after the last pass, before the pod is measured, and checks that the stop which
+// continues removes the pod's logs only from the device of nodefs.
+func restartKeepsLogs(t *testing.T, g *Manager, n *fakeNode, apart bool) {
+	t.Helper()
+	n.pods[0].Disk = policy.DiskUsage{}
+	n.now += time.Second
+	g = restarted(t, g, n)
+	n.at(g, n.now+time.Second-time.Hour)
+	if len(n.stops) != 2 || n.stops[1].order.DiscardLogs == apart {
+		t.Errorf("logs on another device %t: stops %+v", apart, n.stops)
 	}
 }
 
@@ -682,13 +689,7 @@ func TestRestartKeepsLogsOfALimitOnAnotherDevice(t *testing.T) {
 		if n.at(g, time.Second); g.pools[policy.PoolNodeBytes].flight == nil || n.stops[0].order.DiscardLogs == apart {
 			t.Fatalf("logs on another device %t: %+v", apart, n.stops[0].order)
 		}
-		n.pods[0].Disk = policy.DiskUsage{}
-		n.now += time.Second
-		g = restarted(t, g, n)
-		n.at(g, 3*time.Second)
-		if len(n.stops) != 2 || n.stops[1].order.DiscardLogs == apart {
-			t.Errorf("logs on another device %t: stops %+v", apart, n.stops)
-		}
+		restartKeepsLogs(t, g, n, apart)
 	}
 }
 

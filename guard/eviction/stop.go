@@ -350,7 +350,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 	if slices.Contains(st.observed, pod.ID) {
 		return heldBy(api.HeldObserve) // already reported in this episode
 	}
-	if m.Kind == policy.Soft && g.asksFleet() {
+	if g.asksFleet(&stop) {
 		if held := g.fleet.Permit(&stop); held.By != "" {
 			return outcome{held: held}
 		} else if len(g.stillMet(m)) == 0 {
@@ -363,7 +363,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 		if again == nil || again.Protection != "" || len(met) == 0 {
 			return outcome{unneeded: true}
 		}
-		if m.Kind == policy.Soft && g.asksFleet() {
+		if g.asksFleet(&stop) {
 			if held := g.fleet.Permit(&stop); held.By != "" { // the permit has expired meanwhile
 				return outcome{held: held}
 			}
@@ -403,8 +403,11 @@ func (g *Manager) renewed(ctx context.Context, pod *inventory.Pod) (again *inven
 	return inventory.ByID(inv.Pods, id), true, inv.Err != nil || inv.At < asked
 }
 
-// asksFleet reports whether gentle stops need a permit. Observe mode makes none.
-func (g *Manager) asksFleet() bool { return g.fleet != nil && g.cfg.Mode == config.ModeEnforce }
+// asksFleet reports whether a stop needs a permit, as those for soft thresholds and limits do. Observe mode makes none.
+func (g *Manager) asksFleet(s *policy.Stop) bool {
+	gentle := s.Cause == policy.CauseLimit || s.Cause == policy.CausePressure && s.Kind == policy.Soft
+	return gentle && g.fleet != nil && g.cfg.Mode == config.ModeEnforce
+}
 
 // orderFor returns the order to stop a pod for a threshold of that signal. The stop also removes what the pod leaves on another
 // disk that is short: a reclaim does that only when the runtime has stopped the sandbox, and another pod may be stopped before.

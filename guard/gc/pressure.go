@@ -62,7 +62,7 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 			j.relief.WouldRelieve = plan.DryRun && slices.ContainsFunc(j.relief.Reports, func(r reclaim.Report) bool { return r.Met || r.AtMost })
 		}
 		if onDisk {
-			if removedAny(j.relief.Reports) && !plan.DryRun {
+			if v := view(met.Signal, j.relief.Reports, 0); v.Acted() {
 				awaitFreed(acting, plan.Target)
 			}
 			if room, err := plan.Target(acting); err == nil && room.Met() {
@@ -104,10 +104,6 @@ func awaitFreed(ctx context.Context, target reclaim.Target) {
 		case <-time.After(freedPoll):
 		}
 	}
-}
-
-func removedAny(reports []reclaim.Report) bool {
-	return slices.ContainsFunc(reports, func(r reclaim.Report) bool { return len(r.Removed) > 0 })
 }
 
 // How long a reclaim runs before the pods are measured beside it, and how long what was measured then is worth after it has

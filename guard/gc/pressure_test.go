@@ -386,25 +386,30 @@ func hang(m *Manager, sandboxes int) *hungRuntime {
 	return rt
 }
 
+// pruneHangs begins a manual prune that hangs in its first removal, and returns how it ends.
+func pruneHangs(t *testing.T, m *Manager) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := m.Prune(t.Context(), api.PruneOptions{Containers: true}, api.Peer{})
+		ended <- err
+	}()
+	synctest.Wait()
+	return ended
+}
+
 // A manual prune gives way to a reclaim for a threshold: it ends after the removal in flight, and the reclaim
 // does the rest.
 func TestPruneGivesWayToReclaim(t *testing.T) {
 	m := newHung(t, func(api.ReclaimView, *api.Peer) {})
 	synctest.Test(t, func(t *testing.T) {
 		rt := hang(m, 4)
-		var pruned error
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_, pruned = m.Prune(t.Context(), api.PruneOptions{Containers: true}, api.Peer{})
-		}()
-		synctest.Wait() // in its first removal
+		ended := pruneHangs(t, m)
 		met := policy.Met{Threshold: policy.Threshold{Signal: policy.ContainerFSAvailable}, Target: math.MaxInt64}
 		j := m.Reclaim(t.Context(), met, policy.DedicatedImageFS, nil)
 		synctest.Wait()
 		close(rt.release)
-		<-ended
-		if !errors.Is(pruned, errPreempted) {
+		if pruned := <-ended; !errors.Is(pruned, errPreempted) {
 			t.Errorf("the prune ended with %v", pruned)
 		}
 		<-j.Done()
@@ -426,13 +431,7 @@ func TestPruneBesideAReclaimInObserveMode(t *testing.T) {
 		m.SetConfig(cfg)
 		synctest.Test(t, func(t *testing.T) {
 			rt := hang(m, 4)
-			var pruned error
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				_, pruned = m.Prune(t.Context(), api.PruneOptions{Containers: true}, api.Peer{})
-			}()
-			synctest.Wait() // in its first removal
+			ended := pruneHangs(t, m)
 			started := time.Now()
 			j := m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: c.signal}, Target: math.MaxInt64}, c.layout, nil)
 			<-j.Done()
@@ -440,7 +439,7 @@ func TestPruneBesideAReclaimInObserveMode(t *testing.T) {
 				t.Errorf("%s: took %s, overdue: %t, %+v", name, took, j.Overdue(), j.Relief())
 			}
 			close(rt.release)
-			<-ended
+			pruned := <-ended
 			if left := rt.left(); pruned != nil || len(left) != 1 {
 				t.Errorf("%s: the prune ended with %v, left %+v", name, pruned, left)
 			}

@@ -25,7 +25,7 @@ type Machine struct {
 	Cgroups    func(cgroup.Layout) reclaim.Cgroups     // kills processes
 	Statfs     func(path string) (cgroup.Space, error) // of the filesystem that holds a path
 	Tree       disk.MeasureTree                        // of the files below a directory; nil = of those that are there
-	Mounts     func() ([]mountinfo.Mount, error)       // that this process sees
+	Mounts     func() ([]mountinfo.Mount, error)       // of this process; nil = those that it has
 	LockMemory func() error                            // keeps the process's memory from being swapped
 	FreeMemory func()                                  // returns the process's unused memory to the kernel
 	// LockNode takes the locks of a node. See [rundir.Dir.LockNode].
@@ -41,7 +41,6 @@ func Real() Machine {
 		NewWaker:   node.NewWaker,
 		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return l },
 		Statfs:     disk.Statfs,
-		Mounts:     mountinfo.Read,
 		LockMemory: cgroup.LockMemory,
 		FreeMemory: debug.FreeOSMemory,
 		LockNode:   rundir.Dir.LockNode,
