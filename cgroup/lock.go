@@ -35,16 +35,18 @@ func LockMemory() error {
 // dropProgram unmaps the pages of the program's file. Those that are still needed are mapped again from the page
 // cache when they are used. Without /proc, it does nothing.
 func dropProgram() {
-	exe, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return
+	if exe, err := os.Readlink("/proc/self/exe"); err == nil {
+		dropFile(exe)
 	}
-	f, err := os.Open("/proc/self/maps")
+}
+
+func dropFile(file string) {
+	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return
 	}
 	defer func() { _ = f.Close() }()
-	for _, r := range readOnlyMaps(f, exe) {
+	for _, r := range cleanMaps(f, file) {
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, r.from, r.to-r.from, unix.MADV_DONTNEED) // a hint: it may fail
 	}
 }
@@ -52,22 +54,47 @@ func dropProgram() {
 // addresses are those from one up to, but without, another one.
 type addresses struct{ from, to uintptr }
 
-// readOnlyMaps returns the addresses of a file's mappings that the process cannot write (proc_pid_maps(5)):
+// cleanMaps returns the addresses of a file's mappings that the process cannot write, and that still hold what the file holds
+// (proc_pid_smaps(5)):
 //
 //	00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/criguard
-func readOnlyMaps(r io.Reader, file string) (all []addresses) {
+//	Anonymous:             0 kB
+//	Swap:                  0 kB
+//
+// The loader of a program built with -buildmode=pie relocates pages and then makes them read-only: they must stay.
+func cleanMaps(r io.Reader, file string) (all []addresses) {
+	var at addresses // the mapping of the current lines, if it is one of those
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		fields := strings.SplitN(lines.Text(), " ", 6)
-		if len(fields) < 6 || strings.TrimLeft(fields[5], " ") != file || !strings.HasPrefix(fields[1], "r-") {
+		first, rest, _ := strings.Cut(lines.Text(), " ")
+		if key, ok := strings.CutSuffix(first, ":"); ok {
+			if (key == "Anonymous" || key == "Swap") && strings.TrimSpace(rest) != "0 kB" {
+				at = addresses{}
+			}
 			continue
 		}
-		low, high, _ := strings.Cut(fields[0], "-")
-		from, err := strconv.ParseUint(low, 16, strconv.IntSize)
-		to, err2 := strconv.ParseUint(high, 16, strconv.IntSize)
-		if err == nil && err2 == nil && from < to {
-			all = append(all, addresses{uintptr(from), uintptr(to)})
+		if at.from < at.to {
+			all = append(all, at)
 		}
+		at = cleanMap(first, rest, file)
+	}
+	if at.from < at.to {
+		all = append(all, at)
 	}
 	return all
+}
+
+// cleanMap returns the addresses of a mapping, none if it is not one of the file or can be written.
+func cleanMap(span, rest, file string) addresses {
+	fields := strings.SplitN(rest, " ", 5)
+	if len(fields) < 5 || strings.TrimLeft(fields[4], " ") != file || !strings.HasPrefix(fields[0], "r-") {
+		return addresses{}
+	}
+	low, high, _ := strings.Cut(span, "-")
+	from, err := strconv.ParseUint(low, 16, strconv.IntSize)
+	to, err2 := strconv.ParseUint(high, 16, strconv.IntSize)
+	if err != nil || err2 != nil {
+		return addresses{}
+	}
+	return addresses{uintptr(from), uintptr(to)}
 }

@@ -125,13 +125,13 @@ func TestLockMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	maps, err := os.Open("/proc/self/maps")
+	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer maps.Close()
 	sum, size := byte(0), int64(0)
-	for _, r := range readOnlyMaps(maps, exe) {
+	for _, r := range cleanMaps(maps, exe) {
 		program := unsafe.Slice((*byte)(unsafe.Add(nil, r.from)), r.to-r.from)
 		for i := 0; i < len(program); i += os.Getpagesize() {
 			sum += program[i]
