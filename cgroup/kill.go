@@ -21,7 +21,7 @@ const (
 // (linux 5.14) it writes to cgroup.kill first. Then it signals the processes in cgroup.procs one by
 // one, until the file lists no new ones. It does not wait for them to end; see [Layout.Populated]. The
 // number does not include processes that cgroup.kill ended before they were counted, but is at least 1
-// then.
+// then. If cgroup.kill cannot be written, Kill also returns that error.
 //
 // If the first thread of a process has ended, the others run on, but cgroup.kill only signals the first
 // and /proc/PID/cgroup shows the root (v1). So only cgroup.procs shows who is in the cgroup. Kill
@@ -56,12 +56,15 @@ func (l Layout) kill(rel string) (int, error) {
 	}
 	defer t.close()
 	atLeast := 0
+	var refused error // by the file: a container that may write to its own cgroup can take away the permission
 	if l.Version == V2 {
 		populated, err := t.killAtOnce()
-		if err != nil && !errors.Is(err, ErrUnsupported) {
+		switch {
+		case errors.Is(err, ErrGone):
 			return 0, err
-		}
-		if populated {
+		case err != nil && !errors.Is(err, ErrUnsupported):
+			refused = err
+		case populated:
 			atLeast = 1
 		}
 	}
@@ -72,7 +75,7 @@ func (l Layout) kill(rel string) (int, error) {
 	}
 	l.thaw(rel)
 	l.released.start(l, v.killed, mrelease)
-	return max(atLeast, len(v.killed)), err
+	return max(atLeast, len(v.killed)), errors.Join(refused, err)
 }
 
 // killAtOnce writes to cgroup.kill and reports whether the cgroup held a process. It returns

@@ -540,6 +540,12 @@ func TestKillOfACapturedTree(t *testing.T) {
 		if _, err := l.Kill("/a"); err == nil || !strings.Contains(err.Error(), `kill cgroup "/a"`) {
 			t.Errorf("got %v", err)
 		}
+		other := startIn(t, "sleep")
+		write(t, root, map[string]string{"a/cgroup.procs": strconv.Itoa(other.pid()) + "\n"})
+		if n, err := l.Kill("/a"); n != 1 || err == nil {
+			t.Errorf("killed %d, %v; want the listed process, and an error", n, err)
+		}
+		other.killed(t)
 	})
 }
 
