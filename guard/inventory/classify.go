@@ -223,15 +223,19 @@ func parseInt(s string) (int64, bool) {
 }
 
 // locator returns a function that completes the details of a container if the runtime reports only its
-// process, as cri-dockerd does. It adds the cgroup and oom_score_adj. If the process's cgroup is not named
-// after the container ID, it skips the process: the PID is from another namespace.
+// process, as cri-dockerd does. It adds the cgroup and oom_score_adj. If neither the process's cgroup nor one above it
+// is named after the container ID, it skips the process: the PID is from another namespace. systemd in a container moves
+// itself to a cgroup below the container's.
 func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
 	return func(d cri.ContainerDetail) cri.ContainerDetail {
 		if d.CgroupsPath != "" || d.PID == 0 {
 			return d
 		}
 		rel, err := l.OfPID(d.PID)
-		if err != nil || !cri.IsContainerCgroup(rel, d.ID) {
+		for len(rel) > 1 && !cri.IsContainerCgroup(rel, d.ID) {
+			rel = path.Dir(rel)
+		}
+		if err != nil || len(rel) <= 1 {
 			return d
 		}
 		d.CgroupsPath = rel

@@ -16,6 +16,7 @@ func TestLocator(t *testing.T) {
 	for name, text := range map[string]string{
 		"70/cgroup": "1:memory:/kubepods/besteffort/poduid/c0ffee\n", "70/oom_score_adj": "-997\n",
 		"71/cgroup": "1:memory:/system.slice/cron.service\n", "71/oom_score_adj": "0\n",
+		"73/cgroup": "1:memory:/kubepods/besteffort/poduid/c0ffee/init.scope\n", "73/oom_score_adj": "-997\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -44,6 +45,7 @@ func TestLocator(t *testing.T) {
 		"its process":          {cri.ContainerDetail{PID: 70}, cri.ContainerDetail{PID: 70, CgroupsPath: own, Resources: cri.Resources{OOMScoreAdj: cri.Number{Value: -997, Known: true}}}},
 		"its process and more": {cri.ContainerDetail{PID: 70, Resources: cri.Resources{OOMScoreAdj: told}}, cri.ContainerDetail{PID: 70, CgroupsPath: own, Resources: cri.Resources{OOMScoreAdj: told}}},
 		"its cgroup":           {cri.ContainerDetail{PID: 70, CgroupsPath: "/told"}, cri.ContainerDetail{PID: 70, CgroupsPath: "/told"}},
+		"its systemd":          {cri.ContainerDetail{PID: 73}, cri.ContainerDetail{PID: 73, CgroupsPath: own, Resources: cri.Resources{OOMScoreAdj: cri.Number{Value: -997, Known: true}}}},
 		"another's process":    {cri.ContainerDetail{PID: 71}, cri.ContainerDetail{PID: 71}},
 		"one that has ended":   {cri.ContainerDetail{PID: 72}, cri.ContainerDetail{PID: 72}},
 		"nothing":              {cri.ContainerDetail{}, cri.ContainerDetail{}},
