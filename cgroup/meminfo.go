@@ -57,15 +57,52 @@ func parseMemInfo(b []byte) MemInfo {
 	return m
 }
 
-// parsePageList parses a line of /proc/zoneinfo (proc(5)). It returns the number of pages on a
-// processor's list of a zone ("count:", below "pagesets"), and 0 for any other line.
-func parsePageList(line []byte) int64 {
-	count, ok := bytes.CutPrefix(bytes.TrimLeft(line, " "), []byte("count:"))
-	if !ok {
-		return 0
+// zones adds up the lines of /proc/zoneinfo (proc(5)), in pages.
+type zones struct {
+	lists int64 // free pages on the processors' lists ("count:", below "pagesets")
+	// kept is free memory that the kernel keeps back from programs, and kills before it gives it to them: up to the low
+	// watermark of each zone and, in zones that devices need, up to a reserve that grows with the other zones. It is 320 MiB
+	// on a PC of 64 GiB, and more with a high vm.min_free_kbytes.
+	kept int64
+
+	free, boost, least int64 // of the zone of the current lines
+}
+
+// add adds a line. It skips lines that it does not know.
+func (z *zones) add(line []byte) {
+	line = bytes.TrimLeft(line, " ")
+	if n, ok := cutPages(line, "count:"); ok {
+		z.lists += n
+	} else if n, ok := cutPages(line, "pages free "); ok {
+		z.free, z.boost, z.least = n, 0, 0
+	} else if n, ok := cutPages(line, "boost "); ok { // a part of min, for a moment only
+		z.boost = n
+	} else if n, ok := cutPages(line, "min "); ok {
+		z.least = max(n-z.boost, 0)
+	} else if list, ok := bytes.CutPrefix(line, []byte("protection: (")); ok { // after the others
+		z.kept += min(z.free, z.least+largestPages(list))
+		z.free = 0
 	}
-	if n := parseNumber(bytes.TrimLeft(count, " ")); n <= math.MaxInt32 { // 8 TiB on one processor
-		return max(n, 0)
+}
+
+// largestPages returns the largest number of pages in "0, 3019, 21963)".
+func largestPages(list []byte) (most int64) {
+	for len(list) > 0 {
+		var n []byte
+		n, list, _ = bytes.Cut(list, []byte(","))
+		pages, _ := cutPages(bytes.TrimRight(n, ")"), "")
+		most = max(most, pages)
 	}
-	return 0
+	return most
+}
+
+// cutPages returns the number of pages after a prefix, 0 for one that is malformed.
+func cutPages(line []byte, prefix string) (n int64, ok bool) {
+	if len(line) < len(prefix) || string(line[:len(prefix)]) != prefix {
+		return 0, false
+	}
+	if n = parseNumber(bytes.TrimLeft(line[len(prefix):], " ")); n > math.MaxInt32 { // 8 TiB
+		return 0, true
+	}
+	return max(n, 0), true
 }

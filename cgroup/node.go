@@ -28,12 +28,12 @@ type Node struct {
 	podsLimit               *file
 	podsPIDs, podsPIDsLimit *file
 
-	lists   int64 // last result and time of pageLists
-	listsAt time.Time
+	zones   int64 // last result and time of freeZones
+	zonesAt time.Time
 }
 
-// listsFor is the maximum age of a reading of the page lists while memory is plentiful.
-const listsFor = time.Second
+// zonesFor is the maximum age of a reading of zoneinfo while memory is plentiful.
+const zonesFor = time.Second
 
 // errNoPods is the reading while the path of the pods cgroup is unknown.
 var errNoPods = fmt.Errorf("read pods cgroup: no path is known: %w", ErrGone)
@@ -112,17 +112,17 @@ func ReadMemInfo(l Layout) (MemInfo, error) {
 }
 
 // Memory reads the memory of the root cgroup, without a limit; see [Memory] for what it counts. info
-// must be a current reading of meminfo. The processors' page lists are expensive to read. If more than
-// enough bytes lie outside the working set, Memory may use page lists that are up to a second old. With
-// enough = 0 it always reads them.
+// must be a current reading of meminfo. zoneinfo is expensive to read. If more than enough bytes lie
+// outside the working set, Memory may use a reading of it that is up to a second old. With enough = 0 it
+// always reads it.
 func (n *Node) Memory(info MemInfo, enough int64) (Memory, error) {
 	if info.InactiveFile < 0 {
 		return Memory{}, fmt.Errorf("read %s: no Inactive(file)", n.meminfo.path)
 	}
 	m := Memory{InactiveFile: info.InactiveFile, Limit: -1}
-	use := func() { m.Usage = max(info.Total-info.Free-n.lists-info.Spare(), 0) }
-	if use(); enough <= 0 || info.Total-m.WorkingSet() <= enough || time.Since(n.listsAt) > listsFor {
-		n.lists, n.listsAt = n.pageLists(), time.Now()
+	use := func() { m.Usage = max(info.Total-info.Free-n.zones-info.Spare(), 0) }
+	if use(); enough <= 0 || info.Total-m.WorkingSet() <= enough || time.Since(n.zonesAt) > zonesFor {
+		n.zones, n.zonesAt = n.freeZones(), time.Now()
 		use()
 	}
 	if n.layout.Version == V2 {
@@ -139,17 +139,17 @@ func (n *Node) Memory(info MemInfo, enough int64) (Memory, error) {
 	return m, nil
 }
 
-// pageLists returns the free memory on the processors' page lists, in bytes. If they cannot be read it
-// returns 0, which errs towards less free memory.
-func (n *Node) pageLists() int64 {
+// freeZones returns by how much the memory that programs can get exceeds MemFree, in bytes: the processors' page lists, less
+// what the kernel keeps back. It is 0 if zoneinfo cannot be read.
+func (n *Node) freeZones() int64 {
 	if n.zoneinfo == nil {
 		return 0
 	}
-	var pages int64
-	if err := n.zoneinfo.eachLine(n.buf, func(line []byte) { pages += parsePageList(line) }); err != nil {
+	var z zones
+	if err := n.zoneinfo.eachLine(n.buf, z.add); err != nil {
 		return 0
 	}
-	return pages * int64(os.Getpagesize())
+	return (z.lists - z.kept) * int64(os.Getpagesize())
 }
 
 // PodsMemory reads the memory of the pods cgroup and its limit. The cgroup may appear and disappear;

@@ -163,6 +163,17 @@ func TestNodeWithoutThings(t *testing.T) {
 			}
 		}
 	})
+	t.Run("free pages that the kernel keeps back", func(t *testing.T) {
+		n := open(t, func(f map[string]string) {
+			size := int64(os.Getpagesize() >> 10)
+			f["proc/meminfo"] = fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nInactive(file): 0 kB\n", 64*size, 20*size)
+			f["proc/zoneinfo"] = "Node 0, zone   Normal\n  pages free     20\n        min      3\n        protection: (0, 4)\n  pagesets\n    cpu: 0\n              count:    2\n"
+			f["cgroup/cgroup.controllers"] = "memory\n"
+		})
+		if m, err := rootMemory(n); m.Usage != int64(49*os.Getpagesize()) || err != nil {
+			t.Errorf("memory %+v, %v; want 49 pages used of 64", m, err)
+		}
+	})
 	t.Run("free pages on the processors' lists of a moment ago", func(t *testing.T) {
 		var zoneinfo string
 		n := open(t, func(f map[string]string) {
@@ -181,13 +192,13 @@ func TestNodeWithoutThings(t *testing.T) {
 			later         time.Duration
 			want          int64 // pages used
 		}{
-			{12, 10, 0, 52}, {20, 10, 0, 52}, {20, 10, listsFor, 44}, {30, 20, 0, 34}, {31, 10, 0, 34}, {31, 0, 0, 33}, {0, 30, 0, 33}, {0, 31, 0, 64},
+			{12, 10, 0, 52}, {20, 10, 0, 52}, {20, 10, zonesFor, 44}, {30, 20, 0, 34}, {31, 10, 0, 34}, {31, 0, 0, 33}, {0, 30, 0, 33}, {0, 31, 0, 64},
 		} {
 			text := fmt.Sprintf("Node 0, zone   Normal\n  pagesets\n    cpu: 0\n              count:    %d\n", c.lists)
 			if err := os.WriteFile(zoneinfo, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			n.listsAt = time.Now().Add(-c.later)
+			n.zonesAt = time.Now().Add(-c.later)
 			if m, err := n.Memory(info, c.enough*page); m.Usage != c.want*page || err != nil {
 				t.Errorf("%d: %d pages used, %v; want %d", i, m.Usage/page, err, c.want)
 			}
@@ -504,9 +515,9 @@ func TestEachLineTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.close()
-	var pages int64
-	if err := f.eachLine(make([]byte, 64), func(line []byte) { pages += parsePageList(line) }); err != nil || pages != 6 {
-		t.Errorf("%d pages, %v; want 6", pages, err)
+	var z zones
+	if err := f.eachLine(make([]byte, 64), z.add); err != nil || z.lists != 6 {
+		t.Errorf("%d pages, %v; want 6", z.lists, err)
 	}
 	f.close()
 	if err := f.eachLine(make([]byte, 64), func([]byte) {}); err == nil {

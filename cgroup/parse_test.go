@@ -1,9 +1,11 @@
 package cgroup
 
 import (
+	"bytes"
 	"math"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -80,15 +82,68 @@ func TestParseMemInfo(t *testing.T) {
 	}
 }
 
-func TestParsePageList(t *testing.T) {
+func TestZonesOfPageLists(t *testing.T) {
 	for in, want := range map[string]int64{
 		"              count:    12": 12, "count:5": 5, "              count:    0": 0,
 		"              high:     7615": 0, "  pages free     772919": 0, "      nr_free_pages 41912": 0,
 		"": 0, "count:": 0, "count: x": 0, "count: -4": 0, "count 4": 0, "account: 4": 0,
 		"count: 2147483647": 2147483647, "count: 2147483648": 0, "count: 9223372036854775807": 0,
 	} {
-		if got := parsePageList([]byte(in)); got != want {
-			t.Errorf("%q: %d pages, want %d", in, got, want)
+		var z zones
+		if z.add([]byte(in)); z.lists != want || z.kept != 0 {
+			t.Errorf("%q: %d pages, %d kept, want %d", in, z.lists, z.kept, want)
+		}
+	}
+}
+
+// The zones are those of a node of 64 GiB when its kernel killed: all of the free memory was kept back.
+func TestZonesKept(t *testing.T) {
+	const oom = `Node 0, zone      DMA
+  per-node stats
+      nr_inactive_anon 16233745
+  pages free     2816
+        boost    0
+        min      3
+        low      6
+        managed  2816
+        protection: (0, 2367, 64163, 64163, 64163)
+Node 0, zone    DMA32
+  pages free     62381
+        boost    0
+        min      596
+        low      1174
+        protection: (0, 0, 61795, 61795, 61795)
+      nr_free_pages 62381
+Node 0, zone   Normal
+  pages free     16285
+        boost    0
+        min      16295
+        protection: (0, 0, 0, 0, 0)
+  pagesets
+    cpu: 0
+              count: 7
+Node 0, zone  Movable
+  pages free     0
+        boost    0
+        min      32
+        protection: (0, 0, 0, 0, 0)
+`
+	for name, c := range map[string]struct {
+		text string
+		want int64
+	}{
+		"out of memory": {oom, 2816 + 62381 + 16285},
+		"plenty":        {strings.ReplaceAll(oom, "pages free     16285", "pages free     9000000"), 2816 + 62381 + 16295},
+		"boosted":       {"pages free 900\n boost 70\n min 100\n protection: (0, 5)\n", 35},
+		"linux 4.4":     {"pages free 900\n min 100\n protection: (0, 5)\n", 105},
+		"odd":           {"pages free 900\n min x\n protection: (0, , 7, 99999999999)\nprotection: (3)\nmin 5\nprotection:\n", 7},
+	} {
+		var z zones
+		for line := range strings.SplitSeq(c.text, "\n") {
+			z.add([]byte(line))
+		}
+		if z.kept != c.want {
+			t.Errorf("%s: %d pages kept, want %d", name, z.kept, c.want)
 		}
 	}
 }
@@ -168,17 +223,25 @@ func FuzzMemInfo(f *testing.F) {
 	})
 }
 
-func FuzzPageList(f *testing.F) {
-	for _, line := range []string{"              count:    15104", "              high:     22319", "    cpu: 1", "  vm stats threshold: 24", ""} {
-		f.Add([]byte(line))
+func FuzzZones(f *testing.F) {
+	for _, lines := range []string{
+		"              count:    15104", "              high:     22319", "    cpu: 1", "  vm stats threshold: 24", "",
+		"  pages free     62381\n        boost    0\n        min      596\n        protection: (0, 0, 61795, 61795, 61795)",
+	} {
+		f.Add([]byte(lines))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		pages := parsePageList(b)
-		if pages < 0 || pages > math.MaxInt32 {
-			t.Fatal(pages)
+		var z, indented zones
+		lines := bytes.Split(b, []byte("\n"))
+		for _, line := range lines {
+			z.add(line)
+			indented.add(append([]byte("   "), line...))
 		}
-		if pages != 0 && parsePageList(append([]byte("   "), b...)) != pages {
-			t.Fatalf("%q: %d pages, and other ones further to the right", b, pages)
+		if most := int64(len(lines)) * math.MaxInt32; z.lists < 0 || z.lists > most || z.kept < 0 || z.kept > most {
+			t.Fatalf("%+v", z)
+		}
+		if z != indented {
+			t.Fatalf("%q: %+v, and %+v further to the right", b, z, indented)
 		}
 	})
 }
