@@ -64,6 +64,8 @@ type zones struct {
 	// watermark of each zone and, in zones that devices need, up to a reserve that grows with the other zones. It is 320 MiB
 	// on a PC of 64 GiB, and more with a high vm.min_free_kbytes.
 	kept int64
+	// managed is all memory, as MemTotal is.
+	managed int64
 
 	free, boost, least int64 // of the zone of the current lines
 }
@@ -79,6 +81,8 @@ func (z *zones) add(line []byte) {
 		z.boost = n
 	} else if n, ok := cutPages(line, "min "); ok {
 		z.least = max(n-z.boost, 0)
+	} else if n, ok := cutPages(line, "managed "); ok {
+		z.managed += n
 	} else if list, ok := bytes.CutPrefix(line, []byte("protection: (")); ok { // after the others
 		z.kept += min(z.free, z.least+largestPages(list))
 		z.free = 0

@@ -122,7 +122,7 @@ func (n *Node) Memory(info MemInfo, enough int64) (Memory, error) {
 	m := Memory{InactiveFile: info.InactiveFile, Limit: -1}
 	use := func() { m.Usage = max(info.Total-info.Free-n.zones-info.Spare(), 0) }
 	if use(); enough <= 0 || info.Total-m.WorkingSet() <= enough || time.Since(n.zonesAt) > zonesFor {
-		n.zones, n.zonesAt = n.freeZones(), time.Now()
+		n.zones, n.zonesAt = n.freeZones(info.Total), time.Now()
 		use()
 	}
 	if n.layout.Version == V2 {
@@ -140,8 +140,9 @@ func (n *Node) Memory(info MemInfo, enough int64) (Memory, error) {
 }
 
 // freeZones returns by how much the memory that programs can get exceeds MemFree, in bytes: the processors' page lists, less
-// what the kernel keeps back. It is 0 if zoneinfo cannot be read.
-func (n *Node) freeZones() int64 {
+// what the kernel keeps back. It is 0 if zoneinfo cannot be read, or describes more memory than meminfo: in a container of
+// LXC, meminfo has the memory of the container.
+func (n *Node) freeZones(total int64) int64 {
 	if n.zoneinfo == nil {
 		return 0
 	}
@@ -149,7 +150,11 @@ func (n *Node) freeZones() int64 {
 	if err := n.zoneinfo.eachLine(n.buf, z.add); err != nil {
 		return 0
 	}
-	return (z.lists - z.kept) * int64(os.Getpagesize())
+	page := int64(os.Getpagesize())
+	if z.managed*page > total+total/16 {
+		return 0
+	}
+	return (z.lists - z.kept) * page
 }
 
 // PodsMemory reads the memory of the pods cgroup and its limit. The cgroup may appear and disappear;

@@ -174,6 +174,20 @@ func TestNodeWithoutThings(t *testing.T) {
 			t.Errorf("memory %+v, %v; want 49 pages used of 64", m, err)
 		}
 	})
+	t.Run("zones of a larger machine", func(t *testing.T) {
+		for managed, want := range map[int64]int64{64: 43, 67: 43, 69: 44} {
+			n := open(t, func(f map[string]string) {
+				size := int64(os.Getpagesize() >> 10)
+				f["proc/meminfo"] = fmt.Sprintf("MemTotal: %d kB\nMemFree: %d kB\nInactive(file): 0 kB\n", 64*size, 20*size)
+				f["proc/zoneinfo"] = fmt.Sprintf("Node 0, zone   Normal\n  pages free     20\n        min      1\n        managed  %d\n"+
+					"        protection: (0, 0)\n  pagesets\n    cpu: 0\n              count:    2\n", managed)
+				f["cgroup/cgroup.controllers"] = "memory\n"
+			})
+			if m, err := rootMemory(n); m.Usage != want*int64(os.Getpagesize()) || err != nil {
+				t.Errorf("%d pages managed: memory %+v, %v; want %d pages used of 64", managed, m, err, want)
+			}
+		}
+	})
 	t.Run("free pages on the processors' lists of a moment ago", func(t *testing.T) {
 		var zoneinfo string
 		n := open(t, func(f map[string]string) {
