@@ -49,18 +49,18 @@ func (n *Node) suspects(root string) []string {
 	}
 	var all []string
 	for _, parent := range parents {
-		rels, _ := n.podsIn(parent)
+		rels, _ := n.podsIn(parents, parent)
 		all = append(all, rels...)
 	}
 	return all
 }
 
 // podsIn returns the pod cgroups in one of their parents.
-func (n *Node) podsIn(parent string) (rels []string, err error) {
+func (n *Node) podsIn(parents []string, parent string) (rels []string, err error) {
 	names, err := n.opt.Layout.Children(parent)
 	for _, name := range names {
-		if isPodCgroup(name) {
-			rels = append(rels, path.Join(parent, name))
+		if rel := path.Join(parent, name); isPodCgroup(parents, rel) {
+			rels = append(rels, rel)
 		}
 	}
 	return rels, err
@@ -80,7 +80,7 @@ func (n *Node) takeChanges() {
 		if slices.Contains(parents, rel) {
 			ix.lose() // pods may have entered it before it was watched
 		}
-		if !slices.Contains(parents, path.Dir(rel)) || !isPodCgroup(path.Base(rel)) {
+		if !isPodCgroup(parents, rel) {
 			return
 		}
 		ix.touched[rel] = true
@@ -160,11 +160,12 @@ func (n *Node) sweepPods(pods []inventory.Pod) {
 // cannot be watched or read.
 func (n *Node) listPods(root string) (all map[string]bool, watched bool) {
 	all, watched = map[string]bool{}, true
-	for _, parent := range qosParents(root) {
+	parents := qosParents(root)
+	for _, parent := range parents {
 		err := n.waker.AddDir(parent)
 		var rels []string
 		if err == nil {
-			rels, err = n.podsIn(parent)
+			rels, err = n.podsIn(parents, parent)
 		}
 		watched = watched && (err == nil || errors.Is(err, cgroup.ErrGone) && parent != root) // root reports its creation
 		for _, rel := range rels {

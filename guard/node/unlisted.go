@@ -146,10 +146,14 @@ func qosParents(pods string) []string {
 	return []string{pods, path.Join(pods, "burstable"), path.Join(pods, "besteffort")}
 }
 
-// isPodCgroup reports whether the name is that of a pod's cgroup, with either cgroup driver.
-func isPodCgroup(name string) bool {
-	if base, ok := strings.CutSuffix(name, ".slice"); ok {
+// isPodCgroup reports whether a cgroup is a pod's, by its parents, which qosParents returns, and its name, with either cgroup
+// driver. The slice of a QoS class repeats the name of the kubelet's cgroup root, which may be like a pod's.
+func isPodCgroup(parents []string, rel string) bool {
+	if !slices.Contains(parents, path.Dir(rel)) || slices.Contains(parents, rel) {
+		return false
+	}
+	if base, ok := strings.CutSuffix(path.Base(rel), ".slice"); ok {
 		return strings.Contains(base, "-pod")
 	}
-	return strings.HasPrefix(name, "pod")
+	return strings.HasPrefix(path.Base(rel), "pod")
 }

@@ -66,6 +66,25 @@ func TestUnlistedWithoutContainers(t *testing.T) {
 	}
 }
 
+// The slice of a QoS class is not taken for a pod's, whatever the kubelet's cgroup root is called.
+func TestUnlistedBelowACgroupRoot(t *testing.T) {
+	k := kernelOn(t, map[string]string{"cgroup.controllers": "memory pids\n"})
+	const root = "/my.slice/my-pods.slice/my-pods-kubepods.slice"
+	const burstable = root + "/my-pods-kubepods-burstable.slice"
+	const own = burstable + "/my-pods-kubepods-burstable-poduid_1.slice"
+	for _, rel := range []string{root, burstable, own, own + "/cri-containerd-c1.scope"} {
+		nodetest.Write(t, k.opt.Layout.Dir("memory", rel), map[string]string{"cgroup.events": "populated 1\nfrozen 0\n"})
+	}
+	k.pods.Store(new(root))
+	pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "s1", UID: "uid-1"}, Cgroup: own, Containers: []inventory.Container{{ID: "c1"}}}}
+	if _, found := k.Unlisted(pods, policy.MemoryAvailable); found {
+		t.Errorf("unlisted: %q", k.found)
+	}
+	if _, found := k.Unlisted(nil, policy.MemoryAvailable); !found || !slices.Equal(k.found, []string{own}) {
+		t.Errorf("with no pod listed: %q", k.found)
+	}
+}
+
 // An unlisted pod cgroup that cannot be read may use any amount. One that was removed uses nothing.
 func TestUnlistedUnreadable(t *testing.T) {
 	k := kernelOn(t, map[string]string{
