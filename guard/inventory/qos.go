@@ -60,18 +60,13 @@ func qosFromCgroup(path string) policy.QoS {
 	below := false
 	for _, dir := range strings.FieldsFunc(path, func(r rune) bool { return r == '/' || r == ':' }) {
 		words := strings.Split(strings.TrimSuffix(dir, ".slice"), "-")
-		if below {
-			if qos := qosOfDir(words[0]); qos != policy.QoSUnknown {
-				return qos
-			}
-		}
 		switch i := slices.Index(words, "kubepods"); {
 		case i >= 0 && i+1 < len(words):
 			return qosOfDir(words[i+1])
 		case i >= 0:
 			below = true
 		case below:
-			return policy.QoSUnknown
+			return qosOfDir(words[0])
 		}
 	}
 	return policy.QoSUnknown

@@ -103,6 +103,9 @@ func TestQoSFromCgroup(t *testing.T) {
 
 		"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod1.slice": policy.BestEffort,
 
+		"/pods.slice/pods-kubepods.slice/pods-kubepods-besteffort.slice/pods-kubepods-besteffort-pod1.slice": policy.BestEffort,
+		"/pods.slice/pods-kubepods.slice/pods-kubepods-pod1.slice":                                           policy.Guaranteed,
+
 		"/system.slice/kubepods/burstable/pod1": policy.Burstable,
 		"/kubepods":                             policy.QoSUnknown,
 		"/kubepods.slice":                       policy.QoSUnknown,
