@@ -61,6 +61,7 @@ type Service struct {
 	started    time.Time
 	stops      *stop.Stopper
 	fleet      *client.Client
+	processors machine.Processors
 	// endStops cancels the stops in flight.
 	endStops context.CancelFunc
 
@@ -135,6 +136,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 		return err
 	}
 	s.host = n
+	s.processors = machine.NewProcessors(s.opt.Machine.Processors, n.kernel.Now())
 	if err := n.checkCgroups(s.opt.Config.Mode); err != nil {
 		n.Close()
 		return err
@@ -259,6 +261,7 @@ func (s *Service) after(p *api.Pass) {
 	if s.host.kernel.Arm(state.Thresholds, state.Observations) {
 		hint(s.repace) // the current pause may be as long as on an idle node
 	}
+	s.processors.See(s.guard.IsCalm(), time.Duration(p.At))
 	s.warnFile("conditions", s.conditions.Write(state.Pressure, time.Now()))
 	s.warnAbsent(state.Observations, s.host.kernel.Reason)
 	s.warnSwap()

@@ -259,6 +259,11 @@ func (g *Manager) isSampleDue(ctx context.Context, now time.Duration) bool {
 	return !g.sampleAll && (!sampled || g.runtime.Inventory(ctx, false).At != g.listed || age >= g.SamplePause())
 }
 
+// IsCalm reports whether nothing is being stopped, no threshold is met, and none of memory, swap or tasks is near.
+func (g *Manager) IsCalm() bool {
+	return len(g.flights) == 0 && len(g.pressure.Met) == 0 && g.SamplePause() > sampleNear
+}
+
 // SamplePause returns how old the last sample may become, by the nearest threshold of memory, swap or PIDs.
 func (g *Manager) SamplePause() time.Duration {
 	pause := sampleIdle

@@ -5,6 +5,7 @@ package machine
 
 import (
 	"net"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -28,6 +29,7 @@ type Machine struct {
 	Mounts     func() ([]mountinfo.Mount, error)       // of this process; nil = those that it has
 	LockMemory func() error                            // keeps the process's memory from being swapped
 	FreeMemory func()                                  // returns the process's unused memory to the kernel
+	Processors func(n int) (before int)                // lets goroutines use n processors at a time
 	// LockNode takes the locks of a node. See [rundir.Dir.LockNode].
 	LockNode func(dir rundir.Dir, names ...string) (release func(), missed []string, err error)
 	Listen   func(rundir.Dir) (net.Listener, error) // on the control socket
@@ -43,6 +45,7 @@ func Real() Machine {
 		Statfs:     disk.Statfs,
 		LockMemory: cgroup.LockMemory,
 		FreeMemory: debug.FreeOSMemory,
+		Processors: runtime.GOMAXPROCS,
 		LockNode:   rundir.Dir.LockNode,
 		Listen:     control.Listen,
 	}

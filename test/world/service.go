@@ -68,6 +68,7 @@ func (w *World) Start() {
 	s.end, s.ended, s.control, s.reload = end, make(chan error, 1), newPipe(), make(chan func() (config.Config, error), 1)
 	w.services = append(w.services, s)
 	w.service = s
+	w.uses.Store(nodeProcessors)
 	w.logf("criguard starts")
 	m := w.machine(s)
 	log := w.log(s)
@@ -92,18 +93,25 @@ func (w *World) load(s *service, lines []string) (config.Config, error) {
 // machine is the machine of a service.
 func (w *World) machine(s *service) machine.Machine {
 	return machine.Machine{
-		BootTime: func() time.Duration { return time.Hour + w.time() },
+		BootTime: func() time.Duration {
+			w.awake.note(w.Now(), "clock")
+			return time.Hour + w.time()
+		},
 		NewWaker: func(cgroup.Layout) (node.Waker, error) {
 			w.waker = newWaker(w.v1)
 			w.waker.deaf, w.waker.overflows = w.deaf, w.overflows
 			return w.waker, nil
 		},
-		Cgroups:    func(l cgroup.Layout) reclaim.Cgroups { return cgroups{l, w.kernel, s.kernel} },
-		Statfs:     w.disk.statfs,
+		Cgroups: func(l cgroup.Layout) reclaim.Cgroups { return cgroups{l, w.kernel, s.kernel} },
+		Statfs: func(path string) (cgroup.Space, error) {
+			w.awake.note(w.Now(), "disk")
+			return w.disk.statfs(path)
+		},
 		Tree:       w.disk.tree,
 		Mounts:     w.kernel.overlayMounts,
 		LockMemory: func() error { return nil },
 		FreeMemory: func() {}, // the process holds the world, too
+		Processors: func(n int) (before int) { return int(w.uses.Swap(int64(n))) },
 		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },
 		Runtime: cri.Network{DialSocket: func(ctx context.Context, path string) (net.Conn, error) {
 			s.mu.Lock()
@@ -122,6 +130,32 @@ func (w *World) machine(s *service) machine.Machine {
 			return control.NewLimitListener(s.control), os.WriteFile(d.Socket(), nil, 0o600)
 		},
 	}
+}
+
+// awake is when the service did something that the world sees, and what. The zero value is ready to use.
+type awake struct {
+	mu    sync.Mutex
+	times map[time.Duration]bool
+	what  map[string]int
+}
+
+func (a *awake) note(at time.Duration, what string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.times == nil {
+		a.times, a.what = map[time.Duration]bool{}, map[string]int{}
+	}
+	a.times[at] = true
+	a.what[what]++
+}
+
+// take returns at how many times the service was awake since the last call, and what it did.
+func (a *awake) take() (times int, what map[string]int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	times, what = len(a.times), a.what
+	a.times, a.what = nil, nil
+	return times, what
 }
 
 // Command sends a command to the service and does not wait for the answer. done is called if the service has executed it.

@@ -34,6 +34,9 @@ const (
 // noticeDelay is how long the runtime takes to notice that a container has ended.
 const noticeDelay = 3100 * time.Microsecond
 
+// nodeProcessors is how many processors the node has.
+const nodeProcessors = 4
+
 // World is a node in virtual time, in a bubble of testing/synctest.
 type World struct {
 	*kernel
@@ -57,6 +60,8 @@ type World struct {
 	askedAt  time.Duration  // when the service was last asked to end
 	drained  bool           // an operator has every pod stopped
 	slept    atomic.Int64   // nanoseconds
+	uses     atomic.Int64   // so many processors at a time
+	awake    awake
 }
 
 // stopBegins ends the world's step: something is killed, or the runtime was asked for it.
@@ -122,6 +127,7 @@ var sweep = sync.OnceFunc(func() {
 // latency returns how long the runtime takes to answer. Two calls do not take equally long, unless they ask for the same at the
 // same time: in which order they arrive is chance, and must make no difference.
 func (w *World) latency(c critest.Call) time.Duration {
+	w.awake.note(w.Now(), c.Method)
 	if strings.HasPrefix(c.Method, "Stop") {
 		w.stopBegins()
 	}
