@@ -60,14 +60,14 @@ func parseMemInfo(b []byte) MemInfo {
 // zones adds up the lines of /proc/zoneinfo (proc(5)), in pages.
 type zones struct {
 	lists int64 // free pages on the processors' lists ("count:", below "pagesets")
-	// kept is free memory that the kernel keeps back from programs, and kills before it gives it to them: up to the low
+	// kept is free memory that the kernel keeps back from programs, and kills before it gives it to them: up to the min
 	// watermark of each zone and, in zones that devices need, up to a reserve that grows with the other zones. It is 320 MiB
 	// on a PC of 64 GiB, and more with a high vm.min_free_kbytes.
 	kept int64
 	// managed is all memory, as MemTotal is.
 	managed int64
 
-	free, boost, least int64 // of the zone of the current lines
+	free, boost, least, low int64 // of the zone of the current lines
 }
 
 // add adds a line. It skips lines that it does not know.
@@ -76,11 +76,17 @@ func (z *zones) add(line []byte) {
 	if n, ok := cutPages(line, "count:"); ok {
 		z.lists += n
 	} else if n, ok := cutPages(line, "pages free "); ok {
-		z.free, z.boost, z.least = n, 0, 0
+		z.free, z.boost, z.least, z.low = n, 0, 0, 0
 	} else if n, ok := cutPages(line, "boost "); ok { // a part of min, for a moment only
 		z.boost = n
 	} else if n, ok := cutPages(line, "min "); ok {
 		z.least = max(n-z.boost, 0)
+	} else if n, ok := cutPages(line, "low "); ok {
+		z.low = n
+	} else if n, ok := cutPages(line, "high "); ok && n > z.low && z.low > 0 {
+		// Linux 5.0 to 5.15 do not show the boost. It moves low and high, too, but not their distance, which is at least a
+		// quarter of min, rounded down.
+		z.least = min(z.least, 4*(n-z.low)+3)
 	} else if n, ok := cutPages(line, "managed "); ok {
 		z.managed += n
 	} else if list, ok := bytes.CutPrefix(line, []byte("protection: (")); ok { // after the others

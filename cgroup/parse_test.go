@@ -136,7 +136,12 @@ Node 0, zone  Movable
 		"plenty":        {strings.ReplaceAll(oom, "pages free     16285", "pages free     9000000"), 2816 + 62381 + 16295},
 		"boosted":       {"pages free 900\n boost 70\n min 100\n protection: (0, 5)\n", 35},
 		"linux 4.4":     {"pages free 900\n min 100\n protection: (0, 5)\n", 105},
-		"odd":           {"pages free 900\n min x\n protection: (0, , 7, 99999999999)\nprotection: (3)\nmin 5\nprotection:\n", 7},
+		// A PC of 8 GiB: without the boost, min is 9679.
+		"boosted, linux 5.4": {"pages free 33907\n min 31449\n low 33868\n high 36287\n protection: (0, 0)\n", 9679},
+		"far high watermark": {"pages free 900\n min 100\n low 500\n high 900\n protection: (0, 0)\n", 100},
+		"empty zone":         {"pages free 0\n min 32\n low 32\n high 32\n protection: (0, 0)\n", 0},
+		"tiny zone":          {"pages free 900\n min 3\n low 3\n high 3\n protection: (0, 5)\n", 8},
+		"odd":                {"pages free 900\n min x\n protection: (0, , 7, 99999999999)\nprotection: (3)\nmin 5\nprotection:\n", 7},
 	} {
 		var z zones
 		for line := range strings.SplitSeq(c.text, "\n") {
@@ -227,6 +232,7 @@ func FuzzZones(f *testing.F) {
 	for _, lines := range []string{
 		"              count:    15104", "              high:     22319", "    cpu: 1", "  vm stats threshold: 24", "",
 		"  pages free     62381\n        boost    0\n        min      596\n        protection: (0, 0, 61795, 61795, 61795)",
+		"  pages free     33907\n        min      31449\n        low      33868\n        high     36287\n        protection: (0, 0)",
 	} {
 		f.Add([]byte(lines))
 	}

@@ -26,7 +26,7 @@ func KernelMemory() (sum int64, err error) {
 	return sum + kept, err
 }
 
-// keptBack returns the free memory up to the low watermark and the reserve of each zone.
+// keptBack returns the free memory up to the min watermark and the reserve of each zone.
 func keptBack() (sum int64, err error) {
 	text, err := os.ReadFile("/proc/zoneinfo")
 	if err != nil {
