@@ -5,7 +5,6 @@ package machine
 
 import (
 	"net"
-	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -45,7 +44,7 @@ func Real() Machine {
 		Statfs:     disk.Statfs,
 		LockMemory: cgroup.LockMemory,
 		FreeMemory: debug.FreeOSMemory,
-		Processors: runtime.GOMAXPROCS,
+		Processors: useProcessors,
 		LockNode:   rundir.Dir.LockNode,
 		Listen:     control.Listen,
 	}

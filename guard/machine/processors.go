@@ -1,6 +1,10 @@
 package machine
 
-import "time"
+import (
+	"os"
+	"runtime"
+	"time"
+)
 
 // calmFor is how long no threshold may have been near before one processor is enough: a change stops all goroutines for a moment.
 const calmFor = time.Minute
@@ -30,4 +34,15 @@ func (p *Processors) See(calm bool, now time.Duration) {
 	case p.all == 0 && now-p.near >= calmFor:
 		p.all = p.use(1)
 	}
+}
+
+// useProcessors is runtime.GOMAXPROCS, but after one processor, the runtime chooses again how many it uses, unless the
+// environment says so: a number that is set does not follow the CPU limit of the service's cgroup.
+func useProcessors(n int) (before int) {
+	if n == 1 || os.Getenv("GOMAXPROCS") != "" {
+		return runtime.GOMAXPROCS(n)
+	}
+	before = runtime.GOMAXPROCS(0)
+	runtime.SetDefaultGOMAXPROCS()
+	return before
 }
