@@ -452,6 +452,7 @@ func kubelet(w *World, d dice) {
 func (w *World) sleep(d time.Duration) {
 	w.logf("the machine has slept for %v", d)
 	w.slept.Add(int64(d))
+	w.sleeps++
 	w.pausedUntil -= d
 }
 

@@ -60,6 +60,7 @@ type World struct {
 	askedAt  time.Duration  // when the service was last asked to end
 	drained  bool           // an operator has every pod stopped
 	slept    atomic.Int64   // nanoseconds
+	sleeps   int            // how often
 	uses     atomic.Int64   // so many processors at a time
 	awake    awake
 }
@@ -374,17 +375,21 @@ func (w *World) Stops() (stops []api.StopView) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		w.tb.Fatal(err)
 	}
-	results := map[string]*api.StopResult{}
+	type begun struct { // a sandbox that keeps its name may be stopped again
+		pass    uint64
+		sandbox string
+	}
+	results := map[begun]*api.StopResult{}
 	for _, p := range list.Passes {
 		if p.Stop != nil {
 			stops = append(stops, *p.Stop)
 		}
 		for i := range p.Settled {
-			results[p.Settled[i].Sandbox] = p.Settled[i].Result
+			results[begun{p.Settled[i].Pass, p.Settled[i].Sandbox}] = p.Settled[i].Result
 		}
 	}
 	for i := range stops {
-		stops[i].Result = results[stops[i].Sandbox]
+		stops[i].Result = results[begun{stops[i].Pass, stops[i].Sandbox}]
 	}
 	return stops
 }
