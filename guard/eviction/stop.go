@@ -193,8 +193,8 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	case protected:
 		res.Errors = []string{protectedSince + pod.Protection}
 	case s.Cause == policy.CausePressure && s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
-		if g.obs[s.Signal].Status != policy.OK && age < s.Grace+within {
-			return // whether it is still needed is not known yet
+		if age < s.Grace+within {
+			return // the kernel may still be ending its processes: if a threshold is met before they are gone, no other pod is stopped
 		}
 		res.Errors = []string{"not continued: no threshold is met any more"}
 	case age < s.Grace+within:
