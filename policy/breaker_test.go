@@ -299,6 +299,39 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
+// When a stop is over for its own pool, the disk that has chosen its pod, too, waits for it, and its record lasts as long. A restart
+// changes nothing.
+func TestAwaitedNext(t *testing.T) {
+	next := &Wait{PoolNodeBytes, NodeFSAvailable, 7, 100}
+	ends := map[string]func(*Restraint){
+		"over":   func(r *Restraint) { r.End("a", 50) },
+		"undone": func(r *Restraint) { r.Undo("a") },
+	}
+	for name, end := range ends {
+		r := restrained()
+		r.Begin(*stopOf(Hard, "a"), 0)
+		r.AwaitNext("a", next)
+		r.Begin(*stopOf(Hard, "b"), second)
+		r.End("b", 100)
+		r.AwaitNext("b", next) // is over
+		r = restart(t, r, 2*second)
+		if s := r.Unfinished(PoolMemory); s == nil || s.Sandbox != "a" || r.Unfinished(PoolNodeBytes) != nil {
+			t.Fatalf("in flight for memory: %+v, for a disk: %+v", s, r.Unfinished(PoolNodeBytes))
+		}
+		r.End("a", 300)
+		r = restart(t, r, 3*second)
+		r.Status(time.Hour)
+		r.forget()
+		s := r.Unfinished(PoolNodeBytes)
+		if r.Unfinished(PoolMemory) != nil || s == nil || s.Sandbox != "a" || s.Pool != PoolNodeBytes || s.Signal != NodeFSAvailable || s.Available != 7 || s.Expected != 100 {
+			t.Fatalf("in flight for the disk: %+v", s)
+		}
+		if end(r); r.Unfinished(PoolNodeBytes) != nil || r.stops[0].Back != 300 {
+			t.Errorf("%s: %+v", name, r.stops)
+		}
+	}
+}
+
 // A pod leaves page cache to the node when it ends, which counts as available: that is not taken outside the pods.
 func TestPageCacheOfAVictim(t *testing.T) {
 	pods := []Candidate{{ID: "victim", Memory: Known(600), ActiveFile: 300}, {ID: "other", Memory: Known(5400)}}

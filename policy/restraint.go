@@ -85,6 +85,16 @@ type Stop struct {
 	LogsApart bool          `json:"logs_apart,omitempty"` // the pod's logs are on a device of their own
 	Token     bool          `json:"token,omitempty"`      // it took budget, and when
 	Taken     time.Duration `json:"taken,omitempty"`
+	// Next is the disk that waits for what the pod leaves there when the stop is over for its pool; nil = none.
+	Next *Wait `json:"next,omitempty"`
+}
+
+// Wait is what a disk waits for.
+type Wait struct {
+	Pool      Pool   `json:"pool"`
+	Signal    Signal `json:"signal"`
+	Available int64  `json:"available"` // of the signal when the pod was chosen
+	Expected  int64  `json:"expected"`  // yield
 }
 
 // breaker counts a pool's fruitless stops in a row. It is open from BudgetConfig.Breaker on.
@@ -246,20 +256,29 @@ func (r *Restraint) Escalate(sandbox string, now time.Duration) {
 }
 
 // Undo removes the record of a sandbox's last stop, because it killed nothing: the budget is as if the
-// stop had never been taken.
+// stop had never been taken. If the stop is over for its pool, only the wait of a disk ends.
 func (r *Restraint) Undo(sandbox string) {
 	for i := len(r.stops) - 1; i >= 0; i-- {
-		if r.stops[i].Sandbox == sandbox {
-			r.stops = slices.Delete(r.stops, i, i+1)
+		if s := &r.stops[i]; s.Sandbox == sandbox {
+			if s.Over {
+				s.Next = nil
+			} else {
+				r.stops = slices.Delete(r.stops, i, i+1)
+			}
 			return
 		}
 	}
 }
 
 // End records that a sandbox's stop is over: its resources are free again, or it was given up. back is
-// what came back from the sandbox itself.
+// what came back from the sandbox itself. If the stop was over for its pool before, it is over for the next.
 func (r *Restraint) End(sandbox string, back int64) {
-	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
+	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && (!s.Over || s.Next != nil) })
+	switch {
+	case s == nil:
+	case s.Over:
+		s.Next = nil
+	default:
 		s.Over, s.Back = true, back
 		s.Pass, s.Pod = 0, ""
 		if s.Pool == PoolMemory {
@@ -283,9 +302,25 @@ func (r *Restraint) Await(stop *Stop) {
 	}
 }
 
-// Unfinished returns the last stop that a pool waits for and that is not over, or nil.
+// AwaitNext records which disk waits for a sandbox's stop when it is over for its pool; nil = none.
+func (r *Restraint) AwaitNext(sandbox string, next *Wait) {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
+		s.Next = next
+	}
+}
+
+// Unfinished returns the last stop that a pool waits for and that is not over, or nil. One that is over for its own pool is
+// returned as that of the disk which waits for it now.
 func (r *Restraint) Unfinished(p Pool) *Stop {
-	return r.last(func(s *Stop) bool { return !s.Over && s.Pool == p && s.isAwaited() })
+	if s := r.last(func(s *Stop) bool { return !s.Over && s.Pool == p && s.isAwaited() }); s != nil {
+		return s
+	}
+	s := r.last(func(s *Stop) bool { return s.Over && s.Next != nil && s.Next.Pool == p })
+	if s != nil {
+		s = new(*s)
+		s.Pool, s.Signal, s.Available, s.Expected, s.Next = p, s.Next.Signal, s.Next.Available, s.Next.Expected, nil
+	}
+	return s
 }
 
 // isAwaited reports whether a pool waits for the stop until it is over.
@@ -410,7 +445,7 @@ func (b BackoffConfig) wait(count int) time.Duration {
 // lasts reports whether a stop still counts for its workload and its pool: until it is over, during its
 // workload's back-off, and long enough to be judged.
 func (r *Restraint) lasts(s *Stop) bool {
-	return !s.Over || r.now-s.At < max(r.backoff.Reset, r.backoff.wait(s.Count), time.Minute)
+	return !s.Over || s.Next != nil || r.now-s.At < max(r.backoff.Reset, r.backoff.wait(s.Count), time.Minute)
 }
 
 // last returns the last stop that counts and that f selects, or nil.

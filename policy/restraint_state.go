@@ -73,6 +73,15 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 			stop.Released = true
 		}
 	}
+	for i := len(n.stops) - 1; i >= 0; i-- {
+		switch next := n.stops[i].Next; {
+		case next == nil:
+		case next.Pool.IsDisk() && !waits[next.Pool]:
+			next.Expected, waits[next.Pool] = max(next.Expected, 0), true
+		default:
+			n.stops[i].Next = nil
+		}
+	}
 	for p, b := range s.Breakers {
 		b.Fruitless, b.Need, b.Seen = min(max(b.Fruitless, 0), maxInARow), max(b.Need, 0), sane(b.Seen)
 		b.Last = b.Last[max(len(b.Last)-maxInARow, 0):]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ func used() *Restraint {
 	disk.Pool, disk.Signal, disk.Culprit, limit.Cause = PoolImageInodes, ImageFSInodesFree, true, CauseLimit
 	r.Begin(*disk, minute)
 	r.Begin(*limit, minute+1)
+	r.AwaitNext("b", &Wait{PoolNodeBytes, NodeFSAvailable, 1, 2})
 	r.End("b", 0)
 	return r
 }
@@ -69,7 +71,12 @@ func TestRestraintGarbage(t *testing.T) {
 		"breakers":{"memory":{"fruitless":-7},"nodefs bytes":{"fruitless":MANY,"need":-5,"seen":9e18},"pid":{"fruitless":3,"seen":-9e18}},
 		"stops":[{"workload":"a","sandbox":"a","kind":"hard","pool":"memory","at":9e18,"token":true,"taken":9e18,"count":-1,"expected":-1,"back":-1,"need":-1},
 			{"workload":"b","sandbox":"b","pool":"memory","at":0,"count":MANY,"token":true,"taken":-9e18},
-			{"workload":"c","sandbox":"c","pool":"pid","cause":"limit","kind":"soft","at":0,"token":true,"taken":9e18,"over":false}]}`
+			{"workload":"c","sandbox":"c","pool":"pid","cause":"limit","kind":"soft","at":0,"token":true,"taken":9e18,"over":false},
+			{"sandbox":"d","pool":"nodefs bytes","at":0,"next":{"pool":"nodefs inodes","expected":-1}},
+			{"sandbox":"e","pool":"pid","at":0,"over":true,"next":{"pool":"nodefs bytes"}},
+			{"sandbox":"f","pool":"pid","at":0,"over":true,"next":{"pool":"memory"}},
+			{"sandbox":"g","pool":"pid","at":0,"over":true,"next":{"pool":"imagefs bytes"}},
+			{"sandbox":"h","pool":"pid","at":0,"over":true,"next":{"pool":"imagefs bytes"}}]}`
 	data = strings.NewReplacer("9e18", "9000000000000000000", "MANY", strconv.Itoa(math.MaxInt)).Replace(data)
 	r, err := LoadRestraint([]byte(data), "boot", now)
 	if err != nil {
@@ -79,6 +86,12 @@ func TestRestraintGarbage(t *testing.T) {
 	if r.Unfinished(PoolPIDs) != nil || r.Unfinished(PoolMemory) == nil {
 		t.Error("the stop for a limit is in flight for a pool, or the one for memory is not")
 	}
+	if s := r.Unfinished(PoolNodeBytes); s == nil || s.Sandbox != "d" {
+		t.Errorf("in flight for nodefs: %+v", s)
+	}
+	if s := r.Unfinished(PoolImageBytes); s == nil || s.Sandbox != "h" {
+		t.Errorf("in flight for imagefs: %+v", s)
+	}
 	want := BudgetView{
 		Hard: BucketView{2, 3, 0, 1}, Soft: BucketView{1, 2, 0, 1}, PerHour: 20, Breakers: []Pool{PoolNodeBytes},
 		Workloads: []WorkloadView{{"a", 1, 0, 10 * second}},
@@ -87,7 +100,8 @@ func TestRestraintGarbage(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	for i := range r.stops {
-		if s := &r.stops[i]; s.At > now || s.Taken > now || s.Count < 1 || s.Count > maxInARow || s.Expected < 0 || s.Back < 0 || s.Need < 0 {
+		if s := &r.stops[i]; s.At > now || s.Taken > now || s.Count < 1 || s.Count > maxInARow || s.Expected < 0 || s.Back < 0 || s.Need < 0 ||
+			s.Next != nil && (s.Next.Expected < 0 || !s.Next.Pool.IsDisk() || slices.Contains([]string{"e", "f", "g"}, s.Sandbox)) {
 			t.Errorf("restored %+v", s)
 		}
 	}

@@ -123,7 +123,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		return false
 	}
 	if f.ended == 0 {
-		if g.follow(f, now, now); f.chosen != nil {
+		if g.follow(f, now, now); f.stop.Next != nil {
 			g.invalidateReclaims(policy.PoolNodeBytes)
 		}
 	}
@@ -143,8 +143,12 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		remember(g.emptied, f.order.Pod.ID, now)
 	}
 	r := g.Enforced() // observe mode has no stops in flight
+	if !f.ending && !(killed && out.Result.Emptied && g.isWanted(f.stop.Next)) {
+		f.stop.Next = nil
+		r.AwaitNext(f.order.Pod.ID, nil)
+	}
 	switch {
-	case f.ending && (f.awaited || !f.stop.Cause.ByOperator()): // the next run of the service waits for the effect
+	case f.ending && (f.awaited || f.stop.Next != nil || !f.stop.Cause.ByOperator()): // the next run of the service waits for the effect
 		r.Report(f.order.Pod.ID)
 	case out.Nothing && !f.resumed:
 		r.Undo(f.order.Pod.ID)
@@ -168,23 +172,18 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		res.DeadIn = api.Duration(f.launched-f.since) + res.EmptiedIn
 	}
 	g.report(f, &res, p)
-	return !killed || !out.Result.Emptied || !g.passOn(f)
+	next := f.stop.Next
+	if next == nil || f.ending {
+		return true
+	}
+	f.stop.Next, f.recorded = nil, true
+	g.await(f, next.Pool, policy.Met{Threshold: policy.Threshold{Signal: next.Signal}, Available: next.Available}, next.Expected)
+	return false
 }
 
-// passOn lets a disk that has chosen the pod of a stop, too, wait for what the pod leaves there, now that the stop is over for what
-// it was made for.
-func (g *Manager) passOn(f *flight) bool {
-	m := f.chosen
-	if m == nil || f.ending {
-		return false
-	}
-	i := g.kernel.Layout().Pool(m.Signal)
-	if g.pools[i].flight != nil || len(g.metOf(&g.pressure, i)) == 0 {
-		return false
-	}
-	f.chosen, f.recorded = nil, true
-	g.await(f, i, *m, g.yield(f, m.Signal))
-	return true
+// isWanted reports whether a disk still waits for what a pod leaves there, now that its stop is over for what it was made for.
+func (g *Manager) isWanted(next *policy.Wait) bool {
+	return next != nil && g.pools[next.Pool].flight == nil && len(g.metOf(&g.pressure, next.Pool)) > 0
 }
 
 // follow begins to follow the effect of a stop whose processes ended at that time.

@@ -752,3 +752,58 @@ func TestRestartDiscardsWithASmallSoftStop(t *testing.T) {
 		t.Errorf("%d stops, the last: %+v", len(n.stops), n.stops[len(n.stops)-1].order)
 	}
 }
+
+// A disk has chosen the pod that is being stopped for another reason, too, and waits for what the pod leaves there. It does so after
+// a restart as well, whenever that comes.
+func TestRestartAwaitsWhatAStopForAnotherPoolLeaves(t *testing.T) {
+	const soft = "\"nodefs.available\" = \"0%\"\n[eviction.soft]\n\"nodefs.available\" = \"1Gi\"\n[eviction.soft_grace_period]\n\"nodefs.available\" = \"0s\"\n"
+	begins := map[string]struct {
+		conf  string
+		begin func(*testing.T, *Manager, *fakeNode)
+	}{
+		"for memory": {memoryHard + "\"nodefs.available\" = \"1Gi\"\n", func(_ *testing.T, g *Manager, n *fakeNode) {
+			n.leak("big", testGiB/2)
+			n.at(g, 0)
+		}},
+		"for a limit and then memory": {memoryHard + "\"nodefs.available\" = \"1Gi\"\n", func(_ *testing.T, g *Manager, n *fakeNode) {
+			n.pods[0].StorageLimit, n.slow = 200*testMiB, true
+			n.at(g, 0)
+			n.slow = false
+			n.leak("big", testGiB/2)
+		}},
+		"by an operator": {disksAlone + soft, func(t *testing.T, g *Manager, n *fakeNode) {
+			n.pods[0].Grace = time.Hour
+			g.StopPod(t.Context(), &n.pods[0], time.Hour, "by root", &api.Pass{ID: g.NextID(), At: api.Duration(n.now)})
+		}},
+	}
+	ends := map[string]func(*Manager, *fakeNode){
+		"while the pod ends":           func(_ *Manager, n *fakeNode) { n.end(n.stops[0]) },
+		"when it has ended":            func(g *Manager, n *fakeNode) { n.end(n.stops[0]); n.at(g, 2*time.Second) },
+		"in order, while the pod ends": func(g *Manager, n *fakeNode) { n.end(n.stops[0]); g.Conclude() },
+		"in order, when it has ended":  func(g *Manager, n *fakeNode) { n.end(n.stops[0]); n.at(g, 2*time.Second); g.Conclude() },
+	}
+	for stop, b := range begins {
+		for name, end := range ends {
+			t.Run(stop+", "+name, func(t *testing.T) {
+				g, n := newManager(t, b.conf)
+				n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(300*testMiB)
+				n.set(policy.NodeFSAvailable, testGiB/2)
+				b.begin(t, g, n)
+				wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+				if len(n.stops) != 1 || n.stops[0].order.Pod.ID != "big" || g.flights[0].stop.Next == nil {
+					t.Fatalf("%d stops, in flight %+v", len(n.stops), g.flights[0].stop)
+				}
+				n.set(policy.MemoryAvailable, 5*testGiB)
+				n.set(policy.ImageFSAvailable, 5*testGiB)
+				end(g, n)
+				n.now += time.Second
+				g = restarted(t, g, n)
+				for i := range 10 { // its files are being deleted
+					n.set(policy.NodeFSAvailable, testGiB/2+int64(i)*10*testMiB)
+					wantHeld(t, n.at(g, time.Duration(4+i)*time.Second), api.HeldInFlight)
+				}
+				wantStop(t, n.at(g, 13*time.Second+diskEffectWait), "d/small")
+			})
+		}
+	}
+}

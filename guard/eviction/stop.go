@@ -58,7 +58,6 @@ type flight struct {
 	launched time.Duration // when the job was started, after ranking
 	job      StopJob
 	awaited  bool          // a pool waits for its effect, and it is over only then
-	chosen   *policy.Met   // a disk has chosen its pod for this threshold, too, and waits for what it leaves there when it is over
 	ended    time.Duration // when the job was seen done; 0 = not yet
 	effect   effect        // since then
 	ending   bool          // the service is ending: do not wait for the effect
@@ -154,6 +153,13 @@ func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
 	f.stop.LogsApart = f.order.Pod.Disk.LogsApart
 	f.awaited, g.pools[i].flight, g.unsaved = true, f, true
 	g.Enforced().Await(&f.stop) // the next run of the service waits for it, too
+}
+
+// awaitNext lets a disk that has chosen the pod of a stop, too, wait for what it leaves there when the stop is over for its pool.
+func (g *Manager) awaitNext(f *flight, next policy.Wait) {
+	g.unsaved = g.unsaved || f.stop.Next == nil || f.stop.Next.Signal != next.Signal
+	f.stop.Next = &next
+	g.Enforced().AwaitNext(f.stop.Sandbox, &next)
 }
 
 // takeOverWithin is how long after its grace period a stop that an earlier run of the service began is still
@@ -329,14 +335,14 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 			st.flight = f // the pool has chosen it again
 		} else if free && !long {
 			if f.awaited {
-				f.chosen = &policy.Met{Threshold: policy.Threshold{Signal: f.stop.Signal}, Available: f.stop.Available, Since: f.since}
+				g.awaitNext(f, policy.Wait{Pool: f.stop.Pool, Signal: f.stop.Signal, Available: f.stop.Available, Expected: f.stop.Expected})
 				g.pools[f.stop.Pool].flight = nil
 				g.invalidateReclaims(f.stop.Pool)
 			}
 			f.stop.Kept = v.Kept
 			g.await(f, c.Pool, m, v.Yield) // the grace period of a stop of its own would not be longer
 		} else if c.Pool.IsDisk() {
-			f.chosen = &m
+			g.awaitNext(f, policy.Wait{Pool: c.Pool, Signal: m.Signal, Available: m.Available, Expected: v.Yield})
 		}
 		return heldBy(api.HeldInFlight)
 	}
