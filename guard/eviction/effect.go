@@ -76,11 +76,7 @@ func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (ov
 			continue
 		}
 		short = true
-		r := &f.effect.rises[m.Signal]
-		if m.Available-r.highest >= max(m.Deficit/100, 1) { // a smaller rise is normal on any node
-			*r = rise{m.Available, now}
-		}
-		still = min(still, now-r.at)
+		still = min(still, now-f.effect.rises[m.Signal].at)
 	}
 	e := &f.effect
 	e.peak = max(e.peak, g.obs[f.stop.Signal].Available) // another writer may have taken what came back
@@ -131,6 +127,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	if f.ending && !out.Result.Emptied {
 		return false // the next run of the service takes it over
 	}
+	f.effect.see(g.pressure.Met, now)
 	over, back := g.isOver(f, &out, now)
 	killed := (!out.Nothing || f.resumed) && (out.Result.Emptied || !f.awaited)
 	if !over && !f.ending && (killed || !out.Nothing && g.stillRises(f, now)) {
@@ -191,6 +188,15 @@ func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	f.ended, f.effect = ended, effect{left: math.MaxInt64, fell: now} // the pod may have grown past what was expected
 	for s := range policy.SignalCount {
 		f.effect.rises[s] = rise{g.obs[s].Available, now}
+	}
+}
+
+// see follows the signals that are short. A rise of less than a hundredth of what is missing is normal on any node.
+func (e *effect) see(met []policy.Met, now time.Duration) {
+	for _, m := range met {
+		if r := &e.rises[m.Signal]; m.Available-r.highest >= max(m.Deficit/100, 1) {
+			*r = rise{m.Available, now}
+		}
 	}
 }
 

@@ -147,6 +147,23 @@ func TestDiskReclaimsWhatAStopForMemoryLeaves(t *testing.T) {
 	stopsAfterReclaim(t, g, n, 19*time.Second)
 }
 
+// While the kernel still gives back the memory of such a pod, its files are being deleted as well. No other pod is stopped for the
+// disk, although a reclaim has ended meanwhile.
+func TestDiskWaitsWhileMemoryComesBack(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+	n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(100*testMiB)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.leak("big", testGiB/2)
+	n.at(g, 0)
+	wantHeld(t, n.at(g, 10*time.Millisecond), api.HeldInFlight)
+	n.set(policy.MemoryAvailable, 2*testGiB)
+	n.end(n.stops[0])
+	for i := range 20 {
+		n.remains["big"] = policy.Known(int64(20-i) * 100 * testMiB)
+		wantHeld(t, n.at(g, time.Duration(2+i)*10*time.Millisecond), api.HeldInFlight)
+	}
+}
+
 // The same for a pod that is stopped for another device.
 func TestDiskReclaimsWhatAStopForAnotherDeviceLeaves(t *testing.T) {
 	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n")

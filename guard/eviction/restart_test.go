@@ -765,6 +765,15 @@ func TestRestartAwaitsWhatAStopForAnotherPoolLeaves(t *testing.T) {
 			n.leak("big", testGiB/2)
 			n.at(g, 0)
 		}},
+		"for another device": {disksAlone + "\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n", func(_ *testing.T, g *Manager, n *fakeNode) {
+			n.layout, n.pods[0].Disk.Logs = policy.DedicatedImageFS, policy.Exactly(testGiB)
+			n.pods[1].Disk.Logs = policy.Exactly(testGiB)
+			nodefs := n.obs[policy.NodeFSAvailable]
+			n.set(policy.NodeFSAvailable, 8*testGiB)
+			n.set(policy.ImageFSAvailable, testGiB-100)
+			n.at(g, 0)
+			n.obs[policy.NodeFSAvailable] = nodefs
+		}},
 		"for a limit and then memory": {memoryHard + "\"nodefs.available\" = \"1Gi\"\n", func(_ *testing.T, g *Manager, n *fakeNode) {
 			n.pods[0].StorageLimit, n.slow = 200*testMiB, true
 			n.at(g, 0)

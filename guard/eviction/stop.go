@@ -92,7 +92,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	f := st.flight
 	if f == nil {
 		s := g.restraint.Unfinished(i) // of an earlier run, while nothing is listed yet
-		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && g.freedWithOther(ctx, now, due, p)
+		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && (g.isNext(now, i) || g.freedWithOther(ctx, now, due, p))
 	}
 	if due[0].Kind == policy.Soft || f.ended != 0 {
 		return true
@@ -139,6 +139,15 @@ func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []p
 		return true
 	}
 	return false
+}
+
+// isNext reports whether the files of a pod that a disk has chosen, too, may be being deleted: the processes of its stop have
+// ended, and the disk rises.
+func (g *Manager) isNext(now time.Duration, i policy.Pool) bool {
+	return slices.ContainsFunc(g.flights, func(f *flight) bool {
+		next := f.stop.Next
+		return f.ended != 0 && next != nil && next.Pool == i && now-f.effect.rises[next.Signal].at < diskStill
+	})
 }
 
 // yield returns what a stop in flight gives back of a signal, as its pod was measured when the stop began.
