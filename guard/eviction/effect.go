@@ -145,7 +145,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		r.AwaitNext(f.order.Pod.ID, nil)
 	}
 	switch {
-	case f.ending && (f.awaited || f.stop.Next != nil || !f.stop.Cause.ByOperator()): // the next run of the service waits for the effect
+	case f.ending && (f.awaited || !f.stop.Cause.ByOperator()): // the next run of the service waits for the effect
 		r.Report(f.order.Pod.ID)
 	case out.Nothing && !f.resumed:
 		r.Undo(f.order.Pod.ID)

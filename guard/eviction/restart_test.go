@@ -799,7 +799,7 @@ func TestRestartAwaitsWhatAStopForAnotherPoolLeaves(t *testing.T) {
 				n.set(policy.NodeFSAvailable, testGiB/2)
 				b.begin(t, g, n)
 				wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
-				if len(n.stops) != 1 || n.stops[0].order.Pod.ID != "big" || g.flights[0].stop.Next == nil {
+				if len(n.stops) != 1 || n.stops[0].order.Pod.ID != "big" || g.flights[0].stop.Next == nil || !g.Unsaved() {
 					t.Fatalf("%d stops, in flight %+v", len(n.stops), g.flights[0].stop)
 				}
 				n.set(policy.MemoryAvailable, 5*testGiB)
@@ -814,5 +814,45 @@ func TestRestartAwaitsWhatAStopForAnotherPoolLeaves(t *testing.T) {
 				wantStop(t, n.at(g, 13*time.Second+diskEffectWait), "d/small")
 			})
 		}
+	}
+}
+
+// A disk that needs nothing of the pod any more when its stop is over for memory, or gets nothing, does not wait for it. The record
+// says so for the next run of the service.
+func TestDiskNeedsNothingOfAStopForMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		end   func(*Manager, *fakeNode)
+		waits string // the disk, for this sandbox
+	}{
+		"it has recovered": {func(_ *Manager, n *fakeNode) { n.set(policy.NodeFSAvailable, 2*testGiB); n.end(n.stops[0]) }, ""},
+		"it has stopped another": {func(g *Manager, n *fakeNode) {
+			n.pods[1].Priority = -2
+			n.at(g, 1500*time.Millisecond)
+			n.end(n.stops[0])
+		}, "small"},
+		"the stop has failed": {func(_ *Manager, n *fakeNode) { close(n.stops[0].done) }, "small"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+			n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(300*testMiB)
+			n.set(policy.NodeFSAvailable, testGiB/2)
+			n.leak("big", testGiB/2)
+			n.at(g, 0)
+			n.at(g, time.Second)
+			n.set(policy.MemoryAvailable, 5*testGiB)
+			c.end(g, n)
+			n.at(g, 2*time.Second)
+			waits, recorded := "", ""
+			if f := g.pools[policy.PoolNodeBytes].flight; f != nil {
+				waits = f.order.Pod.ID
+			}
+			g.restraint.End("small", 0)
+			if s := g.restraint.Unfinished(policy.PoolNodeBytes); s != nil {
+				recorded = s.Sandbox
+			}
+			if waits != c.waits || recorded != "" {
+				t.Errorf("waits for %q, want %q; recorded for %q", waits, c.waits, recorded)
+			}
+		})
 	}
 }
