@@ -21,12 +21,10 @@ func (r Room) Met() bool { return !r.Unlimited && r.LackBytes <= 0 && r.LackInod
 // Target measures how much room there is and how much is missing.
 type Target func(ctx context.Context) (Room, error)
 
-// Times of the wait for a runtime that frees space after its answer; containerd does so within 0.3 s.
+// Bounds of the wait for what a removal frees; containerd frees it within 0.3 s of its answer.
 const (
-	settleAtMost  = 2 * time.Second
-	settleQuiet   = 500 * time.Millisecond // no change for this long = no more space will come
-	settlePoll    = 10 * time.Millisecond
-	settlePollMax = 100 * time.Millisecond
+	settleAtMost = 2 * time.Second
+	settleStill  = 500 * time.Millisecond // no rise for this long = no more space will come
 )
 
 // gauge tracks the room. In a dry run it subtracts the size of the items that would be removed, but no inodes.
@@ -36,24 +34,24 @@ type gauge struct {
 	room   Room
 	err    error // the target could not be measured: remove nothing more
 	// The space and inodes that came back at each removal.
-	bytes, inodes rise
+	bytes, inodes gain
 }
 
-// rise sums up how far an amount rose, from each begin to the highest value until the next. Something else
+// gain sums up how far an amount rose, from each begin to the highest value until the next. Something else
 // that takes the amount in between, such as a pod that writes, does not count.
-type rise struct {
+type gain struct {
 	base, peak, sum int64
 	begun           bool // before the first begin, a rise has another cause
 }
 
-func (r *rise) see(v int64) { r.peak = max(r.peak, v) }
+func (r *gain) see(v int64) { r.peak = max(r.peak, v) }
 
-func (r *rise) begin(v int64) {
+func (r *gain) begin(v int64) {
 	r.sum = r.total()
 	r.base, r.peak, r.begun = v, v, true
 }
 
-func (r *rise) total() int64 {
+func (r *gain) total() int64 {
 	if !r.begun {
 		return 0
 	}
@@ -73,7 +71,7 @@ func (g *gauge) begin(ctx context.Context) error {
 // freed returns what the removals since the last call brought.
 func (g *gauge) freed() (bytes, inodes int64) {
 	bytes, inodes = g.bytes.total(), g.inodes.total()
-	g.bytes, g.inodes = rise{}, rise{}
+	g.bytes, g.inodes = gain{}, gain{}
 	return bytes, inodes
 }
 
@@ -114,26 +112,10 @@ func (g *gauge) settle(ctx context.Context, before, expected int64) error {
 	if g.target == nil || g.dryRun {
 		return nil
 	}
-	started := time.Now()
-	changed, last := started, g.room.Bytes
-	wait := settlePoll
-	for !g.met() && (expected <= 0 || g.room.Bytes-before < expected) {
-		now := time.Now()
-		if now.Sub(started) >= settleAtMost || now.Sub(changed) >= settleQuiet {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-			wait = min(2*wait, settlePollMax)
-		}
-		if err := g.measure(ctx); err != nil {
-			return err
-		}
-		if g.room.Bytes != last {
-			changed, last = time.Now(), g.room.Bytes
-		}
+	measure := func(ctx context.Context) (Room, error) {
+		err := g.measure(ctx)
+		return g.room, err
 	}
-	return nil
+	enough := func(r Room) bool { return r.Met() || expected > 0 && r.Bytes-before >= expected }
+	return Settling{Still: settleStill, AtMost: settleAtMost}.Await(ctx, measure, enough)
 }

@@ -57,6 +57,35 @@ func TestCollectWaitsForTheSpace(t *testing.T) {
 			}
 		})
 	})
+	t.Run("inodes that come late are waited for", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(6, 0)
+			started := time.Now()
+			r := w.Collect(t.Context(), anyContainer.until(func(context.Context) (Room, error) {
+				inodes := int64(time.Since(started) / (10 * time.Millisecond))
+				return Room{Inodes: inodes, LackInodes: 100 - inodes}, nil
+			}))[0]
+			if took := time.Since(started); len(r.Removed) != 1 || !r.Met || took > 1100*time.Millisecond {
+				t.Errorf("removed %d, met %v after %v", len(r.Removed), r.Met, took)
+			}
+		})
+	})
+	t.Run("another writer is not waited for", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(1, 0)
+			started := time.Now()
+			w.Collect(t.Context(), anyContainer.until(func(context.Context) (Room, error) {
+				return Room{Bytes: int64(time.Hour - time.Since(started)), LackBytes: 1}, nil
+			}))
+			if took := time.Since(started); took < settleStill || took > settleStill+200*time.Millisecond {
+				t.Errorf("took %v", took)
+			}
+		})
+	})
 	t.Run("an image that freed what it should is not waited for", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // How long a stop's effect is waited for after the pod's processes have ended. A disk recovers long after
@@ -25,16 +26,10 @@ const (
 
 // effect is what can be observed of a stop whose processes have ended.
 type effect struct {
-	left  int64                    // what the pod's cgroups still held at the last reading
-	fell  time.Duration            // when that last fell
-	rises [policy.SignalCount]rise // for disks
-	peak  int64                    // for disks: the most that was available of the stop's signal
-}
-
-// rise is how far a disk signal has recovered after a stop.
-type rise struct {
-	highest int64
-	at      time.Duration
+	left  int64                            // what the pod's cgroups still held at the last reading
+	fell  time.Duration                    // when that last fell
+	rises [policy.SignalCount]reclaim.Rise // for disks
+	peak  int64                            // for disks: the most that was available of the stop's signal
 }
 
 // isOver reports whether the stop has taken effect or had enough time to, and what came back from the pod.
@@ -76,7 +71,7 @@ func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (ov
 			continue
 		}
 		short = true
-		still = min(still, now-f.effect.rises[m.Signal].at)
+		still = min(still, now-f.effect.rises[m.Signal].At)
 	}
 	e := &f.effect
 	e.peak = max(e.peak, g.obs[f.stop.Signal].Available) // another writer may have taken what came back
@@ -94,7 +89,7 @@ func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (ov
 // some of the pod's containers, whose files are being deleted.
 func (g *Manager) stillRises(f *flight, now time.Duration) bool {
 	return f.awaited && f.stop.Pool.IsDisk() && slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool {
-		return g.kernel.Layout().SameDevice(f.stop.Signal, m.Signal) && now-f.effect.rises[m.Signal].at < failedStill
+		return g.kernel.Layout().SameDevice(f.stop.Signal, m.Signal) && now-f.effect.rises[m.Signal].At < failedStill
 	})
 }
 
@@ -127,7 +122,9 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	if f.ending && !out.Result.Emptied {
 		return false // the next run of the service takes it over
 	}
-	f.effect.see(g.pressure.Met, now)
+	for _, m := range g.pressure.Met {
+		f.effect.rises[m.Signal].See(now, m.Available, m.Deficit/100)
+	}
 	over, back := g.isOver(f, &out, now)
 	killed := (!out.Nothing || f.resumed) && (out.Result.Emptied || !f.awaited)
 	if !over && !f.ending && (killed || !out.Nothing && g.stillRises(f, now)) {
@@ -187,16 +184,7 @@ func (g *Manager) isWanted(next *policy.Wait) bool {
 func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	f.ended, f.effect = ended, effect{left: math.MaxInt64, fell: now} // the pod may have grown past what was expected
 	for s := range policy.SignalCount {
-		f.effect.rises[s] = rise{g.obs[s].Available, now}
-	}
-}
-
-// see follows the signals that are short. A rise of less than a hundredth of what is missing is normal on any node.
-func (e *effect) see(met []policy.Met, now time.Duration) {
-	for _, m := range met {
-		if r := &e.rises[m.Signal]; m.Available-r.highest >= max(m.Deficit/100, 1) {
-			*r = rise{m.Available, now}
-		}
+		f.effect.rises[s] = reclaim.Rise{Highest: g.obs[s].Available, At: now}
 	}
 }
 
@@ -207,7 +195,7 @@ func (f *flight) delay(by time.Duration) {
 	}
 	f.ended, f.effect.fell = f.ended+by, f.effect.fell+by
 	for s := range f.effect.rises {
-		f.effect.rises[s].at += by
+		f.effect.rises[s].At += by
 	}
 }
 

@@ -78,32 +78,13 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 	return j
 }
 
-// Waits for what a reclaim has removed: a runtime answers before it deletes the files, which takes a slow disk seconds. A stop waits
-// for it no longer than for the rest of the reclaim.
-const (
-	freedStill = time.Second // nothing has come back for this long
-	freedPoll  = 100 * time.Millisecond
-)
+// freedStill is for how long nothing must have come back.
+const freedStill = time.Second
 
-// awaitFreed waits until a target is met or nothing more comes back, for eviction.ReclaimTimeout at most. A rise of less than a
-// hundredth of what is missing is normal on any node.
+// awaitFreed waits for what a reclaim has removed, which takes a slow disk seconds to delete. A stop waits for it no longer than for
+// the rest of the reclaim.
 func awaitFreed(ctx context.Context, target reclaim.Target) {
-	ctx, cancel := context.WithTimeout(ctx, eviction.ReclaimTimeout)
-	defer cancel()
-	var most reclaim.Room
-	for risen := time.Now(); time.Since(risen) < freedStill && ctx.Err() == nil; {
-		room, err := target(ctx)
-		if err != nil || room.Met() {
-			return
-		}
-		if room.Bytes-most.Bytes >= max(room.LackBytes/100, 1) || room.Inodes-most.Inodes >= max(room.LackInodes/100, 1) {
-			most, risen = room, time.Now()
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(freedPoll):
-		}
-	}
+	_ = reclaim.Settling{Still: freedStill, AtMost: eviction.ReclaimTimeout, Percent: 1}.Await(ctx, target, reclaim.Room.Met)
 }
 
 // How long a reclaim runs before the pods are measured beside it, and how long what was measured then is worth after it has

@@ -549,7 +549,7 @@ func TestReclaimCountsYoungImages(t *testing.T) {
 
 // A runtime answers before it deletes the files of what it has removed. They are waited for while they come back.
 func TestAwaitFreed(t *testing.T) {
-	const lack, halfSecond = 1000, 500 * time.Millisecond
+	const lack, halfSecond, freedPoll = 1000, 500 * time.Millisecond, 100 * time.Millisecond
 	for name, c := range map[string]struct {
 		rises func(after time.Duration) (bytes, inodes int64)
 		took  time.Duration
