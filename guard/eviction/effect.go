@@ -175,9 +175,39 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	return false
 }
 
+// isNext reports whether the files of a pod that a disk has chosen, too, may be being deleted: the processes of its stop have
+// ended, and the disk rises.
+func (g *Manager) isNext(now time.Duration, i policy.Pool) bool {
+	return slices.ContainsFunc(g.flights, func(f *flight) bool {
+		next := f.stop.Next
+		return f.ended != 0 && next != nil && next.Pool == i && now-f.effect.rises[next.Signal].At < diskStill
+	})
+}
+
 // isWanted reports whether a disk still waits for what a pod leaves there, now that its stop is over for what it was made for.
 func (g *Manager) isWanted(next *policy.Wait) bool {
 	return next != nil && g.pools[next.Pool].flight == nil && len(g.metOf(&g.pressure, next.Pool)) > 0
+}
+
+// yield returns what a stop in flight gives back of a signal, as its pod was measured when the stop began.
+func (g *Manager) yield(f *flight, s policy.Signal) int64 {
+	return policy.Rank([]policy.Candidate{f.order.Pod.Candidate}, s, g.kernel.Layout(), nil)[0].Yield
+}
+
+// await lets a pool wait for a stop of another cause as for one of its own: while what it gives back is not there yet, the pool
+// would choose another pod.
+func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
+	f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
+	f.stop.LogsApart = f.order.Pod.Disk.LogsApart
+	f.awaited, g.pools[i].flight, g.unsaved = true, f, true
+	g.Enforced().Await(&f.stop) // the next run of the service waits for it, too
+}
+
+// awaitNext lets a disk that has chosen the pod of a stop, too, wait for what it leaves there when the stop is over for its pool.
+func (g *Manager) awaitNext(f *flight, next policy.Wait) {
+	g.unsaved = g.unsaved || f.stop.Next == nil || f.stop.Next.Signal != next.Signal
+	f.stop.Next = &next
+	g.Enforced().AwaitNext(f.stop.Sandbox, &next)
 }
 
 // follow begins to follow the effect of a stop whose processes ended at that time.

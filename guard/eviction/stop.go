@@ -141,36 +141,6 @@ func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []p
 	return false
 }
 
-// isNext reports whether the files of a pod that a disk has chosen, too, may be being deleted: the processes of its stop have
-// ended, and the disk rises.
-func (g *Manager) isNext(now time.Duration, i policy.Pool) bool {
-	return slices.ContainsFunc(g.flights, func(f *flight) bool {
-		next := f.stop.Next
-		return f.ended != 0 && next != nil && next.Pool == i && now-f.effect.rises[next.Signal].At < diskStill
-	})
-}
-
-// yield returns what a stop in flight gives back of a signal, as its pod was measured when the stop began.
-func (g *Manager) yield(f *flight, s policy.Signal) int64 {
-	return policy.Rank([]policy.Candidate{f.order.Pod.Candidate}, s, g.kernel.Layout(), nil)[0].Yield
-}
-
-// await lets a pool wait for a stop of another cause as for one of its own: while what it gives back is not there yet, the pool
-// would choose another pod.
-func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
-	f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
-	f.stop.LogsApart = f.order.Pod.Disk.LogsApart
-	f.awaited, g.pools[i].flight, g.unsaved = true, f, true
-	g.Enforced().Await(&f.stop) // the next run of the service waits for it, too
-}
-
-// awaitNext lets a disk that has chosen the pod of a stop, too, wait for what it leaves there when the stop is over for its pool.
-func (g *Manager) awaitNext(f *flight, next policy.Wait) {
-	g.unsaved = g.unsaved || f.stop.Next == nil || f.stop.Next.Signal != next.Signal
-	f.stop.Next = &next
-	g.Enforced().AwaitNext(f.stop.Sandbox, &next)
-}
-
 // takeOverWithin is how long after its grace period a stop that an earlier run of the service began is still
 // continued, except on a disk. Later, its sandbox is chosen again, or another one.
 const takeOverWithin = 10 * time.Second

@@ -1,0 +1,75 @@
+package policy
+
+// Wait is what a disk waits for.
+type Wait struct {
+	Pool      Pool   `json:"pool"`
+	Signal    Signal `json:"signal"`
+	Available int64  `json:"available"` // of the signal when the pod was chosen
+	Expected  int64  `json:"expected"`  // yield
+}
+
+// End records that a sandbox's stop is over: its resources are free again, or it was given up. back is
+// what came back from the sandbox itself. If the stop was over for its pool before, it is over for the next.
+func (r *Restraint) End(sandbox string, back int64) {
+	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && (!s.Over || s.Next != nil) })
+	switch {
+	case s == nil:
+	case s.Over:
+		s.Next = nil
+	default:
+		s.Over, s.Back = true, back
+		s.Pass, s.Pod = 0, ""
+		if s.Pool == PoolMemory {
+			s.Kept = addCapped(s.Kept, max(s.Expected-back, 0))
+		}
+	}
+}
+
+// Report records that the outcome of a sandbox's last stop is recorded, although it is not over.
+func (r *Restraint) Report(sandbox string) {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
+		s.Pass, s.Pod = 0, ""
+	}
+}
+
+// Await records that a pool waits for a sandbox's stop of another cause: the pool, the signal and what the stop gives back of it.
+func (r *Restraint) Await(stop *Stop) {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == stop.Sandbox && !s.Over }); s != nil && s.Cause != CausePressure {
+		s.Awaited, s.Released, s.Pool, s.Signal, s.LogsApart = true, false, stop.Pool, stop.Signal, stop.LogsApart
+		s.Expected, s.Available, s.Kept = stop.Expected, stop.Available, stop.Kept
+	}
+}
+
+// AwaitNext records which disk waits for a sandbox's stop when it is over for its pool; nil = none.
+func (r *Restraint) AwaitNext(sandbox string, next *Wait) {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
+		s.Next = next
+	}
+}
+
+// Unfinished returns the last stop that a pool waits for and that is not over, or nil. One that is over for its own pool is
+// returned as that of the disk which waits for it now.
+func (r *Restraint) Unfinished(p Pool) *Stop {
+	if s := r.last(func(s *Stop) bool { return !s.Over && s.Pool == p && s.isAwaited() }); s != nil {
+		return s
+	}
+	s := r.last(func(s *Stop) bool { return s.Over && s.Next != nil && s.Next.Pool == p })
+	if s != nil {
+		s = new(*s)
+		s.Pool, s.Signal, s.Available, s.Expected, s.Next = p, s.Next.Signal, s.Next.Available, s.Next.Expected, nil
+	}
+	return s
+}
+
+// isAwaited reports whether a pool waits for the stop until it is over.
+func (s *Stop) isAwaited() bool { return (s.Cause == CausePressure || s.Awaited) && !s.Released }
+
+// Ordered returns the stops that no pool waits for, that are not over and whose outcome is not recorded, oldest first.
+func (r *Restraint) Ordered() (stops []Stop) {
+	for i := range r.stops {
+		if s := &r.stops[i]; !s.isAwaited() && !s.Over && s.Pass != 0 {
+			stops = append(stops, *s)
+		}
+	}
+	return stops
+}
