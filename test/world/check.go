@@ -15,15 +15,16 @@ import (
 
 // How long after a threshold was met a stop may still follow, and how long a stop keeps the next one away.
 const (
-	mayFollow   = 5 * time.Second
-	budgetEvery = 30 * time.Second // for a stop by a hard threshold
-	stopLasts   = 10 * time.Second
-	softLasts   = 30*time.Second + stopLasts // with its grace period
-	hogEchoes   = time.Minute
-	fastLeak    = 200 * mib
-	manyPerStop = 4  // pods for a hog outside: the breaker's three, and one that was already due
-	softBurst   = 2  // besides, for a soft threshold
-	diskBound   = 90 // seconds from a threshold of the disk to a stop: a reclaim, a listing and fresh measurements
+	mayFollow     = 5 * time.Second
+	budgetEvery   = 30 * time.Second // for a stop by a hard threshold
+	stopLasts     = 10 * time.Second
+	softLasts     = 30*time.Second + stopLasts // with its grace period
+	deletionLasts = 10 * time.Minute
+	hogEchoes     = time.Minute
+	fastLeak      = 200 * mib
+	manyPerStop   = 4  // pods for a hog outside: the breaker's three, and one that was already due
+	softBurst     = 2  // besides, for a soft threshold
+	diskBound     = 90 // seconds from a threshold of the disk to a stop: a reclaim, a listing and fresh measurements
 )
 
 // check is what a world must always find. Its amounts are the widest that any configuration of the world had.
@@ -75,7 +76,7 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	if direct {
 		late, decided = shortStep, w.Now() // the signals are read again just before
 	}
-	if decided > c.pausedAt && decided < c.pausedUntil { // a pause cancels no stop in flight
+	if at := p.order.at; at > c.pausedAt && at < c.pausedUntil { // a pause cancels no stop in flight
 		w.violate("%s was stopped during a pause", p)
 	}
 	c.note(w)
@@ -308,10 +309,13 @@ func (c *check) budget(w *World, stops []api.StopView) {
 		return
 	}
 	tokens, last := float64(burst), time.Duration(0)
+	stopped := map[string]bool{}
 	for _, p := range c.kills {
+		name := p.String()
 		i := slices.IndexFunc(stops, func(s api.StopView) bool { return s.Sandbox == p.ID })
 		// The pod may have ended by itself while it was being stopped for the first time.
-		again := i >= 0 && slices.ContainsFunc(stops[:i], func(s api.StopView) bool { return s.UID == p.UID })
+		again := stopped[name] || i >= 0 && slices.ContainsFunc(stops[:i], func(s api.StopView) bool { return s.Pod == name })
+		stopped[name] = true
 		if i < 0 || again || stops[i].Kind != "hard" || strings.Contains(stops[i].Reason, "culprit=yes") {
 			continue
 		}
@@ -381,8 +385,11 @@ func (c *check) agree(w *World) {
 		if r == nil || r.Emptied {
 			ofPod[s.UID]++
 		}
-		lasts := stopLasts + mayFollow                             // one that the end of the service cuts short is continued by the next run
-		if s.Kind == "soft" || policy.Cause(s.Kind).ByOperator() { // with a grace period
+		lasts := stopLasts + mayFollow // one that the end of the service cuts short is continued by the next run
+		switch order := w.orderOf(s.UID); {
+		case order.pool() == "disk" && w.service == nil: // the files were still being deleted when it was killed, and no run follows
+			lasts = deletionLasts
+		case s.Kind == "soft" || policy.Cause(s.Kind).ByOperator(): // with a grace period
 			lasts = softLasts
 		}
 		waits := cmp.Or(w.askedAt, w.Now())-w.orderOf(s.UID).at < lasts

@@ -122,7 +122,7 @@ func deletionsOf(seed uint64, onFull bool) (lines []string, apply func(*World)) 
 // its files are deleted, unless others write as fast. Nothing says for how long the files of one that was stopped for its limit
 // wait before the pods are measured again: once its processes have ended, it is no candidate.
 func (c *check) afterOther(w *World, p *pod) {
-	if speed := w.disk.deleted.perSecond.bytes; w.Now() < c.blindUntil || speed > 0 && c.writes(w) > speed/2 {
+	if speed := w.disk.deleted.perSecond.bytes; w.Now() < c.blindUntil || speed > 0 && c.writes(w, p) > speed/2 {
 		return
 	}
 	decided := w.began.Add(p.order.at)
@@ -150,10 +150,10 @@ func (c *check) coming(w *World, p *pod, at time.Time) space {
 	return left.plus(volume)
 }
 
-// writes returns how many bytes all pods write per second.
-func (c *check) writes(w *World) (sum int64) {
+// writes returns how many bytes the pods write per second, one that is being stopped among them.
+func (c *check) writes(w *World, stopping *pod) (sum int64) {
 	for _, p := range w.pods {
-		if p.runs() {
+		if p.runs() || p == stopping {
 			sum += p.writes
 		}
 	}

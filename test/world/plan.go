@@ -388,7 +388,7 @@ func operate(w *World, d dice, at time.Duration) {
 		w.weak = true
 		w.At(at, func(w *World) {
 			w.Command(api.Command{Command: api.CommandPause, For: api.Duration(length)}, func() {
-				w.pausedAt, w.pausedUntil = w.Now()+stopLasts, w.Now()+length // a stop in flight goes on
+				w.pausedAt, w.pausedUntil = w.Now(), w.Now()+length
 			})
 		})
 		if d.oneIn(2) {
