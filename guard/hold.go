@@ -80,10 +80,8 @@ func (s *Service) endHold(now time.Duration) {
 	}
 }
 
-// keepHard keeps the hard thresholds in force for the next start.
+// keepHard keeps the hard thresholds in force for the next start: none in observe mode, which stops no pod for them.
 func (s *Service) keepHard() {
-	if s.guard.Config().Mode != config.ModeObserve { // nothing was stopped for them
-		s.hard.Set(s.guard.Hard())
-		s.hardSaver.Wake()
-	}
+	s.hard.Set(s.guard.Hard())
+	s.hardSaver.Wake()
 }

@@ -145,6 +145,43 @@ func TestReloadIsNotHeld(t *testing.T) {
 	}
 }
 
+// In observe mode no threshold is in force: the change to enforce mode is held, whatever was in force before, and so is a start
+// in enforce mode after one in observe mode.
+func TestEnforceAfterObserveIsHeld(t *testing.T) {
+	r, client, use := holding(t)
+	reload := func(c api.Command) api.CommandAnswer {
+		t.Helper()
+		c.Command = api.CommandReload
+		a, err := client.Command(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	use("2Gi")
+	reload(api.Command{Now: true})
+	r.file.Store(new(configtest.Parse(t, "mode = 'observe'\n"+r.base+"[eviction.hard]\n'memory.available' = '2Gi'\n")))
+	if a := reload(api.Command{}); len(a.MetNow) > 0 {
+		t.Errorf("observe mode is held: %+v", a)
+	}
+	use("2Gi")
+	if a := reload(api.Command{}); len(a.MetNow) == 0 {
+		t.Errorf("enforce mode is not held: %+v", a)
+	}
+
+	dir := rundir.Dir(shortDir(t))
+	at := func(mode string) config.Config {
+		return configtest.Parse(t, "mode = '"+mode+"'\n"+nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '1Gi'"))
+	}
+	ranBefore(t, dir, at("enforce"))
+	_, end := serveNew(t, dir, at("observe"))
+	end()
+	client, _ = serveNew(t, dir, at("enforce"))
+	if got := hardInForce(t, client); got != "" || !strings.Contains(alarms(t, client), "held for") {
+		t.Errorf("in force is %q, with the alarms %q", got, alarms(t, client))
+	}
+}
+
 // A held configuration is in force after its time.
 func TestHoldEnds(t *testing.T) {
 	r, client, use := holding(t)
