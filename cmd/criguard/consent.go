@@ -63,7 +63,7 @@ func (s *stopFlags) consent(cmd *cobra.Command, plan api.CommandAnswer, question
 		return false, err
 	}
 	printPlan(w, plan)
-	if !confirmed(os.Stdin, w, question) {
+	if !confirmed(cmd.Context(), os.Stdin, w, question) {
 		return true, errNotConfirmed("stopped")
 	}
 	return true, nil
@@ -114,12 +114,22 @@ func interactive(w io.Writer) (bool, error) {
 	return true, nil
 }
 
-// confirmed asks the user a question.
-func confirmed(in io.Reader, out io.Writer, question string) bool {
+// confirmed asks the user a question. The end of ctx, as by Ctrl-C, counts as no.
+func confirmed(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
 	cli.Say(out, "%s [y/N] ", question)
-	line, _ := bufio.NewReader(in).ReadString('\n') // EOF without a line counts as no
-	answer := strings.ToLower(strings.TrimSpace(line))
-	return answer == "y" || answer == "yes"
+	lines := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(in).ReadString('\n') // EOF without a line counts as no
+		lines <- line
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out)
+		return false
+	case line := <-lines:
+		answer := strings.ToLower(strings.TrimSpace(line))
+		return answer == "y" || answer == "yes"
+	}
 }
 
 // errNotConfirmed returns the error of a command whose user did not confirm: nothing was done.

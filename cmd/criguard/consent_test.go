@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -19,9 +21,20 @@ func TestConfirmed(t *testing.T) {
 		"y\n": true, "Yes\n": true, " yes \n": true, "": false, "\n": false, "n\n": false, "yesterday\n": false, "no\ny\n": false,
 	} {
 		var out strings.Builder
-		if got := confirmed(strings.NewReader(answer), &out, "Stop 7 sandboxes?"); got != want || !strings.Contains(out.String(), "Stop 7 sandboxes? [y/N] ") {
+		if got := confirmed(t.Context(), strings.NewReader(answer), &out, "Stop 7 sandboxes?"); got != want || !strings.Contains(out.String(), "Stop 7 sandboxes? [y/N] ") {
 			t.Errorf("%q: %t, after %q", answer, got, out.String())
 		}
+	}
+}
+
+// Ctrl-C ends a question that waits for its answer, and counts as no.
+func TestConfirmedInterrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	keyboard, screen := io.Pipe() // no key is pressed
+	defer func() { _ = screen.Close() }()
+	interrupt()
+	if confirmed(ctx, keyboard, io.Discard, "Stop?") {
+		t.Error("confirmed")
 	}
 }
 

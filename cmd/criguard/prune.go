@@ -176,7 +176,7 @@ func prune(ctx context.Context, l pruner, p api.PruneOptions, w io.Writer, yes b
 	}
 	if ask && images > 0 {
 		printReports(w, planned, true, false)
-		if !confirmed(os.Stdin, w, "Remove "+api.Count(images, "image")+"?") {
+		if !confirmed(ctx, os.Stdin, w, "Remove "+api.Count(images, "image")+"?") {
 			return nil, errNotConfirmed("removed")
 		}
 	}
