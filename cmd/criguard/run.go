@@ -104,13 +104,12 @@ func startThreads(n int) {
 	ended.Wait()
 }
 
-// onHangup sends load on each SIGHUP until ctx ends.
+// onHangup sends load on each SIGHUP until ctx ends. A later one does not end the process, which may be waiting for stops.
 func onHangup(ctx context.Context, load func() (config.Config, error)) <-chan func() (config.Config, error) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	loads := make(chan func() (config.Config, error))
 	go func() {
-		defer signal.Stop(hup)
 		for {
 			select {
 			case <-ctx.Done():
