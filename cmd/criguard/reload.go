@@ -32,6 +32,8 @@ does not wait.`,
 			if err != nil {
 				return err
 			}
+			o.served = true
+			o.noteUnused(cmd)
 			err = o.Print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
 			if err == nil && len(answer.MetNow) > 0 {
 				err = cli.Finding()

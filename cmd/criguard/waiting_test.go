@@ -164,14 +164,14 @@ func TestUnusedConfiguration(t *testing.T) {
 	dir := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{
 			"/v1/status": pressed(), "/v1/rank": api.Ranking{}, "/v1/images": reclaim.ImageList{}, "/v1/config": api.Settings{Text: same.Effective()},
-			"/v1/prune": map[string]any{"reports": []reclaim.Report{{}}, "done": true},
+			"/v1/prune": map[string]any{"reports": []reclaim.Report{{}}, "done": true}, "/v1/command": api.CommandAnswer{},
 		}[r.URL.Path])
 	})
 	for _, c := range []struct {
 		args  string
 		notes bool
 	}{
-		{"status", true}, {"rank", true}, {"images", true}, {"prune", true}, {"status -q", false}, {"rank -o json", false},
+		{"status", true}, {"rank", true}, {"images", true}, {"prune", true}, {"reload", true}, {"status -q", false}, {"rank -o json", false},
 	} {
 		for flags, other := range map[string]bool{"": false, "--config " + file + "/same.toml": false, "--config " + file + "/other.toml": true, "--config-dir " + file: true} {
 			_, out, errs := captured(t, append(strings.Fields(c.args+" "+flags), "--run-dir", dir)...)
