@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -287,16 +288,22 @@ func (s *Service) resumeOrders() {
 	}
 }
 
-// Plan implements control.Operator.
+// Plan implements control.Operator. It returns cri.ErrNoRuntime until pods have been listed once: after a restart, a drain whose
+// pods still run would look complete.
 func (s *Service) Plan(ctx context.Context) (p api.DrainPlan, err error) {
-	err = s.do(ctx, func() {
+	doErr := s.do(ctx, func() {
+		inv := s.host.lister.Current()
+		if inv.At < 0 {
+			err = s.podsKnown()
+			return
+		}
 		grace := api.MaxDrainGrace
 		if d := s.guard.Orders.Drain; d != nil {
 			grace = time.Duration(d.Grace)
 		}
-		p = s.guard.Plan(s.host.lister.Current().Pods, grace)
+		p = s.guard.Plan(inv.Pods, grace)
 	})
-	return p, err
+	return p, cmp.Or(doErr, err)
 }
 
 // Prune implements control.Operator. The service prunes, so that the image ledger has only one writer.

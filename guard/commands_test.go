@@ -471,3 +471,29 @@ func TestStopIsOrdered(t *testing.T) {
 		t.Errorf("while it is still listed: %v", err)
 	}
 }
+
+// A service that has just started does not know which pods run: a drain of the last run is not complete.
+func TestPlanAwaitsTheFirstListing(t *testing.T) {
+	s, again := newOperated(t, "")
+	if _, err := s.execute(t.Context(), api.Command{Command: api.CommandDrain}, api.Peer{}); err != nil {
+		t.Fatal(err)
+	}
+	next := again()
+	go func() {
+		for {
+			select {
+			case call := <-next.calls:
+				call()
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	if p, err := next.Plan(t.Context()); !errors.Is(err, cri.ErrNoRuntime) {
+		t.Errorf("before the first listing: %+v, %v", p, err)
+	}
+	next.host.lister.List(t.Context())
+	if p, err := next.Plan(t.Context()); err != nil || !p.Draining || p.Left != 1 {
+		t.Errorf("after the first listing: %+v, %v", p, err)
+	}
+}

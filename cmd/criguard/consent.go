@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
+	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/policy"
@@ -97,9 +98,9 @@ func (s *stopFlags) wait(ctx context.Context, every time.Duration, ask func(cont
 	}
 }
 
-// restarting reports whether the service did not answer, perhaps because it restarts.
+// restarting reports whether the service did not answer, perhaps because it restarts, or has not listed the pods since.
 func restarting(err error) bool {
-	return errors.Is(err, control.ErrNoService) || errors.Is(err, control.ErrNoAnswer)
+	return errors.Is(err, control.ErrNoService) || errors.Is(err, control.ErrNoAnswer) || errors.Is(err, cri.ErrNoRuntime)
 }
 
 // interactive reports whether a command can ask a user on a terminal, on w. If the user would not see the

@@ -38,7 +38,7 @@ func TestConfirmedInterrupted(t *testing.T) {
 	}
 }
 
-// The wait for a drain survives a service that ends while it is answering.
+// The wait for a drain survives a service that ends while it is answering, and one that has not listed the pods yet.
 func TestDrainedOverARestart(t *testing.T) {
 	dir := runDir(t)
 	l, err := net.Listen("unix", rundir.Dir(dir).Socket())
@@ -47,8 +47,12 @@ func TestDrainedOverARestart(t *testing.T) {
 	}
 	var asked atomic.Int32
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if asked.Add(1) == 1 {
+		switch asked.Add(1) {
+		case 1:
 			panic(http.ErrAbortHandler)
+		case 2:
+			w.WriteHeader(http.StatusBadGateway)
+			return
 		}
 		_ = json.NewEncoder(w).Encode(api.DrainPlan{Draining: true})
 	})}
@@ -56,7 +60,7 @@ func TestDrainedOverARestart(t *testing.T) {
 	go func() { defer close(done); _ = server.Serve(l) }()
 	defer func() { _ = server.Close(); <-done }()
 	wait := stopFlags{timeout: time.Minute}
-	if err := wait.drained(t.Context(), control.NewClient(rundir.Dir(dir)), &api.DrainPlan{Draining: true, Left: 1}); err != nil || asked.Load() != 2 {
+	if err := wait.drained(t.Context(), control.NewClient(rundir.Dir(dir)), &api.DrainPlan{Draining: true, Left: 1}); err != nil || asked.Load() != 3 {
 		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}
 }
