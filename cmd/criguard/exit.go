@@ -35,8 +35,8 @@ var exitCodes = map[string]codes{
 	"drain":     {"some pods still run at the timeout, or the user did not confirm", neither},
 	"undrain":   {"", noService},
 	"stop":      {"the pod still runs at the timeout, or the user did not confirm", neither},
-	"protect":   {"", noService},
-	"unprotect": {"", noService},
+	"protect":   {"", neither},
+	"unprotect": {"", neither},
 	"metrics":   {"", noService},
 
 	"fleet status": {"a zone is not normal, soft stops are paused, or this node is alone or has an alarm", noEtcd},

@@ -99,6 +99,18 @@ func TestUnreachableExits(t *testing.T) {
 	}
 }
 
+// A command that names a pod exits with 3 while the runtime does not answer the service, and its help says so.
+func TestExitsWithoutPods(t *testing.T) {
+	dir := runDir(t)
+	hostileService(t, dir, http.StatusBadGateway)
+	for _, name := range []string{"drain", "stop", "protect", "unprotect"} {
+		code, _, errs := captured(t, append(minimalArgs(name), "--run-dir", dir)...)
+		if _, help, _ := captured(t, name, "--help"); code != cli.ExitUnreachable || !strings.Contains(help, "\n  3  "+neither) {
+			t.Errorf("%s: exit code %d, stderr %q, help\n%s", name, code, errs, help)
+		}
+	}
+}
+
 // A service that has lost its runtime makes status exit with 3, whatever else holds.
 func TestStatusOfServiceWithoutRuntime(t *testing.T) {
 	dir := runDir(t)
