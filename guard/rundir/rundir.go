@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -109,11 +110,11 @@ func trimLine(b []byte) string {
 	return string(b)
 }
 
-// Find returns the named directory, or else the one from the service manager ($RUNTIME_DIRECTORY),
-// or else the default.
+// Find returns the named directory, or else the one from the service manager ($RUNTIME_DIRECTORY), or else the default. A drop-in
+// of the unit may add further directories, after a colon.
 func Find(named string) Dir {
 	if named == "" {
-		named = os.Getenv("RUNTIME_DIRECTORY")
+		named, _, _ = strings.Cut(os.Getenv("RUNTIME_DIRECTORY"), ":")
 	}
 	if named == "" {
 		return Default

@@ -36,3 +36,18 @@ func TestCreateAtOnce(t *testing.T) {
 		t.Errorf("a file in its place: %v", err)
 	}
 }
+
+// A flag counts more than the service manager, which may name several directories.
+func TestFind(t *testing.T) {
+	for _, c := range []struct {
+		named, env string
+		want       Dir
+	}{
+		{"", "", Default}, {"", "/run/a", "/run/a"}, {"/run/b", "/run/a", "/run/b"}, {"", "/run/a:/run/a/events", "/run/a"},
+	} {
+		t.Setenv("RUNTIME_DIRECTORY", c.env)
+		if got := Find(c.named); got != c.want {
+			t.Errorf("named %q, %q in the environment: %s, want %s", c.named, c.env, got, c.want)
+		}
+	}
+}
