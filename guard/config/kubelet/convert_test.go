@@ -326,3 +326,25 @@ func FuzzFromKubelet(f *testing.F) {
 		}
 	})
 }
+
+// A configuration may come through a pipe, which can be read only once.
+func TestFromKubeletPipe(t *testing.T) {
+	for _, text := range []string{
+		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nevictionHard: {memory.available: 7Mi}\n",
+		"kubelet-arg: ['eviction-hard=memory.available<7Mi']\n",
+	} {
+		out, in, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.WriteString(text); err != nil { // a pipe has room for it
+			t.Fatal(err)
+		}
+		_ = in.Close()
+		cfg, _ := fromKubelet(t, fmt.Sprintf("/dev/fd/%d", out.Fd()))
+		if got := thresholdsOf(cfg); !slices.Contains(got, "hard memory.available 7Mi") {
+			t.Errorf("%s: %q", text, got)
+		}
+		_ = out.Close()
+	}
+}

@@ -88,14 +88,14 @@ func (k *k3sConfig) takeArg(name string) (value string) {
 	return value
 }
 
-// readK3s reads the file and its drop-ins (FILE.d/*.yaml) if it is a configuration of k3s or RKE2.
-func (c *conversion) readK3s(file string) (k k3sConfig, ok bool) {
+// readK3s adds the file and its drop-ins (FILE.d/*.yaml) if it is a configuration of k3s or RKE2.
+func (c *conversion) readK3s(f schema.File) (k k3sConfig, ok bool) {
+	file := f.Name
 	product := filepath.Base(filepath.Dir(file))
 	inItsPlace := product == "k3s" || product == "rke2"
 	if !inItsPlace {
 		product = "k3s"
 	}
-	f := schema.ReadFile(file)
 	if _, err := os.Stat(file); inItsPlace && errors.Is(err, fs.ErrNotExist) && filepath.Base(file) == "config.yaml" {
 		k.missing, f.Err = true, nil
 	}
@@ -112,11 +112,11 @@ func (c *conversion) readK3s(file string) (k k3sConfig, ok bool) {
 	slices.Sort(files)
 	c.files = append(c.files, file)
 	if !k.missing {
-		c.addK3s(&k, file)
+		c.addK3s(&k, f)
 	}
 	for _, file := range files {
 		c.files = append(c.files, file)
-		c.addK3s(&k, file)
+		c.addK3s(&k, schema.ReadFile(file))
 	}
 	k.dataDir = filepath.Clean(cmp.Or(k.dataDir, k.defaultDir()))
 	if k.endpoint != nil {
@@ -134,8 +134,7 @@ func hasKey(doc *yaml.Node, keys ...string) bool {
 }
 
 // addK3s merges a file. A key replaces the one of an earlier file; "kubelet-arg+" adds to it.
-func (c *conversion) addK3s(k *k3sConfig, file string) {
-	f := schema.ReadFile(file)
+func (c *conversion) addK3s(k *k3sConfig, f schema.File) {
 	if f.Err != nil {
 		c.mistakes = append(c.mistakes, f.Err)
 		return
@@ -143,14 +142,14 @@ func (c *conversion) addK3s(k *k3sConfig, file string) {
 	var doc yaml.Node
 	var keys map[string]yaml.Node
 	err := yaml.Unmarshal(f.Text, &doc)
-	if err == nil && mark(&doc, file) > maxNodes {
+	if err == nil && mark(&doc, f.Name) > maxNodes {
 		err = fmt.Errorf("line %d: must have at most %d keys and values", doc.Line, maxNodes)
 	}
 	if err == nil && doc.Kind != 0 { // there is nothing but comments in many
 		err = doc.Decode(&keys)
 	}
 	if err != nil {
-		c.addYAML(file, err)
+		c.addYAML(f.Name, err)
 		return
 	}
 	for _, name := range []string{"kubelet-arg", "kubelet-arg+"} {
@@ -167,7 +166,7 @@ func (c *conversion) addK3s(k *k3sConfig, file string) {
 		k.args = append(k.args, node.Content...)
 	}
 	if node, set := keys["data-dir"]; set {
-		k.dataDir, k.dataFrom = node.Value, schema.Origin{File: file, Line: node.Line}
+		k.dataDir, k.dataFrom = node.Value, schema.Origin{File: f.Name, Line: node.Line}
 	}
 	if node, set := keys["container-runtime-endpoint"]; set && node.Value != "" {
 		node.Value = "container-runtime-endpoint=" + node.Value

@@ -30,14 +30,15 @@ const (
 // as a kubelet does: JSON merge patches (RFC 7396), in the order of their paths, applied to a file with
 // defaults already set. So a drop-in's evictionHard adds to the defaults.
 func (c *conversion) read(file string, dropIns []string) {
-	k3s, isK3s := c.readK3s(file)
+	f := schema.ReadFile(file) // once: it may be a pipe
+	k3s, isK3s := c.readK3s(f)
 	if st, err := os.Stat(file); isK3s {
 		c.readByK3s(&k3s, dropIns)
 		dropIns = nil
 	} else if err == nil && st.IsDir() {
 		dropIns = slices.Concat([]string{file}, dropIns)
-	} else if !isK3s {
-		c.readFile(file)
+	} else {
+		c.addFile(f)
 	}
 	if c.EvictionHard == nil {
 		c.EvictionHard = &field[table]{value: tableOf(defaultHard)}
@@ -110,12 +111,14 @@ func (c *conversion) readDir(dir string, copies map[string]func()) {
 	}
 }
 
-func (c *conversion) readFile(path string) {
-	c.files = append(c.files, path)
-	if f := schema.ReadFile(path); f.Err != nil {
+func (c *conversion) readFile(path string) { c.addFile(schema.ReadFile(path)) }
+
+func (c *conversion) addFile(f schema.File) {
+	c.files = append(c.files, f.Name)
+	if f.Err != nil {
 		c.mistakes = append(c.mistakes, f.Err)
-	} else if err := c.parse(path, f.Text); err != nil {
-		c.addYAML(path, err)
+	} else if err := c.parse(f.Name, f.Text); err != nil {
+		c.addYAML(f.Name, err)
 	}
 }
 
