@@ -130,7 +130,10 @@ func (c *conversion) places() {
 	switch {
 	case set && !perQOS:
 		c.leave("cgroupsPerQOS", "without it, no cgroup contains all pods, so criguard does not watch allocatableMemory.available")
-	case strings.Trim(root, "/") != "":
+	case strings.Trim(root, "/") == "":
+	case driver == "": // the kubelet may take the runtime's, and k3s passes it in a flag
+		c.leave("cgroupRoot", "criguard finds the pods' cgroup below it, whose path depends on the cgroup driver")
+	default:
 		c.carry("node", "pods_cgroup", podsCgroupBelow(root, driver), from, "cgroupRoot, for the kubelet's cgroup driver")
 	}
 }

@@ -183,6 +183,7 @@ func TestFromK3sKeys(t *testing.T) {
 - eviction-max-pod-grace-period=7
 - eviction-pressure-transition-period=30s
 - cgroup-root=/a
+- cgroup-driver=cgroupfs
 - cgroups-per-qos=true
 - image-gc-high-threshold=70
 - image-gc-low-threshold=60
