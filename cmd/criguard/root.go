@@ -45,7 +45,7 @@ func newRoot() *cobra.Command {
 		newRun(&o), newStatus(&o), newRank(&o), newHistory(&o), newExplain(&o), newReport(&o), newCheck(&o),
 		newPrune(&o), newImages(&o), newSimulate(&o), newRecord(&o), newTop(&o), newReload(&o), newPause(&o), newResume(&o), newDrain(&o), newUndrain(&o),
 		newStop(&o), newProtect(&o), newUnprotect(&o),
-		fleetcmd.New(fleetcmd.Options{Dir: o.dir, Prepare: prepare}), newMetrics(&o), newVersion(),
+		fleetcmd.New(fleetcmd.Options{Dir: o.dir, OwnDir: o.ownDir, Prepare: prepare}), newMetrics(&o), newVersion(),
 	)
 	complete(root, &o)
 	explainUsage(root)
@@ -69,4 +69,8 @@ func (o *options) load() (config.Config, error) {
 	return cfg, nil
 }
 
-func (o *options) dir() rundir.Dir { return rundir.Find(o.runDir) }
+// dir returns the run directory of the service to ask.
+func (o *options) dir() rundir.Dir { return rundir.FindService(o.runDir) }
+
+// ownDir returns the run directory of a command that is a service itself.
+func (o *options) ownDir() rundir.Dir { return rundir.Find(o.runDir) }

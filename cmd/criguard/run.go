@@ -33,6 +33,7 @@ three of which are for stops in flight, or within twelve if a disk does not answ
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			load := func() (config.Config, error) {
 				cfg, err := o.load()
+				cfg.Dir = o.ownDir()
 				if observe {
 					cfg.Mode = config.ModeObserve
 				}
@@ -52,7 +53,7 @@ three of which are for stops in flight, or within twelve if a disk does not answ
 				log.Warn("sd_notify failed", systemd.EventKey, systemd.EventDegraded, "reason", err.Error())
 			}
 			return guard.Serve(cmd.Context(), guard.ServiceOptions{
-				Config: cfg, Dir: o.dir(), Version: version,
+				Config: cfg, Dir: o.ownDir(), Version: version,
 				Machine: machine.Real(), Log: log, Notifier: notifier, Load: load, Reload: onHangup(cmd.Context(), load),
 			})
 		},

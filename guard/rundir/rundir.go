@@ -121,3 +121,13 @@ func Find(named string) Dir {
 	}
 	return Dir(named)
 }
+
+// FindService is Find for a command that asks a service. The unit of another program that runs the command has a runtime directory
+// of its own, in which no service has ever been.
+func FindService(named string) Dir {
+	d := Find(named)
+	if _, err := os.Lstat(d.Path("lock")); named == "" && errors.Is(err, fs.ErrNotExist) {
+		return Default
+	}
+	return d
+}

@@ -51,3 +51,21 @@ func TestFind(t *testing.T) {
 		}
 	}
 }
+
+// A command in the unit of another program asks the service in the default directory.
+func TestFindService(t *testing.T) {
+	ours, theirs := Dir(t.TempDir()), Dir(t.TempDir())
+	l, err := ours.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Release() // the service may have ended
+	for _, c := range []struct{ named, env, want Dir }{
+		{"", "", Default}, {"", ours, ours}, {"", theirs, Default}, {theirs, ours, theirs},
+	} {
+		t.Setenv("RUNTIME_DIRECTORY", string(c.env))
+		if got := FindService(string(c.named)); got != c.want {
+			t.Errorf("named %q, %q in the environment: %s, want %s", c.named, c.env, got, c.want)
+		}
+	}
+}

@@ -63,7 +63,7 @@ and key with each connection. A change of fleet.toml needs a restart.`,
 					Client: client, Disconnect: client.Close, Rates: cfg.Rates, Soft: defaultSoft(),
 					Rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), Now: cgroup.BootTime,
 				},
-				Listener: l, Dir: string(o.Dir()), Log: log, Notifier: notifier,
+				Listener: l, Dir: string(o.OwnDir()), Log: log, Notifier: notifier,
 			})
 		},
 	}

@@ -24,7 +24,8 @@ const (
 
 // Options connect the commands to the rest of the binary.
 type Options struct {
-	Dir     func() rundir.Dir  // the run directory that the flags name
+	Dir     func() rundir.Dir  // the run directory of the service to ask
+	OwnDir  func() rundir.Dir  // the run directory of the agent itself
 	Prepare func(memory int64) // makes a service fit to run beside the pods, with a soft limit in bytes
 }
 
