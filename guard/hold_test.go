@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -441,6 +442,47 @@ func TestMetNowNamesTheFirst(t *testing.T) {
 	} {
 		if got := m.String(); !strings.HasSuffix(got, want) {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Of two reloads at once, the second does not put in force what the first holds: its author has not seen the verdict. This holds
+// for signals and for the control socket.
+func TestTwoReloadsAtOnceAreHeld(t *testing.T) {
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '1Mi'")))
+	cfg := s.opt.Config
+	cfg.Eviction.Thresholds = configtest.Parse(t, "[eviction.hard]\n'memory.available' = '2Gi'\n").Eviction.Thresholds
+	load := func() (config.Config, error) { return cfg, nil }
+	s.opt.Load = load
+	signals := make(chan func() (config.Config, error), 3) // each waits until it is taken
+	s.opt.Reload = signals
+	var wg sync.WaitGroup
+	ctx, end := context.WithCancel(t.Context())
+	defer wg.Wait()
+	defer end()
+	verdicts := func(n int) (held []bool) {
+		for range n {
+			call := <-s.calls
+			call()
+			held = append(held, s.waiting != nil)
+		}
+		return held
+	}
+	asked := s.host.kernel.Now()
+	signals <- load
+	signals <- load
+	s.callsOrReload(ctx, &wg)
+	if got := verdicts(2); !slices.Equal(got, []bool{true, true}) {
+		t.Errorf("two signals: held %v", got)
+	}
+	for _, c := range []struct {
+		asked time.Duration
+		held  bool
+	}{{asked, true}, {asked + time.Hour, false}} { // before the verdict, and after it
+		answer := make(chan reloadAnswer, 1)
+		s.reloads <- reloadRequest{load, false, c.asked, &api.Peer{}, answer}
+		if got := verdicts(1); got[0] != c.held || (len((<-answer).MetNow) > 0) != c.held {
+			t.Errorf("a command that was asked for %s later: held %t", c.asked-asked, got[0])
 		}
 	}
 }

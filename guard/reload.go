@@ -19,9 +19,11 @@ import (
 // maxLoggedChanges limits how many changed keys a reload logs.
 const maxLoggedChanges = 32
 
-// reloadRequest is a reload that an operator requests on the control socket.
+// reloadRequest is a reload that an operator requests on the control socket or by a signal.
 type reloadRequest struct {
+	load   func() (config.Config, error)
 	now    bool                // put even thresholds in force that are met at once
+	asked  time.Duration       // boot clock; 0 = before the verdict on the reload before
 	by     *api.Peer           // nil = a signal
 	answer chan<- reloadAnswer // has room for the answer
 }
@@ -36,18 +38,14 @@ type reloadAnswer struct {
 // it notifies before reading anything, and again after the configuration was applied, held or refused.
 func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan func() {
 	wg.Go(func() {
+		var pending func() (config.Config, error) // of a signal from before the last verdict
 		for {
-			var load func() (config.Config, error)
-			request := reloadRequest{answer: make(chan reloadAnswer, 1)}
-			select {
-			case <-ctx.Done():
+			request, ok := s.nextReload(ctx, pending)
+			if !ok {
 				return
-			case load = <-s.opt.Reload:
-			case request = <-s.reloads:
-				load = s.opt.Load
 			}
 			s.notify(s.opt.Notifier.Reloading())
-			cfg, err := load()
+			cfg, err := request.load()
 			var warnings []string
 			var met []api.MetNow
 			if err == nil {
@@ -57,7 +55,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 			status := make(chan string, 1)
 			select {
 			case s.calls <- func() {
-				a, err := s.reload(cfg, err, met, request.now)
+				a, err := s.reload(cfg, err, met, request.now || s.isHeld(cfg, request.asked))
 				s.addNotes(warnings...)
 				if err == nil && s.note != "" {
 					a.Message += "; " + s.note
@@ -70,7 +68,13 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 				request.answer <- reloadAnswer{a, err}
 				status <- s.statusLine()
 			}:
-				s.notify(s.opt.Notifier.Ready(<-status))
+				line := <-status
+				select {
+				case pending = <-s.opt.Reload:
+				default:
+					pending = nil
+				}
+				s.notify(s.opt.Notifier.Ready(line))
 			case <-ctx.Done():
 				return
 			}
@@ -79,12 +83,34 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 	return s.calls
 }
 
+// nextReload returns the pending request of a signal, or else waits for the next request, until ctx ends.
+func (s *Service) nextReload(ctx context.Context, pending func() (config.Config, error)) (r reloadRequest, ok bool) {
+	r.answer = make(chan reloadAnswer, 1)
+	if r.load = pending; pending != nil {
+		return r, true
+	}
+	select {
+	case <-ctx.Done():
+		return r, false
+	case r.load = <-s.opt.Reload:
+		r.asked = s.host.kernel.Now()
+	case r = <-s.reloads:
+	}
+	return r, true
+}
+
+// isHeld reports whether a configuration with these hard thresholds waits to be in force since before it was asked for. Of two
+// reloads at once, the second was asked for without the verdict on the first.
+func (s *Service) isHeld(cfg config.Config, asked time.Duration) bool {
+	return s.waiting != nil && asked >= s.waiting.Until-hold.Time && maps.Equal(s.waiting.Config.Hard(), cfg.Hard())
+}
+
 // reloadFor reloads for an operator and returns the verdict. It returns api.ErrRefused if the configuration
 // is invalid.
 func (s *Service) reloadFor(ctx context.Context, now bool, by api.Peer) (api.CommandAnswer, error) {
 	answer := make(chan reloadAnswer, 1)
 	select {
-	case s.reloads <- reloadRequest{now, &by, answer}:
+	case s.reloads <- reloadRequest{s.opt.Load, now, s.host.kernel.Now(), &by, answer}:
 	case <-ctx.Done():
 		return api.CommandAnswer{}, fmt.Errorf("wait for another reload: %w", ctx.Err())
 	}
@@ -97,7 +123,7 @@ func (s *Service) reloadFor(ctx context.Context, now bool, by api.Peer) (api.Com
 }
 
 // reload applies a new configuration, and returns the verdict. A bad one changes nothing. One that meets hard
-// thresholds at once is held, unless it was held already or is to be in force now.
+// thresholds at once is held, unless it is to be in force now.
 func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now bool) (a api.CommandAnswer, refused error) {
 	if err == nil && cfg.Mode != s.guard.Config().Mode {
 		err = s.host.checkCgroups(cfg.Mode) // otherwise the next start would fail
@@ -115,8 +141,7 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 	}
 	s.refused = nil
 	met = slices.DeleteFunc(met, s.hard.Had) // it may be in force since the look at the node
-	again := s.waiting != nil && maps.Equal(s.waiting.Config.Hard(), cfg.Hard())
-	if len(met) > 0 && !now && !again {
+	if len(met) > 0 && !now {
 		s.note = ""
 		s.hold(hold.Held{Config: cfg, Met: met}, "reload")
 		a.Message, a.MetNow, a.Until = s.waiting.Alarm(s.host.kernel.Now()), met, time.Now().Add(hold.Time)
