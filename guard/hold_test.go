@@ -480,7 +480,7 @@ func TestTwoReloadsAtOnceAreHeld(t *testing.T) {
 		held  bool
 	}{{asked, true}, {asked + time.Hour, false}} { // before the verdict, and after it
 		answer := make(chan reloadAnswer, 1)
-		s.reloads <- reloadRequest{load, false, c.asked, &api.Peer{}, answer}
+		s.reloads <- reloadRequest{load: load, asked: c.asked, by: &api.Peer{}, answer: answer}
 		if got := verdicts(1); got[0] != c.held || (len((<-answer).MetNow) > 0) != c.held {
 			t.Errorf("a command that was asked for %s later: held %t", c.asked-asked, got[0])
 		}

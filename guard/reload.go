@@ -1,10 +1,8 @@
 package guard
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,17 +11,15 @@ import (
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/hold"
+	"github.com/criguard/criguard/guard/journal"
 	"github.com/criguard/criguard/systemd"
 )
-
-// maxLoggedChanges limits how many changed keys a reload logs.
-const maxLoggedChanges = 32
 
 // reloadRequest is a reload that an operator requests on the control socket or by a signal.
 type reloadRequest struct {
 	load   func() (config.Config, error)
 	now    bool                // put even thresholds in force that are met at once
-	asked  time.Duration       // boot clock; 0 = before the verdict on the reload before
+	asked  time.Duration       // boot clock
 	by     *api.Peer           // nil = a signal
 	answer chan<- reloadAnswer // has room for the answer
 }
@@ -38,11 +34,22 @@ type reloadAnswer struct {
 // it notifies before reading anything, and again after the configuration was applied, held or refused.
 func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan func() {
 	wg.Go(func() {
-		var pending func() (config.Config, error) // of a signal from before the last verdict
 		for {
-			request, ok := s.nextReload(ctx, pending)
-			if !ok {
+			select {
+			case <-ctx.Done():
 				return
+			case load := <-s.opt.Reload:
+				_, _ = s.request(ctx, reloadRequest{load: load})
+			}
+		}
+	})
+	wg.Go(func() {
+		for {
+			var request reloadRequest
+			select {
+			case <-ctx.Done():
+				return
+			case request = <-s.reloads:
 			}
 			s.notify(s.opt.Notifier.Reloading())
 			cfg, err := request.load()
@@ -55,7 +62,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 			status := make(chan string, 1)
 			select {
 			case s.calls <- func() {
-				a, err := s.reload(cfg, err, met, request.now || s.isHeld(cfg, request.asked))
+				a, err := s.reload(cfg, err, met, request.now || s.waiting.Again(cfg, request.asked))
 				s.addNotes(warnings...)
 				if err == nil && s.note != "" {
 					a.Message += "; " + s.note
@@ -68,13 +75,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 				request.answer <- reloadAnswer{a, err}
 				status <- s.statusLine()
 			}:
-				line := <-status
-				select {
-				case pending = <-s.opt.Reload:
-				default:
-					pending = nil
-				}
-				s.notify(s.opt.Notifier.Ready(line))
+				s.notify(s.opt.Notifier.Ready(<-status))
 			case <-ctx.Done():
 				return
 			}
@@ -83,36 +84,24 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 	return s.calls
 }
 
-// nextReload returns the pending request of a signal, or else waits for the next request, until ctx ends.
-func (s *Service) nextReload(ctx context.Context, pending func() (config.Config, error)) (r reloadRequest, ok bool) {
-	r.answer = make(chan reloadAnswer, 1)
-	if r.load = pending; pending != nil {
-		return r, true
-	}
+// request requests a reload, and returns where its verdict arrives. It waits for another reload until ctx ends.
+func (s *Service) request(ctx context.Context, r reloadRequest) (<-chan reloadAnswer, error) {
+	answer := make(chan reloadAnswer, 1)
+	r.asked, r.answer = s.host.kernel.Now(), answer
 	select {
+	case s.reloads <- r:
+		return answer, nil
 	case <-ctx.Done():
-		return r, false
-	case r.load = <-s.opt.Reload:
-		r.asked = s.host.kernel.Now()
-	case r = <-s.reloads:
+		return nil, fmt.Errorf("wait for another reload: %w", ctx.Err())
 	}
-	return r, true
-}
-
-// isHeld reports whether a configuration with these hard thresholds waits to be in force since before it was asked for. Of two
-// reloads at once, the second was asked for without the verdict on the first.
-func (s *Service) isHeld(cfg config.Config, asked time.Duration) bool {
-	return s.waiting != nil && asked >= s.waiting.Until-hold.Time && maps.Equal(s.waiting.Config.Hard(), cfg.Hard())
 }
 
 // reloadFor reloads for an operator and returns the verdict. It returns api.ErrRefused if the configuration
 // is invalid.
 func (s *Service) reloadFor(ctx context.Context, now bool, by api.Peer) (api.CommandAnswer, error) {
-	answer := make(chan reloadAnswer, 1)
-	select {
-	case s.reloads <- reloadRequest{s.opt.Load, now, s.host.kernel.Now(), &by, answer}:
-	case <-ctx.Done():
-		return api.CommandAnswer{}, fmt.Errorf("wait for another reload: %w", ctx.Err())
+	answer, err := s.request(ctx, reloadRequest{load: s.opt.Load, now: now, by: &by})
+	if err != nil {
+		return api.CommandAnswer{}, err
 	}
 	select {
 	case a := <-answer:
@@ -150,7 +139,7 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 	changed := s.apply(cfg)
 	switch {
 	case len(changed) > 0:
-		a.Message = "reloaded: " + strings.Join(changed[:min(len(changed), maxLoggedChanges)], ", ")
+		a.Message = "reloaded: " + strings.Join(changed[:min(len(changed), journal.MaxChanges)], ", ")
 	case s.note != "": // it names the keys that take effect at the next start
 		a.Message = "reloaded"
 	default:
@@ -177,11 +166,7 @@ func verdict(a api.CommandAnswer, err error) string {
 func (s *Service) apply(cfg config.Config) (changed []string) {
 	s.metrics.Reloaded(nil)
 	changes := cfg.Changes(*s.guard.Config())
-	for _, c := range changes {
-		if !c.Restart {
-			changed = append(changed, c.Key)
-		}
-	}
+	changed = config.ChangedKeys(changes, false)
 	s.note, s.waiting = "", nil
 	s.guard.SetConfig(cfg)
 	s.keepHard()
@@ -192,21 +177,9 @@ func (s *Service) apply(cfg config.Config) (changed []string) {
 	s.fleet.Configure(cfg)
 	s.hooks.Configure(cfg.Hooks)
 	s.history.Resize(cfg.History.Passes)
-	s.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(changed, ", "))
-	for _, c := range changes[:min(len(changes), maxLoggedChanges)] {
-		s.log.Info("key changed", "action", "reload", "key", c.Key, "old", cmp.Or(c.Old, "unset"), "new", cmp.Or(c.New, "unset"))
-	}
-	if more := len(changes) - maxLoggedChanges; more > 0 {
-		s.log.Info("more keys changed", "action", "reload", "count", more)
-	}
+	s.journal.Reloaded(changed, changes)
 	// Compare with the configuration at the start: a later reload does not change what the service runs with.
-	var later []string
-	for _, c := range cfg.Changes(s.opt.Config) {
-		if c.Restart {
-			later = append(later, c.Key)
-		}
-	}
-	if len(later) > 0 {
+	if later := config.ChangedKeys(cfg.Changes(s.opt.Config), true); len(later) > 0 {
 		s.addNotes("takes effect at the next start: " + strings.Join(later, ", "))
 		s.log.Warn("some keys take effect at the next start", systemd.EventKey, systemd.EventConfigReload, "action", "reload",
 			"reason", s.note)

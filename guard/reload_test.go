@@ -203,7 +203,7 @@ func TestReloadLogsSoManyKeys(t *testing.T) {
 		r.told(t, "READY=1")
 	}
 	log := r.log.String()
-	if n := strings.Count(log, "key changed"); n != maxLoggedChanges || !strings.Contains(log, `msg="more keys changed" action=reload count=1`) {
+	if n := strings.Count(log, "key changed"); n != journal.MaxChanges || !strings.Contains(log, `msg="more keys changed" action=reload count=1`) {
 		t.Errorf("%d lines:\n%s", n, log)
 	}
 }

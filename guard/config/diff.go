@@ -9,6 +9,16 @@ type Change struct {
 	Restart  bool   // takes effect at the next start
 }
 
+// ChangedKeys returns the keys of the changes that take effect at the next start, or of the others.
+func ChangedKeys(changes []Change, restart bool) (keys []string) {
+	for _, c := range changes {
+		if c.Restart == restart {
+			keys = append(keys, c.Key)
+		}
+	}
+	return keys
+}
+
 // Diff returns the keys whose values differ from those of an older configuration, in alphabetical
 // order. It compares a list of rules as a whole.
 func (c Config) Diff(old Config) (names []string) {

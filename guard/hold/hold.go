@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,12 @@ type Held struct {
 	Until  time.Duration // boot clock
 	// AtStart means that only the met thresholds wait. After a reload, the whole configuration does.
 	AtStart bool
+}
+
+// Again reports whether a configuration with the same hard thresholds has waited since before this one was asked for (boot clock).
+// Of two reloads at once, the second was asked for without the verdict on the first. A nil Held waits for nothing.
+func (h *Held) Again(cfg config.Config, asked time.Duration) bool {
+	return h != nil && asked >= h.Until-Time && maps.Equal(h.Config.Hard(), cfg.Hard())
 }
 
 // Alarm says in one line what is held, for how long, and what to do.

@@ -1,12 +1,14 @@
 package journal
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 )
@@ -78,6 +80,20 @@ func (j *Journal) Record(p *api.Pass) {
 		j.log.Error(msg, systemd.EventKey, systemd.EventAlarm, "action", "alarm", "pass", p.ID, "reason", p.Alarm)
 	}
 	j.heldBack(p)
+}
+
+// MaxChanges limits how many changed keys of a reload are reported.
+const MaxChanges = 32
+
+// Reloaded logs that a new configuration is in force: the keys that take effect at once, and what has changed.
+func (j *Journal) Reloaded(inForce []string, changes []config.Change) {
+	j.log.Info("configuration reloaded", systemd.EventKey, systemd.EventConfigReload, "action", "reload", "changed", strings.Join(inForce, ", "))
+	for _, c := range changes[:min(len(changes), MaxChanges)] {
+		j.log.Info("key changed", "action", "reload", "key", c.Key, "old", cmp.Or(c.Old, "unset"), "new", cmp.Or(c.New, "unset"))
+	}
+	if more := len(changes) - MaxChanges; more > 0 {
+		j.log.Info("more keys changed", "action", "reload", "count", more)
+	}
 }
 
 func (j *Journal) command(c *api.CommandView) {
