@@ -213,7 +213,7 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 		n.Fill, n.Outside, n.back = max(fall, 0), max(outside, 0), max(-outside, 0)
 		n.taken = q.Samples.taken(m.Signal, o, cs, q.Pods, q.Now)
 		n.Need = max(addCapped(m.Lack, times(n.Fill, pool.Horizon())), 1)
-		n.lasts = m.Signal == SwapAvailable && lasts(n.Fill, o)
+		n.lasts = q.Samples.Lasts(m.Signal, q.Observed, q.Now)
 		needs[i] = n
 	}
 	return needs
@@ -228,15 +228,6 @@ func (q *Shortage) recovers(s Signal, n Lack) bool {
 	before := q.Before.level(s)
 	return before.usable() && q.Observed.level(s).Available > before.Available
 }
-
-// Lasts reports whether a threshold of swap can wait, because memory and swap together last for a minute at the present
-// rate. Unlike memory, swap need not recover: the pages in it may stay there.
-func (s *Samples) Lasts(sig Signal, obs *Observations, now time.Duration) bool {
-	return sig == SwapAvailable && lasts(s.Fill(sig, obs, now), obs.level(sig))
-}
-
-// lasts reports whether what is left lasts for a minute at a fill rate.
-func lasts(fill int64, level Observation) bool { return times(fill, lastsFor) < level.Available }
 
 // lack sets what the pool lacks: the largest of each.
 func (d *Decision) lack(needs []Lack) {
@@ -360,7 +351,7 @@ func (d *Decision) heldBack(cs []Candidate, q Shortage) (held string, doubtful b
 		lifted[i].Protection = ""
 	}
 	// What was noted as taken outside the pods includes what the protected ones have taken.
-	q.Samples = &Samples{kept: q.Samples.kept}
+	q.Samples = &Samples{kept: q.Samples.kept, swap: q.Samples.swap}
 	l := Decide(lifted, q)
 	if l.Victim != nil {
 		return HeldProtected, covered(d.Ranked)

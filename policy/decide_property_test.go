@@ -99,14 +99,19 @@ func (tr *trial) recovers(m Met) bool {
 	return int64(outside) <= -m.Deficit && before < now
 }
 
-// lasts reports whether a threshold of swap is not urgent: memory and swap together last for a minute.
+// lasts reports whether a threshold of swap is not urgent: memory and swap together last for a minute at the rate since the
+// sample, or at that of ten seconds.
 func (tr *trial) lasts(m Met) bool {
 	left := tr.q.Observed[SwapAvailable].Available
 	if memory := tr.q.Observed[MeminfoAvailable]; memory.usable() {
 		left += memory.Available
 	}
 	fill, _, _ := tr.rates(m)
-	return m.Signal == SwapAvailable && 60*float64(int64(fill)) < float64(left)
+	fell := 0.0
+	if tr.age < 10*second {
+		fell = max(tr.fall(m), 0)
+	}
+	return m.Signal == SwapAvailable && (60*float64(int64(fill)) < float64(left) || 6*fell < float64(left))
 }
 
 // counted returns the signal of the amount that lacks: for a stall, that is memory.
@@ -177,10 +182,7 @@ func (tr *trial) rates(m Met) (fill, outside, taken float64) {
 	if tr.q.Observed[s].Status != OK {
 		return 0, 0, 0
 	}
-	fall := float64(tr.before[s].Available - tr.q.Observed[s].Available)
-	if m.Signal == SwapAvailable && tr.q.Observed[MeminfoAvailable].usable() {
-		fall += float64(tr.before[MeminfoAvailable].Available - tr.q.Observed[MeminfoAvailable].Available)
-	}
+	fall := tr.fall(m)
 	grown, known := tr.grown(m.Signal)
 	if known && tr.age < 10*second {
 		taken = max(min(fall, fall-grown), 0)
@@ -191,6 +193,16 @@ func (tr *trial) rates(m Met) (fill, outside, taken float64) {
 		}
 	}
 	return fill, outside, taken
+}
+
+// fall returns by how much the signal of a threshold has fallen since the sample.
+func (tr *trial) fall(m Met) float64 {
+	s := counted(m.Signal)
+	fall := float64(tr.before[s].Available - tr.q.Observed[s].Available)
+	if m.Signal == SwapAvailable && tr.q.Observed[MeminfoAvailable].usable() {
+		fall += float64(tr.before[MeminfoAvailable].Available - tr.q.Observed[MeminfoAvailable].Available)
+	}
+	return fall
 }
 
 // grown returns by how much the unprotected pods have grown since the sample, if that is known.

@@ -20,7 +20,8 @@ const (
 type Samples struct {
 	kept     []sample // oldest first
 	outside  [SignalCount]swing
-	byCgroup bool // the memory of the pods in outside is that of the pods cgroup
+	swap     swing // of memory and swap together: all that is used of them, also by pods
+	byCgroup bool  // the memory of the pods in outside is that of the pods cgroup
 }
 
 // sample is one reading of the signals and of all pods.
@@ -102,6 +103,9 @@ func (s *Samples) Note(now time.Duration, obs *Observations, cs []Candidate, pod
 			s.outside[sig].note(now, sig, o, unprotected(cs, sig, podsMemory))
 		}
 	}
+	if o := obs.level(SwapAvailable); o.usable() {
+		s.swap.note(now, SwapAvailable, o, Known(0))
+	}
 	s.byCgroup = podsMemory.Known
 }
 
@@ -117,6 +121,7 @@ func (s *Samples) Slept(d time.Duration) {
 	for sig := range s.outside {
 		s.outside[sig].shift(int64(d / time.Second))
 	}
+	s.swap.shift(int64(d / time.Second))
 }
 
 // Late lets the samples count for longer, because what reads them was late by d. A rate that is an average over a longer time is
@@ -224,7 +229,21 @@ func (s *Samples) taken(sig Signal, o Observation, cs []Candidate, pods Amount, 
 	}
 	w := s.outside[sig.counts()]
 	w.note(now, sig.counts(), o, unprotected(cs, sig, pods))
-	return w.rise(now)
+	rise, _ := w.rise(now)
+	return rise
+}
+
+// Lasts reports whether a threshold of swap can wait, because memory and swap together last for a minute at the rate of the last
+// second or at that of about the last ten: what comes and goes within seconds looks like a leak to the first, and what has
+// ended, to the second. Unlike memory, swap need not recover: the pages in it may stay there.
+func (s *Samples) Lasts(sig Signal, obs *Observations, now time.Duration) bool {
+	o, w := obs.level(sig), s.swap
+	if sig != SwapAvailable || !o.usable() {
+		return false
+	}
+	w.note(now, sig, o, Known(0))
+	_, fell := w.rise(now)
+	return times(s.Fill(sig, obs, now), lastsFor) < o.Available || times(fell, lastsFor/int64(len(w.seconds))) < o.Available
 }
 
 // swing is how what is used outside the unprotected pods rose and fell within about the last ten seconds, by the second.
@@ -275,15 +294,15 @@ func (w *swing) shift(seconds int64) {
 	}
 }
 
-// rise returns by how much the level rose at most.
-func (w *swing) rise(now time.Duration) (most int64) {
+// rise returns by how much the level rose at most, and by how much of that it is still above its lowest.
+func (w *swing) rise(now time.Duration) (most, still int64) {
 	last, low := int64(now/time.Second), int64(math.MaxInt64/2)
 	for at := last - int64(len(w.seconds)) + 1; at <= last; at++ {
 		if s := &w.seconds[uint64(at)%uint64(len(w.seconds))]; s.any && s.at == at {
 			most, low = max(most, s.high-low, s.rise), min(low, s.low)
 		}
 	}
-	return most
+	return most, max(w.level-low, 0)
 }
 
 // Unprotected returns what the unprotected pods use of a signal's pool (for swap, of memory and swap together), or an

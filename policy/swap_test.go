@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 )
 
 // candidatesOf lists the candidates of a ranking without the excluded pods.
@@ -69,20 +70,44 @@ func TestPodsThatArePushedIntoSwap(t *testing.T) {
 }
 
 // What stays in swap costs no pod while memory and swap last: no stop of a pod brings it back. That holds for a culprit, too:
-// if so little lacks that a slow pod would be one, it is not urgent.
+// if so little lacks that a slow pod would be one, it is not urgent. It is urgent only if both fall, by the last second and by the
+// last ten: what comes and goes within seconds is no leak, and what has ended is none any more.
 func TestSwapThatLasts(t *testing.T) {
-	pods := []Candidate{{ID: "a", Created: -1, Memory: Known(100 * mi), Swap: Known(300 * mi)}}
+	const left = 600 * mi
 	for _, v := range []struct {
-		fell, lacks int64
-		victim      bool
-	}{{0, 100 * mi, false}, {9 * mi, 100 * mi, false}, {10 * mi, 100 * mi, true}, {9 * mi, 5 * mi, false}, {10 * mi, 5 * mi, true}} {
+		name         string
+		levels       []int64 // above what is left now, a second apart; the last is of a second ago
+		lacks        int64
+		wantsNothing bool
+	}{
+		{"nothing falls", []int64{0}, 100 * mi, true},
+		{"a slow leak", []int64{81 * mi, 72 * mi, 63 * mi, 54 * mi, 45 * mi, 36 * mi, 27 * mi, 18 * mi, 9 * mi}, 100 * mi, true},
+		{"a slow leak, little lacks", []int64{81 * mi, 72 * mi, 63 * mi, 54 * mi, 45 * mi, 36 * mi, 27 * mi, 18 * mi, 9 * mi}, 5 * mi, true},
+		{"a leak", []int64{108 * mi, 96 * mi, 84 * mi, 72 * mi, 60 * mi, 48 * mi, 36 * mi, 24 * mi, 12 * mi}, 100 * mi, false},
+		{"a leak, little lacks", []int64{108 * mi, 96 * mi, 84 * mi, 72 * mi, 60 * mi, 48 * mi, 36 * mi, 24 * mi, 12 * mi}, 5 * mi, false},
+		{"a fast leak", []int64{100 * mi}, 100 * mi, false},
+		{"what comes and goes", []int64{30 * mi, 0, 30 * mi, 0, 30 * mi}, 100 * mi, true},
+		{"what was taken and has come back", []int64{0, -400 * mi, -400 * mi, 12 * mi}, 100 * mi, true},
+		{"a leak that has ended", []int64{400 * mi, 200 * mi, 0, 0}, 100 * mi, true},
+	} {
+		used := func(level int64) []Candidate {
+			return []Candidate{{ID: "a", Created: -1, Memory: Known(500*mi - level), Swap: Known(300 * mi)}}
+		}
 		q := lacking(SwapAvailable, v.lacks)
 		q.Samples, q.Now = &Samples{}, minute
-		before := []Candidate{{ID: "a", Created: -1, Memory: Known(100*mi - v.fell), Swap: Known(300 * mi)}}
-		q.Samples.Add(q.Now-second, observed(200*mi, 400*mi+v.fell), before, Amount{})
-		q.Observed = observed(200*mi, 400*mi)
-		if d := Decide(pods, q); (d.Victim != nil) != v.victim || !v.victim && d.Held != HeldRecovers {
-			t.Errorf("%d MiB/s, %d MiB lack: held by %q, victim %+v", v.fell/mi, v.lacks/mi, d.Held, d.Victim)
+		for i, level := range v.levels {
+			at := q.Now - time.Duration(len(v.levels)-i)*second
+			q.Samples.Add(at, observed(200*mi, left-200*mi+level), used(level), Amount{})
+		}
+		q.Observed = observed(200*mi, left-200*mi)
+		d := Decide(used(0), q)
+		if held := d.Victim == nil && d.Held == HeldRecovers; held != v.wantsNothing || (d.Victim == nil) != v.wantsNothing {
+			t.Errorf("%s: held by %q, victim %+v", v.name, d.Held, d.Victim)
+		}
+		q.Samples.Slept(10 * minute)
+		q.Now += 10 * minute
+		if again := Decide(used(0), q); (again.Victim == nil) != v.wantsNothing {
+			t.Errorf("%s, after a sleep: held by %q, victim %+v", v.name, again.Held, again.Victim)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestPassStopsForSwap(t *testing.T) {
 		n.pods = append(n.pods, p)
 	}
 	leaky := testPod("leaky", 50<<20)
-	leaky.Swap = policy.Known(4 * testGiB)
+	leaky.Swap = policy.Known(14 * testGiB / 5)
 	n.pods = append(n.pods, leaky)
 	n.set(policy.SwapAvailable, testGiB/2)
 	n.set(policy.MeminfoAvailable, 16*testGiB/5) // a fifth
@@ -30,7 +30,8 @@ func TestPassStopsForSwap(t *testing.T) {
 	if d := g.Pause(); d != heldPause {
 		t.Errorf("the loop sleeps for %v, although memory may become short", d)
 	}
-	n.set(policy.MeminfoAvailable, 3*testGiB)
+	n.set(policy.MeminfoAvailable, 2*testGiB)
+	n.pods[3].Swap = policy.Known(4 * testGiB)
 	p := n.at(g, time.Second)
 	if p.Stop == nil || p.Stop.Pod != "d/leaky" || p.Stop.Expected != 4*testGiB+50<<20 || !n.stops[0].order.Direct {
 		t.Fatalf("%+v, held by %q", p.Stop, p.Held)
