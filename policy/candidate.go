@@ -40,6 +40,7 @@ type Candidate struct {
 	Swap       Amount // part of the memory that is in swap, bytes; unknown if the kernel does not account for it
 	PIDs       Amount // tasks
 	Growth     Amount // growth of the usage of the pool, per second, see Samples.Growth
+	New        bool   // no sample has it: Growth is all that it uses
 	Disk       DiskUsage
 	Inodes     DiskUsage
 	DiskAt     time.Duration // when the measurement of Disk and Inodes began, since boot

@@ -67,8 +67,8 @@ type Decision struct {
 	// Protected is in Ranked: the protected pod that grows fastest, if that explains half of Outside or more; nil = none.
 	Protected *Ranked
 
-	over  *Ranked // in Ranked: the pod above its request that grows fastest; nil = none
-	least int64   // the smallest need of the due thresholds
+	byCulprit bool  // the keys let a culprit be stopped first
+	least     int64 // the smallest need of the due thresholds
 }
 
 // How long the pods that rank before a culprit have to carry the pool for the culprit to wait its turn,
@@ -104,14 +104,14 @@ const (
 func Decide(cs []Candidate, q Shortage) Decision {
 	d := Decision{Met: q.Due[0], Pool: q.Layout.Pool(q.Due[0].Signal)}
 	for i := range cs {
-		cs[i].Growth = q.Samples.Growth(&cs[i], d.Pool, q.Now)
+		cs[i].Growth, cs[i].New = q.Samples.Growth(&cs[i], d.Pool, q.Now), q.Samples.isNew(&cs[i], q.Now)
 	}
 	needs := q.needs(cs, d.Pool)
 	d.lack(needs)
 	if len(q.Keys) == 0 {
 		q.Keys = DefaultKeys(d.Met.Signal.Resource())
 	}
-	byCulprit := slices.Contains(q.Keys, KeyCulprit)
+	d.byCulprit = slices.Contains(q.Keys, KeyCulprit)
 	o := q.order(cs, d.Met.Signal) // of the threshold that is acted on
 	var culprit *Ranked
 	recovers := false
@@ -126,7 +126,7 @@ func Decide(cs []Candidate, q Shortage) Decision {
 		if q.Due[i].Signal != d.Met.Signal {
 			this = q.order(cs, q.Due[i].Signal)
 		}
-		if byCulprit && culprit == nil {
+		if d.byCulprit && culprit == nil {
 			if culprit = this.culprit(d.Pool, &n); culprit != nil {
 				d.Met, o = q.Due[i], this
 				d.lack(needs[i : i+1])
@@ -148,8 +148,7 @@ func Decide(cs []Candidate, q Shortage) Decision {
 	for _, tier := range o.tiers {
 		d.Tiers = append(d.Tiers, sum(tier))
 	}
-	if byCulprit {
-		d.over = fastest(o.candidates, func(r *Ranked) bool { return r.Over })
+	if d.byCulprit {
 		d.Culprit = fastest(o.candidates, func(r *Ranked) bool { return d.Fills(r.Growth.Value) })
 	}
 	switch {
@@ -287,17 +286,28 @@ func fills(growth int64, p Pool, need int64) bool {
 // within its request does not count: its request is a promise that the pods above theirs are stopped before it as
 // long as they could bring relief, and a used-up budget does not break it.
 func (d *Decision) TakeCulprit(wait time.Duration) bool {
-	if d.over == nil || d.Why == ByCulprit {
+	if !d.byCulprit || d.Why == ByCulprit {
 		return false
 	}
-	growth, seconds := d.over.Growth.Value, min(int64(wait/time.Second), lastSeconds)
-	usesUp := seconds > 0 && !d.Met.Signal.IsEvidence() && times(max(growth, 0), seconds) >= d.Met.Available
-	if !d.Fills(growth) && !usesUp {
+	taken := fastest(d.Ranked, func(r *Ranked) bool {
+		return r.Over && r.Excluded == "" && (d.Fills(r.Growth.Value) || d.usesUp(r, wait))
+	})
+	if taken == nil {
 		return false
 	}
-	d.Victim, d.Why = d.over, ByCulprit
+	d.Victim, d.Why = taken, ByCulprit
 	d.front()
 	return true
+}
+
+// usesUp reports whether a pod uses up by itself what is left before the wait is over, within ten seconds. A new sandbox is
+// expected to take as much again, but no more: what it has used to start is no rate.
+func (d *Decision) usesUp(r *Ranked, wait time.Duration) bool {
+	seconds := min(int64(wait/time.Second), lastSeconds)
+	if r.New {
+		seconds = min(seconds, 1)
+	}
+	return seconds > 0 && !d.Met.Signal.IsEvidence() && times(max(r.Growth.Value, 0), seconds) >= d.Met.Available
 }
 
 // chooseByRank chooses in the first tier that yields enough.

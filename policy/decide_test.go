@@ -309,6 +309,7 @@ func TestTakeCulprit(t *testing.T) {
 	covered, shrinks := pod{id: "covered", use: 900, grew: 120, req: ample}, pod{id: "shrinks", use: 5, grew: -130}
 	slower := pod{id: "slower", use: 900, grew: 105, priority: 8}
 	slow, slowest := pod{id: "slow", use: 900, grew: 5, priority: 9}, pod{id: "slowest", use: 900, grew: 4, priority: 8}
+	starts := pod{id: "starts", use: 8, created: 10*second + 1, priority: 9}
 	for _, v := range []struct {
 		name   string
 		pods   []pod
@@ -333,6 +334,10 @@ func TestTakeCulprit(t *testing.T) {
 		{name: "the fastest uses it up", pods: []pod{before, slowest, slow}, left: 40, wait: 10 * second, want: "slow"},
 		{name: "it is within its request", pods: []pod{before, {id: "slow", use: 900, grew: 5, req: ample}}, left: 1, wait: 10 * second},
 		{name: "nothing grows", pods: []pod{before}, left: 1, wait: 10 * second},
+		{name: "a new sandbox has used that to start", pods: []pod{before, starts}, left: 25, wait: 5 * second},
+		{name: "a new sandbox grows faster", pods: []pod{before, starts, slow}, left: 25, wait: 5 * second, want: "slow"},
+		{name: "a new sandbox uses as much as is left", pods: []pod{before, starts}, left: 8, wait: 5 * second, want: "starts"},
+		{name: "a new sandbox, and the wait does not end with time", pods: []pod{before, starts}, left: 8},
 		{name: "a stall has no amount", signal: MemoryStall, pods: []pod{before, slow}, left: 1, wait: 10 * second},
 	} {
 		s := scene{fell: 110, pods: v.pods, due: []Met{{Threshold: Threshold{Signal: v.signal}, Deficit: 100, Lack: 100, Available: v.left * unitOf(v.signal)}}}

@@ -161,9 +161,9 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 		return Amount{}
 	}
 	used, span := c.sample(), now-base.at
-	past, listed := base.pods[c.ID]
-	if age := now - c.Created; c.Created > base.at || !listed && age <= maxSampleAge+base.late {
-		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(age, minSampleAge)
+	past := base.pods[c.ID]
+	if s.isNew(c, now) {
+		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(now-c.Created, minSampleAge)
 	}
 	if c.Kept > 0 { // a sandbox without a container seems to use nothing
 		past.memory.Value = max(past.memory.Value, c.Kept)
@@ -173,6 +173,17 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 		return Amount{}
 	}
 	return Known(PerSecond(grown.Value, span))
+}
+
+// isNew reports whether a sandbox is younger than the sample that growth is measured from, or is a young one that was not listed
+// then.
+func (s *Samples) isNew(c *Candidate, now time.Duration) bool {
+	base := s.base(now, maxSampleAge)
+	if base == nil {
+		return false
+	}
+	_, listed := base.pods[c.ID]
+	return c.Created > base.at || !listed && now-c.Created <= maxSampleAge+base.late
 }
 
 // Fill returns how fast a signal falls, per second. It is 0 without a sample.
