@@ -157,7 +157,10 @@ func (c *check) innocent(w *World, p *pod) {
 	if p.rate > 0 {
 		return
 	}
-	if c.hogAt != 0 && w.Now()-c.hogAt < hogEchoes {
+	// A stall for another reason stops pods until memory is above the stall floor. That is not for the hog, if memory would be
+	// below that without it, too.
+	forStall := w.stallsApart(p.order.signal, p.order.at) && w.available()+w.hogTook < w.capacity/5
+	if c.hogAt != 0 && w.Now()-c.hogAt < hogEchoes && !forStall {
 		most := manyPerStop
 		if c.soft > 0 {
 			most += softBurst

@@ -44,6 +44,7 @@ type kernel struct {
 	outside   int64           // bytes used outside the pods
 	noise     int64           // more of them, which come and go
 	hog       int64           // bytes per second that a process outside the pods takes
+	hogTook   int64           // bytes that it holds
 	pods      []*pod
 	out       bool // memory ran out
 	unread    bool // meminfo is unreadable
@@ -306,7 +307,7 @@ func (c cgroups) Kill(rel string) (n int, err error) {
 // grow lets d pass for what takes memory and tasks.
 func (k *kernel) grow(d time.Duration) {
 	of := func(perSecond int64) int64 { return int64(float64(perSecond) * d.Seconds()) }
-	k.outside += of(k.hog)
+	k.outside, k.hogTook = k.outside+of(k.hog), k.hogTook+of(k.hog)
 	for _, p := range k.pods {
 		if p.runs() {
 			p.tasks += of(p.forks)

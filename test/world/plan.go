@@ -320,7 +320,7 @@ func hogOutside(w *World, d dice) {
 	w.logf("a process outside the pods takes %d MiB/s", w.hog/mib)
 	w.At(w.Now()+d.at(time.Second, time.Minute), func(w *World) {
 		w.logf("the process outside the pods has ended")
-		w.hog = 0
+		w.hog, w.hogTook = 0, 0
 		w.outside = max(w.capacity-w.podsUse()-max(w.hard, w.soft)-400*mib, 0)
 	})
 }

@@ -517,7 +517,7 @@ func (w *World) hogs(at time.Duration, rate, left int64) {
 	var before int64
 	w.At(at, func(w *World) { w.hog, before = rate*mib, w.outside })
 	w.When(func() bool { return w.available() <= left*mib }, at, time.Millisecond, func(w *World) {
-		w.hog = 0
+		w.hog, w.hogTook = 0, 0
 		w.At(w.Now()+10*time.Second, func(w *World) { w.outside = before })
 	})
 }

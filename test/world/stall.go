@@ -34,6 +34,7 @@ type stalls struct {
 	slowed [resources]float64       // the share of time for which tasks are stalled, for another reason than the swapping of the kernel
 	limit  [resources]float64       // a threshold of the service is met above this share; 0 = there is none
 	above  [resources]time.Duration // when the share was last above the limit
+	apart  [resources]time.Duration // when it was for another reason than the swapping of the kernel
 }
 
 // stallSpan is how far back a stall may lie by which the service sees a threshold as met: its window, and the time from one
@@ -53,6 +54,16 @@ func (s *stalls) isMet(now time.Duration) bool {
 	return false
 }
 
+// stallsApart reports whether a signal is one for stalls, and tasks wait for another reason than the swapping of the kernel.
+func (s *stalls) stallsApart(signal string, now time.Duration) bool {
+	for r := range resources {
+		if signal == stallSignals[r].String() {
+			return s.apart[r] > 0 && now-s.apart[r] < stallSpan
+		}
+	}
+	return false
+}
+
 // stall lets d pass for tasks of which the kernel keeps a share waiting while it swaps.
 func (k *kernel) stall(d, now time.Duration, swapping float64) {
 	for r := range resources {
@@ -61,7 +72,9 @@ func (k *kernel) stall(d, now time.Duration, swapping float64) {
 			share = max(share, swapping)
 		}
 		if share > 0 && share >= k.limit[r]-stallSlack {
-			k.above[r] = now
+			if k.above[r] = now; share == k.slowed[r] {
+				k.apart[r] = now
+			}
 		}
 		k.total[r] += time.Duration(share * float64(d))
 		k.waker.stalled(stallWakes[r], k.total[r], now)
