@@ -25,6 +25,16 @@ func (r *Restraint) End(sandbox string, back int64) {
 	}
 }
 
+// Left records that no more memory than that is left of a sandbox's last stop, which is over. It reports whether it is less than
+// before.
+func (r *Restraint) Left(sandbox string, bytes int64) (less bool) {
+	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox })
+	if less = s != nil && s.Over && bytes < s.Kept; less {
+		s.Kept = bytes
+	}
+	return less
+}
+
 // Report records that the outcome of a sandbox's last stop is recorded, although it is not over.
 func (r *Restraint) Report(sandbox string) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {

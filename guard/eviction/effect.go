@@ -22,6 +22,7 @@ const (
 	diskStill       = 5 * time.Second  // for how long free space has stopped rising
 	failedStill     = time.Second      // the same after a stop that has failed
 	survivedPenalty = time.Minute      // a sandbox whose stop killed nothing is no candidate
+	unmountWait     = time.Minute      // for the runtime to confirm a stop that is over, and to unmount the pod's files in memory
 )
 
 // effect is what can be observed of a stop whose processes have ended.
@@ -104,7 +105,17 @@ func (g *Manager) settle(now time.Duration, p *api.Pass) {
 		}
 	}
 	g.settledAt = now
+	g.unconfirmed = slices.DeleteFunc(g.unconfirmed, func(f *flight) bool { return g.unmounted(f, now) })
 	g.flights = slices.DeleteFunc(g.flights, func(f *flight) bool { return g.settled(f, now, p) })
+}
+
+// unmounted notes how much of the memory that a stop left has come back since, and reports whether no more will.
+func (g *Manager) unmounted(f *flight, now time.Duration) bool {
+	confirmed := f.job.Outcome().Result.Confirmed // before the reading
+	if left := g.kernel.Remaining(f.order.Pod, policy.PoolMemory); left.Known {
+		g.unsaved = g.Enforced().Left(f.order.Pod.ID, left.Value) || g.unsaved
+	}
+	return confirmed || now-f.ended >= unmountWait
 }
 
 func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
@@ -147,7 +158,9 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	case out.Nothing && !f.resumed:
 		r.Undo(f.order.Pod.ID)
 	default:
-		r.End(f.order.Pod.ID, back)
+		if r.End(f.order.Pod.ID, back); out.Shared && !out.Result.Confirmed && f.stop.Pool == policy.PoolMemory {
+			g.unconfirmed = append(g.unconfirmed, f)
+		}
 	}
 	if f.awaited {
 		if st := &g.pools[f.stop.Pool]; st.flight == f {

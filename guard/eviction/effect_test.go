@@ -649,6 +649,33 @@ func TestWhatANewSandboxTakesMeanwhile(t *testing.T) {
 	}
 }
 
+// The runtime may unmount a pod's files in memory after the stop is over. What comes back then, the stop has not left in the pod's
+// volumes.
+func TestMemoryThatTheRuntimeUnmountsLate(t *testing.T) {
+	for _, left := range []int64{0, testGiB, 3 * testGiB} {
+		g, n := newManager(t, memoryHard)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		kept := func() int64 { return g.restraint.ByPod(n.now).KeptMemory("big", "again", policy.Amount{}) }
+		outcome := &n.stops[0].outcome
+		outcome.Shared, n.remains["big"] = true, policy.Known(3*testGiB)
+		n.end(n.stops[0])
+		n.set(policy.MemoryAvailable, 2*testGiB)
+		n.at(g, 0)
+		if wantSettled(t, n.at(g, sharedStill), 1); kept() != 3*testGiB {
+			t.Errorf("the stop left %d", kept())
+		}
+		outcome.Result.Confirmed, n.remains["big"] = true, policy.Known(left)
+		if n.at(g, 2*time.Second); kept() != left || !g.unsaved && left < 3*testGiB {
+			t.Errorf("%d are left, and the stop left %d", left, kept())
+		}
+		n.remains["big"] = policy.Known(0) // the volumes are emptied, which the pod's own reading shows
+		if n.at(g, 3*time.Second); kept() != left {
+			t.Errorf("read again after the runtime has stopped the sandbox: %d", kept())
+		}
+	}
+}
+
 // If a pool waits for a stop that an operator began, what earlier stops have left does not count as not given back.
 func TestWhatAnOperatorsStopLeaves(t *testing.T) {
 	g, n := newManager(t, memoryHard)

@@ -93,6 +93,9 @@ type Manager struct {
 
 	settledAt time.Duration // when the stops in flight were last checked
 
+	// unconfirmed are stops for memory that are over, but that the runtime has not confirmed.
+	unconfirmed []*flight
+
 	outage   outage
 	pacer    pacer
 	pools    [policy.PoolCount]pool

@@ -23,7 +23,8 @@ type Options struct {
 	Logs    reclaim.Logs
 	// Stopping is called for each pod that is stopped: its images are kept for a while.
 	Stopping func(inventory.Pod)
-	// Ended is called when a pod has no process left, or its stop is over.
+	// Ended is called when a pod has no process left, or its stop is over, and again when the runtime has given back what the pod
+	// had in files in memory.
 	Ended func()
 }
 
@@ -59,7 +60,9 @@ func (s *Stopper) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob
 	s.running.Go(func() {
 		<-stop.Done()
 		s.opt.Ended()
-		<-stop.Finished()
+		if <-stop.Finished(); stop.Report().Shared {
+			s.opt.Ended()
+		}
 	})
 	job := &stopJob{stop, s, o}
 	if o.Discard || o.DiscardLogs {

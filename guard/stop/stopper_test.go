@@ -240,12 +240,30 @@ func TestDirectStopWithoutRuntime(t *testing.T) {
 	})
 }
 
-// ended is cgroups in which all processes end as soon as they are killed.
-type ended struct{}
+// The loop wakes when a pod has ended, and again when the runtime may have given back its files in memory.
+func TestEnded(t *testing.T) {
+	for shared, want := range map[int64]int{0: 1, 2 << 20: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			s := New(t.Context(), Options{
+				Config: func() config.Config { return config.Config{} }, Runtime: cri.NewConnector(cri.ConnectorOptions{}),
+				Cgroups: ended{shared}, Stopping: func(inventory.Pod) {}, Ended: func() { calls++ },
+			})
+			pod := inventory.Pod{Candidate: policy.Candidate{ID: "pod"}, Cgroup: "/pod", Containers: []inventory.Container{{ID: "leak", Cgroup: "/pod/leak"}}}
+			s.Stop(t.Context(), eviction.StopOrder{Direct: true, Pod: pod})
+			if s.Wait(); calls != want {
+				t.Errorf("with %d bytes in files: called %d times, want %d", shared, calls, want)
+			}
+		})
+	}
+}
 
-func (ended) Kill(string) (int, error)           { return 1, nil }
-func (ended) Populated(string) (bool, error)     { return false, nil }
-func (ended) SharedMemory(string) (int64, error) { return 0, nil }
+// ended is cgroups in which all processes end as soon as they are killed, with so many bytes in files in memory.
+type ended struct{ shared int64 }
+
+func (ended) Kill(string) (int, error)             { return 1, nil }
+func (ended) Populated(string) (bool, error)       { return false, nil }
+func (e ended) SharedMemory(string) (int64, error) { return e.shared, nil }
 
 // A stop that the end of the service cuts short in its grace period says so.
 func TestStopperEnds(t *testing.T) {

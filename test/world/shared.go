@@ -10,6 +10,9 @@ import (
 // sandbox, which a kubelet asks for, too, some time after the processes have ended.
 const kubeletUnmounts = 5 * time.Second
 
+// kubeletStarts is how long a kubelet takes to start a pod again after the runtime has stopped its sandbox, for which it waits.
+const kubeletStarts = 100 * time.Millisecond
+
 // sharedOf lets some pods have a part of their memory in files, and the runtime be late with them, in one of four seeds. It has
 // dice of its own.
 func sharedOf(w *World, seed uint64) {
@@ -93,6 +96,9 @@ func (w *World) unmounted(p *pod) {
 		w.writeAll()
 	}
 }
+
+// hasMounts reports whether the runtime has not stopped the sandbox of a pod that has files in memory.
+func (w *World) hasMounts(p *pod) bool { return p.shared > 0 && !p.unmounted }
 
 // awaitsUnmount reports whether only files in memory are left of a pod.
 func (p *pod) awaitsUnmount() bool { return p.gone && p.used > 0 }

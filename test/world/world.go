@@ -308,6 +308,13 @@ func (w *World) comeBack(old *pod) {
 		w.At(w.Now()+time.Second, func(w *World) { w.comeBack(old) })
 		return
 	}
+	if w.kubelet && w.hasMounts(old) {
+		w.unmount(old.ID, w.Now())
+		w.When(func() bool { return !w.hasMounts(old) }, w.Now(), watchStep, func(w *World) {
+			w.At(w.Now()+kubeletStarts, func(w *World) { w.comeBack(old) })
+		})
+		return
+	}
 	spec := old.spec
 	spec.ID, spec.CgroupParent = "", ""
 	if spec.UID = ""; w.kubelet {
