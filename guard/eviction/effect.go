@@ -188,12 +188,12 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	return false
 }
 
-// isNext reports whether the files of a pod that a disk has chosen, too, may be being deleted: the processes of its stop have
-// ended, and the disk rises.
-func (g *Manager) isNext(now time.Duration, i policy.Pool) bool {
+// isNext reports whether the files of a pod that the bytes or inodes of the same disk have chosen, too, may be being deleted: the
+// processes of its stop have ended, and the signal rises.
+func (g *Manager) isNext(now time.Duration, s policy.Signal) bool {
 	return slices.ContainsFunc(g.flights, func(f *flight) bool {
 		next := f.stop.Next
-		return f.ended != 0 && next != nil && next.Pool == i && now-f.effect.rises[next.Signal].At < diskStill
+		return f.ended != 0 && next != nil && g.kernel.Layout().SameDevice(next.Signal, s) && now-f.effect.rises[s].At < diskStill
 	})
 }
 

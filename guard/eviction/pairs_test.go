@@ -219,3 +219,24 @@ func TestStopForMemoryRemovesWhatAShortDiskLacks(t *testing.T) {
 		}
 	}
 }
+
+// So do the bytes and the inodes of a disk that have both chosen the pod. Which of them is next is saved once.
+func TestTwoPoolsOfADiskWaitWhileMemoryComesBack(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
+	n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(100*testMiB)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.set(policy.NodeFSInodesFree, 10)
+	n.leak("big", testGiB/2)
+	n.at(g, 0)
+	for i, unsaved := range []bool{true, false} {
+		if wantHeld(t, n.at(g, time.Duration(1+i)*10*time.Millisecond), api.HeldInFlight); g.Unsaved() != unsaved {
+			t.Errorf("unsaved %v, next %+v", g.Unsaved(), g.flights[0].stop.Next)
+		}
+	}
+	n.set(policy.MemoryAvailable, 2*testGiB)
+	n.end(n.stops[0])
+	for i := range 20 {
+		n.remains["big"] = policy.Known(int64(20-i) * 100 * testMiB)
+		wantHeld(t, n.at(g, time.Duration(3+i)*10*time.Millisecond), api.HeldInFlight)
+	}
+}

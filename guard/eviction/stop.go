@@ -92,7 +92,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	f := st.flight
 	if f == nil {
 		s := g.restraint.Unfinished(i) // of an earlier run, while nothing is listed yet
-		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && (g.isNext(now, i) || g.freedWithOther(ctx, now, due, p))
+		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && (g.isNext(now, due[0].Signal) || g.freedWithOther(ctx, now, due, p))
 	}
 	if due[0].Kind == policy.Soft || f.ended != 0 {
 		return true
@@ -320,7 +320,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 			}
 			f.stop.Kept = v.Kept
 			g.await(f, c.Pool, m, v.Yield) // the grace period of a stop of its own would not be longer
-		} else if c.Pool.IsDisk() {
+		} else if next := f.stop.Next; c.Pool.IsDisk() && (!g.isWanted(next) || next.Pool == c.Pool) { // only one can be next
 			g.awaitNext(f, policy.Wait{Pool: c.Pool, Signal: m.Signal, Available: m.Available, Expected: v.Yield})
 		}
 		return heldBy(api.HeldInFlight)
