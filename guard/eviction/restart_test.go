@@ -856,3 +856,21 @@ func TestDiskNeedsNothingOfAStopForMemory(t *testing.T) {
 		})
 	}
 }
+
+// A hard stop that the node has recovered without goes on if a disk has chosen its pod, too, and still lacks what it leaves there.
+func TestRestartContinuesAStopThatADiskNeeds(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
+	n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(300*testMiB)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.leak("big", testGiB/2)
+	n.at(g, 0)
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	left := g.restraint.Status(n.now).Hard.Left
+	n.now += time.Second
+	g = restarted(t, g, n)
+	n.set(policy.MemoryAvailable, 5*testGiB)
+	wantHeld(t, n.at(g, 3*time.Second), api.HeldInFlight)
+	if len(n.stops) != 2 || n.stops[1].order.Pod.ID != "big" || g.restraint.Status(n.now).Hard.Left != left {
+		t.Errorf("stops %+v, budget %+v", n.stops, g.restraint.Status(n.now).Hard)
+	}
+}

@@ -177,7 +177,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		return
 	case protected:
 		res.Errors = []string{protectedSince + pod.Protection}
-	case s.Cause == policy.CausePressure && s.Kind == policy.Hard && g.runs(pod) && len(g.dueOf(&g.pressure, i)) == 0:
+	case s.Cause == policy.CausePressure && s.Kind == policy.Hard && g.runs(pod) && !g.isDue(i) && (s.Next == nil || !g.isDue(s.Next.Pool)):
 		if age < s.Grace+within {
 			return // the kernel may still be ending its processes: if a threshold is met before they are gone, no other pod is stopped
 		}
@@ -197,6 +197,9 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	}
 	g.giveUp(f, &res, p)
 }
+
+// isDue reports whether a threshold of a pool is due.
+func (g *Manager) isDue(i policy.Pool) bool { return len(g.dueOf(&g.pressure, i)) > 0 }
 
 // Why a stop of an earlier run of the service is not continued.
 const (
