@@ -874,3 +874,35 @@ func TestRestartContinuesAStopThatADiskNeeds(t *testing.T) {
 		t.Errorf("stops %+v, budget %+v", n.stops, g.restraint.Status(n.now).Hard)
 	}
 }
+
+// One that another reason repeats first counts only once, in the budget and in the history.
+func TestRestartStopsAPodForAnotherReason(t *testing.T) {
+	for _, drained := range []bool{false, true} {
+		g, n := newManager(t, memoryAndPIDs)
+		want := g.restraint.Status(n.now).Hard.Left
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.now += time.Second
+		g = restarted(t, g, n)
+		n.set(policy.MemoryAvailable, 8*testGiB)
+		if wantSettled(t, n.at(g, time.Second), 0); drained {
+			g.Orders.Drain = &api.Drain{Since: api.Duration(n.now)}
+			n.pods[1].Protection = "test"
+		} else {
+			want-- // a drain takes nothing
+			n.pods[0].PIDs = policy.Known(500)
+			n.obs[policy.PIDAvailable] = policy.Observation{Available: 5, Capacity: 1000, Status: policy.OK}
+		}
+		p := n.at(g, 2*time.Second)
+		wantStop(t, p, "d/big")
+		if wantSettled(t, p, 1); !p.Settled[0].Result.NotContinued || g.restraint.Status(n.now).Hard.Left != want {
+			t.Errorf("drained %v: settled %+v, budget %+v", drained, p.Settled[0].Result, g.restraint.Status(n.now).Hard)
+		}
+		n.end(n.stops[1])
+		n.obs[policy.PIDAvailable] = policy.Observation{}
+		wantSettled(t, n.at(g, 3*time.Second), 1)
+		if s := g.restraint.Unfinished(policy.PoolMemory); s != nil {
+			t.Errorf("drained %v: unfinished %+v", drained, s)
+		}
+	}
+}

@@ -204,6 +204,7 @@ func (g *Manager) isDue(i policy.Pool) bool { return len(g.dueOf(&g.pressure, i)
 // Why a stop of an earlier run of the service is not continued.
 const (
 	protectedSince = "protected since: "
+	superseded     = "not continued: the pod is stopped for another reason"
 	endedTooLate   = "the service was not running when the stop should have ended"
 )
 
@@ -272,6 +273,16 @@ func (g *Manager) giveUp(f *flight, res *api.StopResult, p *api.Pass) {
 	res.NotContinued = true
 	g.report(f, res, p)
 	g.restraint.Undo(f.stop.Sandbox)
+}
+
+// supersede gives up a sandbox's stop of an earlier run of the service that is not continued yet, before a stop for another reason.
+func (g *Manager) supersede(sandbox string, now time.Duration, p *api.Pass) {
+	for i := range policy.PoolCount {
+		if s := g.restraint.Unfinished(i); s != nil && s.Sandbox == sandbox && g.flightOf(sandbox) == nil {
+			res := api.StopResult{Available: g.obs[s.Signal].Available, SettledIn: api.Duration(now - s.At), Errors: []string{superseded}}
+			g.giveUp(resume(s), &res, p)
+		}
+	}
 }
 
 // emptied is the job of a stop whose processes ended while the service was not running.
@@ -441,6 +452,7 @@ func (g *Manager) launch(ctx context.Context, now time.Duration, f *flight, p *a
 	if f.stop.Cause != policy.CausePressure {
 		f.stop.Name = f.view.Signal
 	}
+	g.supersede(f.order.Pod.ID, now, p)
 	if backoff := g.restraint.Begin(f.stop, now); f.stop.Workload != "" {
 		f.view.Backoff = api.Duration(backoff)
 	}
