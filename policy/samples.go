@@ -130,6 +130,7 @@ func (s *Samples) Late(d time.Duration) {
 	for i := range s.kept {
 		s.kept[i].late += d
 	}
+	s.swap.shift(int64(d / time.Second)) // otherwise a leak would seem to begin only now
 }
 
 // Age returns how long ago the last sample was taken. It returns false if there is none.

@@ -150,3 +150,30 @@ func TestRankForStallsAndSwap(t *testing.T) {
 		t.Errorf("for memory ranked %v", got)
 	}
 }
+
+// A leak that has gone on all the time is none that may end at once, also after a delay of criguard.
+func TestSwapDoesNotLastAfterADelay(t *testing.T) {
+	t.Parallel()
+	reading := func(now time.Duration) *Observations { // falls by 256 MiB a second
+		available := int64(12<<30) - int64((now-time.Hour)/time.Second)<<28
+		return &Observations{
+			MemoryAvailable:  {Available: available, Capacity: 16 << 30, Status: OK},
+			MeminfoAvailable: {Available: available, Capacity: 16 << 30, Status: OK},
+			SwapAvailable:    {Available: 1 << 20, Capacity: 8 << 30, Status: OK},
+		}
+	}
+	for _, delay := range []time.Duration{0, 14 * time.Second} {
+		var s Samples
+		now := time.Hour
+		for range 16 {
+			s.Add(now, reading(now), nil, Amount{})
+			now += time.Second
+		}
+		s.Late(delay)
+		now += delay
+		s.Note(now, reading(now), nil, Amount{}) // as for a decision
+		if s.Lasts(SwapAvailable, reading(now), now) {
+			t.Errorf("after a delay of %v, %d MiB last at %d MiB a second", delay, reading(now)[MeminfoAvailable].Available>>20, s.Fill(SwapAvailable, reading(now), now)>>20)
+		}
+	}
+}
