@@ -103,8 +103,9 @@ const (
 // if what the pods yield in that order is enough for it, too.
 func Decide(cs []Candidate, q Shortage) Decision {
 	d := Decision{Met: q.Due[0], Pool: q.Layout.Pool(q.Due[0].Signal)}
+	base := q.Samples.base(q.Now, maxSampleAge)
 	for i := range cs {
-		cs[i].Growth, cs[i].New = q.Samples.Growth(&cs[i], d.Pool, q.Now), q.Samples.isNew(&cs[i], q.Now)
+		cs[i].Growth, cs[i].New = q.Samples.Growth(&cs[i], d.Pool, q.Now), base.isNew(&cs[i], q.Now)
 	}
 	needs := q.needs(cs, d.Pool)
 	d.lack(needs)
@@ -301,7 +302,7 @@ func (d *Decision) TakeCulprit(wait time.Duration) bool {
 }
 
 // usesUp reports whether a pod uses up by itself what is left before the wait is over, within ten seconds. A new sandbox is
-// expected to take as much again, but no more: what it has used to start is no rate.
+// expected to take as much again, but no more: the memory of its start does not show a rate.
 func (d *Decision) usesUp(r *Ranked, wait time.Duration) bool {
 	seconds := min(int64(wait/time.Second), lastSeconds)
 	if r.New {

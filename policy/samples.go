@@ -163,7 +163,7 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	}
 	used, span := c.sample(), now-base.at
 	past := base.pods[c.ID]
-	if s.isNew(c, now) {
+	if base.isNew(c, now) {
 		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(now-c.Created, minSampleAge)
 	}
 	if c.Kept > 0 { // a sandbox without a container seems to use nothing
@@ -176,15 +176,14 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	return Known(PerSecond(grown.Value, span))
 }
 
-// isNew reports whether a sandbox is younger than the sample that growth is measured from, or is a young one that was not listed
-// then.
-func (s *Samples) isNew(c *Candidate, now time.Duration) bool {
-	base := s.base(now, maxSampleAge)
-	if base == nil {
+// isNew reports whether a sandbox is younger than the sample, or is a young one that was not listed when it was taken. No sandbox is
+// new without a sample (nil).
+func (s *sample) isNew(c *Candidate, now time.Duration) bool {
+	if s == nil {
 		return false
 	}
-	_, listed := base.pods[c.ID]
-	return c.Created > base.at || !listed && now-c.Created <= maxSampleAge+base.late
+	_, listed := s.pods[c.ID]
+	return c.Created > s.at || !listed && now-c.Created <= maxSampleAge+s.late
 }
 
 // Fill returns how fast a signal falls, per second. It is 0 without a sample.
@@ -246,8 +245,8 @@ func (s *Samples) taken(sig Signal, o Observation, cs []Candidate, pods Amount, 
 }
 
 // Lasts reports whether a threshold of swap can wait, because memory and swap together last for a minute at the rate of the last
-// second or at that of about the last ten: what comes and goes within seconds looks like a leak to the first, and what has
-// ended, to the second. Unlike memory, swap need not recover: the pages in it may stay there.
+// second or at that of about the last ten. The first rate cannot tell a leak from memory that is freed again within seconds, and
+// the second cannot tell it from a leak that has ended. Unlike memory, swap need not recover: the pages in it may stay there.
 func (s *Samples) Lasts(sig Signal, obs *Observations, now time.Duration) bool {
 	o, w := obs.level(sig), s.swap
 	if sig != SwapAvailable || !o.usable() {

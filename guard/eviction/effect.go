@@ -72,7 +72,7 @@ func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (ov
 			continue
 		}
 		short = true
-		still = min(still, now-f.effect.rises[m.Signal].At)
+		still = min(still, f.still(m.Signal, now))
 	}
 	e := &f.effect
 	e.peak = max(e.peak, g.obs[f.stop.Signal].Available) // another writer may have taken what came back
@@ -90,7 +90,7 @@ func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (ov
 // some of the pod's containers, whose files are being deleted.
 func (g *Manager) stillRises(f *flight, now time.Duration) bool {
 	return f.awaited && f.stop.Pool.IsDisk() && slices.ContainsFunc(g.pressure.Met, func(m policy.Met) bool {
-		return g.kernel.Layout().SameDevice(f.stop.Signal, m.Signal) && now-f.effect.rises[m.Signal].At < failedStill
+		return g.kernel.Layout().SameDevice(f.stop.Signal, m.Signal) && f.still(m.Signal, now) < failedStill
 	})
 }
 
@@ -193,7 +193,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 func (g *Manager) isNext(now time.Duration, s policy.Signal) bool {
 	return slices.ContainsFunc(g.flights, func(f *flight) bool {
 		next := f.stop.Next
-		return f.ended != 0 && next != nil && g.kernel.Layout().SameDevice(next.Signal, s) && now-f.effect.rises[s].At < diskStill
+		return f.ended != 0 && next != nil && g.kernel.Layout().SameDevice(next.Signal, s) && f.still(s, now) < diskStill
 	})
 }
 
@@ -229,6 +229,11 @@ func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	for s := range policy.SignalCount {
 		f.effect.rises[s] = reclaim.Rise{Highest: g.obs[s].Available, At: now}
 	}
+}
+
+// still returns for how long a signal has not risen since the pod's processes ended.
+func (f *flight) still(s policy.Signal, now time.Duration) time.Duration {
+	return now - f.effect.rises[s].At
 }
 
 // delay moves the times since which the effect has been followed.

@@ -147,14 +147,21 @@ func TestDiskReclaimsWhatAStopForMemoryLeaves(t *testing.T) {
 	stopsAfterReclaim(t, g, n, 19*time.Second)
 }
 
-// While the kernel still gives back the memory of such a pod, its files are being deleted as well. No other pod is stopped for the
-// disk, although a reclaim has ended meanwhile.
-func TestDiskWaitsWhileMemoryComesBack(t *testing.T) {
+// stoppedOnAShortDisk returns a manager that is stopping "big" for memory, while a disk is short on which the pod has so much.
+func stoppedOnAShortDisk(t *testing.T, bytes int64) (*Manager, *fakeNode) {
+	t.Helper()
 	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
-	n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(100*testMiB)
+	n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(bytes)
 	n.set(policy.NodeFSAvailable, testGiB/2)
 	n.leak("big", testGiB/2)
 	n.at(g, 0)
+	return g, n
+}
+
+// While the kernel still gives back the memory of such a pod, its files are being deleted as well. No other pod is stopped for the
+// disk, although a reclaim has ended meanwhile.
+func TestDiskWaitsWhileMemoryComesBack(t *testing.T) {
+	g, n := stoppedOnAShortDisk(t, 100*testMiB)
 	wantHeld(t, n.at(g, 10*time.Millisecond), api.HeldInFlight)
 	n.set(policy.MemoryAvailable, 2*testGiB)
 	n.end(n.stops[0])

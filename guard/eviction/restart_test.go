@@ -833,11 +833,7 @@ func TestDiskNeedsNothingOfAStopForMemory(t *testing.T) {
 		"the stop has failed": {func(_ *Manager, n *fakeNode) { close(n.stops[0].done) }, "small"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
-			n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(300*testMiB)
-			n.set(policy.NodeFSAvailable, testGiB/2)
-			n.leak("big", testGiB/2)
-			n.at(g, 0)
+			g, n := stoppedOnAShortDisk(t, 300*testMiB)
 			n.at(g, time.Second)
 			n.set(policy.MemoryAvailable, 5*testGiB)
 			c.end(g, n)
@@ -857,13 +853,9 @@ func TestDiskNeedsNothingOfAStopForMemory(t *testing.T) {
 	}
 }
 
-// A hard stop that the node has recovered without goes on if a disk has chosen its pod, too, and still lacks what it leaves there.
+// After a restart, a hard stop for memory continues although memory has recovered, if a disk still needs the files of its pod.
 func TestRestartContinuesAStopThatADiskNeeds(t *testing.T) {
-	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n")
-	n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(300*testMiB)
-	n.set(policy.NodeFSAvailable, testGiB/2)
-	n.leak("big", testGiB/2)
-	n.at(g, 0)
+	g, n := stoppedOnAShortDisk(t, 300*testMiB)
 	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
 	left := g.restraint.Status(n.now).Hard.Left
 	n.now += time.Second

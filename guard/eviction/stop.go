@@ -124,7 +124,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []policy.Met, p *api.Pass) bool {
 	lack := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) }).Lack
 	for _, f := range g.flights {
-		if !f.awaited || !g.kernel.Layout().SameDevice(f.stop.Signal, due[0].Signal) || f.ended != 0 && now-f.effect.rises[due[0].Signal].At >= diskStill {
+		if !f.awaited || !g.kernel.Layout().SameDevice(f.stop.Signal, due[0].Signal) || f.ended != 0 && f.still(due[0].Signal, now) >= diskStill {
 			continue
 		}
 		if !f.resumed && g.yield(f, due[0].Signal) < lack { // what the pod used is not known to the next run of the service
