@@ -54,8 +54,8 @@ func FuzzCleanMaps(f *testing.F) {
 	})
 }
 
-// What was written to a mapping stays, even if it is read-only by now: so does the loader of a program built with -buildmode=pie
-// leave what it has relocated.
+// Dropping a file keeps the pages that were written, even if the mapping is read-only by now. The loader of a program built with
+// -buildmode=pie leaves such mappings.
 func TestDropFileKeepsWrittenPages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	size := 2 * os.Getpagesize()

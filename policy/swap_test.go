@@ -71,7 +71,7 @@ func TestPodsThatArePushedIntoSwap(t *testing.T) {
 
 // What stays in swap costs no pod while memory and swap last: no stop of a pod brings it back. That holds for a culprit, too:
 // if so little lacks that a slow pod would be one, it is not urgent. It is urgent only if both fall, by the last second and by the
-// last ten: what comes and goes within seconds is no leak, and what has ended is none any more.
+// last ten: memory that is freed again within seconds is not a leak, and neither is one that has ended.
 func TestSwapThatLasts(t *testing.T) {
 	const left = 600 * mi
 	for _, v := range []struct {
@@ -151,7 +151,7 @@ func TestRankForStallsAndSwap(t *testing.T) {
 	}
 }
 
-// A leak that has gone on all the time is none that may end at once, also after a delay of criguard.
+// After a delay of criguard, a leak that went on meanwhile is urgent at once.
 func TestSwapDoesNotLastAfterADelay(t *testing.T) {
 	t.Parallel()
 	reading := func(now time.Duration) *Observations { // falls by 256 MiB a second

@@ -200,7 +200,7 @@ func TestStatusNamesSocketsOnce(t *testing.T) {
 	}
 }
 
-// Pods of the same name are told apart by their sandboxes, and a small amount that would come back is shown.
+// Pods of the same name are shown with their sandboxes, and so is the amount that a stop would free, even if it is small.
 func TestPodsInTables(t *testing.T) {
 	var out strings.Builder
 	printRanked(&out, policy.MemoryAvailable, []api.RankedView{

@@ -303,7 +303,7 @@ func TestMeterReplacesNoWalkByAnOlderSample(t *testing.T) {
 	})
 }
 
-// What was measured too long before a stop makes no fresh measurement that was cut short as old as itself, so that it would not count.
+// A fresh measurement that was cut short takes nothing over from one that is too old for a stop: it would count as too old as well.
 func TestMeterKeepsNothingFromBeforeAFreshMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, layers, pods := slowMeter(t)

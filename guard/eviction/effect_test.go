@@ -649,8 +649,7 @@ func TestWhatANewSandboxTakesMeanwhile(t *testing.T) {
 	}
 }
 
-// The runtime may unmount a pod's files in memory after the stop is over. What comes back then, the stop has not left in the pod's
-// volumes.
+// The runtime may unmount a pod's files in memory after the stop is over. That memory does not count as kept by the pod's volumes.
 func TestMemoryThatTheRuntimeUnmountsLate(t *testing.T) {
 	for _, left := range []int64{0, testGiB, 3 * testGiB} {
 		g, n := newManager(t, memoryHard)

@@ -24,7 +24,7 @@ type Held struct {
 }
 
 // Again reports whether a configuration with the same hard thresholds has waited since before this one was asked for (boot clock).
-// Of two reloads at once, the second was asked for without the verdict on the first. A nil Held waits for nothing.
+// If two reloads are requested at once, the author of the second has not seen the verdict on the first. A nil Held waits for nothing.
 func (h *Held) Again(cfg config.Config, asked time.Duration) bool {
 	return h != nil && asked >= h.Until-Time && maps.Equal(h.Config.Hard(), cfg.Hard())
 }
