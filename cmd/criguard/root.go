@@ -26,15 +26,23 @@ type options struct {
 
 func newRoot() *cobra.Command {
 	var o options
+	var showVersion bool
 	root := &cobra.Command{
 		Use:           "criguard",
 		Short:         "Keep a container node alive, through the CRI socket alone",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       version,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				fmt.Fprint(cmd.OutOrStdout(), versionLine())
+				return nil
+			}
+			return cmd.Help()
+		},
 	}
-	root.SetVersionTemplate(versionLine())
+	// The library's own flag needs a template for this line. With one, the linker keeps every exported method of the program,
+	// because a template may call it.
+	root.Flags().BoolVarP(&showVersion, "version", "v", false, "version for criguard")
 	f := root.PersistentFlags()
 	f.StringVarP(&o.config, "config", "c", "", "configuration file (default "+config.DefaultPath+", where there is one)")
 	f.StringArrayVar(&o.dropIns, "config-dir", nil,

@@ -1,6 +1,7 @@
 package package_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -169,6 +170,23 @@ func TestRPMContents(t *testing.T) {
 		}
 		if got := strings.Fields(r.do("rpm", "-qp", "--requires", file)); !slices.Contains(got, "systemd") {
 			t.Errorf("%s requires %v", p.name, got)
+		}
+	}
+}
+
+// No binary can carry out a template. One that could would have 3 MiB more, because a template may call any exported method,
+// and the linker keeps them all; 2 MiB of that would be resident.
+func TestNoTemplates(t *testing.T) {
+	for _, p := range all {
+		binary, err := os.ReadFile(filepath.Join(dist, "bin", p.name, "criguard"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(binary, []byte("main.newRoot")) {
+			t.Fatalf("%s: the names of its functions are not found", p.name)
+		}
+		if bytes.Contains(binary, []byte("text/template.(*state).walk")) {
+			t.Errorf("%s: has text/template's execution", p.name)
 		}
 	}
 }
