@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -36,11 +37,16 @@ type noEtcd struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedLeaseServer
 	kubernetes bool        // it holds the objects of an API server, instead of being kine
+	expired    bool        // its certificate
 	operator   atomic.Bool // the next requests are an operator's
 }
 
-// Txn answers reads. A node has no permission beside the objects of an API server.
+// Txn answers the reads of an operator. A node has no permission beside the objects of an API server, and kine knows no
+// transaction that only reads.
 func (s *noEtcd) Txn(_ context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if !s.kubernetes {
+		return nil, fmt.Errorf("unsupported transaction: %v", r)
+	}
 	if s.kubernetes && !s.operator.Load() {
 		return nil, grpcstatus.Error(codes.PermissionDenied, "etcdserver: permission denied")
 	}
@@ -71,8 +77,11 @@ func (*noEtcd) LeaseRevoke(context.Context, *pb.LeaseRevokeRequest) (*pb.LeaseRe
 // serve starts the server with a certificate of an authority, and returns its URL.
 func (s *noEtcd) serve(t *testing.T, a *certs.Authority) string {
 	t.Helper()
-	files := issue(t, a, "server", time.Hour)
-	cert, pool, err := certs.Load(files)
+	validity := time.Hour
+	if s.expired {
+		validity = -time.Minute
+	}
+	cert, pool, err := certs.Load(issue(t, a, "server", validity))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,6 +208,7 @@ func TestGuardWithBadEtcdOfTheFleet(t *testing.T) {
 	kine, kubernetes := &noEtcd{}, &noEtcd{kubernetes: true}
 	good := issue(t, ours, "node", time.Hour)
 	withCA := func(files fleet.TLS, ca string) fleet.TLS { files.CA = ca; return files }
+	withKey := func(files fleet.TLS, key string) fleet.TLS { files.Key = key; return files }
 	for _, tt := range []struct {
 		name        string
 		server      *noEtcd
@@ -208,6 +218,8 @@ func TestGuardWithBadEtcdOfTheFleet(t *testing.T) {
 		{"the certificate has expired", kine, issue(t, ours, "old", -time.Minute), "certificate", "expired"},
 		{"the certificate is of another authority", kine, withCA(issue(t, others, "node", time.Hour), ours.CA()), "certificate", "tls: "},
 		{"etcd's certificate is of another authority", kine, withCA(good, others.CA()), "certificate", "unknown authority"},
+		{"etcd's certificate has expired", &noEtcd{expired: true}, good, "certificate", "expired"},
+		{"the key is another certificate's", kine, withKey(good, issue(t, ours, "other", time.Hour).Key), "certificate", "private key does not match"},
 		{"there is no key", kine, fleet.TLS{CA: good.CA, Cert: good.Cert, Key: "/nonexistent"}, "certificate", "/nonexistent"},
 		{"kine", kine, good, "not_etcd", "kine"},
 		{"a Kubernetes cluster's etcd", kubernetes, good, "permission", "permission denied"},

@@ -26,7 +26,7 @@ var (
 	ErrPermission = errors.New("etcd denied permission")
 	// ErrCertificate: one side does not accept the other's certificate.
 	ErrCertificate = errors.New("certificate not accepted")
-	// ErrNotEtcd: the server has leases of another kind.
+	// ErrNotEtcd: the server has leases of another kind, or refuses transactions that etcd knows.
 	ErrNotEtcd = errors.New("the server is not etcd")
 	// ErrKubernetes: the etcd holds the objects of a Kubernetes API server.
 	ErrKubernetes = errors.New("this is the etcd of a Kubernetes cluster")
@@ -111,6 +111,12 @@ func callError(ctx context.Context, op, endpoint string, err error) error {
 	case codes.NotFound:
 		if strings.Contains(cause, "lease not found") {
 			kind = errLeaseGone
+		}
+	case codes.Unimplemented:
+		kind = ErrNotEtcd
+	case codes.Unknown:
+		if strings.Contains(cause, "unsupported transaction") { // kine knows the transactions of Kubernetes only
+			kind = ErrNotEtcd
 		}
 	}
 	return refuse(op, kind, endpoint+": "+cause)

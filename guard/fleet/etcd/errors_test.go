@@ -40,7 +40,8 @@ func TestCallError(t *testing.T) {
 		{status.Error(codes.Canceled, "context canceled"), ended, context.Canceled, "refused"},
 		{status.Error(codes.Canceled, "grpc: the client connection is closing"), nil, ErrUnreachable, "unreachable"},
 		{status.Error(codes.Unavailable, "error reading server preface: remote error: tls: bad certificate"), nil, ErrCertificate, "certificate"},
-		{status.Error(codes.Unimplemented, "unknown service"), nil, ErrRefused, "refused"},
+		{status.Error(codes.Unimplemented, "unknown service"), nil, ErrNotEtcd, "not_etcd"},
+		{errors.New("unsupported transaction: compare:<>"), nil, ErrNotEtcd, "not_etcd"},
 		{errors.New("odd\x1b[31m"), nil, ErrRefused, "refused"},
 	} {
 		ctx := tt.ctx

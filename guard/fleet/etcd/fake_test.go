@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -92,7 +93,13 @@ func empty(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return resp, nil
 }
 
-// kine's lease IDs are TTLs, whether it returns the requested TTL or none.
+// likeKine refuses every transaction but those by which Kubernetes creates, updates and deletes an object, as kine does
+// (https://github.com/k3s-io/kine/blob/master/pkg/server/limited.go).
+func likeKine(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	return nil, fmt.Errorf("unsupported transaction: %v", r)
+}
+
+// kine refuses the transactions of a fleet. Its lease IDs are TTLs, whether it returns the requested TTL or none.
 func TestKineIsRefused(t *testing.T) {
 	for _, answer := range []func(*pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error){
 		func(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
@@ -102,10 +109,12 @@ func TestKineIsRefused(t *testing.T) {
 			return &pb.LeaseGrantResponse{ID: r.ID, TTL: r.ID}, nil
 		},
 	} {
-		c := serve(t, &fake{txn: empty, grant: answer})
+		c := serve(t, &fake{txn: likeKine, grant: answer})
+		_, acquire := c.Acquire(t.Context(), fleet.DefaultRates(), "shop/web", "id")
 		for name, err := range map[string]error{
-			"report": c.Report(t.Context(), State{Pools: []string{"memory"}}),
-			"pause":  c.Pause(t.Context(), time.Hour),
+			"report":  c.Report(t.Context(), State{Pools: []string{"memory"}}),
+			"acquire": acquire,
+			"pause":   c.Pause(t.Context(), time.Hour),
 		} {
 			if !errors.Is(err, ErrNotEtcd) || !strings.Contains(err.Error(), "kine") {
 				t.Errorf("%s: %v", name, err)
