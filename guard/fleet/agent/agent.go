@@ -70,8 +70,9 @@ const (
 
 // Agent waits for the permits of one node. Its methods are safe for concurrent use and return at once.
 type Agent struct {
-	opt  Options
-	wake chan struct{} // has an element after a request changed something
+	opt   Options
+	begun time.Duration // when the agent was made
+	wake  chan struct{} // has an element after a request changed something
 
 	mu       sync.Mutex
 	waiter   *fleet.Waiter
@@ -108,11 +109,13 @@ type request struct {
 
 // New returns an agent, which continues where another one stopped.
 func New(opt Options) *Agent {
-	a := &Agent{opt: opt, wake: make(chan struct{}, 1), paused: opt.Saved.Paused, waiter: fleet.NewWaiter(opt.Rates.Patience, opt.Soft, opt.Rand)}
+	now := opt.Now()
+	a := &Agent{
+		opt: opt, begun: now, wake: make(chan struct{}, 1), paused: opt.Saved.Paused, waiter: fleet.NewWaiter(opt.Rates.Patience, opt.Soft, opt.Rand),
+	}
 	if opt.ContactPeriod > 0 {
 		a.waiter.SetContactPeriod(opt.ContactPeriod)
 	}
-	now := opt.Now()
 	a.waiter.Restore(opt.Saved.Saved, now)
 	for p, r := range opt.Saved.Requests {
 		// It is asked again when the guard repeats it.

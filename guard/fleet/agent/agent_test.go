@@ -477,6 +477,22 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// The patience of an episode does not run while neither agent nor guard run: an episode from before a restart ends, as one of
+// a running agent does, if the guard does not repeat it.
+func TestRestartWithoutGuard(t *testing.T) {
+	saved := Saved{Saved: fleet.Saved{Held: map[policy.Pool]time.Duration{memory: time.Minute}}}
+	run(t, saved, func(n *node) {
+		n.etcd.denial = &etcd.DeniedError{Code: etcd.RateZero, Denial: fleet.Denial{Reason: "fleet is full: 0/s"}}
+		time.Sleep(20 * time.Minute)
+		n.wants(memory)
+		n.ask(memory, "u1", Denied, 0)
+		n.after(13 * time.Minute)
+		if a := n.ask(memory, "u1", Denied, 0); a.Reason != "fleet is full: 0/s" {
+			t.Errorf("before patience: %+v", a)
+		}
+	})
+}
+
 // An agent that is killed while etcd grants its permit asks again with the same ID, and gets that permit. Once the guard was
 // given it, no restart asks with that ID again.
 func TestIDOutlivesRestart(t *testing.T) {

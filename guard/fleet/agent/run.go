@@ -41,16 +41,18 @@ func (a *Agent) next() (job func(context.Context), wait time.Duration) {
 	if len(a.unused) > 0 {
 		return a.release, 0
 	}
-	silent := a.heard + guardTimeout
+	silent := max(a.heard, a.begun) + guardTimeout
+	if now >= silent {
+		for p := range policy.PoolCount {
+			a.end(p, now)
+		}
+	}
 	switch {
 	case a.heard == 0:
 		return nil, guardTimeout
 	case now < silent:
 		wait = silent - now
 	case len(a.state.Wants) > 0:
-		for p := range policy.PoolCount {
-			a.end(p, now)
-		}
 		a.state.Wants, a.reported, a.contact = nil, false, now
 		return a.report, 0
 	case a.reported:
