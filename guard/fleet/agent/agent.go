@@ -270,6 +270,12 @@ func (r *request) granted(now time.Duration) bool {
 	return r != nil && r.given.State == Granted && now < time.Duration(r.given.Deadline)
 }
 
+// answered reports whether the guard was given a permit or a token, and has not asked again since that became void: it has
+// used it.
+func (r *request) answered() bool {
+	return r.given.State == Granted && r.asked < time.Duration(r.given.Deadline)
+}
+
 // Status returns what the agent knows. It takes no permit.
 func (a *Agent) Status() Status {
 	a.mu.Lock()

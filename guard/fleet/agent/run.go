@@ -70,7 +70,7 @@ func (a *Agent) next() (job func(context.Context), wait time.Duration) {
 	wait = min(wait, due-now)
 	for i, r := range a.requests {
 		p := policy.Pool(i)
-		if r == nil || now > r.asked+requestTimeout || r.granted(now) {
+		if r == nil || now > r.asked+requestTimeout || r.answered() {
 			continue
 		}
 		turn := a.waiter.Turn(p, now)
