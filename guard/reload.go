@@ -114,6 +114,9 @@ func (s *Service) reloadFor(ctx context.Context, now bool, by api.Peer) (api.Com
 // reload applies a new configuration, and returns the verdict. A bad one changes nothing. One that meets hard
 // thresholds at once is held, unless it is to be in force now.
 func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now bool) (a api.CommandAnswer, refused error) {
+	if err == nil {
+		err = cfg.Replaces(s.guard.Config())
+	}
 	if err == nil && cfg.Mode != s.guard.Config().Mode {
 		err = s.host.checkCgroups(cfg.Mode) // otherwise the next start would fail
 	}

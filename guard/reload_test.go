@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -159,6 +160,33 @@ func TestReloadRejected(t *testing.T) {
 	}
 	if st, err := client.Status(t.Context()); err != nil || st.ConfigNote != "" {
 		t.Errorf("status still tells %q, %v", st.ConfigNote, err)
+	}
+}
+
+// The defaults do not replace the service's file when it is missing. A drop-in may be removed, and a service that has read no
+// file needs none.
+func TestReloadWithoutTheFile(t *testing.T) {
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'")))
+	for _, c := range []struct {
+		files   []string
+		refused bool
+	}{
+		{files: nil},
+		{files: []string{config.DefaultPath, "/etc/criguard/config.d/10.toml"}},
+		{files: []string{"/etc/criguard/config.d/10.toml"}, refused: true},
+		{files: nil, refused: true},
+		{files: []string{config.DefaultPath}},
+	} {
+		cfg := s.opt.Config
+		cfg.Files = c.files
+		before := s.guard.Config().Files
+		_, err := s.reload(cfg, nil, nil, true)
+		if errors.Is(err, api.ErrRefused) != c.refused || c.refused && !strings.Contains(err.Error(), config.DefaultPath+": is missing") {
+			t.Errorf("%q after %q: %v", c.files, before, err)
+		}
+		if got := s.guard.Config().Files; slices.Equal(got, c.files) == c.refused {
+			t.Errorf("%q after %q: in force is that of %q", c.files, before, got)
+		}
 	}
 }
 

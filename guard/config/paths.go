@@ -52,6 +52,19 @@ func (c Config) Source() string {
 	return strings.Join(c.Files, ", ")
 }
 
+// Replaces returns an error if the configuration in force was read from the service's own file, and this one was not,
+// because the file is missing: with the defaults in its place, a reload would drop its rules and may end observe mode.
+// A missing drop-in was removed.
+func (c Config) Replaces(inForce *Config) error {
+	if slices.Contains(inForce.Files, DefaultPath) && !slices.Contains(c.Files, DefaultPath) {
+		return &schema.Error{
+			File: DefaultPath, Rule: "is missing, and the configuration in force was read from it",
+			Hint: "put it back, because a start without it uses the defaults; to mean these, write a file with only a comment",
+		}
+	}
+	return nil
+}
+
 // Load reads and merges all files.
 func (p Paths) Load() (Config, error) {
 	paths, notes, err := p.find()
