@@ -72,9 +72,8 @@ func (s *Service) holdAtStart(ctx context.Context) config.Config {
 func (s *Service) endHold(now time.Duration) {
 	if s.waiting != nil && now >= s.waiting.Until {
 		s.apply(s.waiting.Config)
-		if s.refused != nil { // a later configuration, which is still what the file has
-			s.metrics.Reloaded(s.refused)
-			s.addNotes(rejected(s.refused))
+		if err := s.notes.Rejected; err != nil { // a later configuration, which is still what the file has
+			s.metrics.Reloaded(err)
 		}
 		s.notify(s.opt.Notifier.Status(s.statusLine()))
 	}

@@ -312,13 +312,13 @@ func TestRejectedReloadExtendsTheHold(t *testing.T) {
 		if _, err := r.Service.reload(config.Config{}, errors.New("typo"), nil, false); !errors.Is(err, api.ErrRefused) {
 			t.Errorf("the reload: %v", err)
 		}
-		if left := r.waiting.Until - r.host.kernel.Now(); left < hold.Time/2 || !strings.Contains(r.note, "typo") || !strings.Contains(r.note, "is held for") {
-			t.Errorf("held for another %s, with the note %q", left, r.note)
+		if left := r.waiting.Until - r.host.kernel.Now(); left < hold.Time/2 || !strings.Contains(r.notes.String(), "typo") || !strings.Contains(strings.Join(r.status().Alarms, "\n"), "is held for") {
+			t.Errorf("held for another %s, with the note %q and the alarms %q", left, r.notes.String(), r.status().Alarms)
 		}
 		r.endHold(r.waiting.Until)
 		metricstest.Want(t, r.metrics, map[string]string{"config_last_reload_successful": "0"})
-		if !strings.Contains(r.note, "rejected: typo") {
-			t.Errorf("after the hold, the note is %q: the file still has what was rejected", r.note)
+		if !strings.Contains(r.notes.String(), "rejected: typo") {
+			t.Errorf("after the hold, the note is %q: the file still has what was rejected", r.notes.String())
 		}
 	})
 	if err != nil {

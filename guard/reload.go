@@ -63,9 +63,9 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 			select {
 			case s.calls <- func() {
 				a, err := s.reload(cfg, err, met, request.now || s.waiting.Again(cfg, request.asked))
-				s.addNotes(warnings...)
-				if err == nil && s.note != "" {
-					a.Message += "; " + s.note
+				if err == nil {
+					s.notes.Warnings = warnings
+					a.Message = strings.Join(append([]string{a.Message}, warnings...), "; ")
 				}
 				if request.by != nil {
 					p := s.record("command")
@@ -120,38 +120,25 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 	if err == nil && cfg.Mode != s.guard.Config().Mode {
 		err = s.host.checkCgroups(cfg.Mode) // otherwise the next start would fail
 	}
+	s.notes.Rejected = err
 	if err != nil {
 		s.metrics.Reloaded(err)
-		s.refused = err
-		s.note = rejected(err)
 		if s.waiting != nil { // its author is still editing
 			s.waiting.Until = s.host.kernel.Now() + hold.Time
-			s.note += "; " + s.waiting.Alarm(s.host.kernel.Now())
 		}
 		s.log.Error("configuration rejected, the old one stays in force", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
 		return a, fmt.Errorf("%w: %w", api.ErrRefused, err)
 	}
-	s.refused = nil
 	met = slices.DeleteFunc(met, s.hard.Had) // it may be in force since the look at the node
 	if len(met) > 0 && !now {
-		s.note = ""
 		s.hold(hold.Held{Config: cfg, Met: met}, "reload")
 		a.Message, a.MetNow, a.Until = s.waiting.Alarm(s.host.kernel.Now()), met, time.Now().Add(hold.Time)
 		return a, nil
 	}
 	changed := s.apply(cfg)
-	switch {
-	case len(changed) > 0:
-		a.Message = "reloaded: " + strings.Join(changed[:min(len(changed), journal.MaxChanges)], ", ")
-	case s.note != "": // it names the keys that take effect at the next start
-		a.Message = "reloaded"
-	default:
-		a.Message = "reloaded; nothing has changed"
-	}
+	a.Message = s.notes.Applied(changed[:min(len(changed), journal.MaxChanges)])
 	return a, nil
 }
-
-func rejected(err error) string { return "the last reload was rejected: " + err.Error() }
 
 // verdict says in one line for the history what became of a reload.
 func verdict(a api.CommandAnswer, err error) string {
@@ -170,7 +157,7 @@ func (s *Service) apply(cfg config.Config) (changed []string) {
 	s.metrics.Reloaded(nil)
 	changes := cfg.Changes(*s.guard.Config())
 	changed = config.ChangedKeys(changes, false)
-	s.note, s.waiting = "", nil
+	s.waiting = nil
 	s.guard.SetConfig(cfg)
 	s.keepHard()
 	s.host.setConfig(cfg)
@@ -182,19 +169,10 @@ func (s *Service) apply(cfg config.Config) (changed []string) {
 	s.history.Resize(cfg.History.Passes)
 	s.journal.Reloaded(changed, changes)
 	// Compare with the configuration at the start: a later reload does not change what the service runs with.
-	if later := config.ChangedKeys(cfg.Changes(s.opt.Config), true); len(later) > 0 {
-		s.addNotes("takes effect at the next start: " + strings.Join(later, ", "))
+	if s.notes.Later = config.ChangedKeys(cfg.Changes(s.opt.Config), true); len(s.notes.Later) > 0 {
 		s.log.Warn("some keys take effect at the next start", systemd.EventKey, systemd.EventConfigReload, "action", "reload",
-			"reason", s.note)
+			"reason", strings.Join(s.notes.Later, ", "))
 	}
 	s.wake("reload")
 	return changed
-}
-
-// addNotes appends to the verdict on the last reload, which status shows.
-func (s *Service) addNotes(notes ...string) {
-	if s.note != "" {
-		notes = slices.Concat([]string{s.note}, notes)
-	}
-	s.note = strings.Join(notes, "; ")
 }

@@ -252,6 +252,36 @@ func TestReloadTellsWhatWaits(t *testing.T) {
 	}
 }
 
+// A reload that is rejected or held changes nothing that takes effect at the next start, so that the note stays.
+func TestNextStartIsNotedBesideAVerdict(t *testing.T) {
+	r := newReloading(t)
+	const later = "metrics.listen = '127.0.0.1:9480'\n"
+	for _, step := range []struct {
+		load func() (config.Config, error)
+		want []string
+	}{
+		{r.with(t, later), []string{"takes effect at the next start: metrics.listen"}},
+		{
+			func() (config.Config, error) { return config.Config{}, errors.New("typo\nanother") },
+			[]string{"the last reload was rejected: typo", "another", "takes effect at the next start: metrics.listen"},
+		},
+		{r.with(t, "eviction.hard.'memory.available' = '2Gi'\n"), []string{"takes effect at the next start: metrics.listen"}},
+		{r.with(t, ""), nil},
+	} {
+		r.reload <- step.load
+		line := r.told(t, "READY=1")
+		st, err := control.NewClient(r.opt.Dir).Status(t.Context())
+		if err != nil || st.ConfigNote != strings.Join(step.want, "\n") {
+			t.Errorf("status notes %q, want %q, %v", st.ConfigNote, step.want, err)
+		}
+		for _, note := range step.want {
+			if note != "another" && !strings.Contains(line, note) {
+				t.Errorf("no %q in %q", note, line)
+			}
+		}
+	}
+}
+
 // Rules apply to pods with the reload rather than from the next listing on.
 func TestReloadJudgesPodsAnew(t *testing.T) {
 	s, _ := newOperated(t, "")

@@ -78,8 +78,7 @@ type Service struct {
 	lastPass *api.Pass
 	held     api.Hold
 	nextStop time.Duration // when the budget or a back-off allows the held stop, since boot
-	note     string        // verdict on the last reload, see addNotes
-	refused  error         // of the last reload; nil = it was not refused
+	notes    hold.Notes    // on reloads
 	lastInv  error         // error of the last listing
 	lastAt   string        // endpoint of the runtime that was listed last
 	freeing  atomic.Bool   // freeSoon is about to

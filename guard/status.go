@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
@@ -57,7 +56,7 @@ func (s *Service) Status(ctx context.Context) (st api.Status, err error) {
 func (s *Service) status() api.Status {
 	st := status(s.guard, s.host)
 	st.Live, st.PID, st.Uptime = true, os.Getpid(), api.Rounded(time.Since(s.started))
-	st.Version, st.Config, st.ConfigNote = s.opt.Version, s.guard.Config().Source(), s.note
+	st.Version, st.Config, st.ConfigNote = s.opt.Version, s.guard.Config().Source(), s.notes.String()
 	st.Resident = cgroup.Resident(s.host.proc)
 	if err := cmp.Or(s.saver.Stalled(), s.history.Broken()); err != nil {
 		st.Warnings = append(st.Warnings, "history not saved, kept in memory: "+err.Error())
@@ -145,8 +144,8 @@ func (s *Service) statusLine() string {
 	if s.waiting != nil {
 		line += "; " + s.waiting.Line()
 	}
-	if s.note != "" {
-		line += "; " + strings.SplitN(s.note, "\n", 2)[0]
+	if notes := s.notes.Line(); notes != "" {
+		line += "; " + notes
 	}
 	return safetext.Line(line)
 }

@@ -84,7 +84,7 @@ type Status struct {
 	GuardedBy  string              `json:"guarded_by,omitempty"`                  // without an answer: run directory and process ID of the service that guards the node
 	Uptime     Duration            `json:"uptime,omitempty"`                      // of the service
 	Config     string              `json:"config"`                                // the files of the configuration
-	ConfigNote string              `json:"config_note,omitempty"`                 // why a reload was rejected
+	ConfigNote string              `json:"config_note,omitempty"`                 // why the last reload was rejected, and what takes effect at the next start
 	Runtime    RuntimeStatus       `json:"runtime"`                               // the container runtime
 	Kernel     KernelStatus        `json:"kernel"`                                // the kernel interfaces
 	Conditions policy.Conditions   `json:"conditions"`                            // conditions that hold
