@@ -10,6 +10,7 @@ import (
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/history"
 	"github.com/criguard/criguard/guard/hold"
+	"github.com/criguard/criguard/policy"
 )
 
 // How long a look at the node waits for a runtime or a disk that does not answer. At the start, nothing is
@@ -20,8 +21,8 @@ const (
 )
 
 // metAtOnce returns the hard thresholds that a configuration would meet at once and that were not in force
-// before. It looks at the node only if the configuration has such a threshold, for at most a limited time. The
-// node's paths and the runtime are those in use, because new ones take effect at the next start.
+// before, and those of which that is unknown. It looks at the node only if the configuration has a new threshold, for at
+// most a limited time. The node's paths and the runtime are those in use, because new ones take effect at the next start.
 func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.Duration) []api.MetNow {
 	known := s.hard.Get()
 	if !known.NewIn(cfg.Hard()) {
@@ -33,12 +34,13 @@ func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.D
 	cfg.Node, cfg.Runtime = s.opt.Config.Node, s.opt.Config.Runtime
 	l, err := OpenLook(ctx, cfg)
 	if err != nil {
-		s.degraded("look", "reload", "new thresholds not checked, in force without a hold", err)
-		return nil
+		s.degraded("look", "reload", "new thresholds not checked", err)
+		return s.hard.Unchecked(cfg.Hard(), func(policy.Signal) error { return err })
 	}
 	defer l.Close()
 	l.host.lister.Protect(s.host.lister.Protected())
-	return slices.DeleteFunc(l.MetNow(ctx), s.hard.Had)
+	met := slices.DeleteFunc(l.MetNow(ctx), s.hard.Had)
+	return append(met, s.hard.Unchecked(l.guard.Hard(), l.unread)...)
 }
 
 // hold makes a configuration wait and raises an alarm. The configuration in force stays.
@@ -51,7 +53,8 @@ func (s *Service) hold(h hold.Held, wake string) {
 }
 
 // holdAtStart returns the configuration to start with: where a hard threshold is met at once, the one that was
-// in force before, or none if this node has run with none.
+// in force before, or none if this node has run with none. A threshold that may be met does not wait: without a runtime,
+// as before it starts at a boot, that would be each one of its filesystems.
 func (s *Service) holdAtStart(ctx context.Context) config.Config {
 	cfg := s.opt.Config
 	read, end := context.WithTimeout(ctx, lookAtStart)
@@ -60,7 +63,7 @@ func (s *Service) holdAtStart(ctx context.Context) config.Config {
 	s.hardSaver = history.NewWriter(s.hard.Save, func(err error) {
 		s.degraded("thresholds", "reload", "a restart may hold the thresholds in force again", err)
 	})
-	met := s.metAtOnce(ctx, cfg, lookAtStart)
+	met := slices.DeleteFunc(s.metAtOnce(ctx, cfg, lookAtStart), func(m api.MetNow) bool { return m.Unknown != "" })
 	if len(met) == 0 {
 		return cfg
 	}

@@ -363,8 +363,33 @@ func TestReloadIsCheckedOnTheGuardedNode(t *testing.T) {
 		t.Errorf("met %+v, logged %s", met, log)
 	}
 	s.opt.Config.Node = cfg.Node
-	if met := s.metAtOnce(t.Context(), cfg, lookAtReload); len(met) > 0 || strings.Count(log.String(), "new thresholds not checked") != 1 {
+	met := s.metAtOnce(t.Context(), cfg, lookAtReload)
+	if len(met) != 1 || !strings.Contains(met[0].Unknown, cfg.Node.Sys) || strings.Count(log.String(), "new thresholds not checked") != 1 {
 		t.Errorf("met %+v, logged %s", met, log)
+	}
+}
+
+// A reload with a threshold that cannot be checked is held as if it were met. A start is not: without a runtime, it would
+// be held for each one of the runtime's filesystems.
+func TestUncheckedReloadIsHeld(t *testing.T) {
+	_, client, use := holding(t) // without a runtime
+	const value, what = "1Mi'\n'imagefs.available' = '99%", "hard imagefs.available = 99% was not checked (the runtime has not reported its filesystem yet): a reload may stop pods"
+	use(value)
+	a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload})
+	if err != nil || len(a.MetNow) != 1 || a.MetNow[0].Unknown == "" || !strings.HasPrefix(a.Message, what+"; the configuration is held for 30s") || time.Until(a.Until) < hold.Time/2 {
+		t.Errorf("answer %+v, %v", a, err)
+	}
+	if got := alarms(t, client); !strings.Contains(got, what) {
+		t.Errorf("alarms %q", got)
+	}
+	if a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil || len(a.MetNow) > 0 || !strings.Contains(a.Message, "imagefs.available") {
+		t.Errorf("second reload: %+v, %v", a, err)
+	}
+
+	cfg := configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '"+value+"'"))
+	client, _ = serveNew(t, rundir.Dir(shortDir(t)), cfg)
+	if got := alarms(t, client); got != "" {
+		t.Errorf("after a start, alarms %q", got)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/machine"
+	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
@@ -92,6 +93,16 @@ func (l *Look) MetNow(ctx context.Context) []api.MetNow {
 		l.host.meter.Measure(ctx, l.host.lister.Current().Pods)
 	}
 	return l.guard.MetNow(ctx)
+}
+
+// unread returns why a signal that the node may have was not read; nil = it was, or the node does not have it.
+func (l *Look) unread(s policy.Signal) error {
+	status, why := l.guard.Snapshot().Observations[s].Status, l.host.kernel.Reason(s)
+	unreported := errors.Is(why, disk.ErrNoPath) && l.host.disks.Paths().Image == ""
+	if status == policy.Failed || status == policy.Absent && (unreported || errors.Is(why, node.ErrNotYet) || errors.Is(why, disk.ErrNoLayout)) {
+		return why
+	}
+	return nil
 }
 
 // Notes returns remarks about settings that do not fit this node as it is now.

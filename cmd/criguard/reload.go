@@ -20,9 +20,9 @@ func newReload(o *options) *cobra.Command {
 		Use:   "reload",
 		Short: "Reload the configuration of the service and print the verdict",
 		Long: `Reload the configuration of the service, as ` + "`systemctl reload criguard`" + ` does, and print
-what has changed. A configuration that meets a hard threshold at once is held for 30
-seconds, while the old one stays in force, and then put in force; --now, or a second reload,
-does not wait.`,
+what has changed. A configuration that meets a hard threshold at once, or one that cannot
+be checked, is held for 30 seconds, while the old one stays in force, and then put in force;
+--now, or a second reload, does not wait.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			answer, err := control.NewClient(o.dir()).Command(cmd.Context(), c)
@@ -41,7 +41,7 @@ does not wait.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&c.Now, "now", false, "put hard thresholds in force even if they are met at once")
+	cmd.Flags().BoolVar(&c.Now, "now", false, "put hard thresholds in force even if they are met at once, or may be")
 	o.OutputFlag(cmd)
 	return cmd
 }

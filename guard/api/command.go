@@ -59,7 +59,7 @@ type CommandAnswer struct {
 	MetNow     []MetNow   `json:"met_now,omitempty"` // why a reload is held, or what a resume may stop a pod for
 }
 
-// MetNow is a hard threshold that is met at once, by a new configuration or after a pause.
+// MetNow is a hard threshold that is met at once, by a new configuration or after a pause, or may be.
 type MetNow struct {
 	Signal    policy.Signal `json:"signal"`                  // the signal
 	Value     string        `json:"value"`                   // as configured
@@ -68,6 +68,7 @@ type MetNow struct {
 	Capacity  int64         `json:"capacity" unit:"signal"`  // of the node
 	First     string        `json:"first,omitempty"`         // namespace/name of the pod that would be stopped first
 	Held      string        `json:"held,omitempty"`          // why no pod would be stopped; "" = it is not known which
+	Unknown   string        `json:"unknown,omitempty"`       // why it is not known whether it is met; the amounts are 0
 }
 
 // String says in one sentence what a reload would do.
@@ -75,6 +76,9 @@ func (m MetNow) String() string { return m.Would("a reload") }
 
 // Would says in one sentence what putting the threshold in force would do.
 func (m MetNow) Would(who string) string {
+	if m.Unknown != "" {
+		return fmt.Sprintf("hard %s = %s was not checked (%s): %s may stop pods", m.Signal, m.Value, m.Unknown, who)
+	}
 	what := "stop " + m.First + " first"
 	switch {
 	case m.First == "" && m.Held != "":

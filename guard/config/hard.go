@@ -94,3 +94,9 @@ func (h HardThresholds) For(s policy.Signal, capacity int64) (highest policy.Qua
 	}
 	return highest, set
 }
+
+// Covers reports whether a signal has a threshold at least as high as a value, whatever its capacity.
+func (h HardThresholds) Covers(s policy.Signal, v policy.Quantity) bool {
+	old, set := h.For(s, 0)
+	return set && neverAbove(v, old)
+}

@@ -3,12 +3,14 @@ package hold
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync/atomic"
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/lastgood"
 	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/policy"
 )
 
 // FileName is the file of the hard thresholds that were in force last.
@@ -54,8 +56,27 @@ func (f *InForce) Set(hard config.HardThresholds) {
 
 // Had reports whether a threshold at least as high as a met one was in force.
 func (f *InForce) Had(m api.MetNow) bool {
+	if m.Unknown != "" { // and so is the capacity
+		v, err := policy.ParseQuantity(m.Value)
+		return err == nil && f.Get().Covers(m.Signal, v)
+	}
 	v, was := f.Get().For(m.Signal, m.Capacity)
 	return was && v.Of(m.Capacity) >= m.Amount
+}
+
+// Unchecked returns the hard thresholds that may be met, because why returns a reason for which their signals could not
+// be read, and that were not in force.
+func (f *InForce) Unchecked(hard config.HardThresholds, why func(policy.Signal) error) (all []api.MetNow) {
+	for s := range policy.SignalCount {
+		_, set := hard[s]
+		_, was := f.Get()[s] // it may follow from another one now
+		if v, on := hard.For(s, 0); on && (set || was) {
+			if err := why(s); err != nil {
+				all = append(all, api.MetNow{Signal: s, Value: v.String(), Unknown: err.Error()})
+			}
+		}
+	}
+	return slices.DeleteFunc(all, f.Had)
 }
 
 // Save writes the thresholds that were set since the last time. The directory may be on a disk that does not answer.

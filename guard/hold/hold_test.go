@@ -2,6 +2,7 @@ package hold
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,5 +121,51 @@ func TestInForce(t *testing.T) {
 	}
 	if again := Open(t.Context(), dir, access); len(again.Get()) > 0 {
 		t.Errorf("read %v from a torn file", again.Get())
+	}
+}
+
+// A threshold whose signal could not be read may be met, unless one at least as high was in force, in the same unit. One that
+// follows from another counts if the signal had one.
+func TestUnchecked(t *testing.T) {
+	hard := func(text string) config.HardThresholds {
+		cfg, err := config.Parse("a", strings.NewReader("[eviction.hard]\n"+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg.Hard()
+	}
+	const memory, allocatable = "'memory.available' = '1Gi'\n", "'allocatableMemory.available' = '2Gi'\n"
+	down := errors.New("down")
+	for _, c := range []struct {
+		before, after, unread, want string
+	}{
+		{memory, "'memory.available' = '2Gi'", "memory.available", "memory.available 2Gi"},
+		{memory, "'memory.available' = '2Gi'", "pid.available", ""},
+		{memory, "'memory.available' = '1Gi'", "memory.available", ""},
+		{memory, "'memory.available' = '1Mi'", "memory.available", ""},
+		{memory, "'memory.available' = '1%'", "memory.available", "memory.available 1%"},
+		{memory, "'memory.available' = '0%'", "memory.available", ""},
+		{"", "'nodefs.available' = '9%'", "nodefs.available", ""},
+		{"", "'nodefs.available' = '11%'", "nodefs.available", "nodefs.available 11%"},
+		{allocatable, "'memory.available' = '3Gi'", "allocatableMemory.available", "allocatableMemory.available 3Gi"},
+		{memory, "'memory.available' = '3Gi'", "allocatableMemory.available", ""},
+	} {
+		f := Open(t.Context(), t.TempDir(), rundir.ForOperators())
+		f.Set(hard(c.before))
+		got := ""
+		for _, m := range f.Unchecked(hard(c.after), func(s policy.Signal) error {
+			if s.String() == c.unread {
+				return down
+			}
+			return nil
+		}) {
+			got += m.Signal.String() + " " + m.Value
+			if want := "hard " + m.Signal.String() + " = " + m.Value + " was not checked (down): a reload may stop pods"; m.String() != want {
+				t.Errorf("%q, want %q", m, want)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%q after %q without %s: %q, want %q", c.after, c.before, c.unread, got, c.want)
+		}
 	}
 }
