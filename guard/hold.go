@@ -45,7 +45,7 @@ func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.D
 
 // hold makes a configuration wait and raises an alarm. The configuration in force stays.
 func (s *Service) hold(h hold.Held, wake string) {
-	h.Until = s.host.kernel.Now() + hold.Time
+	h.Until = s.waiting.End(h.Config, s.host.kernel.Now())
 	s.waiting = &h
 	p := s.record(wake)
 	p.Alarm, p.AlarmBy, p.AlarmKind = h.Alarm(s.host.kernel.Now()), h.Met[0].Signal.String()+":hard", api.AlarmHeld

@@ -300,19 +300,20 @@ func TestSwitchedOnIsHeld(t *testing.T) {
 	}
 }
 
-// A rejected reload restarts the time of what is held: its author is still editing.
-func TestRejectedReloadExtendsTheHold(t *testing.T) {
+// A rejected reload does not restart the time of what is held, and says how much is left.
+func TestRejectedReloadLeavesTheHold(t *testing.T) {
 	r, client, use := holding(t)
 	use("2Gi")
 	if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil {
 		t.Fatal(err)
 	}
 	err := r.do(t.Context(), func() {
-		r.waiting.Until = r.host.kernel.Now() + time.Second
-		if _, err := r.Service.reload(config.Config{}, errors.New("typo"), nil, false); !errors.Is(err, api.ErrRefused) {
+		until := r.waiting.Until
+		const beside = "typo\nconfiguration held: hard memory.available is met NOW, 1.5Mi < 2Gi: a reload would stop pods; the runtime does not say which; it is put in force in "
+		if _, err := r.Service.reload(config.Config{}, errors.New("typo"), nil, false); !errors.Is(err, api.ErrRefused) || !strings.Contains(err.Error(), beside) {
 			t.Errorf("the reload: %v", err)
 		}
-		if left := r.waiting.Until - r.host.kernel.Now(); left < hold.Time/2 || !strings.Contains(r.notes.String(), "typo") || !strings.Contains(strings.Join(r.status().Alarms, "\n"), "is held for") {
+		if left := r.waiting.Until - r.host.kernel.Now(); r.waiting.Until != until || !strings.Contains(r.notes.String(), "typo") || !strings.Contains(strings.Join(r.status().Alarms, "\n"), "is held for") {
 			t.Errorf("held for another %s, with the note %q and the alarms %q", left, r.notes.String(), r.status().Alarms)
 		}
 		r.endHold(r.waiting.Until)
@@ -472,7 +473,7 @@ func TestMetNowNamesTheFirst(t *testing.T) {
 }
 
 // Of two reloads at once, the second does not put in force what the first holds: its author has not seen the verdict. This holds
-// for signals and for the control socket.
+// for signals and for the control socket. Neither does it prolong the hold.
 func TestTwoReloadsAtOnceAreHeld(t *testing.T) {
 	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '1Mi'")))
 	cfg := s.opt.Config
@@ -485,11 +486,17 @@ func TestTwoReloadsAtOnceAreHeld(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer wg.Wait()
 	defer end()
+	var until time.Duration // end of the hold
 	verdicts := func(n int) (held []bool) {
 		for range n {
 			call := <-s.calls
 			call()
 			held = append(held, s.waiting != nil)
+			if w := s.waiting; w != nil && until != 0 && w.Until != until {
+				t.Errorf("held until %s and then until %s", until, w.Until)
+			} else if w != nil {
+				until = w.Until
+			}
 		}
 		return held
 	}

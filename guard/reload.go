@@ -123,16 +123,14 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 	s.notes.Rejected = err
 	if err != nil {
 		s.metrics.Reloaded(err)
-		if s.waiting != nil { // its author is still editing
-			s.waiting.Until = s.host.kernel.Now() + hold.Time
-		}
 		s.log.Error("configuration rejected, the old one stays in force", systemd.EventKey, systemd.EventConfigRefused, "action", "reload", "reason", err.Error())
-		return a, fmt.Errorf("%w: %w", api.ErrRefused, err)
+		return a, fmt.Errorf("%w: %w", api.ErrRefused, s.waiting.Beside(err, s.host.kernel.Now()))
 	}
 	met = slices.DeleteFunc(met, s.hard.Had) // it may be in force since the look at the node
 	if len(met) > 0 && !now {
 		s.hold(hold.Held{Config: cfg, Met: met}, "reload")
-		a.Message, a.MetNow, a.Until = s.waiting.Alarm(s.host.kernel.Now()), met, time.Now().Add(hold.Time)
+		at := s.host.kernel.Now()
+		a.Message, a.MetNow, a.Until = s.waiting.Alarm(at), met, time.Now().Add(s.waiting.Until-at)
 		return a, nil
 	}
 	changed := s.apply(cfg)

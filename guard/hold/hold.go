@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -29,10 +30,31 @@ func (h *Held) Again(cfg config.Config, asked time.Duration) bool {
 	return h != nil && asked >= h.Until-Time && maps.Equal(h.Config.Hard(), cfg.Hard())
 }
 
+// End returns when a configuration is in force that begins to wait. One with the same hard thresholds does not start the time
+// again, so that repeated reloads cannot prolong it. A nil Held waits for nothing.
+func (h *Held) End(cfg config.Config, now time.Duration) time.Duration {
+	if h != nil && h.Until > 0 && maps.Equal(h.Config.Hard(), cfg.Hard()) {
+		return h.Until
+	}
+	return now + Time
+}
+
+// Beside adds to the reasons of a rejected reload that an earlier configuration waits for less time than its author may think.
+// A nil Held adds nothing.
+func (h *Held) Beside(rejected error, now time.Duration) error {
+	if h == nil {
+		return rejected
+	}
+	return fmt.Errorf("%w\n%s; it is put in force in %s", rejected, h.Line(), h.left(now))
+}
+
+func (h *Held) left(now time.Duration) string {
+	return policy.ShortDuration(max(h.Until-now, 0).Round(time.Second))
+}
+
 // Alarm says in one line what is held, for how long, and what to do.
 func (h *Held) Alarm(now time.Duration) string {
-	left := policy.ShortDuration(max(h.Until-now, 0).Round(time.Second))
-	line := strings.Join(h.met(), "; ")
+	left, line := h.left(now), strings.Join(h.met(), "; ")
 	switch {
 	case !h.AtStart:
 		return line + "; the configuration is held for " + left + " and then put in force (`criguard reload --now`, or a second reload, does not wait)"
