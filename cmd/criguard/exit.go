@@ -24,7 +24,7 @@ var exitCodes = map[string]codes{
 	"history":   {"", noHistory},
 	"explain":   {"", noHistory},
 	"report":    {"", noService},
-	"prune":     {"a removal failed, --until is not reached, or the user did not confirm", neither},
+	"prune":     {"a removal failed, --until is not reached, the prune was interrupted, or the user did not confirm", neither},
 	"images":    {"", neither},
 	"record":    {"", noRuntime},
 	"top":       {"", neither},

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -105,7 +106,7 @@ type pruner interface {
 
 // prune asks the service to prune, or prunes directly if no service manages this runtime.
 func (o *options) prune(ctx context.Context, p api.PruneOptions, w io.Writer, yes bool) ([]reclaim.Report, error) {
-	return fetch(ctx, o, func(c *control.Client) ([]reclaim.Report, error) { return prune(ctx, c, p, w, yes) },
+	return fetch(ctx, o, func(c *control.Client) ([]reclaim.Report, error) { return pruneByService(ctx, c, p, w, yes) },
 		func(l *guard.Look) ([]reclaim.Report, error) {
 			reports, err := prune(ctx, l, p, w, yes)
 			if err == nil && !p.DryRun && !o.JSON() {
@@ -114,6 +115,22 @@ func (o *options) prune(ctx context.Context, p api.PruneOptions, w io.Writer, ye
 			}
 			return reports, err
 		})
+}
+
+// pruneByService lets the service prune. If the user interrupts that, the service ends it, and no report arrives.
+func pruneByService(ctx context.Context, service pruner, p api.PruneOptions, w io.Writer, yes bool) ([]reclaim.Report, error) {
+	removed := 0
+	p.Progress = func(reclaim.Item) { removed++ }
+	reports, err := prune(ctx, service, p, w, yes)
+	switch {
+	case !errors.Is(err, context.Canceled) || ctx.Err() == nil:
+		return reports, err
+	case p.DryRun:
+		return nil, &cli.Error{Code: cli.ExitFinding, Err: errors.New("interrupted")}
+	default:
+		return nil, cli.NewError(cli.ExitFinding, fmt.Errorf("interrupted: the service has removed %d, and removes no more than what it has begun", removed),
+			"`criguard history` shows what was removed")
+	}
 }
 
 // printNotes shows what holds images back beyond removals and failures.
@@ -162,7 +179,7 @@ func prune(ctx context.Context, l pruner, p api.PruneOptions, w io.Writer, yes b
 		return l.Prune(ctx, p)
 	}
 	dry := p
-	dry.DryRun = true
+	dry.DryRun, dry.Progress = true, nil
 	planned, err := l.Prune(ctx, dry)
 	if err != nil {
 		return nil, err
@@ -185,7 +202,11 @@ func prune(ctx context.Context, l pruner, p api.PruneOptions, w io.Writer, yes b
 	}
 	bar := progressbar.NewOptions(total, progressbar.OptionSetWriter(screen), progressbar.OptionSetDescription("removing"),
 		progressbar.OptionShowCount(), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+	next := p.Progress
 	p.Progress = func(it reclaim.Item) {
+		if next != nil {
+			next(it)
+		}
 		bar.Describe("removing " + safetext.Line(it.Name))
 		_ = bar.Add(1) // losing the terminal does not stop the pruning
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -109,5 +111,40 @@ func TestDirectPruneIsNotRecorded(t *testing.T) {
 		if code != cli.ExitOK || strings.Contains(errs, "note: not recorded: no service guards this runtime\n") != c.notes {
 			t.Errorf("prune %s: exit code %d, stdout %q, stderr %q", c.flags, code, out, errs)
 		}
+	}
+}
+
+// interruptedPruner removes two images until the user interrupts it.
+type interruptedPruner struct{ interrupt func() }
+
+func (p interruptedPruner) Prune(ctx context.Context, o api.PruneOptions) ([]reclaim.Report, error) {
+	for range 2 {
+		o.Progress(reclaim.Item{Kind: reclaim.KindImage})
+	}
+	p.interrupt()
+	return nil, fmt.Errorf("ask service on /run/criguard/criguard.sock: %w", ctx.Err())
+}
+
+// A user who interrupts a prune by the service learns what becomes of it.
+func TestPruneInterrupted(t *testing.T) {
+	for dry, want := range map[bool]string{false: "interrupted: the service has removed 2, and removes no more than what it has begun", true: "interrupted"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := pruneByService(ctx, interruptedPruner{cancel}, api.PruneOptions{Images: true, DryRun: dry}, io.Discard, true)
+		if err == nil || err.Error() != want || codeOf(err).Code != cli.ExitFinding {
+			t.Errorf("dry run %t: %v, exit code %d", dry, err, codeOf(err).Code)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	dir := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // so that the server notices the end of the connection
+		cancel()
+		<-r.Context().Done()
+	})
+	root := newRoot()
+	root.SetArgs([]string{"prune", "--yes", "--run-dir", dir})
+	root.SetOut(io.Discard)
+	root.SetErr(io.Discard)
+	if err := root.ExecuteContext(ctx); codeOf(err).Code != cli.ExitFinding || !strings.HasPrefix(err.Error(), "interrupted: the service has removed 0") {
+		t.Errorf("before any removal: %v", err)
 	}
 }
