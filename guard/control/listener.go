@@ -16,6 +16,12 @@ import (
 // MaxConns is how many connections a limit listener accepts at a time.
 const MaxConns = 32
 
+// reserved is how many connections other users than root leave for root, when all others are busy with long requests.
+const reserved = 4
+
+// errBusy refuses a request to keep the reserve.
+var errBusy = statusError{http.StatusServiceUnavailable, fmt.Errorf("%d requests of other users than root are in progress: try again later", MaxConns-reserved)}
+
 // idleTimeout is how long a connection may stay open without a complete request while others wait.
 const idleTimeout = 100 * time.Millisecond
 
@@ -42,6 +48,7 @@ func newLimitListener(l net.Listener) *limitListener {
 type clientConn struct {
 	net.Conn
 	listener *limitListener
+	other    bool      // of another user than root
 	since    time.Time // time of connection or last answer
 	busy     bool      // a request is in progress
 }
@@ -52,7 +59,8 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &clientConn{Conn: c, listener: l}
+	peer, known := peerOfConn(c)
+	conn := &clientConn{Conn: c, listener: l, other: known && peer.UID != 0}
 	for !l.add(conn, time.Now()) {
 		select {
 		case <-l.freed:
@@ -116,10 +124,23 @@ func (c *clientConn) Close() error {
 	return c.Conn.Close()
 }
 
-func (c *clientConn) setBusy(busy bool) {
+// setBusy begins or ends a request; false = it must not begin, because of the reserve.
+func (c *clientConn) setBusy(busy bool) bool {
 	c.listener.mu.Lock()
 	defer c.listener.mu.Unlock()
+	if busy && c.other {
+		left := MaxConns - reserved
+		for _, o := range c.listener.conns {
+			if o.other && o.busy {
+				left--
+			}
+		}
+		if left <= 0 {
+			return false
+		}
+	}
 	c.busy, c.since = busy, time.Now()
+	return true
 }
 
 // connKey is the context key of a request's connection.
@@ -143,7 +164,10 @@ func tracked(h http.Handler) http.Handler {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if c, ok := r.Context().Value(connKey{}).(*clientConn); ok {
-			c.setBusy(true)
+			if !c.setBusy(true) {
+				replyError(w, errBusy)
+				return
+			}
 			defer c.setBusy(false)
 		}
 		h.ServeHTTP(w, r)

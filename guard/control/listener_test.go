@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +56,43 @@ func TestLimitListenerMakesRoom(t *testing.T) {
 			t.Error("no room after one has left")
 		}
 	})
+}
+
+// Requests of other users than root leave some connections for root.
+func TestReserveForRoot(t *testing.T) {
+	d, held, release := newLimitListener(nil), make(chan struct{}), make(chan struct{})
+	h := tracked(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			held <- struct{}{}
+			<-release
+		}
+	}))
+	ask := func(path string, other bool) int {
+		c := &clientConn{Conn: &closable{}, listener: d, other: other}
+		if !d.add(c, time.Now()) {
+			t.Error("no connection is free")
+		}
+		defer func() { _ = c.Close() }()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(withConn(t.Context(), c), http.MethodGet, path, http.NoBody))
+		return w.Code
+	}
+	var wg sync.WaitGroup
+	for range MaxConns - reserved {
+		wg.Go(func() { ask("/long", true) })
+		<-held
+	}
+	if got := ask("/short", true); got != http.StatusServiceUnavailable {
+		t.Errorf("one more of another user: status %d", got)
+	}
+	if got := ask("/short", false); got != http.StatusOK {
+		t.Errorf("of root: status %d", got)
+	}
+	close(release)
+	wg.Wait()
+	if got := ask("/short", true); got != http.StatusOK {
+		t.Errorf("afterwards: status %d", got)
+	}
 }
 
 // closable is a connection that records whether it was closed.
