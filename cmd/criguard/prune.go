@@ -108,10 +108,14 @@ type pruner interface {
 func (o *options) prune(ctx context.Context, p api.PruneOptions, w io.Writer, yes bool) ([]reclaim.Report, error) {
 	return fetch(ctx, o, func(c *control.Client) ([]reclaim.Report, error) { return pruneByService(ctx, c, p, w, yes) },
 		func(l *guard.Look) ([]reclaim.Report, error) {
+			unrecorded := "no service guards this runtime" // the history has one writer, which may be a service that guards another runtime
+			if by := l.Status().GuardedBy; by != "" && !strings.HasPrefix(by, string(o.dir())+" ") && !o.JSON() {
+				unrecorded = "the service was not asked"
+				cli.Say(w, "note: a service guards this node from another run directory, perhaps with another configuration: %s (hint: --run-dir asks it)\n", by)
+			}
 			reports, err := prune(ctx, l, p, w, yes)
 			if err == nil && !p.DryRun && !o.JSON() {
-				// The history has one writer, which may be a service that guards another runtime.
-				cli.Say(w, "note: not recorded: no service guards this runtime\n")
+				cli.Say(w, "note: not recorded: %s\n", unrecorded)
 			}
 			return reports, err
 		})

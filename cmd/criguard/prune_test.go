@@ -8,14 +8,19 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config/configtest"
+	"github.com/criguard/criguard/guard/node"
+	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -102,14 +107,46 @@ func TestUnknownAges(t *testing.T) {
 // A prune without a service says that no history and no journal has it. A dry run removes nothing, and JSON has no notes.
 func TestDirectPruneIsNotRecorded(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
+	file := writeFiles(t, map[string]string{"a.toml": nodetest.Config(t)}) + "/a.toml" // a service may guard the machine of this test
 	for _, c := range []struct {
 		flags string
 		notes bool
 	}{{"", true}, {"--dry-run", false}, {"-o json", false}} {
-		args := append([]string{"prune", "--images", "--yes", "--run-dir", runDir(t), "--endpoint", srv.Endpoint()}, strings.Fields(c.flags)...)
+		args := append([]string{"prune", "--images", "--yes", "--run-dir", runDir(t), "--config", file, "--endpoint", srv.Endpoint()}, strings.Fields(c.flags)...)
 		code, out, errs := captured(t, args...)
 		if code != cli.ExitOK || strings.Contains(errs, "note: not recorded: no service guards this runtime\n") != c.notes {
 			t.Errorf("prune %s: exit code %d, stdout %q, stderr %q", c.flags, code, out, errs)
+		}
+	}
+}
+
+// A prune beside a service with another run directory says so before it removes anything.
+func TestPruneBesideAService(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	text := nodetest.Config(t, "runtime.endpoint = '"+srv.Endpoint()+"'")
+	cfg := configtest.Parse(t, text)
+	layout, err := cgroup.Detect(cgroup.Root(cfg.Node.Sys+"/fs/cgroup"), cgroup.Proc(cfg.Node.Proc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := node.Locks(layout, cfg.Node.PodsCgroup, cfg.Runtime.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := writeFiles(t, map[string]string{"a.toml": text}) + "/a.toml"
+	other, ours := runDir(t), runDir(t)
+	release, missed, err := rundir.Dir(other).LockNode(locks...)
+	if err != nil || len(missed) > 0 {
+		t.Fatal(missed, err)
+	}
+	t.Cleanup(release)
+	want := fmt.Sprintf("note: a service guards this node from another run directory, perhaps with another configuration: %s (pid %d) (hint: --run-dir asks it)\n", other, os.Getpid())
+	for _, c := range []struct{ flags, want string }{
+		{"", want + "note: not recorded: the service was not asked\n"}, {"--dry-run", want}, {"-o json", ""},
+	} {
+		code, out, errs := captured(t, append([]string{"prune", "--images", "--yes", "--run-dir", ours, "--config", file}, strings.Fields(c.flags)...)...)
+		if code != cli.ExitOK || errs != c.want {
+			t.Errorf("prune %s: exit code %d, stdout %q, stderr %q, want %q", c.flags, code, out, errs, c.want)
 		}
 	}
 }

@@ -126,7 +126,10 @@ func Find(named string) Dir {
 // of its own, in which no service has ever been.
 func FindService(named string) Dir {
 	d := Find(named)
-	if _, err := os.Lstat(d.Path("lock")); named == "" && errors.Is(err, fs.ErrNotExist) {
+	if named != "" {
+		return d
+	}
+	if _, err := os.Lstat(d.Path("lock")); errors.Is(err, fs.ErrNotExist) {
 		return Default
 	}
 	return d
