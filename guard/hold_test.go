@@ -20,8 +20,10 @@ import (
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/disk"
 	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/guard/metrics/metricstest"
+	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
@@ -423,8 +425,16 @@ func TestMetNowAwaitsStalls(t *testing.T) {
 	if met := l.MetNow(ended); len(met) > 0 {
 		t.Errorf("before a window: %v", met)
 	}
+	if err := l.unread(policy.MemoryStall); !errors.Is(err, node.ErrNotYet) {
+		t.Errorf("before a window, it is unread because of %v", err)
+	}
 	if met := l.MetNow(t.Context()); len(met) != 1 || !strings.HasPrefix(met[0].String(), "hard memory.stall is met NOW, 0.0% < 80.0%: a reload would stop pods") {
 		t.Errorf("after a window: %v", met)
+	}
+	for s, want := range map[policy.Signal]error{policy.MemoryStall: nil, policy.MemoryAvailable: nil, policy.ImageFSAvailable: disk.ErrNoPath} {
+		if err := l.unread(s); !errors.Is(err, want) {
+			t.Errorf("%s is unread because of %v, want %v", s, err, want)
+		}
 	}
 }
 

@@ -99,7 +99,8 @@ func (l *Look) MetNow(ctx context.Context) []api.MetNow {
 func (l *Look) unread(s policy.Signal) error {
 	status, why := l.guard.Snapshot().Observations[s].Status, l.host.kernel.Reason(s)
 	unreported := errors.Is(why, disk.ErrNoPath) && l.host.disks.Paths().Image == ""
-	if status == policy.Failed || status == policy.Absent && (unreported || errors.Is(why, node.ErrNotYet) || errors.Is(why, disk.ErrNoLayout)) {
+	soon := errors.Is(why, node.ErrNotYet) || errors.Is(why, disk.ErrUnread) || errors.Is(why, disk.ErrNoLayout)
+	if status == policy.Failed || status == policy.Absent && (unreported || soon) {
 		return why
 	}
 	return nil

@@ -79,6 +79,8 @@ var (
 	ErrHangs = errors.New("the filesystem does not answer")
 	// ErrNoPath reports that the runtime has not reported its filesystem yet.
 	ErrNoPath = errors.New("the runtime has not reported its filesystem yet")
+	// ErrUnread reports that the first read of the filesystem has not ended yet.
+	ErrUnread = errors.New("the filesystem has not answered yet")
 	// ErrNoLayout reports that it is not known yet which filesystems share a device.
 	ErrNoLayout = errors.New("which filesystems share a device is not known yet")
 )
@@ -282,8 +284,12 @@ func (d *Watcher) Observe(obs *policy.Observations, reasons *[policy.SignalCount
 				in = policy.ObserveSpace(r.space.InodesFree, r.space.Inodes, r.at)
 			}
 		}
+		why := r.err
+		if why == nil && r.at == 0 {
+			why = ErrUnread
+		}
 		obs[bytes], obs[inodes] = o, in
-		reasons[bytes], reasons[inodes] = r.err, r.err
+		reasons[bytes], reasons[inodes] = why, why
 		return r
 	}
 	node := set(policy.NodeFSAvailable, policy.NodeFSInodesFree)

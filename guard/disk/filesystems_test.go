@@ -257,10 +257,11 @@ func TestDiskHangsAtTheStart(t *testing.T) {
 		f := newFakeDisks(t, Paths{Node: "/node", Image: "/image"})
 		f.set("/node", spaceOn(1, 5))
 		f.hang("/image")
-		if obs, _ := f.look(time.Hour); obs[policy.NodeFSAvailable].Status != policy.Absent {
-			t.Errorf("while it may answer: nodefs %+v", obs[policy.NodeFSAvailable])
+		obs, reasons := f.look(time.Hour)
+		if obs[policy.NodeFSAvailable].Status != policy.Absent || !errors.Is(reasons[policy.ImageFSAvailable], ErrUnread) {
+			t.Errorf("while it may answer: nodefs %+v, imagefs %v", obs[policy.NodeFSAvailable], reasons[policy.ImageFSAvailable])
 		}
-		obs, reasons := f.look(time.Hour + HangTimeout + time.Second)
+		obs, reasons = f.look(time.Hour + HangTimeout + time.Second)
 		if obs[policy.NodeFSAvailable].Status != policy.OK || !errors.Is(reasons[policy.ImageFSAvailable], ErrHangs) || f.Layout() != policy.DedicatedImageFS {
 			t.Errorf("too late: nodefs %+v, imagefs %v, filesystems %s", obs[policy.NodeFSAvailable], reasons[policy.ImageFSAvailable], f.Layout())
 		}
