@@ -259,6 +259,9 @@ func TestReliefDuringAPassHoldsNothingBack(t *testing.T) {
 		if p.Alarm != "" || p.Notable() || g.LastID != last {
 			t.Errorf("%s: alarm %q, notable %t, last record %d after %d", name, p.Alarm, p.Notable(), g.LastID, last)
 		}
+		if d := g.Pause(); d != minPause {
+			t.Errorf("%s: the next pass is due in %s", name, d)
+		}
 		n.at(g, g.cfg.Eviction.Interval+minPause)
 		if st := g.Status(func(policy.Signal) string { return "" }, false); len(st.Alarms) != 0 {
 			t.Errorf("%s: alarms %q after the next pass", name, st.Alarms)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 )
@@ -326,5 +327,67 @@ func TestPacerSeesAForkBomb(t *testing.T) {
 				t.Errorf("%d tasks free, %d per second: %d were left when a pass saw it", free, rate, left)
 			}
 		}
+	}
+}
+
+// leakyNode is a fakeNode on the bubble's clock whose largest pod leaks. Of several readings at the same time, the first one is
+// too low: the kernel moves free pages from one count to another while both are read.
+type leakyNode struct {
+	*fakeNode
+	start time.Time
+	read  time.Duration // when the signals were last read
+}
+
+// The leak begins after leakAfter, leakRoom above the threshold of a GiB, with leakRate bytes per second.
+const (
+	leakAfter = 2 * time.Second
+	leakRoom  = 64 * testMiB
+	leakRate  = 200 * testMiB
+	tooLow    = testMiB / 2
+)
+
+func (n *leakyNode) Now() time.Duration { return time.Hour + time.Since(n.start) }
+
+func (n *leakyNode) Observe(obs *policy.Observations) {
+	n.now = n.Now()
+	grown := int64(max(n.now-time.Hour-leakAfter, 0).Seconds() * leakRate)
+	n.pods[0].Memory = policy.Known(4*testGiB + grown)
+	available := testGiB + leakRoom - grown
+	if n.read != n.now {
+		n.read, available = n.now, available-tooLow
+	}
+	n.set(policy.MemoryAvailable, available)
+	n.fakeNode.Observe(obs)
+}
+
+// A leak may cross its threshold twice, because no two readings are equally exact: the first reading of a pass is below the
+// threshold, the one that the stop rests on is not, and the next pass does not wait as if the stop were held back.
+func TestLeakThatCrossesTwice(t *testing.T) {
+	const crossing = leakAfter + leakRoom*time.Second/leakRate
+	unneeded := 0
+	for phase := time.Duration(0); phase < minPause; phase += minPause / 20 {
+		synctest.Test(t, func(t *testing.T) {
+			_, fake := newManager(t, memoryHard)
+			n := &leakyNode{fakeNode: fake, start: time.Now().Add(-phase)}
+			g := New(configtest.Parse(t, memoryHard), n, n, n, n, nil, policy.NewRestraint("boot"))
+			g.pacer.cpus = 2
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			var stopped time.Duration
+			l := Loop{Guard: g, After: func(p *api.Pass) {
+				if stopped = time.Duration(p.At) - time.Hour; p.Stop != nil {
+					cancel()
+				} else if len(g.pressure.Met) > 0 {
+					unneeded++
+				}
+			}}
+			l.Run(ctx)
+			if late := stopped - crossing; late < 0 || late > 2*minPause {
+				t.Errorf("stopped %s after the crossing, want %s at most", late, 2*minPause)
+			}
+		})
+	}
+	if unneeded == 0 {
+		t.Error("no reading crossed the threshold before the leak did")
 	}
 }

@@ -229,13 +229,14 @@ func (g *Manager) act(ctx context.Context, now time.Duration, p *api.Pass) {
 	}
 	for i := range policy.PoolCount {
 		m, out := g.relieve(ctx, g.kernel.Now(), i, p) // for another pool, it may have listed the pods, which takes time
-		if g.pools[i].held = (api.Hold{}); !out.begun && !out.unneeded {
+		if g.pools[i].held = (api.Hold{}); out.held.By != "" {
 			g.pools[i].held = api.Hold{Threshold: m.Threshold.String(), Reason: out.held.By, Detail: out.held.Detail}
 			p.Hold(m.Threshold.String(), out.held)
 		}
+		g.again = g.again || out.unneeded // a leak crosses a threshold more than once if the readings are not exact
 		if out.begun {
 			p.Unhold()
-			g.again = pools > 1
+			g.again = g.again || pools > 1
 			break
 		}
 	}

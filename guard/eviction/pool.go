@@ -79,10 +79,10 @@ func (g *Manager) dueOf(pr *policy.Pressure, p policy.Pool) []policy.Met {
 	return slices.DeleteFunc(due, func(m policy.Met) bool { return hard && m.Kind == policy.Soft })
 }
 
-// outcome is what a pass decides about a stop for a pool. Exactly one field is set.
+// outcome is what a pass decides about a stop for a pool. At most one field is set, none if no threshold is met.
 type outcome struct {
 	begun    bool        // in observe mode: reported
-	unneeded bool        // the thresholds have cleared, or the victim is gone: the next pass looks again
+	unneeded bool        // the thresholds have cleared during the pass, or the victim is gone: the next pass looks again at once
 	held     policy.Held // what holds the stop back
 }
 
@@ -164,7 +164,7 @@ func (g *Manager) warnOnly(i policy.Pool) (policy.Met, outcome) {
 			return m, heldBy(api.HeldStallFloor)
 		}
 	}
-	return policy.Met{}, outcome{unneeded: true}
+	return policy.Met{}, outcome{}
 }
 
 // isBack reports whether the victim would be a sandbox that came back in this episode. It needs no new
