@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/criguard/criguard/cgroup"
 )
@@ -22,6 +23,9 @@ type contender interface {
 	// blamed returns the victim that the guard has named since it was armed, or "" if it does not
 	// name one.
 	blamed(ctx context.Context, h *hog) (string, error)
+	// account describes what the guard did in a try for which it was blamed, or returns "". The memory crossed the level at
+	// crossed (CLOCK_MONOTONIC).
+	account(crossed time.Duration) string
 	close() error
 }
 

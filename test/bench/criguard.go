@@ -35,6 +35,7 @@ type criguard struct {
 	client   *control.Client
 	more     string          // more configuration
 	since    uint64          // the last recorded pass at the time of arming
+	recorded []api.Pass      // the recorded passes of the last try
 	passes   []time.Duration // durations of the passes that stopped a pod
 
 	mu  sync.Mutex
@@ -279,14 +280,46 @@ func (g *criguard) blamed(ctx context.Context, _ *hog) (string, error) {
 		return "", err
 	}
 	var names []string
-	for i := range passes {
-		if passes[i].ID > g.since && passes[i].Stop != nil {
-			names = append(names, passes[i].Stop.Pod)
-			g.passes = append(g.passes, time.Duration(passes[i].Took))
+	g.recorded = slices.DeleteFunc(passes, func(p api.Pass) bool { return p.ID <= g.since })
+	for i := range g.recorded {
+		if p := &g.recorded[i]; p.Stop != nil {
+			names = append(names, p.Stop.Pod)
+			g.passes = append(g.passes, time.Duration(p.Took))
 		}
 	}
 	return strings.Join(names, ", "), nil
 }
+
+// account describes the recorded passes of the last try. A pass that took long has waited for a listing, or had no processor. If it
+// was short, but the threshold had been met for long, an earlier pass has stopped nothing.
+func (g *criguard) account(crossed time.Duration) string {
+	var b strings.Builder
+	for i := range g.recorded {
+		p := &g.recorded[i]
+		fmt.Fprintf(&b, "\n    pass %d, %s after the crossing: woken by %s, took %s", p.ID, tenths(time.Duration(p.At)-crossed), p.Wake, tenths(time.Duration(p.Took)))
+		for _, m := range p.Met {
+			fmt.Fprintf(&b, "; %s met for %s, %.1f MiB below its target", m.Threshold, m.For, float64(m.Target-m.Available)/mib)
+		}
+		if p.Held != "" {
+			fmt.Fprintf(&b, "; held by %q", p.Why())
+		}
+		if n := p.Need; n != nil {
+			fmt.Fprintf(&b, "; culprit %q, growth %.1f MiB/s of a need of %.1f MiB", n.Culprit, float64(n.CulpritGrowth)/mib, float64(n.Need)/mib)
+		}
+		if p.Stop != nil {
+			fmt.Fprintf(&b, "; stops %s", p.Stop.Pod)
+		}
+		for i := range p.Settled {
+			if r := p.Settled[i].Result; r != nil {
+				fmt.Fprintf(&b, "; %s was empty after %s (%s)", p.Settled[i].Pod, tenths(time.Duration(r.EmptiedIn)), r.Method)
+			}
+		}
+	}
+	return b.String()
+}
+
+// tenths rounds to a tenth of a millisecond.
+func tenths(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
 // close ends the guard.
 func (g *criguard) close() error {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/policy"
 )
@@ -53,6 +54,26 @@ func TestRules(t *testing.T) {
 		if got, fleet := thresholds(t, g.rules(tt.level)); !slices.Equal(got, tt.want) || fleet != tt.fleet {
 			t.Errorf("%s at %d, %q: %q, in a fleet: %v, want %q, %v", tt.signal, tt.level, tt.more, got, fleet, tt.want, tt.fleet)
 		}
+	}
+}
+
+// A slow try shows which pass waited, and for what.
+func TestAccount(t *testing.T) {
+	const crossed = time.Hour
+	g := &criguard{recorded: []api.Pass{
+		{
+			ID: 7, At: api.Duration(crossed + 1200*time.Microsecond), Wake: "memcg", Took: api.Duration(251 * time.Millisecond), Held: api.HeldUnlisted,
+			Met: []api.MetView{{Threshold: "memory.available:hard", Available: 99 * mib, Target: 100 * mib}},
+		},
+		{
+			ID: 8, At: api.Duration(crossed + 300*time.Millisecond), Wake: "timer", Took: api.Duration(2 * time.Millisecond),
+			Need: &api.Need{Need: 50 * mib, Culprit: "bench/hog-1", CulpritGrowth: 64 * mib}, Stop: &api.StopView{Pod: "bench/hog-1"},
+		},
+	}}
+	want := "\n    pass 7, 1.2ms after the crossing: woken by memcg, took 251ms; memory.available:hard met for 0s, 1.0 MiB below its target; held by \"unlisted pod\"" +
+		"\n    pass 8, 300ms after the crossing: woken by timer, took 2ms; culprit \"bench/hog-1\", growth 64.0 MiB/s of a need of 50.0 MiB; stops bench/hog-1"
+	if got := g.account(crossed); got != want {
+		t.Errorf("%s\nwant%s", got, want)
 	}
 }
 

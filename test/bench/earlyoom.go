@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/criguard/criguard/test/lab"
 )
@@ -100,6 +101,8 @@ func (e *earlyoom) blamed(_ context.Context, h *hog) (string, error) {
 	}
 	return strings.TrimSpace(e.logged()), nil
 }
+
+func (e *earlyoom) account(time.Duration) string { return "" }
 
 func (e *earlyoom) close() error {
 	if e.cmd == nil {

@@ -124,6 +124,9 @@ type try struct {
 	spoiled                bool    // something other than the hog crossed the level
 }
 
+// slowTry is how long a hog may grow before its try is explained. It is far above what is usual, and below any wait of a guard.
+const slowTry = 100 * time.Millisecond
+
 // extra is how much a hog takes beyond its headroom before it stops by itself, in MiB: two seconds'
 // worth and a margin.
 func extra(rate float64) int64 { return int64(2*rate) + 512 }
@@ -181,6 +184,9 @@ func (b *bench) try(ctx context.Context, c contender, spec lab.PodSpec, rate flo
 	blamed, err := c.blamed(ctx, h)
 	if err != nil {
 		return try{}, err
+	}
+	if account := c.account(s.crossed); t.killed > slowTry && !t.spoiled && account != "" {
+		b.say("  SLOW: bench/%s grew for %s after the crossing%s", h.pod.Name, tenths(t.killed), account)
 	}
 	ended := others.ended()
 	t.right = ended == 0 && blamed == "bench/"+h.pod.Name
