@@ -176,11 +176,10 @@ func (h *host) setConfig(cfg config.Config) {
 
 func (h *host) interval() time.Duration { return h.config().Eviction.Interval }
 
-// Inventory returns the last listed pods. With fresh it lists them first, unless that takes longer than a
-// stop may wait.
-func (h *host) Inventory(ctx context.Context, fresh bool) inventory.Inventory {
-	if fresh {
-		return h.lister.Fresh(ctx)
+// Inventory implements eviction.Runtime.
+func (h *host) Inventory(ctx context.Context, wait time.Duration) inventory.Inventory {
+	if wait > 0 {
+		return h.lister.Next(ctx, wait)
 	}
 	return h.lister.Current()
 }

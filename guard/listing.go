@@ -103,6 +103,9 @@ func (s *Service) listed(inv inventory.Inventory) {
 	}
 	if inv.Err == nil {
 		s.lastAt = endpoint
+		if s.host.kernel.Near() {
+			s.wake("runtime") // a stop may wait for an unlisted pod
+		}
 	}
 	if inv.Err == nil || !s.settled.Load() { // a listing that fails, each second, takes no memory
 		s.freeSoon()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/config"
@@ -162,7 +163,7 @@ func charge(b *testing.B, tree *nodetest.Tree, rel string, size int) {
 
 type benchRuntime struct{ inv inventory.Inventory }
 
-func (r benchRuntime) Inventory(context.Context, bool) inventory.Inventory { return r.inv }
+func (r benchRuntime) Inventory(context.Context, time.Duration) inventory.Inventory { return r.inv }
 
 type benchReclaimer struct{}
 

@@ -289,9 +289,9 @@ func TestReloadJudgesPodsAnew(t *testing.T) {
 	for _, rules := range []config.Config{rules, config.Default()} {
 		cfg := s.opt.Config
 		cfg.Protects, cfg.Priorities, cfg.Limits = rules.Protects, rules.Priorities, rules.Limits
-		before := s.host.Inventory(t.Context(), false)
+		before := s.host.Inventory(t.Context(), 0)
 		_, _ = s.reload(cfg, nil, nil, false)
-		inv := s.host.Inventory(t.Context(), false)
+		inv := s.host.Inventory(t.Context(), 0)
 		if inv.Err != nil || inv.At != before.At || len(inv.Pods) != len(before.Pods) {
 			t.Fatalf("%d pods listed at %s, %v; were %d at %s", len(inv.Pods), inv.At, inv.Err, len(before.Pods), before.At)
 		}

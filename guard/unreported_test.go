@@ -59,7 +59,7 @@ func TestGuaranteedWithoutReportedLimit(t *testing.T) {
 	}
 	n := simulate.NewNode(config.Default())
 	n.Advance(trace.Line{Pods: []trace.Pod{line}})
-	if got := n.Inventory(t.Context(), false).Pods[0]; got.RequestSource != api.SourceUnknown {
+	if got := n.Inventory(t.Context(), 0).Pods[0]; got.RequestSource != api.SourceUnknown {
 		t.Errorf("the trace's pod has a request from %q", got.RequestSource)
 	}
 }

@@ -80,7 +80,7 @@ func (g *Manager) drain(ctx context.Context, now time.Duration, p *api.Pass) {
 	if under >= drainAtOnce {
 		return
 	}
-	for _, pod := range drainOrder(g.runtime.Inventory(ctx, false).Pods) {
+	for _, pod := range drainOrder(g.runtime.Inventory(ctx, 0).Pods) {
 		if pod.Protection != "" {
 			return
 		}

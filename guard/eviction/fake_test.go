@@ -32,6 +32,8 @@ type fakeNode struct {
 	diskAge    time.Duration // of the measurement of the pods' disks
 	down       bool          // the runtime does not answer
 	busy       bool          // it does not answer a listing in time
+	inProgress bool          // a listing was in progress when the next one was asked for, and ends first
+	early      bool          // it has the hidden pods, too
 	reliefs    []*fakeRelief
 	stops      []*fakeStop
 	slow       bool                     // reclaim jobs for disks run until the test ends them
@@ -117,7 +119,15 @@ func (n *fakeNode) UnlistedIn(p inventory.Pod) []string {
 	return nil
 }
 
-func (n *fakeNode) Inventory(_ context.Context, fresh bool) inventory.Inventory {
+func (n *fakeNode) Inventory(_ context.Context, wait time.Duration) inventory.Inventory {
+	fresh := wait > 0
+	if fresh && n.inProgress {
+		n.inProgress, n.listed, n.listedAt = false, n.listed+1, n.now-time.Nanosecond
+		if n.early {
+			n.pods, n.hidden = append(n.pods, n.hidden...), nil
+		}
+		return inventory.Inventory{At: n.listedAt, Pods: n.pods}
+	}
 	if fresh {
 		if n.onListing != nil {
 			n.onListing()

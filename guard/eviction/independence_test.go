@@ -44,7 +44,7 @@ func (n *twoPools) Unlisted([]inventory.Pod, policy.Signal) (largest int64, _ bo
 func (n *twoPools) ConfirmUnlisted()                                                {}
 func (n *twoPools) UnlistedIn(inventory.Pod) []string                               { return nil }
 
-func (n *twoPools) Inventory(context.Context, bool) inventory.Inventory {
+func (n *twoPools) Inventory(context.Context, time.Duration) inventory.Inventory {
 	return inventory.Inventory{Pods: n.pods}
 }
 

@@ -18,7 +18,7 @@ import (
 // its storage limit, or one that started while its class is not admitted. It runs only while criguard
 // relieves nothing, because relief comes first.
 func (g *Manager) enforce(ctx context.Context, now time.Duration, p *api.Pass) {
-	inv := g.runtime.Inventory(ctx, false)
+	inv := g.runtime.Inventory(ctx, 0)
 	g.enforceLimits(ctx, now, inv.Pods, p)
 	if p.Stop == nil && g.cfg.Admission.Mode == config.AdmissionStop && g.pressure.Conditions != 0 {
 		g.enforceAdmission(ctx, now, inv.Pods, p)

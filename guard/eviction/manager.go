@@ -39,10 +39,10 @@ type Kernel interface {
 	UnlistedIn(inventory.Pod) []string
 }
 
-// Runtime lists the running pods. Inventory answers from memory; with fresh, it asks the container runtime
-// first, for as long as ctx allows.
+// Runtime lists the running pods. Inventory answers from memory, after it has waited as long for the next listing to end: the one
+// in progress, or another one. A listing that takes longer goes on.
 type Runtime interface {
-	Inventory(ctx context.Context, fresh bool) inventory.Inventory
+	Inventory(ctx context.Context, wait time.Duration) inventory.Inventory
 }
 
 // Reclaimer frees a resource without stopping pods. The job runs beside the loop.
@@ -196,7 +196,7 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 	}
 	g.takeOverOrdered(ctx, now, &p)
 	p.Command = g.Orders.Expire(now)
-	p.Runtime = g.outage.follow(now, g.runtime.Inventory(ctx, false).Err)
+	p.Runtime = g.outage.follow(now, g.runtime.Inventory(ctx, 0).Err)
 	if g.Orders.Pause != nil {
 		for _, m := range g.pressure.Met {
 			p.Hold(m.Threshold.String(), policy.Held{By: api.HeldPaused})
@@ -260,7 +260,7 @@ const saveSamples = time.Second
 // isSampleDue reports whether the pods were listed or changed enough since the last sample.
 func (g *Manager) isSampleDue(ctx context.Context, now time.Duration) bool {
 	age, sampled := g.samples.Age(now)
-	return !g.sampleAll && (!sampled || g.runtime.Inventory(ctx, false).At != g.listed || age >= g.SamplePause())
+	return !g.sampleAll && (!sampled || g.runtime.Inventory(ctx, 0).At != g.listed || age >= g.SamplePause())
 }
 
 // IsCalm reports whether nothing is being stopped, no threshold is met, and none of memory, swap or tasks is near.
@@ -288,7 +288,7 @@ func (g *Manager) SamplePause() time.Duration {
 
 // sample takes a sample of the signals and the pods, once these were listed: in a later sample, each would seem new.
 func (g *Manager) sample(ctx context.Context) {
-	inv := g.runtime.Inventory(ctx, false)
+	inv := g.runtime.Inventory(ctx, 0)
 	if g.listed = inv.At; inv.At < 0 {
 		return
 	}

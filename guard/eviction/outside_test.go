@@ -51,7 +51,7 @@ func TestOutside(t *testing.T) {
 			if n.layout.Pool(due) != pool {
 				continue
 			}
-			choice := g.choose(n.Inventory(t.Context(), false), n.now, pool, []policy.Met{{Threshold: policy.Threshold{Signal: due}}})
+			choice := g.choose(n.Inventory(t.Context(), 0), n.now, pool, []policy.Met{{Threshold: policy.Threshold{Signal: due}}})
 			if got := g.outside(&choice, c.signal); got.Known != c.want.Known || got.Known && got != c.want {
 				t.Errorf("%s, while %s is due: %+v, want %+v", c.name, due, got, c.want)
 			}
@@ -82,7 +82,7 @@ func TestUse(t *testing.T) {
 				want.Value += p.Inodes.Total().Value
 			}
 		}
-		choice := g.choose(n.Inventory(t.Context(), false), n.now, i, []policy.Met{{Threshold: policy.Threshold{Signal: s}}})
+		choice := g.choose(n.Inventory(t.Context(), 0), n.now, i, []policy.Met{{Threshold: policy.Threshold{Signal: s}}})
 		if got := g.use(&choice, i, s); got != want {
 			t.Errorf("%s: %+v, want %+v", s, got, want)
 		}

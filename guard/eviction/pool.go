@@ -173,7 +173,7 @@ func (g *Manager) isBack(ctx context.Context, now time.Duration, i policy.Pool, 
 	if !g.restraint.Stopped(i, g.pools[i].began, now) {
 		return false
 	}
-	c := g.choose(g.runtime.Inventory(ctx, false), now, i, met)
+	c := g.choose(g.runtime.Inventory(ctx, 0), now, i, met)
 	return c.Victim != nil && c.Victim.CameBack
 }
 
@@ -237,13 +237,13 @@ func (g *Manager) unprotected(c *choice, s policy.Signal) policy.Amount {
 // measured may be the right one, it lists or measures again first. needed is false if no threshold is met
 // any more after that.
 func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) (c choice, needed bool) {
-	c = g.choose(g.runtime.Inventory(ctx, false), now, i, due)
+	c = g.choose(g.runtime.Inventory(ctx, 0), now, i, due)
 	g.unsaved = g.restraint.Episode(i, g.use(&c, i, due[0].Signal), now) || g.unsaved
 	judge := func() {
 		outside := func(s policy.Signal) policy.Amount { return g.outside(&c, s) }
 		if c.Victim != nil && g.restraint.Judge(i, outside, g.use(&c, i, due[0].Signal), now) {
 			g.unsaved = true
-			c = g.choose(g.runtime.Inventory(ctx, false), now, i, due) // a workload whose stop was fruitless has not come back
+			c = g.choose(g.runtime.Inventory(ctx, 0), now, i, due) // a workload whose stop was fruitless has not come back
 		}
 	}
 	judge()
@@ -255,25 +255,44 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		return c, true
 	}
 	hard := due[0].Kind == policy.Hard
-	mayFill := unlisted && c.Why != policy.ByCulprit && c.Fills(largest) // if it is new, it has grown by all that it uses
-	if larger() || mayFill || unlisted && (c.Victim == nil || !hard) || c.listed < 0 {
-		// A pod runs that was not listed. It would be wrong to stop a listed pod in its place.
-		asked := g.kernel.Now()
-		inv := g.runtime.Inventory(ctx, true)
-		if due = g.stillMet(due...); len(due) == 0 { // listing took time
+	doubtful := func() bool { // a pod runs that was not listed, and it would be wrong to stop a listed pod in its place
+		mayFill := unlisted && c.Why != policy.ByCulprit && c.Fills(largest) // if it is new, it has grown by all that it uses
+		return larger() || mayFill || unlisted && (c.Victim == nil || !hard) || c.listed < 0
+	}
+	if doubtful() {
+		g.relist(ctx, func(inv inventory.Inventory, fresh bool) bool {
+			if due = g.stillMet(due...); len(due) == 0 { // listing took time
+				return false
+			}
+			now = g.kernel.Now()
+			c = g.choose(inv, now, i, due)
+			judge()
+			if largest, unlisted = g.kernel.Unlisted(inv.Pods, c.Met.Signal); unlisted && fresh {
+				g.kernel.ConfirmUnlisted()
+			}
+			return doubtful()
+		})
+		if len(due) == 0 {
 			return c, false
-		}
-		now = g.kernel.Now()
-		c = g.choose(inv, now, i, due)
-		judge()
-		if largest, unlisted = g.kernel.Unlisted(inv.Pods, c.Met.Signal); unlisted && inv.At >= asked {
-			g.kernel.ConfirmUnlisted() // the listing is indeed fresh
 		}
 	}
 	if c.Victim == nil && c.listed < 0 || larger() && c.Why != policy.ByCulprit {
 		c.Victim, c.Held = nil, api.HeldUnlisted // in the first case, the pods were never listed
 	}
 	return c, true
+}
+
+// relist waits for a listing of the pods and calls lacks with it. fresh means that it began after the call, and not that it was in
+// progress, or is the last one because no other has ended in time. If one that was in progress lacks something, relist waits for
+// the next.
+func (g *Manager) relist(ctx context.Context, lacks func(inv inventory.Inventory, fresh bool) bool) {
+	last, until := g.runtime.Inventory(ctx, 0).At, g.kernel.Now()+inventory.FreshTimeout
+	for again := true; again; {
+		asked := g.kernel.Now()
+		inv := g.runtime.Inventory(ctx, until-asked)
+		again = lacks(inv, inv.At >= asked) && inv.At > last && inv.At < asked
+		last = inv.At
+	}
 }
 
 // stillMet reads the signals again and returns those of the thresholds that are met, as they are met now.
@@ -291,7 +310,7 @@ func (g *Manager) stillMet(due ...policy.Met) []policy.Met {
 func (g *Manager) measureAgain(ctx context.Context, now time.Duration, c *choice, larger bool, p *api.Pass) {
 	unknown := func(r policy.Ranked) bool { return r.Protection == "" && !r.Known() }
 	switch {
-	case (c.Victim != nil || c.Held == policy.HeldUnknown) && g.runtime.Inventory(ctx, false).Err != nil:
+	case (c.Victim != nil || c.Held == policy.HeldUnknown) && g.runtime.Inventory(ctx, 0).Err != nil:
 		c.Victim, c.Held = nil, api.HeldUnlisted
 	case c.Victim != nil && (larger || slices.ContainsFunc(c.Ranked, unknown)) && g.pools[c.Pool].reclaim.measures(now):
 		c.Victim, c.Held = nil, api.HeldReclaiming

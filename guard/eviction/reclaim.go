@@ -167,7 +167,7 @@ func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.
 		return
 	}
 	m := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) })
-	inv := g.runtime.Inventory(ctx, false)
+	inv := g.runtime.Inventory(ctx, 0)
 	r.job, r.relieves = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), m.Threshold
 	r.started, r.began, r.since, r.stale, r.ready = now, g.obs, now, false, false
 	g.harvest(now, i, p)

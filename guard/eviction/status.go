@@ -53,7 +53,7 @@ func (g *Manager) signalStatus(s policy.Signal, reason func(policy.Signal) strin
 // and else by their order alone. It does not ask the runtime, so that an answer never delays a decision.
 func (g *Manager) RankNow(ctx context.Context, s policy.Signal) api.Ranking {
 	now, pool, layout := g.kernel.Now(), g.kernel.Layout().Pool(s), g.kernel.Layout()
-	inv := g.runtime.Inventory(ctx, false)
+	inv := g.runtime.Inventory(ctx, 0)
 	keys := g.cfg.Rank.Keys(s.Resource())
 	r := api.Ranking{APIVersion: api.APIVersion, Signal: s, Available: g.obs[s].Available, Capacity: g.obs[s].Capacity, Keys: keys}
 	due := slices.DeleteFunc(g.dueOf(&g.pressure, pool), func(m policy.Met) bool { return m.Signal != s })
@@ -80,7 +80,7 @@ func (g *Manager) MetNow(ctx context.Context) (all []api.MetNow) {
 	if g.cfg.Mode == config.ModeObserve {
 		return nil
 	}
-	inv := g.runtime.Inventory(ctx, false)
+	inv := g.runtime.Inventory(ctx, 0)
 	for _, m := range g.pressure.Met {
 		if m.Kind != policy.Hard || !m.Due {
 			continue

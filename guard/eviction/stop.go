@@ -101,7 +101,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 		g.escalate(f, due[0].Signal, now, p) // it may be hard only for a signal for which nothing is killed directly
 		return true
 	}
-	c := g.choose(g.runtime.Inventory(ctx, false), now, i, due)
+	c := g.choose(g.runtime.Inventory(ctx, 0), now, i, due)
 	var helps bool
 	if at := slices.IndexFunc(c.Ranked, func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID }); at >= 0 {
 		r := &c.Ranked[at]
@@ -131,7 +131,7 @@ func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []p
 			continue
 		}
 		if due[0].Kind == policy.Hard && f.stop.Kind == policy.Soft && f.ended == 0 {
-			if pod := inventory.ByID(g.runtime.Inventory(ctx, false).Pods, f.order.Pod.ID); pod != nil && pod.Protection != "" {
+			if pod := inventory.ByID(g.runtime.Inventory(ctx, 0).Pods, f.order.Pod.ID); pod != nil && pod.Protection != "" {
 				continue
 			}
 			g.escalate(f, due[0].Signal, now, p)
@@ -153,7 +153,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	if s == nil || g.flightOf(s.Sandbox) != nil {
 		return
 	}
-	inv := g.runtime.Inventory(ctx, false)
+	inv := g.runtime.Inventory(ctx, 0)
 	if inv.At < 0 {
 		return
 	}
@@ -214,7 +214,7 @@ func (g *Manager) takeOverOrdered(ctx context.Context, now time.Duration, p *api
 		if g.flightOf(s.Sandbox) != nil {
 			continue
 		}
-		inv := g.runtime.Inventory(ctx, false)
+		inv := g.runtime.Inventory(ctx, 0)
 		if inv.At < 0 {
 			return
 		}
@@ -397,9 +397,12 @@ func (g *Manager) renewed(ctx context.Context, pod *inventory.Pod) (again *inven
 	if len(g.kernel.UnlistedIn(*pod)) == 0 {
 		return pod, false, false
 	}
-	id, asked := pod.ID, g.kernel.Now()
-	inv := g.runtime.Inventory(ctx, true)
-	return inventory.ByID(inv.Pods, id), true, inv.Err != nil || inv.At < asked
+	id := pod.ID
+	g.relist(ctx, func(inv inventory.Inventory, fresh bool) bool {
+		again, late = inventory.ByID(inv.Pods, id), inv.Err != nil || !fresh
+		return again != nil && len(g.kernel.UnlistedIn(*again)) > 0
+	})
+	return again, true, late
 }
 
 // asksFleet reports whether a stop needs a permit, as those for soft thresholds and limits do. Observe mode makes none.

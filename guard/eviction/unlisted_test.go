@@ -20,6 +20,29 @@ func TestPassUnlistedPodIsTheVictim(t *testing.T) {
 	}
 }
 
+// A listing that was in progress is enough if it has the pod. If it began before the pod, criguard lists again.
+func TestPassTakesTheListingInProgress(t *testing.T) {
+	for early, want := range map[bool]int{true: 1, false: 2} {
+		g, n := newManager(t, softAndHard)
+		n.hidden = []inventory.Pod{testPod("new", 6*testGiB)}
+		n.inProgress, n.early = true, early
+		n.set(policy.MemoryAvailable, testGiB/2)
+		if wantStop(t, n.at(g, 0), "d/new"); n.listed != want || n.confirmed {
+			t.Errorf("in progress with the pod: %t: listed %d times, confirmed %t; want %d", early, n.listed, n.confirmed, want)
+		}
+	}
+}
+
+// What a listing lacks that was in progress is not confirmed as unlisted.
+func TestListingInProgressConfirmsNothing(t *testing.T) {
+	g, n := newManager(t, softAndHard)
+	n.foreign, n.inProgress, n.down = 6*testGiB, true, true
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if wantHeld(t, n.at(g, 0), api.HeldUnlisted); n.listed != 2 || n.confirmed {
+		t.Errorf("listed %d times, confirmed %t", n.listed, n.confirmed)
+	}
+}
+
 // Hard memory lists only if an unlisted cgroup uses more than the victim. No listed pod is stopped in its place, until the
 // runtime has confirmed that it does not list it: then the others are stopped, if that helps. Another runtime's small pod
 // costs no listing: a leak uses up the rest of the memory in that time.

@@ -104,33 +104,42 @@ func (l *Lister) Current() Inventory {
 	return Inventory{At: -1, Err: cri.ErrNoRuntime}
 }
 
-// Fresh lists the pods for a caller that cannot wait long. After 250 ms it returns the current inventory.
-func (l *Lister) Fresh(ctx context.Context) Inventory {
-	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
+// Fresh lists the pods for a caller that cannot wait long. After FreshTimeout it returns the current inventory.
+func (l *Lister) Fresh(ctx context.Context) Inventory { return l.soon(ctx, l.opt.Now(), FreshTimeout) }
+
+// Next waits as long for the next listing to end: the one in progress, or another one.
+func (l *Lister) Next(ctx context.Context, wait time.Duration) Inventory {
+	return l.soon(ctx, -1, wait)
+}
+
+// soon waits as long for a listing that began at since or later. The listing goes on after that: if every caller cut it short, a
+// runtime that takes a little longer would never be listed.
+func (l *Lister) soon(ctx context.Context, since, wait time.Duration) Inventory {
+	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	l.fresh.Get(ctx, func() Inventory { inv, _ := l.share(ctx); return inv })
+	l.fresh.Get(waiting, func() Inventory { inv, _ := l.share(ctx, since); return inv })
 	return l.Current() // another listing may have replaced the result
 }
 
-// freshTimeout limits how long a stop waits for a listing, wherever the listing hangs.
-const freshTimeout = 250 * time.Millisecond
+// FreshTimeout limits how long a stop waits for listings, wherever they hang.
+const FreshTimeout = 250 * time.Millisecond
 
 // List lists the pods. If the runtime does not answer, the inventory keeps the last good pods and carries
 // the error. If ctx ends before the runtime has answered or before an earlier listing has ended, nothing
-// changes: a caller that waits only 250 ms cannot conclude that the runtime is down.
+// changes: a caller that gives up cannot conclude that the runtime is down.
 func (l *Lister) List(ctx context.Context) Inventory {
 	first := l.Current().At < 0
-	inv, err := l.share(ctx)
+	inv, err := l.share(ctx, l.opt.Now())
 	if err == nil && !first && l.opt.Refresh != nil {
 		l.opt.Refresh(ctx)
 	}
 	return inv
 }
 
-// share lists the pods, or takes the listing that another caller has made since share was called.
-func (l *Lister) share(ctx context.Context) (Inventory, error) {
-	asked, listings := l.opt.Now(), l.listings.Load()
-	inv, _, err := l.listOnce(ctx, func(i Inventory) bool { return l.listings.Load() > listings && i.Err == nil && i.At >= asked })
+// share lists the pods, or takes a listing of another caller that has ended since share was called and began at since or later.
+func (l *Lister) share(ctx context.Context, since time.Duration) (Inventory, error) {
+	listings := l.listings.Load()
+	inv, _, err := l.listOnce(ctx, func(i Inventory) bool { return l.listings.Load() > listings && i.Err == nil && i.At >= since })
 	return inv, err
 }
 

@@ -114,7 +114,7 @@ func (hangingSource) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
 }
 
 // A hanging runtime counts as down after its own timeout, not after the shorter timeout of a stop that waits
-// for a listing.
+// for a listing. The listing goes on when the stop does not wait any more.
 func TestListerLeftByItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []error
@@ -129,8 +129,14 @@ func TestListerLeftByItsCaller(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(told) != 0 {
-			t.Errorf("after %s: told %v", freshTimeout, told)
+			t.Errorf("after %s: told %v", FreshTimeout, told)
 		}
+		time.Sleep(2*time.Second - FreshTimeout)
+		synctest.Wait()
+		if len(told) != 1 || !errors.Is(told[0], cri.ErrTimeout) {
+			t.Errorf("after the runtime's timeout: told %v", told)
+		}
+		told = nil
 		if inv := l.List(t.Context()); !errors.Is(inv.Err, cri.ErrTimeout) || len(inv.Pods) != 1 || len(told) != 1 {
 			t.Errorf("the lister's own listing: %d pods, %v, told %v", len(inv.Pods), inv.Err, told)
 		}
@@ -223,8 +229,8 @@ func TestInventoryThatHangs(t *testing.T) {
 				t.Errorf("listed at %s", inv.At)
 			}
 		}
-		if took := time.Since(began); took != freshTimeout || asked.Load() != 1 {
-			t.Errorf("waited for %s and asked %d times, want %s and once", took, asked.Load(), freshTimeout)
+		if took := time.Since(began); took != FreshTimeout || asked.Load() != 1 {
+			t.Errorf("waited for %s and asked %d times, want %s and once", took, asked.Load(), FreshTimeout)
 		}
 		close(disk)
 		synctest.Wait()
@@ -232,6 +238,57 @@ func TestInventoryThatHangs(t *testing.T) {
 			t.Errorf("once it answers: %+v, asked %d times", inv, asked.Load())
 		}
 	})
+}
+
+// slowSource is a runtime that takes that long to list its sandboxes.
+type slowSource struct {
+	fixedSource
+	takes time.Duration
+}
+
+func (s slowSource) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
+	select {
+	case <-ctx.Done():
+		return nil, cri.ErrTimeout
+	case <-time.After(s.takes):
+		return s.sandboxes, nil
+	}
+}
+
+// Next takes the listing in progress, and Fresh another one. A listing goes on when nobody waits for it any more.
+func TestListerNext(t *testing.T) {
+	const takes, later = 100 * time.Millisecond, 40 * time.Millisecond
+	for name, c := range map[string]struct {
+		get  func(context.Context, *Lister) Inventory
+		took time.Duration
+		at   time.Duration // when the listing began
+	}{
+		"next":                    {func(ctx context.Context, l *Lister) Inventory { return l.Next(ctx, FreshTimeout) }, takes - later, 0},
+		"next, but not for long":  {func(ctx context.Context, l *Lister) Inventory { return l.Next(ctx, later) }, later, -1},
+		"fresh":                   {func(ctx context.Context, l *Lister) Inventory { return l.Fresh(ctx) }, 2*takes - later, takes},
+		"next, without another":   {func(ctx context.Context, l *Lister) Inventory { time.Sleep(takes); return l.Next(ctx, FreshTimeout) }, 2 * takes, takes + later},
+		"none in that short time": {func(ctx context.Context, l *Lister) Inventory { time.Sleep(takes); return l.Next(ctx, later) }, takes + later, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			l := New(Options{
+				Source: func(context.Context) (Source, error) { return slowSource{takes: takes}, nil },
+				Now:    func() time.Duration { return time.Since(began) }, Clock: time.Now,
+			})
+			go l.List(t.Context())
+			time.Sleep(later)
+			asked := time.Now()
+			inv := c.get(t.Context(), l)
+			if took := time.Since(asked); took != c.took || inv.At != c.at {
+				t.Errorf("%s: after %s one that began at %s, want %s and %s", name, took, inv.At, c.took, c.at)
+			}
+			time.Sleep(2 * takes)
+			synctest.Wait()
+			if last := l.Current().At; last < inv.At || last == c.at && name == "none in that short time" {
+				t.Errorf("%s: the last listing began at %s", name, last)
+			}
+		})
+	}
 }
 
 // A stop's listing does not wait for what the runtime says of its disks, which may take long on a busy one.

@@ -231,8 +231,8 @@ func (w *loopWorld) ConfirmUnlisted() {}
 func (w *loopWorld) UnlistedIn(inventory.Pod) []string { return nil }
 
 // Inventory implements Runtime.
-func (w *loopWorld) Inventory(_ context.Context, fresh bool) inventory.Inventory {
-	if fresh {
+func (w *loopWorld) Inventory(_ context.Context, wait time.Duration) inventory.Inventory {
+	if wait > 0 {
 		w.list()
 	}
 	return w.listing

@@ -276,7 +276,7 @@ func amount(q *trace.Quantity) policy.Amount {
 }
 
 // Inventory returns the trace's pods. The configuration's rules apply to them as in the service.
-func (n *Node) Inventory(context.Context, bool) inventory.Inventory {
+func (n *Node) Inventory(context.Context, time.Duration) inventory.Inventory {
 	if n.listed == nil { // a pass asks several times
 		n.listed = make([]inventory.Pod, len(n.pods))
 		for i := range n.pods {

@@ -87,6 +87,55 @@ func TestPodThatIsNotListedYet(t *testing.T) {
 	}
 }
 
+// A pod that is not listed yet is stopped as soon as a listing has it, however long that takes: whether the pod's cgroup has
+// announced it and a listing was in progress when the threshold was met, or the stop itself has asked for one.
+func TestSlowListing(t *testing.T) {
+	const began, rate = 21 * time.Second, 60 * mib
+	for _, c := range []struct {
+		announced bool
+		used      int64         // by the pod at first
+		met       time.Duration // when the threshold is met, since the pod began
+		takes     time.Duration // a listing
+	}{
+		{true, 370 * mib, 100 * time.Millisecond, 150 * time.Millisecond},
+		{true, 370 * mib, 100 * time.Millisecond, 200 * time.Millisecond},
+		{true, 370 * mib, 100 * time.Millisecond, 300 * time.Millisecond},
+		{true, mib, 1500 * time.Millisecond, 1800 * time.Millisecond}, // the loop sleeps long when nothing fills fast
+		{false, 370 * mib, 100 * time.Millisecond, 150 * time.Millisecond},
+		{false, 370 * mib, 100 * time.Millisecond, 300 * time.Millisecond},
+		{false, mib, 1500 * time.Millisecond, 300 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprintf("announced %t, %d MiB, takes %v", c.announced, c.used/mib, c.takes), func(t *testing.T) {
+			var w *World
+			run(t, func(t *testing.T) (*World, time.Duration) {
+				w = New(t, true, gib, critest.Containerd2, `eviction.hard."memory.available" = "100Mi"`)
+				w.hard, w.deaf = 100*mib, !c.announced
+				w.outside = gib - 100*mib - 5*50*mib - c.used - rate*c.met.Milliseconds()/1000
+				for i := range 5 {
+					w.addPod(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i)}, used: 50 * mib})
+				}
+				if !c.announced {
+					w.runtime.Inject(critest.Fault{Method: "GetContainerEvents", Err: critest.Code(codes.Unimplemented, "switched off")})
+				}
+				w.Start()
+				w.At(began, func(w *World) { w.runtime.Inject(critest.Fault{Method: "ListPodSandbox", Delay: c.takes}) })
+				w.starts(began, &pod{spec: critest.PodSpec{Name: "greedy"}, used: c.used, rate: rate})
+				return w, 40 * time.Second
+			})
+			if len(w.kills) != 1 || w.kills[0].spec.Name != "greedy" {
+				t.Fatalf("stopped %v", w.kills)
+			}
+			listed := began + c.takes
+			if !c.announced {
+				listed += c.met
+			}
+			if late := w.kills[0].stoppedAt - listed; late > 50*time.Millisecond { // the kernel may announce nothing
+				t.Errorf("stopped %s after it was listed", late)
+			}
+		})
+	}
+}
+
 // What could not be saved while the disk was broken is saved when it works again: the stop, the budget that it cost and a pause
 // survive a kill of the service.
 func TestBrokenDiskLosesNothing(t *testing.T) {
