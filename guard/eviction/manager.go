@@ -39,8 +39,8 @@ type Kernel interface {
 	UnlistedIn(inventory.Pod) []string
 }
 
-// Runtime lists the running pods. Inventory answers from memory, after it has waited as long for the next listing to end: the one
-// in progress, or another one. A listing that takes longer goes on.
+// Runtime lists the running pods. Inventory answers from memory. Before that, it waits for the next listing to end, the one in
+// progress or another one, but not longer than wait. A listing that takes longer goes on.
 type Runtime interface {
 	Inventory(ctx context.Context, wait time.Duration) inventory.Inventory
 }

@@ -282,9 +282,8 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 	return c, true
 }
 
-// relist waits for a listing of the pods and calls lacks with it. fresh means that it began after the call, and not that it was in
-// progress, or is the last one because no other has ended in time. If one that was in progress lacks something, relist waits for
-// the next.
+// relist waits for the next listing of the pods and calls lacks with it, or with the last one if none ends in time. If one that
+// was in progress lacks something, relist waits for the next. fresh means that the listing has begun since relist waited for it.
 func (g *Manager) relist(ctx context.Context, lacks func(inv inventory.Inventory, fresh bool) bool) {
 	last, until := g.runtime.Inventory(ctx, 0).At, g.kernel.Now()+inventory.FreshTimeout
 	for again := true; again; {

@@ -107,13 +107,13 @@ func (l *Lister) Current() Inventory {
 // Fresh lists the pods for a caller that cannot wait long. After FreshTimeout it returns the current inventory.
 func (l *Lister) Fresh(ctx context.Context) Inventory { return l.soon(ctx, l.opt.Now(), FreshTimeout) }
 
-// Next waits as long for the next listing to end: the one in progress, or another one.
+// Next waits for the next listing to end, the one in progress or another one, but not longer than wait.
 func (l *Lister) Next(ctx context.Context, wait time.Duration) Inventory {
 	return l.soon(ctx, -1, wait)
 }
 
-// soon waits as long for a listing that began at since or later. The listing goes on after that: if every caller cut it short, a
-// runtime that takes a little longer would never be listed.
+// soon waits for a listing that began at since or later, but not longer than wait. The listing goes on after that: if every caller
+// cut it short, a runtime that takes a little longer would never be listed.
 func (l *Lister) soon(ctx context.Context, since, wait time.Duration) Inventory {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()

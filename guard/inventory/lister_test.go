@@ -255,7 +255,7 @@ func (s slowSource) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
 	}
 }
 
-// Next takes the listing in progress, and Fresh another one. A listing goes on when nobody waits for it any more.
+// Next takes the listing in progress, and Fresh another one. A listing goes on when its caller has stopped waiting.
 func TestListerNext(t *testing.T) {
 	const takes, later = 100 * time.Millisecond, 40 * time.Millisecond
 	for name, c := range map[string]struct {
