@@ -33,7 +33,7 @@ type fakeNode struct {
 	down       bool          // the runtime does not answer
 	busy       bool          // it does not answer a listing in time
 	inProgress bool          // a listing was in progress when the next one was asked for, and ends first
-	early      bool          // it has the hidden pods, too
+	early      bool          // it has the hidden pods and the renewed containers, too
 	reliefs    []*fakeRelief
 	stops      []*fakeStop
 	slow       bool                     // reclaim jobs for disks run until the test ends them
@@ -120,28 +120,29 @@ func (n *fakeNode) UnlistedIn(p inventory.Pod) []string {
 }
 
 func (n *fakeNode) Inventory(_ context.Context, wait time.Duration) inventory.Inventory {
-	fresh := wait > 0
-	if fresh && n.inProgress {
-		n.inProgress, n.listed, n.listedAt = false, n.listed+1, n.now-time.Nanosecond
-		if n.early {
-			n.pods, n.hidden = append(n.pods, n.hidden...), nil
-		}
-		return inventory.Inventory{At: n.listedAt, Pods: n.pods}
-	}
-	if fresh {
+	if wait > 0 {
 		if n.onListing != nil {
 			n.onListing()
 		}
 		n.listed++
-		for i := range n.pods {
-			if p, ok := n.renewed[n.pods[i].ID]; ok && !n.down && !n.busy {
-				n.pods[i] = p
-				delete(n.renewed, p.ID)
+		inProgress := n.inProgress
+		if n.inProgress = false; inProgress {
+			n.listedAt = n.now - time.Nanosecond
+		} else if !n.down && !n.busy {
+			n.listedAt = n.now
+		}
+		if inProgress && n.early || !inProgress && !n.down && !n.busy {
+			n.pods, n.hidden = append(n.pods, n.hidden...), nil
+			for i := range n.pods {
+				if p, ok := n.renewed[n.pods[i].ID]; ok {
+					n.pods[i] = p
+					delete(n.renewed, p.ID)
+				}
 			}
 		}
-	}
-	if fresh && !n.down && !n.busy {
-		n.pods, n.hidden, n.listedAt = append(n.pods, n.hidden...), nil, n.now
+		if inProgress {
+			return inventory.Inventory{At: n.listedAt, Pods: n.pods}
+		}
 	}
 	if n.down {
 		return inventory.Inventory{Pods: n.pods, Err: cri.ErrNoRuntime}

@@ -33,6 +33,21 @@ func TestPassTakesTheListingInProgress(t *testing.T) {
 	}
 }
 
+// So it is for a container that has started in the victim since the listing.
+func TestStopTakesTheListingInProgress(t *testing.T) {
+	for early, want := range map[bool]int{true: 1, false: 2} {
+		g, n := newManager(t, softAndHard)
+		again := n.pods[0]
+		again.Containers = []inventory.Container{{ID: "new"}}
+		n.renewed, n.inProgress, n.early = map[string]inventory.Pod{again.ID: again}, true, early
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		if o := n.stops[0].order; n.listed != want || o.Pod.Containers[0].ID != "new" || len(o.Unlisted) != 0 {
+			t.Errorf("in progress with the container: %t: listed %d times, stopped %+v, unlisted %v; want %d", early, n.listed, o.Pod.Containers, o.Unlisted, want)
+		}
+	}
+}
+
 // What a listing lacks that was in progress is not confirmed as unlisted.
 func TestListingInProgressConfirmsNothing(t *testing.T) {
 	g, n := newManager(t, softAndHard)
