@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -299,34 +300,52 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
-// When a stop is over for its own pool, the disk that has chosen its pod, too, waits for it, and its record lasts as long. A restart
-// changes nothing.
-func TestAwaitedNext(t *testing.T) {
-	next := &Wait{PoolNodeBytes, NodeFSAvailable, 7, 100}
-	ends := map[string]func(*Restraint){
-		"over":   func(r *Restraint) { r.End("a", 50) },
-		"undone": func(r *Restraint) { r.Undo("a") },
+// When a stop is over for its own pool, the disks that have chosen its pod, too, still wait for it, and its record lasts as long. A
+// restart changes nothing.
+func TestDisksAwaitTheSameStop(t *testing.T) {
+	node, image := Wait{PoolNodeBytes, NodeFSAvailable, 7, 100}, Wait{PoolImageInodes, ImageFSInodesFree, 8, 200}
+	waiting := func(r *Restraint) (disks []Pool) {
+		for p := PoolNodeBytes; p < PoolCount; p++ {
+			if s := r.Unfinished(p); s != nil && s.Sandbox == "a" && s.Pool == p && !s.Over {
+				disks = append(disks, p)
+			}
+		}
+		return disks
 	}
-	for name, end := range ends {
+	for name, end := range map[string]func(*Restraint){
+		"over":      func(r *Restraint) { r.End("a", 50) },
+		"undone":    func(r *Restraint) { r.Undo("a") },
+		"each over": func(r *Restraint) { r.EndWait("a", PoolImageInodes) },
+	} {
 		r := restrained()
 		r.Begin(*stopOf(Hard, "a"), 0)
-		r.AwaitNext("a", next)
+		r.AwaitDisk("a", node)
+		r.AwaitDisk("a", Wait{PoolImageInodes, ImageFSInodesFree, 1, 1})
+		r.AwaitDisk("a", image) // it has chosen the pod again
 		r.Begin(*stopOf(Hard, "b"), second)
 		r.End("b", 100)
-		r.AwaitNext("b", next) // is over
+		r.AwaitDisk("b", node) // is over
 		r = restart(t, r, 2*second)
-		if s := r.Unfinished(PoolMemory); s == nil || s.Sandbox != "a" || r.Unfinished(PoolNodeBytes) != nil {
-			t.Fatalf("in flight for memory: %+v, for a disk: %+v", s, r.Unfinished(PoolNodeBytes))
+		if s := r.Unfinished(PoolMemory); s == nil || s.Sandbox != "a" || len(waiting(r)) > 0 {
+			t.Fatalf("in flight for memory: %+v, for disks: %v", s, waiting(r))
 		}
 		r.End("a", 300)
 		r = restart(t, r, 3*second)
 		r.Status(time.Hour)
 		r.forget()
-		s := r.Unfinished(PoolNodeBytes)
-		if r.Unfinished(PoolMemory) != nil || s == nil || s.Sandbox != "a" || s.Pool != PoolNodeBytes || s.Signal != NodeFSAvailable || s.Available != 7 || s.Expected != 100 {
-			t.Fatalf("in flight for the disk: %+v", s)
+		if got := waiting(r); r.Unfinished(PoolMemory) != nil || !slices.Equal(got, []Pool{PoolNodeBytes, PoolImageInodes}) {
+			t.Fatalf("in flight for %v", got)
 		}
-		if end(r); r.Unfinished(PoolNodeBytes) != nil || r.stops[0].Back != 300 {
+		s := r.Unfinished(PoolImageInodes)
+		if s.Signal != ImageFSInodesFree || s.Available != 8 || s.Expected != 200 || !slices.Equal(s.Waits, []Wait{node}) {
+			t.Errorf("in flight for imagefs: %+v", s)
+		}
+		if name == "each over" {
+			if !r.EndWait("a", PoolNodeBytes) || r.EndWait("a", PoolNodeBytes) || !slices.Equal(waiting(r), []Pool{PoolImageInodes}) {
+				t.Errorf("when it is over for nodefs, in flight for %v", waiting(r))
+			}
+		}
+		if end(r); len(waiting(r)) > 0 || r.stops[0].Back != 300 {
 			t.Errorf("%s: %+v", name, r.stops)
 		}
 	}

@@ -1,6 +1,8 @@
 package policy
 
-// Wait is what a disk waits for.
+import "slices"
+
+// Wait is what a disk waits for that has chosen a pod which is already being stopped.
 type Wait struct {
 	Pool      Pool   `json:"pool"`
 	Signal    Signal `json:"signal"`
@@ -9,13 +11,13 @@ type Wait struct {
 }
 
 // End records that a sandbox's stop is over: its resources are free again, or it was given up. back is
-// what came back from the sandbox itself. If the stop was over for its pool before, it is over for the next.
+// what came back from the sandbox itself. If the stop was over for its pool before, it is over for the disks that wait for it, too.
 func (r *Restraint) End(sandbox string, back int64) {
-	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && (!s.Over || s.Next != nil) })
+	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && (!s.Over || len(s.Waits) > 0) })
 	switch {
 	case s == nil:
 	case s.Over:
-		s.Next = nil
+		s.Waits = nil
 	default:
 		s.Over, s.Back = true, back
 		s.Pass, s.Pod = 0, ""
@@ -50,23 +52,50 @@ func (r *Restraint) Await(stop *Stop) {
 	}
 }
 
-// AwaitNext records which disk waits for a sandbox's stop when it is over for its pool; nil = none.
-func (r *Restraint) AwaitNext(sandbox string, next *Wait) {
-	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && !s.Over }); s != nil {
-		s.Next = next
+// AwaitDisk records that a disk waits for a sandbox's stop, too.
+func (r *Restraint) AwaitDisk(sandbox string, w Wait) {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && (!s.Over || len(s.Waits) > 0) }); s != nil {
+		s.AwaitDisk(w)
 	}
 }
 
+// EndWait records that a disk does not wait for a sandbox's stop any more, and reports whether it did.
+func (r *Restraint) EndWait(sandbox string, p Pool) bool {
+	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && s.waitOf(p) >= 0 })
+	if s != nil {
+		s.EndWait(p)
+	}
+	return s != nil
+}
+
+// AwaitDisk adds the wait of a disk, in place of an earlier one. Copies of the stop do not change.
+func (s *Stop) AwaitDisk(w Wait) {
+	s.EndWait(w.Pool)
+	s.Waits = append(s.Waits, w)
+}
+
+// EndWait removes the wait of a disk.
+func (s *Stop) EndWait(p Pool) {
+	s.Waits = slices.DeleteFunc(slices.Clone(s.Waits), func(w Wait) bool { return w.Pool == p })
+}
+
+// waitOf returns the index of the wait of a disk, negative if it does not wait.
+func (s *Stop) waitOf(p Pool) int {
+	return slices.IndexFunc(s.Waits, func(w Wait) bool { return w.Pool == p })
+}
+
 // Unfinished returns the last stop that a pool waits for and that is not over, or nil. One that is over for its own pool is
-// returned as that of the disk which waits for it now.
+// returned as that of the disk. Its Waits are those of the others.
 func (r *Restraint) Unfinished(p Pool) *Stop {
 	if s := r.last(func(s *Stop) bool { return !s.Over && s.Pool == p && s.isAwaited() }); s != nil {
 		return s
 	}
-	s := r.last(func(s *Stop) bool { return s.Over && s.Next != nil && s.Next.Pool == p })
+	s := r.last(func(s *Stop) bool { return s.Over && s.waitOf(p) >= 0 })
 	if s != nil {
+		w := s.Waits[s.waitOf(p)]
 		s = new(*s)
-		s.Pool, s.Signal, s.Available, s.Expected, s.Next = p, s.Next.Signal, s.Next.Available, s.Next.Expected, nil
+		s.EndWait(p)
+		s.Pool, s.Signal, s.Available, s.Expected, s.Over = p, w.Signal, w.Available, w.Expected, false
 	}
 	return s
 }

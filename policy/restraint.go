@@ -85,8 +85,8 @@ type Stop struct {
 	LogsApart bool          `json:"logs_apart,omitempty"` // the pod's logs are on a device of their own
 	Token     bool          `json:"token,omitempty"`      // it took budget, and when
 	Taken     time.Duration `json:"taken,omitempty"`
-	// Next is the disk that waits for what the pod leaves there when the stop is over for its pool; nil = none.
-	Next *Wait `json:"next,omitempty"`
+	// Waits are those of the disks that have chosen the pod, too, and wait for what it leaves there, at most one for each pool.
+	Waits []Wait `json:"waits,omitempty"`
 }
 
 // breaker counts a pool's fruitless stops in a row. It is open from BudgetConfig.Breaker on.
@@ -248,12 +248,12 @@ func (r *Restraint) Escalate(sandbox string, now time.Duration) {
 }
 
 // Undo removes the record of a sandbox's last stop, because it killed nothing: the budget is as if the
-// stop had never been taken. If the stop is over for its pool, only the wait of a disk ends.
+// stop had never been taken. If the stop is over for its pool, only the disks do not wait for it any more.
 func (r *Restraint) Undo(sandbox string) {
 	for i := len(r.stops) - 1; i >= 0; i-- {
 		if s := &r.stops[i]; s.Sandbox == sandbox {
 			if s.Over {
-				s.Next = nil
+				s.Waits = nil
 			} else {
 				r.stops = slices.Delete(r.stops, i, i+1)
 			}
@@ -371,7 +371,7 @@ func (b BackoffConfig) wait(count int) time.Duration {
 // lasts reports whether a stop still counts for its workload and its pool: until it is over, during its
 // workload's back-off, and long enough to be judged.
 func (r *Restraint) lasts(s *Stop) bool {
-	return !s.Over || s.Next != nil || r.now-s.At < max(r.backoff.Reset, r.backoff.wait(s.Count), time.Minute)
+	return !s.Over || len(s.Waits) > 0 || r.now-s.At < max(r.backoff.Reset, r.backoff.wait(s.Count), time.Minute)
 }
 
 // last returns the last stop that counts and that f selects, or nil.

@@ -26,6 +26,12 @@ type saved struct {
 	Breakers map[Pool]breaker `json:"breakers,omitempty"`
 }
 
+// savedStop is a stop as it is read.
+type savedStop struct {
+	Stop
+	Next *Wait `json:"next"` // the only disk that could wait for a stop in an earlier version
+}
+
 // MarshalJSON saves the recorded stops. It does not save the limits, which come from the configuration.
 func (r *Restraint) MarshalJSON() ([]byte, error) {
 	s := saved{r.bootID, r.now, r.stops, map[Pool]breaker{}}
@@ -41,7 +47,10 @@ func (r *Restraint) MarshalJSON() ([]byte, error) {
 // value with the most restrictive one: a stop in the future becomes a stop just now. Each pool waits for one stop at most, and
 // the others are over once their outcome is known. On an error, the restraint does not change.
 func (r *Restraint) UnmarshalJSON(data []byte) error {
-	var s saved
+	var s struct {
+		saved
+		Stops []savedStop `json:"stops"`
+	}
 	if len(data) > maxSavedSize {
 		return fmt.Errorf("restore restraint: %d bytes: %w", len(data), ErrImplausible)
 	}
@@ -53,7 +62,11 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 	}
 	sane := func(t time.Duration) time.Duration { return min(max(t, s.Now-maxUptime), s.Now) }
 	n := Restraint{bootID: s.BootID, budget: r.budget, backoff: r.backoff, now: s.Now}
-	for _, stop := range s.Stops {
+	for _, read := range s.Stops {
+		stop := read.Stop
+		if read.Next != nil {
+			stop.Waits = append(stop.Waits, *read.Next)
+		}
 		stop.At, stop.Taken, stop.Count = sane(stop.At), sane(stop.Taken), min(max(stop.Count, 1), maxInARow)
 		stop.Expected, stop.Back, stop.Need = max(stop.Expected, 0), max(stop.Back, 0), max(stop.Need, 0)
 		stop.Kept = max(stop.Kept, 0)
@@ -74,12 +87,13 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		}
 	}
 	for i := len(n.stops) - 1; i >= 0; i-- {
-		switch next := n.stops[i].Next; {
-		case next == nil:
-		case next.Pool.IsDisk() && !waits[next.Pool]:
-			next.Expected, waits[next.Pool] = max(next.Expected, 0), true
-		default:
-			n.stops[i].Next = nil
+		all := n.stops[i].Waits
+		n.stops[i].Waits = nil
+		for _, w := range all {
+			if w.Pool.IsDisk() && !waits[w.Pool] {
+				w.Expected, waits[w.Pool] = max(w.Expected, 0), true
+				n.stops[i].AwaitDisk(w)
+			}
 		}
 	}
 	for p, b := range s.Breakers {

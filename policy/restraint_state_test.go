@@ -20,7 +20,7 @@ func used() *Restraint {
 	disk.Pool, disk.Signal, disk.Culprit, limit.Cause = PoolImageInodes, ImageFSInodesFree, true, CauseLimit
 	r.Begin(*disk, minute)
 	r.Begin(*limit, minute+1)
-	r.AwaitNext("b", &Wait{PoolNodeBytes, NodeFSAvailable, 1, 2})
+	r.AwaitDisk("b", Wait{PoolNodeBytes, NodeFSAvailable, 1, 2})
 	r.End("b", 0)
 	return r
 }
@@ -76,7 +76,8 @@ func TestRestraintGarbage(t *testing.T) {
 			{"sandbox":"e","pool":"pid","at":0,"over":true,"next":{"pool":"nodefs bytes"}},
 			{"sandbox":"f","pool":"pid","at":0,"over":true,"next":{"pool":"memory"}},
 			{"sandbox":"g","pool":"pid","at":0,"over":true,"next":{"pool":"imagefs bytes"}},
-			{"sandbox":"h","pool":"pid","at":0,"over":true,"next":{"pool":"imagefs bytes"}}]}`
+			{"sandbox":"h","pool":"pid","at":0,"over":true,"next":{"pool":"imagefs bytes"}},
+			{"sandbox":"i","pool":"pid","at":0,"over":true,"waits":[{"pool":"pid"},{"pool":"containerfs bytes","expected":-1},{"pool":"containerfs bytes"}]}]}`
 	data = strings.NewReplacer("9e18", "9000000000000000000", "MANY", strconv.Itoa(math.MaxInt)).Replace(data)
 	r, err := LoadRestraint([]byte(data), "boot", now)
 	if err != nil {
@@ -92,6 +93,9 @@ func TestRestraintGarbage(t *testing.T) {
 	if s := r.Unfinished(PoolImageBytes); s == nil || s.Sandbox != "h" {
 		t.Errorf("in flight for imagefs: %+v", s)
 	}
+	if s := r.Unfinished(PoolContainerBytes); s == nil || s.Sandbox != "i" || len(s.Waits) > 0 {
+		t.Errorf("in flight for containerfs: %+v", s)
+	}
 	want := BudgetView{
 		Hard: BucketView{2, 3, 0, 1}, Soft: BucketView{1, 2, 0, 1}, PerHour: 20, Breakers: []Pool{PoolNodeBytes},
 		Workloads: []WorkloadView{{"a", 1, 0, 10 * second}},
@@ -101,13 +105,44 @@ func TestRestraintGarbage(t *testing.T) {
 	}
 	for i := range r.stops {
 		if s := &r.stops[i]; s.At > now || s.Taken > now || s.Count < 1 || s.Count > maxInARow || s.Expected < 0 || s.Back < 0 || s.Need < 0 ||
-			s.Next != nil && (s.Next.Expected < 0 || !s.Next.Pool.IsDisk() || slices.Contains([]string{"e", "f", "g"}, s.Sandbox)) {
+			len(s.Waits) > 0 && (s.Waits[0].Expected < 0 || !s.Waits[0].Pool.IsDisk() || slices.Contains([]string{"e", "f", "g"}, s.Sandbox)) {
 			t.Errorf("restored %+v", s)
 		}
 	}
 	r.End("a", 0)
 	if got := r.Status(now + time.Hour); got.Hard.LastHour != 0 || got.Hard.Left != 3 || len(got.Workloads) != 0 || len(got.Breakers) != 0 {
 		t.Errorf("an hour later %+v", got)
+	}
+}
+
+// An earlier version knew one disk at most that waits for a stop. The next run waits for it as well.
+func TestRestraintOfAnEarlierVersion(t *testing.T) {
+	const file = `{"boot_id":"boot","now":120,"stops":[
+		{"workload":"d/a","sandbox":"a","kind":"hard","pool":"memory","signal":"memory.available","at":100,"count":1,"uid":"a","available":5,"expected":9,
+			"need":3,"outside":{"value":2,"known":true},"back":9,"over":true,"judged":false,"token":true,"taken":100,
+			"next":{"pool":"nodefs bytes","signal":"nodefs.available","available":7,"expected":80}},
+		{"workload":"d/b","sandbox":"b","kind":"soft","pool":"pid","signal":"pid.available","at":110,"count":1,"uid":"b","pass":4,"pod":"d/b","grace":60,
+			"expected":9,"need":3,"outside":{"value":2,"known":true},"back":0,"over":false,"judged":false,"token":true,"taken":110,
+			"next":{"pool":"imagefs inodes","signal":"imagefs.inodesFree","available":8,"expected":90}}]}`
+	r, err := LoadRestraint([]byte(file), "boot", 130)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Configure(testBudget, testBackoff)
+	r = restart(t, r, 140)
+	if s := r.Unfinished(PoolPIDs); s == nil || s.Sandbox != "b" || r.Unfinished(PoolImageInodes) != nil {
+		t.Errorf("in flight for PIDs: %+v", s)
+	}
+	r.End("b", 9)
+	for p, want := range map[Pool]Wait{
+		PoolNodeBytes: {PoolNodeBytes, NodeFSAvailable, 7, 80}, PoolImageInodes: {PoolImageInodes, ImageFSInodesFree, 8, 90},
+	} {
+		if s := r.Unfinished(p); s == nil || (Wait{s.Pool, s.Signal, s.Available, s.Expected}) != want {
+			t.Errorf("in flight for %s: %+v", p, s)
+		}
+	}
+	if v := r.Status(140); v.Hard.Left != 2 || v.Soft.Left != 1 {
+		t.Errorf("budget %+v", v)
 	}
 }
 

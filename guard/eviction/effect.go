@@ -30,17 +30,18 @@ type effect struct {
 	left  int64                            // what the pod's cgroups still held at the last reading
 	fell  time.Duration                    // when that last fell
 	rises [policy.SignalCount]reclaim.Rise // for disks
-	peak  int64                            // for disks: the most that was available of the stop's signal
+	peaks [policy.SignalCount]int64        // for disks: the most that was available
 }
 
-// isOver reports whether the stop has taken effect or had enough time to, and what came back from the pod.
+// isOver reports whether the stop has taken effect for its pool or had enough time to, and what came back from the pod.
 // The node's signal does not matter: another leak may have taken what came back, and then it is next.
 func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over bool, back int64) {
 	switch {
 	case !f.awaited:
 		return true, f.stop.Expected
 	case f.stop.Pool.IsDisk():
-		return g.isDiskOver(f, out, now)
+		s := &f.stop
+		return g.isDiskOver(f, policy.Wait{Pool: s.Pool, Signal: s.Signal, Available: s.Available, Expected: s.Expected}, out, now)
 	}
 	e := &f.effect
 	left := g.kernel.Remaining(f.order.Pod, f.stop.Pool)
@@ -64,26 +65,26 @@ func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over b
 // isDiskOver is isOver for a disk. A pod that fills it keeps writing while it is measured, so it may have
 // used more than expected. So while free space still rises on a device that is short, in bytes or inodes,
 // the effect is not final.
-func (g *Manager) isDiskOver(f *flight, out *StopOutcome, now time.Duration) (over bool, back int64) {
+func (g *Manager) isDiskOver(f *flight, w policy.Wait, out *StopOutcome, now time.Duration) (over bool, back int64) {
 	layout, waited := g.kernel.Layout(), now-f.ended
 	still, short := waited, false
 	for _, m := range g.pressure.Met {
-		if !layout.SameDevice(f.stop.Signal, m.Signal) {
+		if !layout.SameDevice(w.Signal, m.Signal) {
 			continue
 		}
 		short = true
 		still = min(still, f.still(m.Signal, now))
 	}
-	e := &f.effect
-	e.peak = max(e.peak, g.obs[f.stop.Signal].Available) // another writer may have taken what came back
-	back = min(max(e.peak-f.stop.Available, 0), f.stop.Expected)
+	peak := &f.effect.peaks[w.Signal]
+	*peak = max(*peak, g.obs[w.Signal].Available) // another writer may have taken what came back
+	back = min(max(*peak-w.Available, 0), w.Expected)
 	if out.Returned {
-		return true, f.stop.Expected
+		return true, w.Expected
 	}
 	if short && still < diskStill {
 		return waited >= diskRisingWait, back
 	}
-	return waited >= diskEffectWait || back >= f.stop.Expected-f.stop.Expected/5 && (!short || f.stop.Expected > 0), back
+	return waited >= diskEffectWait || back >= w.Expected-w.Expected/5 && (!short || w.Expected > 0), back
 }
 
 // stillRises reports whether a disk that waits for a stop is short, and its free space rises: a stop that has failed may have ended
@@ -118,25 +119,41 @@ func (g *Manager) unmounted(f *flight, now time.Duration) bool {
 	return confirmed || now-f.ended >= unmountWait
 }
 
+// settled reports whether a stop is over for its own pool and for the disks that wait for it, too.
 func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 	select {
 	case <-f.job.Done():
 	default:
 		return false
 	}
-	if f.ended == 0 {
-		if g.follow(f, now, now); f.stop.Next != nil {
-			g.invalidateReclaims(policy.PoolNodeBytes)
-		}
-	}
 	out := f.job.Outcome()
 	if f.ending && !out.Result.Emptied {
 		return false // the next run of the service takes it over
 	}
+	if f.ended == 0 {
+		if len(f.stop.Waits) > 0 {
+			g.invalidateReclaims(policy.PoolNodeBytes)
+		}
+		g.follow(f, now, now)
+	}
 	for _, m := range g.pressure.Met {
 		f.effect.rises[m.Signal].See(now, m.Available, m.Deficit/100)
 	}
-	over, back := g.isOver(f, &out, now)
+	if !f.stop.Over && g.settledForPool(f, &out, now, p) {
+		f.stop.Over, f.awaited = true, false
+	}
+	for _, w := range f.stop.Waits {
+		if over, _ := g.isDiskOver(f, w, &out, now); over {
+			g.endWait(f, w.Pool)
+			g.invalidateReclaims(w.Pool)
+		}
+	}
+	return f.stop.Over && len(f.stop.Waits) == 0
+}
+
+// settledForPool reports whether a stop is over for its own pool, and records its outcome then.
+func (g *Manager) settledForPool(f *flight, out *StopOutcome, now time.Duration, p *api.Pass) bool {
+	over, back := g.isOver(f, out, now)
 	killed := (!out.Nothing || f.resumed) && (out.Result.Emptied || !f.awaited)
 	if !over && !f.ending && (killed || !out.Nothing && g.stillRises(f, now)) {
 		return false
@@ -148,15 +165,12 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		remember(g.emptied, f.order.Pod.ID, now)
 	}
 	r := g.Enforced() // observe mode has no stops in flight
-	if !f.ending && !(killed && out.Result.Emptied && g.isWanted(f.stop.Next)) {
-		f.stop.Next = nil
-		r.AwaitNext(f.order.Pod.ID, nil)
-	}
 	switch {
 	case f.ending && (f.awaited || !f.stop.Cause.ByOperator()): // the next run of the service waits for the effect
 		r.Report(f.order.Pod.ID)
 	case out.Nothing && !f.resumed:
 		r.Undo(f.order.Pod.ID)
+	case r.EndWait(f.order.Pod.ID, f.stop.Pool): // an earlier run of the service saw that it was over for its pool
 	default:
 		if r.End(f.order.Pod.ID, back); out.Shared && !out.Result.Confirmed && f.stop.Pool == policy.PoolMemory {
 			g.unconfirmed = append(g.unconfirmed, f)
@@ -179,27 +193,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		res.DeadIn = api.Duration(f.launched-f.since) + res.EmptiedIn
 	}
 	g.report(f, &res, p)
-	next := f.stop.Next
-	if next == nil || f.ending {
-		return true
-	}
-	f.stop.Next, f.recorded = nil, true
-	g.await(f, next.Pool, policy.Met{Threshold: policy.Threshold{Signal: next.Signal}, Available: next.Available}, next.Expected)
-	return false
-}
-
-// isNext reports whether the files of a pod that the bytes or inodes of the same disk have chosen, too, may be being deleted: the
-// processes of its stop have ended, and the signal rises.
-func (g *Manager) isNext(now time.Duration, s policy.Signal) bool {
-	return slices.ContainsFunc(g.flights, func(f *flight) bool {
-		next := f.stop.Next
-		return f.ended != 0 && next != nil && g.kernel.Layout().SameDevice(next.Signal, s) && f.still(s, now) < diskStill
-	})
-}
-
-// isWanted reports whether a disk still waits for what a pod leaves there, now that its stop is over for what it was made for.
-func (g *Manager) isWanted(next *policy.Wait) bool {
-	return next != nil && g.pools[next.Pool].flight == nil && len(g.metOf(&g.pressure, next.Pool)) > 0
+	return true
 }
 
 // yield returns what a stop in flight gives back of a signal, as its pod was measured when the stop began.
@@ -216,11 +210,47 @@ func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
 	g.Enforced().Await(&f.stop) // the next run of the service waits for it, too
 }
 
-// awaitNext lets a disk that has chosen the pod of a stop, too, wait for what it leaves there when the stop is over for its pool.
-func (g *Manager) awaitNext(f *flight, next policy.Wait) {
-	g.unsaved = g.unsaved || f.stop.Next == nil || f.stop.Next.Signal != next.Signal
-	f.stop.Next = &next
-	g.Enforced().AwaitNext(f.stop.Sandbox, &next)
+// awaitDisk notes that a disk has chosen the pod of a stop, too. When its processes have ended, the disk waits for what it leaves there.
+func (g *Manager) awaitDisk(f *flight, w policy.Wait) {
+	if f.ended != 0 && !f.hasEmptied() {
+		return
+	}
+	known := slices.ContainsFunc(f.stop.Waits, func(o policy.Wait) bool { return o.Signal == w.Signal })
+	g.unsaved = g.unsaved || !known
+	f.stop.AwaitDisk(w)
+	g.Enforced().AwaitDisk(f.stop.Sandbox, w)
+	if f.ended != 0 {
+		g.awaitFiles(f)
+	}
+}
+
+// hasEmptied reports whether a stop whose job is done has ended the pod's processes.
+func (f *flight) hasEmptied() bool {
+	out := f.job.Outcome()
+	return out.Result.Emptied && (!out.Nothing || f.resumed)
+}
+
+// awaitFiles lets the disks that have chosen the pod of a stop, whose job is done, wait for the files that it leaves, if they still
+// need that.
+func (g *Manager) awaitFiles(f *flight) {
+	for _, w := range f.stop.Waits {
+		st := &g.pools[w.Pool]
+		if st.flight == nil && f.hasEmptied() && len(g.metOf(&g.pressure, w.Pool)) > 0 {
+			st.flight = f
+		}
+		if st.flight != f {
+			g.endWait(f, w.Pool)
+		}
+	}
+}
+
+// endWait ends the wait of a disk for a stop.
+func (g *Manager) endWait(f *flight, i policy.Pool) {
+	if st := &g.pools[i]; st.flight == f {
+		st.flight = nil
+	}
+	f.stop.EndWait(i)
+	g.unsaved = g.Enforced().EndWait(f.stop.Sandbox, i) || g.unsaved
 }
 
 // follow begins to follow the effect of a stop whose processes ended at that time.
@@ -229,6 +259,7 @@ func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	for s := range policy.SignalCount {
 		f.effect.rises[s] = reclaim.Rise{Highest: g.obs[s].Available, At: now}
 	}
+	g.awaitFiles(f)
 }
 
 // still returns for how long a signal has not risen since the pod's processes ended.

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -227,7 +228,7 @@ func TestStopForMemoryRemovesWhatAShortDiskLacks(t *testing.T) {
 	}
 }
 
-// So do the bytes and the inodes of a disk that have both chosen the pod. Which of them is next is saved once.
+// So do the bytes and the inodes of a disk that have both chosen the pod, which is saved once.
 func TestTwoPoolsOfADiskWaitWhileMemoryComesBack(t *testing.T) {
 	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
 	n.pods[0].Priority, n.pods[0].Disk = -1, diskBytes(100*testMiB)
@@ -237,7 +238,7 @@ func TestTwoPoolsOfADiskWaitWhileMemoryComesBack(t *testing.T) {
 	n.at(g, 0)
 	for i, unsaved := range []bool{true, false} {
 		if wantHeld(t, n.at(g, time.Duration(1+i)*10*time.Millisecond), api.HeldInFlight); g.Unsaved() != unsaved {
-			t.Errorf("unsaved %v, next %+v", g.Unsaved(), g.flights[0].stop.Next)
+			t.Errorf("unsaved %v, waits %+v", g.Unsaved(), g.flights[0].stop.Waits)
 		}
 	}
 	n.set(policy.MemoryAvailable, 2*testGiB)
@@ -245,5 +246,193 @@ func TestTwoPoolsOfADiskWaitWhileMemoryComesBack(t *testing.T) {
 	for i := range 20 {
 		n.remains["big"] = policy.Known(int64(20-i) * 100 * testMiB)
 		wantHeld(t, n.at(g, time.Duration(3+i)*10*time.Millisecond), api.HeldInFlight)
+	}
+}
+
+// shortOfTwoDevices returns a manager of a node on which both nodefs and imagefs are short, on devices of their own. Each pod has a
+// gibibyte on both.
+func shortOfTwoDevices(t *testing.T, conf string) (*Manager, *fakeNode) {
+	t.Helper()
+	g, n := newManager(t, conf+"\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n")
+	n.layout = policy.DedicatedImageFS
+	for i := range n.pods {
+		n.pods[i].Disk = policy.DiskUsage{Rootfs: policy.Exactly(testGiB), Logs: policy.Exactly(testGiB), Volumes: policy.Exactly(0)}
+	}
+	n.pods[0].Priority = -1
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.set(policy.ImageFSAvailable, testGiB/2)
+	return g, n
+}
+
+// Each disk that has chosen the pod waits for it, however many there are: from when its processes have ended, whether memory has come
+// back or not, as long as for a stop of its own, and over a restart, too.
+func TestDisksOfTwoDevicesWaitForTheSamePod(t *testing.T) {
+	const deleting = 10 // seconds
+	for _, restarts := range []int{-1, 0, 1, 5} {
+		g, n := shortOfTwoDevices(t, memoryHard)
+		n.leak("big", testGiB/2)
+		if p := n.at(g, 0); p.Stop == nil || p.Stop.Signal != "memory.available" {
+			t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+		}
+		n.at(g, 10*time.Millisecond)
+		n.set(policy.MemoryAvailable, 2*testGiB)
+		n.end(n.stops[0])
+		wait := func(at time.Duration) {
+			t.Helper()
+			p := n.at(g, at)
+			waiting := slices.DeleteFunc(slices.Clone(p.Holds()), func(h api.Hold) bool { return h.Reason != api.HeldInFlight })
+			if p.Stop != nil || len(waiting) != 2 {
+				t.Fatalf("restarted %d: at %s stopped %q, held %+v", restarts, at, stopped(&p), p.Holds())
+			}
+		}
+		for i := range 20 {
+			n.remains["big"] = policy.Known(int64(20-i) * 100 * testMiB)
+			wait(time.Duration(2+i) * 10 * time.Millisecond)
+		}
+		n.remains["big"] = policy.Known(0)
+		for i := range deleting {
+			if i == restarts {
+				g = restarted(t, g, n)
+			}
+			n.set(policy.NodeFSAvailable, testGiB/2+int64(i)*10*testMiB)
+			n.set(policy.ImageFSAvailable, testGiB/2+int64(i)*10*testMiB)
+			wait(time.Duration(1+i) * time.Second)
+		}
+		wait(diskEffectWait - time.Second)
+		wantStop(t, n.at(g, diskEffectWait+deleting*time.Second), "d/small")
+	}
+}
+
+// What has come back of one disk says nothing about the other, where the files of the pod may be deleted later.
+func TestDiskWaitsForItsOwnFiles(t *testing.T) {
+	g, n := shortOfTwoDevices(t, disksAlone)
+	if p := n.at(g, 0); p.Stop == nil || p.Stop.Pod != "d/big" || p.Stop.Signal != "nodefs.available" {
+		t.Fatalf("stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	n.end(n.stops[0])
+	n.at(g, 2*time.Second)
+	n.set(policy.NodeFSAvailable, 5*testGiB)
+	wantSettled(t, n.at(g, 3*time.Second), 1)
+	wantHeld(t, n.at(g, diskEffectWait), api.HeldInFlight)
+	wantStop(t, n.at(g, diskEffectWait+2*time.Second), "d/small")
+}
+
+// A disk that has all its files back waits no longer, which is saved. The other one waits on, also in the run of the service after the
+// next.
+func TestDisksWaitForThePodOnTheirOwn(t *testing.T) {
+	for _, restarts := range []bool{false, true} {
+		g, n := shortOfTwoDevices(t, memoryHard)
+		n.leak("big", testGiB/2)
+		n.at(g, 0)
+		n.at(g, time.Second)
+		n.set(policy.MemoryAvailable, 2*testGiB)
+		n.end(n.stops[0])
+		wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
+		if restarts {
+			g = restarted(t, g, n)
+			wantHeld(t, n.at(g, 3*time.Second), api.HeldInFlight)
+		}
+		n.set(policy.NodeFSAvailable, 3*testGiB)
+		if wantHeld(t, n.at(g, 4*time.Second), api.HeldInFlight); !g.Unsaved() || g.pools[policy.PoolNodeBytes].flight != nil {
+			t.Errorf("unsaved %v, nodefs waits for %+v", g.Unsaved(), g.pools[policy.PoolNodeBytes].flight)
+		}
+		if restarts {
+			g = restarted(t, g, n)
+		}
+		wantHeld(t, n.at(g, 5*time.Second), api.HeldInFlight)
+		if s := g.restraint.Unfinished(policy.PoolNodeBytes); s != nil {
+			t.Errorf("nodefs waits for %+v", s)
+		}
+		wantStop(t, n.at(g, diskEffectWait+5*time.Second), "d/small")
+	}
+}
+
+// A disk may run short, or choose the pod, only when its processes have ended already. Its files are being deleted as well then.
+func TestDiskChoosesAPodThatHasEnded(t *testing.T) {
+	g, n := stoppedOnAShortDisk(t, 300*testMiB)
+	n.set(policy.NodeFSAvailable, 2*testGiB)
+	n.kill(n.stops[0])
+	n.remains["big"] = policy.Known(5 * testGiB)
+	n.at(g, 10*time.Millisecond)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.remains["big"] = policy.Known(4 * testGiB)
+	wantHeld(t, n.at(g, 20*time.Millisecond), api.HeldInFlight)
+	n.pods, n.remains["big"] = n.pods[1:], policy.Known(0)
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	p := n.at(g, 30*time.Millisecond)
+	wantSettled(t, p, 1)
+	wantHeld(t, p, api.HeldInFlight)
+}
+
+// The inodes of a disk that waits for the files of a pod come back with its bytes: no other pod is stopped for them meanwhile.
+func TestInodesComeBackWithBytes(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"1Gi\"\n\"nodefs.inodesFree\" = \"100\"\n")
+	n.pods[0].Priority = -1
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	n.set(policy.NodeFSInodesFree, 200)
+	n.leak("big", testGiB/2)
+	n.at(g, 0)
+	n.at(g, time.Second)
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	n.end(n.stops[0])
+	wantSettled(t, n.at(g, 2*time.Second), 1)
+	for i := range 3 {
+		n.set(policy.NodeFSInodesFree, 60+int64(i))
+		if p := n.at(g, time.Duration(3+i)*time.Second); p.Stop != nil || len(p.Holds()) != 2 {
+			t.Fatalf("stopped %q, held %+v", stopped(&p), p.Holds())
+		}
+	}
+}
+
+// A stop that fails leaves its pod as it is: the disks wait for nothing, and nothing is saved again and again.
+func TestDiskDoesNotWaitForAStopThatHasFailed(t *testing.T) {
+	g, n := shortOfTwoDevices(t, disksAlone)
+	wantStop(t, n.at(g, 0), "d/big")
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	close(n.stops[0].done)
+	n.set(policy.NodeFSAvailable, testGiB/2+testMiB)
+	n.at(g, 2*time.Second)
+	for i := range 5 { // one of its containers has ended
+		n.set(policy.NodeFSAvailable, testGiB/2+int64(i+2)*10*testMiB)
+		p := n.at(g, 2*time.Second+time.Duration(i+1)*failedStill/2)
+		if wantSettled(t, p, 0); g.Unsaved() || len(g.flights[0].stop.Waits) > 0 {
+			t.Errorf("unsaved %v, waits %+v", g.Unsaved(), g.flights[0].stop.Waits)
+		}
+	}
+	wantStop(t, n.at(g, 10*time.Second), "d/small")
+	wantSettled(t, n.at(g, 11*time.Second), 0)
+}
+
+// Memory chooses a pod that a stop has ended and that is still listed, while a disk waits for its files. Memory does not wait for them.
+func TestMemoryDoesNotWaitForFiles(t *testing.T) {
+	for name, begin := range map[string]func(*Manager, *fakeNode){
+		"for memory": func(_ *Manager, n *fakeNode) { n.leak("big", testGiB/2) },
+		"for a limit": func(_ *Manager, n *fakeNode) {
+			n.pods[0].StorageLimit, n.slow = testGiB, true
+		},
+	} {
+		g, n := shortOfTwoDevices(t, memoryHard)
+		begin(g, n)
+		wantStop(t, n.at(g, 0), "d/big")
+		for _, r := range n.reliefs {
+			if n.slow {
+				close(r.done)
+			}
+		}
+		n.slow = false
+		n.at(g, time.Second)
+		n.kill(n.stops[0])
+		n.pods[0].Memory = policy.Known(0)
+		n.set(policy.MemoryAvailable, 8*testGiB)
+		n.set(policy.NodeFSAvailable, 3*testGiB)
+		wantSettled(t, n.at(g, 2*time.Second), 1)
+		n.at(g, 19*time.Second)
+		n.listedAt = time.Hour + 20*time.Second // it is listed again
+		n.leak("big", testGiB/2)
+		wantHeld(t, n.at(g, 20*time.Second), api.HeldInFlight)
+		if f := g.pools[policy.PoolMemory].flight; f != nil {
+			t.Errorf("%s: memory waits for %+v", name, f.stop)
+		}
 	}
 }

@@ -799,12 +799,14 @@ func TestRestartAwaitsWhatAStopForAnotherPoolLeaves(t *testing.T) {
 				n.set(policy.NodeFSAvailable, testGiB/2)
 				b.begin(t, g, n)
 				wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
-				if len(n.stops) != 1 || n.stops[0].order.Pod.ID != "big" || g.flights[0].stop.Next == nil || !g.Unsaved() {
+				if len(n.stops) != 1 || n.stops[0].order.Pod.ID != "big" || len(g.flights[0].stop.Waits) == 0 || !g.Unsaved() {
 					t.Fatalf("%d stops, in flight %+v", len(n.stops), g.flights[0].stop)
 				}
 				n.set(policy.MemoryAvailable, 5*testGiB)
 				n.set(policy.ImageFSAvailable, 5*testGiB)
-				end(g, n)
+				if end(g, n); g.flights != nil && g.flights[0].ended != 0 && !g.relieving() {
+					t.Error("nothing is being relieved")
+				}
 				n.now += time.Second
 				g = restarted(t, g, n)
 				for i := range 10 { // its files are being deleted
@@ -833,7 +835,7 @@ func TestDiskNeedsNothingOfAStopForMemory(t *testing.T) {
 		"the stop has failed": {func(_ *Manager, n *fakeNode) { close(n.stops[0].done) }, "small"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, n := stoppedOnAShortDisk(t, 300*testMiB)
+			g, n := stoppedOnAShortDisk(t, 3*testGiB)
 			n.at(g, time.Second)
 			n.set(policy.MemoryAvailable, 5*testGiB)
 			c.end(g, n)

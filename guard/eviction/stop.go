@@ -52,17 +52,16 @@ type StopOutcome struct {
 // flight is a stop in flight: its effect is not known yet.
 type flight struct {
 	view     *api.StopView // shared with the record of the pass that began the stop
-	stop     policy.Stop
+	stop     policy.Stop   // if it is Over, only the disks in its Waits still wait for it
 	since    time.Duration // since when its threshold had been met
 	order    StopOrder
 	launched time.Duration // when the job was started, after ranking
 	job      StopJob
-	awaited  bool          // a pool waits for its effect, and it is over only then
+	awaited  bool          // its own pool waits for its effect, and it is over only then
 	ended    time.Duration // when the job was seen done; 0 = not yet
 	effect   effect        // since then
 	ending   bool          // the service is ending: do not wait for the effect
 	resumed  bool          // an earlier run of the service began it
-	recorded bool          // its outcome is recorded
 }
 
 // escalate turns a stop into what a hard stop for that signal would be, unless it is one already but for its budget. Observe
@@ -92,7 +91,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	f := st.flight
 	if f == nil {
 		s := g.restraint.Unfinished(i) // of an earlier run, while nothing is listed yet
-		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && (g.isNext(now, due[0].Signal) || g.freedWithOther(ctx, now, due, p))
+		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && g.freedWithOther(ctx, now, due, p)
 	}
 	if due[0].Kind == policy.Soft || f.ended != 0 {
 		return true
@@ -124,7 +123,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []policy.Met, p *api.Pass) bool {
 	lack := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) }).Lack
 	for _, f := range g.flights {
-		if !f.awaited || !g.kernel.Layout().SameDevice(f.stop.Signal, due[0].Signal) || f.ended != 0 && f.still(due[0].Signal, now) >= diskStill {
+		if !f.awaitedOn(due[0].Signal, g.kernel.Layout()) || f.ended != 0 && f.still(due[0].Signal, now) >= diskStill {
 			continue
 		}
 		if !f.resumed && g.yield(f, due[0].Signal) < lack { // what the pod used is not known to the next run of the service
@@ -139,6 +138,12 @@ func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []p
 		return true
 	}
 	return false
+}
+
+// awaitedOn reports whether a pool of the device of that signal waits for a stop.
+func (f *flight) awaitedOn(s policy.Signal, l policy.Layout) bool {
+	return f.awaited && l.SameDevice(f.stop.Signal, s) ||
+		f.ended != 0 && slices.ContainsFunc(f.stop.Waits, func(w policy.Wait) bool { return l.SameDevice(w.Signal, s) })
 }
 
 // takeOverWithin is how long after its grace period a stop that an earlier run of the service began is still
@@ -177,7 +182,8 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		return
 	case protected:
 		res.Errors = []string{protectedSince + pod.Protection}
-	case s.Cause == policy.CausePressure && s.Kind == policy.Hard && g.runs(pod) && !g.isDue(i) && (s.Next == nil || !g.isDue(s.Next.Pool)):
+	case s.Cause == policy.CausePressure && s.Kind == policy.Hard && g.runs(pod) && !g.isDue(i) &&
+		!slices.ContainsFunc(s.Waits, func(w policy.Wait) bool { return g.isDue(w.Pool) }):
 		if age < s.Grace+within {
 			return // the kernel may still be ending its processes: if a threshold is met before they are gone, no other pod is stopped
 		}
@@ -304,7 +310,7 @@ func (g *Manager) runs(pod *inventory.Pod) bool {
 // report records the outcome of a stop, unless that was done, perhaps by an earlier run of the service.
 func (g *Manager) report(f *flight, res *api.StopResult, p *api.Pass) {
 	g.unsaved = true
-	if view := *f.view; !f.recorded && (!f.resumed || view.Pass != 0) {
+	if view := *f.view; !f.resumed || view.Pass != 0 {
 		view.Result = res
 		p.Settled = append(p.Settled, view)
 	}
@@ -320,7 +326,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 			g.escalate(f, m.Signal, now, p)
 		}
 		long := m.Kind == policy.Soft && time.Duration(f.view.Grace) > g.cfg.Eviction.MaxPodGracePeriod
-		free := !f.awaited || f.stop.Cause == policy.CauseLimit && f.stop.Pool.IsDisk() && !c.Pool.IsDisk() // memory comes first
+		free := !f.stop.Over && (!f.awaited || f.stop.Cause == policy.CauseLimit && f.stop.Pool.IsDisk() && !c.Pool.IsDisk()) // memory comes first
 		if c.Pool.IsDisk() {
 			g.discard(f, v, m.Signal)
 		}
@@ -328,14 +334,14 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 			st.flight = f // the pool has chosen it again
 		} else if free && !long {
 			if f.awaited {
-				g.awaitNext(f, policy.Wait{Pool: f.stop.Pool, Signal: f.stop.Signal, Available: f.stop.Available, Expected: f.stop.Expected})
 				g.pools[f.stop.Pool].flight = nil
+				g.awaitDisk(f, policy.Wait{Pool: f.stop.Pool, Signal: f.stop.Signal, Available: f.stop.Available, Expected: f.stop.Expected})
 				g.invalidateReclaims(f.stop.Pool)
 			}
 			f.stop.Kept = v.Kept
 			g.await(f, c.Pool, m, v.Yield) // the grace period of a stop of its own would not be longer
-		} else if next := f.stop.Next; c.Pool.IsDisk() && (!g.isWanted(next) || next.Pool == c.Pool) { // only one can be next
-			g.awaitNext(f, policy.Wait{Pool: c.Pool, Signal: m.Signal, Available: m.Available, Expected: v.Yield})
+		} else if c.Pool.IsDisk() {
+			g.awaitDisk(f, policy.Wait{Pool: c.Pool, Signal: m.Signal, Available: m.Available, Expected: v.Yield})
 		}
 		return heldBy(api.HeldInFlight)
 	}
@@ -485,7 +491,7 @@ func recordOf(pod *inventory.Pod, cause policy.Cause) policy.Stop {
 // relieving reports whether a stop is in flight that criguard decided on or that a pool waits for. An
 // operator's other stops relieve nothing, and their grace periods may be long.
 func (g *Manager) relieving() bool {
-	return slices.ContainsFunc(g.flights, func(f *flight) bool { return f.awaited || !f.stop.Cause.ByOperator() })
+	return slices.ContainsFunc(g.flights, func(f *flight) bool { return f.awaited || f.stop.Over || !f.stop.Cause.ByOperator() })
 }
 
 // flightOf returns the stop in flight of a sandbox, or nil.
