@@ -27,11 +27,12 @@ func (r *Restraint) End(sandbox string, back int64) {
 	}
 }
 
-// Left records that no more memory than that is left of a sandbox's last stop, which is over. It reports whether it is less than
-// before.
+// Left records that no more memory than that is left of a sandbox's last stop, which is over: the rest has come back after all. It
+// reports whether it is less than before.
 func (r *Restraint) Left(sandbox string, bytes int64) (less bool) {
 	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox })
 	if less = s != nil && s.Over && bytes < s.Kept; less {
+		s.Back = min(addCapped(s.Back, s.Kept-bytes), s.Expected)
 		s.Kept = bytes
 	}
 	return less

@@ -675,6 +675,29 @@ func TestMemoryThatTheRuntimeUnmountsLate(t *testing.T) {
 	}
 }
 
+// It has come back when the stop is judged, if that is later: at the pool's next victim.
+func TestJudgeAStopWithMemoryThatCameBackLate(t *testing.T) {
+	for left, fruitless := range map[int64]bool{0: false, testGiB: false, 3 * testGiB: true} {
+		g, n := newManager(t, "budget.breaker = 1\n"+memoryHard)
+		n.set(policy.MemoryAvailable, testGiB/2)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.stops[0].outcome.Shared, n.remains["big"] = true, policy.Known(3*testGiB)
+		n.end(n.stops[0])
+		n.set(policy.MemoryAvailable, 3*testGiB/2)
+		n.at(g, 0)
+		wantSettled(t, n.at(g, sharedStill), 1)
+		n.stops[0].outcome.Result.Confirmed, n.remains["big"] = true, policy.Known(left)
+		n.set(policy.MemoryAvailable, 9*testGiB/2-left)
+		n.at(g, 2*time.Second)
+		n.at(g, time.Minute-time.Second)
+		n.leak("small", testGiB/2)
+		wantStop(t, n.at(g, time.Minute), "d/small") // the culprit
+		if open := g.restraint.Status(n.now).Breakers; (len(open) > 0) != fruitless {
+			t.Errorf("%d are left: open breakers %v", left, open)
+		}
+	}
+}
+
 // If a pool waits for a stop that an operator began, what earlier stops have left does not count as not given back.
 func TestWhatAnOperatorsStopLeaves(t *testing.T) {
 	g, n := newManager(t, memoryHard)
