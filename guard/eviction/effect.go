@@ -235,7 +235,8 @@ func (f *flight) hasEmptied() bool {
 func (g *Manager) awaitFiles(f *flight) {
 	for _, w := range f.stop.Waits {
 		st := &g.pools[w.Pool]
-		if st.flight == nil && f.hasEmptied() && len(g.metOf(&g.pressure, w.Pool)) > 0 {
+		short := g.obs[w.Signal].Status != policy.OK || len(g.metOf(&g.pressure, w.Pool)) > 0 // one that is not read yet may be
+		if st.flight == nil && f.hasEmptied() && short {
 			st.flight = f
 		}
 		if st.flight != f {

@@ -348,6 +348,27 @@ func TestDisksWaitForThePodOnTheirOwn(t *testing.T) {
 	}
 }
 
+// A disk that is not read yet after a restart may still be short.
+func TestRestartAwaitsFilesOnDisksThatAreNotReadYet(t *testing.T) {
+	g, n := shortOfTwoDevices(t, memoryHard)
+	n.leak("big", testGiB/2)
+	n.at(g, 0)
+	n.at(g, time.Second)
+	n.set(policy.MemoryAvailable, 2*testGiB)
+	n.end(n.stops[0])
+	n.at(g, 2*time.Second)
+	node, image := n.obs[policy.NodeFSAvailable], n.obs[policy.ImageFSAvailable]
+	n.obs[policy.NodeFSAvailable].Status, n.obs[policy.ImageFSAvailable].Status = policy.Failed, policy.Failed
+	g = restarted(t, g, n)
+	n.at(g, 3*time.Second)
+	n.obs[policy.NodeFSAvailable], n.obs[policy.ImageFSAvailable] = node, image
+	for i := range 5 {
+		if p := n.at(g, time.Duration(4+i)*time.Second); p.Stop != nil || len(p.Holds()) != 2 {
+			t.Fatalf("stopped %q, held %+v", stopped(&p), p.Holds())
+		}
+	}
+}
+
 // A disk may run short, or choose the pod, only when its processes have ended already. Its files are being deleted as well then.
 func TestDiskChoosesAPodThatHasEnded(t *testing.T) {
 	g, n := stoppedOnAShortDisk(t, 300*testMiB)
