@@ -50,6 +50,7 @@ func (r *Restraint) Await(stop *Stop) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == stop.Sandbox && !s.Over }); s != nil && s.Cause != CausePressure {
 		s.Awaited, s.Released, s.Pool, s.Signal, s.LogsApart = true, false, stop.Pool, stop.Signal, stop.LogsApart
 		s.Expected, s.Available, s.Kept = stop.Expected, stop.Available, stop.Kept
+		s.EndWait(stop.Pool)
 	}
 }
 

@@ -206,6 +206,7 @@ func (g *Manager) yield(f *flight, s policy.Signal) int64 {
 func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
 	f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
 	f.stop.LogsApart = f.order.Pod.Disk.LogsApart
+	f.stop.EndWait(i)
 	f.awaited, g.pools[i].flight, g.unsaved = true, f, true
 	g.Enforced().Await(&f.stop) // the next run of the service waits for it, too
 }
@@ -222,6 +223,12 @@ func (g *Manager) awaitDisk(f *flight, w policy.Wait) {
 	if f.ended != 0 {
 		g.awaitFiles(f)
 	}
+}
+
+// awaitedOn reports whether a pool of the device of that signal waits for a stop.
+func (f *flight) awaitedOn(s policy.Signal, l policy.Layout) bool {
+	return f.awaited && l.SameDevice(f.stop.Signal, s) ||
+		f.ended != 0 && slices.ContainsFunc(f.stop.Waits, func(w policy.Wait) bool { return l.SameDevice(w.Signal, s) })
 }
 
 // hasEmptied reports whether a stop whose job is done has ended the pod's processes.

@@ -457,3 +457,32 @@ func TestMemoryDoesNotWaitForFiles(t *testing.T) {
 		}
 	}
 }
+
+// A disk waits for an operator's stop with a longer grace period than its own would have, and then, at a hard threshold, as for one of
+// its own. It is over once, whether the sandbox is still listed or not, and saved as over.
+func TestDiskAwaitsAnOperatorsStopThatBecomesItsOwn(t *testing.T) {
+	g, n := newManager(t, "[eviction]\nmax_pod_grace_period = \"10s\"\n"+disksAlone+`"nodefs.available" = "1Gi"
+[eviction.soft]
+"nodefs.available" = "2Gi"
+[eviction.soft_grace_period]
+"nodefs.available" = "0s"
+`)
+	n.pods[0].Grace = time.Hour
+	g.StopPod(t.Context(), &n.pods[0], time.Hour, "by root", &api.Pass{ID: 7, At: api.Duration(n.now)})
+	n.set(policy.NodeFSAvailable, 3*testGiB/2)
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	p := n.at(g, 2*time.Second)
+	if wantHeld(t, p, api.HeldInFlight); p.Escalated != "d/big" {
+		t.Errorf("escalated %q", p.Escalated)
+	}
+	n.end(n.stops[0])
+	n.at(g, 3*time.Second)
+	n.set(policy.NodeFSAvailable, 6*testGiB)
+	wantSettled(t, n.at(g, 4*time.Second), 1)
+	if s := g.restraint.Unfinished(policy.PoolNodeBytes); s != nil {
+		t.Errorf("still in flight: %+v", s)
+	}
+	wantSettled(t, n.at(g, 5*time.Second), 0)
+	wantSettled(t, n.at(g, 20*time.Minute), 0)
+}

@@ -140,12 +140,6 @@ func (g *Manager) freedWithOther(ctx context.Context, now time.Duration, due []p
 	return false
 }
 
-// awaitedOn reports whether a pool of the device of that signal waits for a stop.
-func (f *flight) awaitedOn(s policy.Signal, l policy.Layout) bool {
-	return f.awaited && l.SameDevice(f.stop.Signal, s) ||
-		f.ended != 0 && slices.ContainsFunc(f.stop.Waits, func(w policy.Wait) bool { return l.SameDevice(w.Signal, s) })
-}
-
 // takeOverWithin is how long after its grace period a stop that an earlier run of the service began is still
 // continued, except on a disk. Later, its sandbox is chosen again, or another one.
 const takeOverWithin = 10 * time.Second
