@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
@@ -25,6 +26,7 @@ type fakeNode struct {
 	podsMemory policy.Amount   // working set of the pods cgroup
 	hidden     []inventory.Pod // running pods that only a fresh listing finds
 	foreign    int64           // usage of a pod that no listing finds; 0 = no such pod
+	sought     time.Duration   // when the unlisted pods were first searched for
 	confirmed  bool
 	listed     int
 	onListing  func() // called by a fresh listing, which takes time
@@ -55,7 +57,7 @@ func (n *fakeNode) Now() time.Duration               { return n.now }
 func (n *fakeNode) Observe(obs *policy.Observations) { *obs = n.obs; n.stamp(obs) }
 func (n *fakeNode) Layout() policy.Layout            { return n.layout }
 func (n *fakeNode) PodsMemory() policy.Amount        { return n.podsMemory }
-func (n *fakeNode) ConfirmUnlisted()                 { n.confirmed = true }
+func (n *fakeNode) ConfirmUnlisted(at time.Duration) { n.confirmed = n.confirmed || at >= n.sought }
 
 func (n *fakeNode) stamp(obs *policy.Observations) {
 	for s := range obs {
@@ -105,6 +107,7 @@ func (n *fakeNode) Unlisted(_ []inventory.Pod, s policy.Signal) (int64, bool) {
 		}
 		return 0, false
 	}
+	n.sought = cmp.Or(n.sought, n.now)
 	var largest int64
 	for i := range n.hidden {
 		largest = max(largest, n.hidden[i].Memory.Value)

@@ -32,9 +32,9 @@ type Kernel interface {
 	// measured. largest is the highest usage among them, in the signal's unit. Pods that ConfirmUnlisted has
 	// recently confirmed count only in largest.
 	Unlisted(pods []inventory.Pod, s policy.Signal) (largest int64, found bool)
-	// ConfirmUnlisted reports that the runtime has re-listed the pods between the last two calls of
-	// Unlisted. Pods that both calls found are thereby confirmed as unlisted.
-	ConfirmUnlisted()
+	// ConfirmUnlisted confirms the pods as unlisted that the last call of Unlisted found beside a listing which began at that
+	// time, if an earlier call had found them.
+	ConfirmUnlisted(listed time.Duration)
 	// UnlistedIn returns the cgroups of the containers that the pod runs and that were not listed with it.
 	UnlistedIn(inventory.Pod) []string
 }

@@ -247,7 +247,7 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		}
 	}
 	judge()
-	largest, unlisted := g.kernel.Unlisted(c.pods, c.Met.Signal)
+	largest, unlisted := g.unlisted(&c)
 	// One that the runtime has confirmed not to list is like a protected pod.
 	larger := func() bool { return unlisted && c.Victim != nil && largest > c.Victim.Usage }
 	if i.IsDisk() {
@@ -260,16 +260,14 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		return larger() || mayFill || unlisted && (c.Victim == nil || !hard) || c.listed < 0
 	}
 	if doubtful() {
-		g.relist(ctx, func(inv inventory.Inventory, fresh bool) bool {
+		g.relist(ctx, func(inv inventory.Inventory, _ bool) bool {
 			if due = g.stillMet(due...); len(due) == 0 { // listing took time
 				return false
 			}
 			now = g.kernel.Now()
 			c = g.choose(inv, now, i, due)
 			judge()
-			if largest, unlisted = g.kernel.Unlisted(inv.Pods, c.Met.Signal); unlisted && fresh {
-				g.kernel.ConfirmUnlisted()
-			}
+			largest, unlisted = g.unlisted(&c)
 			return doubtful()
 		})
 		if len(due) == 0 {
@@ -280,6 +278,15 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		c.Victim, c.Held = nil, api.HeldUnlisted // in the first case, the pods were never listed
 	}
 	return c, true
+}
+
+// unlisted searches for pods that are not listed, and confirms those that the listing lacks although it began after a search that
+// found them: a listing may take longer than a pass waits for it.
+func (g *Manager) unlisted(c *choice) (largest int64, found bool) {
+	if largest, found = g.kernel.Unlisted(c.pods, c.Met.Signal); found && !c.Pool.IsDisk() {
+		g.kernel.ConfirmUnlisted(c.listed)
+	}
+	return largest, found
 }
 
 // relist waits for the next listing of the pods and calls lacks with it, or with the last one if none ends in time. If one that

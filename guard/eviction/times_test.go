@@ -53,7 +53,7 @@ func TestRatesAfterASlowListing(t *testing.T) {
 	n.foreign = 6 * testGiB // no pod is stopped in its place
 	for _, at := range []time.Duration{6 * time.Second, 7600 * time.Millisecond} {
 		leak(at)
-		n.confirmed = false
+		n.confirmed, n.sought = false, 0 // another one
 		p := g.Pass(t.Context(), "test")
 		if wantHeld(t, p, api.HeldUnlisted); p.Need == nil || p.Need.Fill < rate*9/10 || p.Need.Fill > rate*11/10 {
 			t.Errorf("after %v: %+v, want a fill of %d", at, p.Need, rate)

@@ -58,6 +58,18 @@ func TestListingInProgressConfirmsNothing(t *testing.T) {
 	}
 }
 
+// A listing that takes longer than the pass waited confirms what it lacks when it has ended.
+func TestSlowListingConfirmsWhatItLacks(t *testing.T) {
+	g, n := newManager(t, softAndHard)
+	n.foreign, n.busy = 6*testGiB, true
+	n.set(policy.MemoryAvailable, testGiB/2)
+	for i := range 2 { // it has not ended yet
+		wantHeld(t, n.at(g, time.Duration(i)*250*time.Millisecond), api.HeldUnlisted)
+	}
+	n.listedAt = time.Hour
+	wantStop(t, n.at(g, 500*time.Millisecond), "d/big")
+}
+
 // Hard memory lists only if an unlisted cgroup uses more than the victim. No listed pod is stopped in its place, until the
 // runtime has confirmed that it does not list it: then the others are stopped, if that helps. Another runtime's small pod
 // costs no listing: a leak uses up the rest of the memory in that time.

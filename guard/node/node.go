@@ -67,9 +67,9 @@ type Node struct {
 	mu    sync.Mutex          // guards the fields below
 	wakes []string            // what wakes the loop besides the timer
 	known map[string][]string // the cgroups of each sandbox, whose usage is added up
-	found []string            // unlisted pod cgroups in the last search,
-	prior []string            // and in the search before
-	// confirmed holds the confirmed unlisted cgroups and since when: a fresh listing did not include them.
+	found []unlisted          // pod cgroups in the last search,
+	prior []unlisted          // and in the search before
+	// confirmed holds the confirmed unlisted cgroups and since when: a listing that began later did not include them.
 	confirmed map[string]time.Duration
 }
 

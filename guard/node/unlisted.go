@@ -39,10 +39,24 @@ func (n *Node) Unlisted(pods []inventory.Pod, s policy.Signal) (largest int64, f
 		if n.mayRun(rel) && !n.isListed(rel, pods) {
 			_, confirmed := n.confirmed[rel]
 			largest, found = max(largest, n.peek(rel, s)), found || !confirmed
-			n.found = append(n.found, rel)
+			u := unlisted{rel: rel, since: math.MaxInt64}
+			if i := slices.IndexFunc(n.prior, func(p unlisted) bool { return p.rel == rel }); i >= 0 {
+				u.since = n.prior[i].since
+			}
+			n.found = append(n.found, u)
 		}
 	}
+	now = n.Now() // searching took time
+	for i := range n.found {
+		n.found[i].since = min(n.found[i].since, now)
+	}
 	return largest, found
+}
+
+// unlisted is a pod cgroup that is not listed, and since when each search has found it.
+type unlisted struct {
+	rel   string
+	since time.Duration
 }
 
 // cgroupsOf returns the cgroups of pods.
@@ -57,17 +71,17 @@ func cgroupsOf(pods []inventory.Pod) map[string]bool {
 // confirmedFor is how long a confirmed unlisted cgroup does not force a re-list.
 const confirmedFor = 10 * time.Second
 
-// ConfirmUnlisted confirms the unlisted cgroups that both of the last two searches found: a fresh listing between
-// them did not include them. Cgroups that only the last search found may still be listed.
-func (n *Node) ConfirmUnlisted() {
+// ConfirmUnlisted confirms the unlisted cgroups that the last search found beside a listing which began at that time, if an earlier
+// search had found them: the listing did not include them. Other cgroups may still be listed.
+func (n *Node) ConfirmUnlisted(listed time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.confirmed == nil {
 		n.confirmed = map[string]time.Duration{}
 	}
-	for _, rel := range n.found {
-		if _, ok := n.confirmed[rel]; !ok && slices.Contains(n.prior, rel) {
-			n.confirmed[rel] = n.Now()
+	for _, u := range n.found {
+		if _, ok := n.confirmed[u.rel]; !ok && u.since <= listed {
+			n.confirmed[u.rel] = n.Now()
 		}
 	}
 }

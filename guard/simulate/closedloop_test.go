@@ -225,7 +225,7 @@ func (w *loopWorld) Remaining(pod inventory.Pod, _ policy.Pool) policy.Amount {
 func (w *loopWorld) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { return 0, false }
 
 // ConfirmUnlisted implements Kernel.
-func (w *loopWorld) ConfirmUnlisted() {}
+func (w *loopWorld) ConfirmUnlisted(time.Duration) {}
 
 // UnlistedIn implements Kernel.
 func (w *loopWorld) UnlistedIn(inventory.Pod) []string { return nil }

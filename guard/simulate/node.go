@@ -227,7 +227,7 @@ func (n *Node) UnlistedIn(inventory.Pod) []string { return nil }
 func (n *Node) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { return 0, false }
 
 // ConfirmUnlisted does nothing.
-func (n *Node) ConfirmUnlisted() {}
+func (n *Node) ConfirmUnlisted(time.Duration) {}
 
 // PodsMemory is unknown: a trace has no cgroup of all pods, so their sum counts.
 func (n *Node) PodsMemory() policy.Amount { return policy.Amount{} }
