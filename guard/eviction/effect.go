@@ -261,6 +261,17 @@ func (g *Manager) endWait(f *flight, i policy.Pool) {
 	g.unsaved = g.Enforced().EndWait(f.stop.Sandbox, i) || g.unsaved
 }
 
+// takeWaits ends a stop that is over for its own pool, and returns the waits of the disks, for another stop of the pod.
+func (g *Manager) takeWaits(f *flight) []policy.Wait {
+	waits := f.stop.Waits
+	for _, w := range waits {
+		g.endWait(f, w.Pool)
+		g.invalidateReclaims(w.Pool)
+	}
+	g.flights = slices.DeleteFunc(g.flights, func(o *flight) bool { return o == f })
+	return waits
+}
+
 // follow begins to follow the effect of a stop whose processes ended at that time.
 func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	f.ended, f.effect = ended, effect{left: math.MaxInt64, fell: now} // the pod may have grown past what was expected

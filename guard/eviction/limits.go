@@ -131,6 +131,11 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 	return true
 }
 
+// recordOf returns the record of a stop that no pool requires.
+func recordOf(pod *inventory.Pod, cause policy.Cause) policy.Stop {
+	return policy.Stop{Workload: pod.Workload, Sandbox: pod.ID, Created: pod.Created, Cause: cause, Kind: policy.Soft}
+}
+
 // awaitOnDisk lets the pool of a disk that is short wait for what a stop gives back there.
 func (g *Manager) awaitOnDisk(f *flight) {
 	if g.flightOf(f.order.Pod.ID) != f {

@@ -425,7 +425,8 @@ func TestDiskDoesNotWaitForAStopThatHasFailed(t *testing.T) {
 	wantSettled(t, n.at(g, 11*time.Second), 0)
 }
 
-// Memory chooses a pod that a stop has ended and that is still listed, while a disk waits for its files. Memory does not wait for them.
+// A container has started in a pod that a stop has ended, while a disk waits for its files. Memory does not wait for them, and stops
+// the pod again. The disk still waits then.
 func TestMemoryDoesNotWaitForFiles(t *testing.T) {
 	for name, begin := range map[string]func(*Manager, *fakeNode){
 		"for memory": func(_ *Manager, n *fakeNode) { n.leak("big", testGiB/2) },
@@ -451,10 +452,17 @@ func TestMemoryDoesNotWaitForFiles(t *testing.T) {
 		n.at(g, 19*time.Second)
 		n.listedAt = time.Hour + 20*time.Second // it is listed again
 		n.leak("big", testGiB/2)
-		wantHeld(t, n.at(g, 20*time.Second), api.HeldInFlight)
-		if f := g.pools[policy.PoolMemory].flight; f != nil {
-			t.Errorf("%s: memory waits for %+v", name, f.stop)
+		wantStop(t, n.at(g, 20*time.Second), "d/big")
+		if f := g.pools[policy.PoolMemory].flight; len(g.flights) != 1 || f != g.flights[0] || len(f.stop.Waits) != 1 {
+			t.Fatalf("%s: memory waits for %+v, in flight are %d", name, f, len(g.flights))
 		}
+		n.end(n.stops[1])
+		n.set(policy.MemoryAvailable, 8*testGiB)
+		p := n.at(g, 21*time.Second)
+		wantSettled(t, p, 1)
+		wantHeld(t, p, api.HeldInFlight)
+		wantHeld(t, n.at(g, 50*time.Second), api.HeldInFlight)
+		wantStop(t, n.at(g, 52*time.Second), "d/small")
 	}
 }
 

@@ -314,7 +314,8 @@ func (g *Manager) report(f *flight, res *api.StopResult, p *api.Pass) {
 func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 	now, m, v, st := c.at, c.Met, c.Victim, &g.pools[c.Pool]
 	pod := inventory.ByID(c.pods, v.ID)
-	if f := g.flightOf(v.ID); f != nil {
+	f := g.flightOf(v.ID)
+	if f != nil && (!f.stop.Over || c.Pool.IsDisk() || g.enforced != nil) {
 		// It is already being stopped for another reason.
 		if m.Kind == policy.Hard {
 			g.escalate(f, m.Signal, now, p)
@@ -383,6 +384,9 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 	stop.LogsApart = v.Disk.LogsApart
 	order := g.orderFor(pod, m.Signal, m.Kind)
 	order.Unlisted = unlisted
+	if f != nil { // a container has started in it while disks wait for its files
+		stop.Waits = g.takeWaits(f)
+	}
 	if st.flight = g.launch(ctx, now, &flight{view: &view, stop: stop, since: m.Since, order: order, awaited: true}, p); st.flight == nil {
 		st.observed = append(st.observed, pod.ID)
 	}
@@ -475,11 +479,6 @@ func (g *Manager) start(ctx context.Context, f *flight) {
 	f.launched = g.kernel.Now()
 	f.job = g.stopper.Stop(ctx, f.order)
 	g.flights = append(g.flights, f)
-}
-
-// recordOf returns the record of a stop that no pool requires.
-func recordOf(pod *inventory.Pod, cause policy.Cause) policy.Stop {
-	return policy.Stop{Workload: pod.Workload, Sandbox: pod.ID, Created: pod.Created, Cause: cause, Kind: policy.Soft}
 }
 
 // relieving reports whether a stop is in flight that criguard decided on or that a pool waits for. An
