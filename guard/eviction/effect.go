@@ -281,6 +281,16 @@ func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	g.awaitFiles(f)
 }
 
+// emptied is the job of a stop whose processes ended while the service was not running.
+type emptied struct{}
+
+func (emptied) Done() <-chan struct{} { return Finished{}.Done() }
+func (emptied) Escalate(bool)         {}
+func (emptied) Discard(_, _ bool)     {}
+func (emptied) Outcome() StopOutcome {
+	return StopOutcome{Result: api.StopResult{Emptied: true, Method: string(reclaim.ByRuntime)}}
+}
+
 // still returns for how long a signal has not risen since the pod's processes ended.
 func (f *flight) still(s policy.Signal, now time.Duration) time.Duration {
 	return now - f.effect.rises[s].At

@@ -494,3 +494,30 @@ func TestDiskAwaitsAnOperatorsStopThatBecomesItsOwn(t *testing.T) {
 	wantSettled(t, n.at(g, 5*time.Second), 0)
 	wantSettled(t, n.at(g, 20*time.Minute), 0)
 }
+
+// A sandbox whose processes have ended may still be listed after a restart. Its stop is repeated, and meanwhile each disk that waited
+// for its files waits, whatever ranks first there.
+func TestRestartStopsAgainForTwoDisks(t *testing.T) {
+	g, n := shortOfTwoDevices(t, memoryHard)
+	n.leak("big", testGiB/2)
+	n.at(g, 0)
+	n.at(g, 10*time.Millisecond)
+	n.kill(n.stops[0])
+	n.pods[0].Memory, n.pods[0].PIDs = policy.Known(0), policy.Known(0)
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	n.at(g, time.Second)
+	n.at(g, time.Second+100*time.Millisecond)
+	g = restarted(t, g, n)
+	n.pods[0].Priority = 1
+	for i := range 3 {
+		if p := n.at(g, time.Duration(2+i)*time.Second); p.Stop != nil || len(p.Holds()) != 2 || len(n.stops) != 2 {
+			t.Fatalf("pass %d: stopped %q, held %+v, %d stops", i, stopped(&p), p.Holds(), len(n.stops))
+		}
+	}
+	n.end(n.stops[1])
+	for i := range 20 {
+		if p := n.at(g, time.Duration(5+i)*time.Second); p.Stop != nil || len(p.Holds()) != 2 {
+			t.Fatalf("pass %d afterwards: stopped %q, held %+v", i, stopped(&p), p.Holds())
+		}
+	}
+}

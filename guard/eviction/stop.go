@@ -90,8 +90,12 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	st := &g.pools[i]
 	f := st.flight
 	if f == nil {
-		s := g.restraint.Unfinished(i) // of an earlier run, while nothing is listed yet
-		return s != nil && g.flightOf(s.Sandbox) == nil || i.IsDisk() && g.freedWithOther(ctx, now, due, p)
+		if s := g.restraint.Unfinished(i); s != nil { // of an earlier run: nothing is listed yet, or another pool continues it
+			if o := g.flightOf(s.Sandbox); o == nil || o.resumed && o.ended == 0 && o.stop.Pool != i {
+				return true
+			}
+		}
+		return i.IsDisk() && g.freedWithOther(ctx, now, due, p)
 	}
 	if due[0].Kind == policy.Soft || f.ended != 0 {
 		return true
@@ -283,16 +287,6 @@ func (g *Manager) supersede(sandbox string, now time.Duration, p *api.Pass) {
 			g.giveUp(resume(s), &res, p)
 		}
 	}
-}
-
-// emptied is the job of a stop whose processes ended while the service was not running.
-type emptied struct{}
-
-func (emptied) Done() <-chan struct{} { return Finished{}.Done() }
-func (emptied) Escalate(bool)         {}
-func (emptied) Discard(_, _ bool)     {}
-func (emptied) Outcome() StopOutcome {
-	return StopOutcome{Result: api.StopResult{Emptied: true, Method: string(reclaim.ByRuntime)}}
 }
 
 // runs reports whether a pod has tasks, as far as that is known. One without a container has none, although its cgroup is
