@@ -24,9 +24,10 @@
 // are revoked.
 //
 // A call without an answer may have granted a lease, or revoke one later. The client knows the lease, because it chooses the IDs,
-// and revokes it before its next report or request. So an etcd that answers late gathers no unused leases, and no permit has a
-// lease that may be revoked. Only an agent that ends meanwhile leaves the leases of its last call behind until they expire, and
-// so does one that does not know if it let the fleet settle: others may rely on it.
+// and revokes it before its next report or request. An agent that finds slots with its permit's ID after a restart does not
+// know what its predecessor's last call was, so it takes them again with leases of its own. So an etcd that answers late gathers
+// no unused leases, and no permit has a lease that may be revoked. Only an agent that ends meanwhile leaves the leases of its last
+// call behind until they expire, and so does one that does not know if it let the fleet settle: others may rely on it.
 //
 // An etcd that lost its data has lost the slots, too. So a node may only take a slot while etcd has its own key below u/,
 // the first node that comes back puts settling, and no slot is taken before the longest lost one would have ended. The

@@ -67,37 +67,51 @@ func TestNoLeaseIsLeftBehind(t *testing.T) {
 	}
 }
 
-// A revocation without an answer may still be on its way when the permit is requested again. It must not free the slots of that
-// permit later.
+// A revocation without an answer may still be on its way when the permit is requested again, by the same agent or by the one after
+// a restart. It must not free the slots of that permit later.
 func TestNoPermitOfLeasesThatMayBeRevoked(t *testing.T) {
-	p := &permits{T: t, m: newMemory()}
-	n := p.m.client(t, "n1")
-	wish := State{Pools: []string{"memory"}}
-	must(t, n.Report(t.Context(), wish))
-	p.m.now += SettlingTTL
-	must(t, n.Report(t.Context(), wish))
-	taken := false
-	p.m.interrupt = func(done bool) error {
-		if taken = taken || done && p.m.keys[n.keys.zoneSlot("z")] != nil; taken {
-			return errBroken
+	for _, restarted := range []bool{false, true} {
+		p := &permits{T: t, m: newMemory()}
+		n := p.m.client(t, "n1")
+		wish := State{Pools: []string{"memory"}}
+		must(t, n.Report(t.Context(), wish))
+		p.m.now += SettlingTTL
+		must(t, n.Report(t.Context(), wish))
+		taken := false
+		p.m.interrupt = func(done bool) error {
+			switch taken = taken || done && p.m.keys[n.keys.zoneSlot("z")] != nil; {
+			case taken && done:
+				return errBroken
+			case taken:
+				return errLater
+			}
+			return nil
 		}
-		return nil
-	}
-	id := rand.Text()
-	if err := p.round(n, "shop/web", id); !isUnknown(err) {
-		t.Fatalf("got %v", err)
-	}
-	p.m.interrupt = nil
-	onTheirWay := []int64{p.m.keys[n.keys.zoneSlot("z")].Lease, p.m.keys[n.keys.workloadSlot("shop/web")].Lease}
-	got, err := n.Acquire(t.Context(), n.opt.Rates, "shop/web", id)
-	must(t, err)
-	p.all = append(p.all, given{got, "z", "n1", "shop/web", p.m.now})
-	for _, lease := range onTheirWay {
-		p.m.revoke(lease)
-	}
-	_ = p.round(p.m.client(t, "n2"), "shop/web", rand.Text())
-	if p.check(n.opt.Rates.WorkloadInterval); len(p.all) != 1 {
-		t.Errorf("%d permits", len(p.all))
+		id := rand.Text()
+		if err := p.round(n, "shop/web", id); !isUnknown(err) {
+			t.Fatalf("got %v", err)
+		}
+		p.m.interrupt = nil
+		if restarted {
+			n = p.m.client(t, "n1")
+		}
+		p.m.now += time.Second
+		got, err := n.Acquire(t.Context(), n.opt.Rates, "shop/web", id)
+		must(t, err)
+		if got.ID != id {
+			t.Errorf("got the permit %s, want %s", got.ID, id)
+		}
+		p.all = append(p.all, given{got, "z", "n1", "shop/web", p.m.now})
+		for _, late := range p.m.onTheWay {
+			_ = late()
+		}
+		_ = p.round(p.m.client(t, "n2"), "shop/api", rand.Text())
+		other := p.m.client(t, "n3")
+		other.opt.Zone = "z2"
+		_ = p.round(other, "shop/web", rand.Text())
+		if p.check(n.opt.Rates.WorkloadInterval); len(p.all) != 1 {
+			t.Errorf("restarted: %t: %d permits", restarted, len(p.all))
+		}
 	}
 }
 

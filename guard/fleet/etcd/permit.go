@@ -51,9 +51,9 @@ type DeniedError struct {
 func (e *DeniedError) Error() string { return "permit denied: " + e.Reason }
 
 // Acquire requests a permit with an ID that no other request has used, such as rand.Text returns. Until that permit was used,
-// it may be repeated with the same ID, even by another process, and then returns the permit that it was granted before. A
-// denial is a *DeniedError. If the rate is 0 or a slot is taken, it only reads. After any other error etcd may have granted
-// the permit: its slots stay taken until they expire, or the call is repeated.
+// it may be repeated with the same ID, even by another process: slots that the permit has already are taken again. A denial is
+// a *DeniedError. If the rate is 0 or a slot is taken by another permit, it only reads. After any other error etcd may have
+// granted the permit: its slots stay taken until they expire, or the call is repeated.
 func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id string) (Permit, error) {
 	// A slot with a lease that may be revoked at any time is no permit.
 	if err := c.revokeOrphans(ctx); err != nil {
@@ -69,10 +69,7 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 	if c.wentBack() {
 		return Permit{}, lostHistory()
 	}
-	if look.Slot.has(id) && look.Workload.has(id) && !look.Policy.Paused {
-		return c.resume(ctx, look, id)
-	}
-	if err := c.dropRest(ctx, &look, id); err != nil {
+	if err := c.dropOwn(ctx, &look, id); err != nil {
 		return Permit{}, err
 	}
 	if look.Policy.Paused {
@@ -172,25 +169,9 @@ func (c *Client) extends(lease int64, begun, left time.Duration) bool {
 	return false
 }
 
-// resume returns a permit that was granted before. Without the time of its first request, its deadline is the one that
-// etcd's rounded answer is sure of.
-func (c *Client) resume(ctx context.Context, look Look, id string) (Permit, error) {
-	p := Permit{ID: id, Since: c.opt.Now(), leases: []int64{look.Workload.lease, look.Slot.lease}}
-	s, _, err := c.slots(ctx, look.Slot, look.Workload)
-	if err != nil {
-		return Permit{}, err
-	}
-	p.Slot = max(min(s.Zone, s.Workload)-time.Second, 0) // remaining rounds up
-	p.Deadline = p.Since + p.Slot
-	if c.opt.Now() >= p.Deadline {
-		return Permit{}, deny(TooLate, "the permit ends in less than a second", s.Zone, p.Slot)
-	}
-	return p, nil
-}
-
-// dropRest revokes the longer lease of a permit that was not used and whose shorter one has ended, and both if soft stops
-// are paused.
-func (c *Client) dropRest(ctx context.Context, look *Look, id string) error {
+// dropOwn frees the slots of a permit that was requested before and not used. Their leases are not used for a permit: they are
+// an earlier process's, whose last call may still be on its way and revoke them.
+func (c *Client) dropOwn(ctx context.Context, look *Look, id string) error {
 	for _, at := range []**Holder{&look.Slot, &look.Workload} {
 		if h := *at; h.has(id) {
 			if err := c.revoke(ctx, h.lease); err != nil {

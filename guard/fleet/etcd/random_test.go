@@ -53,7 +53,7 @@ func (f *troubled) step() {
 		f.m.restore(f.m.snapshot())
 	case i < 97:
 		f.m.wipe()
-	case i < 98: // the agent restarts, with its request
+	default: // the agent restarts, with its request
 		n.Client = f.client(n.opt.Node)
 	}
 }
@@ -75,6 +75,11 @@ func (f *troubled) ask(n *asking) {
 		n.id, n.workload = fmt.Sprint("id", f.ids), fmt.Sprint("shop/", f.rnd.IntN(5))
 	}
 	p, err := n.Acquire(f.Context(), n.opt.Rates, n.workload, n.id)
+	if isUnknown(err) && f.rnd.IntN(3) == 0 { // the agent is killed meanwhile
+		n.Client = f.client(n.opt.Node)
+		f.ask(n)
+		return
+	}
 	if err != nil || f.m.now >= p.Deadline {
 		return
 	}
