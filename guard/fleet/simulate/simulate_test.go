@@ -183,48 +183,71 @@ func TestUpstream(t *testing.T) {
 		{"cluster: zone 1 down and small, zone 2 fine: nothing in zone 1, where upstream goes on", upstream, counts{"a": {50, 50}, "b": {80, 0}}, "full 0, normal 0.1", "normal", "b"},
 		{"cluster: zone 1 down, zone 2 partial", upstream, counts{"a": {60, 60}, "b": {60, 59}}, "full 0.01, partial 0.01", "normal", "a b"},
 	} {
-		line := map[string]any{"at": "0s"}
-		members, wanting, requests := map[string]int{}, map[string]int{}, []Request{}
-		for zone, n := range tt.zones {
-			members[zone], wanting[zone] = n[0], n[1]
-			requests = append(requests, Request{Node: "n-" + zone, Zone: zone, Workload: "w/" + zone})
-		}
-		line["members"], line["wanting"], line["requests"] = members, wanting, requests
-		text, err := json.Marshal(line)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out bytes.Buffer
-		if _, err := Run(t.Context(), tt.rates, bytes.NewReader(text), &out); err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-			continue
-		}
-		var d Decision
-		if err := json.Unmarshal(out.Bytes(), &d); err != nil {
-			t.Fatal(err)
-		}
-		var states []string
-		for _, zone := range slices.Sorted(maps.Keys(d.Zones)) {
-			states = append(states, fmt.Sprintf("%s %s", d.Zones[zone].State, d.Zones[zone].Rate))
-		}
-		granted := strings.ReplaceAll(strings.Join(d.Granted, " "), "n-", "")
-		if got := strings.Join(states, ", "); got != tt.want || d.Fleet != tt.fleet || granted != tt.granted {
-			t.Errorf("%s: %s, the fleet is %s, granted %q; want %s, %s, %q", tt.name, got, d.Fleet, granted, tt.want, tt.fleet, tt.granted)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			line := map[string]any{"at": "0s"}
+			members, wanting, requests := map[string]int{}, map[string]int{}, []Request{}
+			for zone, n := range tt.zones {
+				members[zone], wanting[zone] = n[0], n[1]
+				requests = append(requests, Request{Node: "n-" + zone, Zone: zone, Workload: "w/" + zone})
+			}
+			line["members"], line["wanting"], line["requests"] = members, wanting, requests
+			text, err := json.Marshal(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if _, err := Run(t.Context(), tt.rates, bytes.NewReader(text), &out); err != nil {
+				t.Fatal(err)
+			}
+			var d Decision
+			if err := json.Unmarshal(out.Bytes(), &d); err != nil {
+				t.Fatal(err)
+			}
+			var states []string
+			for _, zone := range slices.Sorted(maps.Keys(d.Zones)) {
+				states = append(states, fmt.Sprintf("%s %s", d.Zones[zone].State, d.Zones[zone].Rate))
+			}
+			granted := strings.ReplaceAll(strings.Join(d.Granted, " "), "n-", "")
+			if got := strings.Join(states, ", "); got != tt.want || d.Fleet != tt.fleet || granted != tt.granted {
+				t.Errorf("%s, the fleet is %s, granted %q; want %s, %s, %q", got, d.Fleet, granted, tt.want, tt.fleet, tt.granted)
+			}
+		})
 	}
 }
 
 // The rate follows from the counts each time: a partial zone that grows from 50 to 51 has the secondary rate at once, whereas
 // upstream keeps rate 0 until the state changes. A fleet that is no longer full goes on at once, too.
 func TestUpstreamTransitions(t *testing.T) {
-	got := queues(t,
-		`{"at":"0s","members":{"a":50},"wanting":{"a":49},"requests":[`+request("n1", "a", "w/1")+`]}`,
-		`{"at":"1s","members":{"a":51}}`,
-		`{"at":"2m","wanting":{"a":51},"requests":[`+request("n2", "a", "w/2")+`]}`,
-		`{"at":"2m1s","members":{"b":10}}`,
-	)
-	if want := []string{"||n1 (zone a is partial: 0/s)", "n1||", "||n2 (fleet is full: 0/s)", "n2||"}; !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	for _, tt := range []struct {
+		name  string
+		lines []string
+		want  []string
+	}{
+		{
+			"Z7: two of five, then three of five, and two again",
+			[]string{
+				`{"at":"0s","members":{"a":5},"wanting":{"a":2},"requests":[` + request("n1", "a", "w/1") + `]}`,
+				`{"at":"20s","wanting":{"a":3},"requests":[` + request("n2", "a", "w/2") + `]}`,
+				`{"at":"21s","wanting":{"a":2}}`,
+			},
+			[]string{"n1||", "||n2 (zone a is partial: 0/s)", "n2||"},
+		},
+		{
+			"a partial zone grows, and a full fleet gets a zone that is well",
+			[]string{
+				`{"at":"0s","members":{"a":50},"wanting":{"a":49},"requests":[` + request("n1", "a", "w/1") + `]}`,
+				`{"at":"1s","members":{"a":51}}`,
+				`{"at":"2m","wanting":{"a":51},"requests":[` + request("n2", "a", "w/2") + `]}`,
+				`{"at":"2m1s","members":{"b":10}}`,
+			},
+			[]string{"||n1 (zone a is partial: 0/s)", "n1||", "||n2 (fleet is full: 0/s)", "n2||"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := queues(t, tt.lines...); !slices.Equal(got, tt.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+		})
 	}
 }
 
