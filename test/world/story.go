@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -22,12 +23,14 @@ type story struct {
 	wrong  []string         // the violations among them
 	hidden []string         // pairs: what differs between two runs, and its replacement
 	orders map[string]order // the last stops that the service logged, by pod's UID
+	slept  atomic.Int64     // nanoseconds that the machine has slept
 }
 
 // order is a stop that a service logged.
 type order struct {
 	signal, kind string
 	at           time.Duration // since the world began
+	slept        time.Duration // what the machine had slept by then
 }
 
 // pool returns the pool of the order's signal.
@@ -124,7 +127,7 @@ func (w logWriter) Write(b []byte) (int, error) {
 	if !w.from.isCut() {
 		if m := stopLine.FindSubmatch(b); m != nil {
 			w.mu.Lock()
-			w.orders[string(m[1])] = order{string(m[2]), string(m[3]), time.Since(w.began)}
+			w.orders[string(m[1])] = order{string(m[2]), string(m[3]), time.Since(w.began), time.Duration(w.slept.Load())}
 			w.mu.Unlock()
 		}
 		w.logf("  criguard: %s", strings.TrimSpace(string(b)))

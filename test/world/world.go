@@ -59,7 +59,6 @@ type World struct {
 	away     bool           // the runtime does not run
 	askedAt  time.Duration  // when the service was last asked to end
 	drained  bool           // an operator has every pod stopped
-	slept    atomic.Int64   // nanoseconds
 	sleeps   int            // how often
 	uses     atomic.Int64   // so many processors at a time
 	awake    awake
