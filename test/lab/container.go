@@ -44,7 +44,7 @@ func (l *Lab) createContainer(ctx context.Context, pod *RunningPod, spec Contain
 	log := filepath.Join(spec.Name, fmt.Sprintf("%d.log", spec.Attempt))
 	c := RunningContainer{
 		ContainerSpec: spec,
-		OOMScoreAdj:   oomScoreAdj(pod.QoS, pod.Critical, spec.MemoryRequest, capacity),
+		OOMScoreAdj:   OOMScoreAdj(pod.QoS, pod.Critical, spec.MemoryRequest, capacity),
 		LogPath:       filepath.Join(pod.LogDirectory, log),
 	}
 	if err := os.MkdirAll(filepath.Dir(c.LogPath), 0o755); err != nil {

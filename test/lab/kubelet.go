@@ -63,9 +63,9 @@ func podSlice(qos QoS, uid string) string {
 	return filepath.Join(parent, class+"-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
 }
 
-// oomScoreAdj returns the kubelet's oom_score_adj for a container on a node with capacity bytes of
+// OOMScoreAdj returns the kubelet's oom_score_adj for a container on a node with capacity bytes of
 // memory.
-func oomScoreAdj(qos QoS, critical bool, request, capacity int64) int64 {
+func OOMScoreAdj(qos QoS, critical bool, request, capacity int64) int64 {
 	const guaranteed, bestEffort = -997, 1000
 	switch {
 	case critical || qos == Guaranteed:

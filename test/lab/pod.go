@@ -106,30 +106,36 @@ func (l *Lab) RunPod(ctx context.Context, spec PodSpec) (*RunningPod, error) {
 	return pod, nil
 }
 
+// Complete fills in the defaults that do not depend on the machine.
+func (s PodSpec) Complete() PodSpec {
+	if s.Namespace == "" {
+		s.Namespace = "default"
+	}
+	if s.TerminationGrace == 0 {
+		s.TerminationGrace = 30 * time.Second
+	}
+	containers := make([]ContainerSpec, len(s.Containers))
+	for i, c := range s.Containers {
+		containers[i] = c.complete(s)
+	}
+	s.Containers = containers
+	if s.QoS == "" {
+		s.QoS = qosOf(containers)
+	}
+	return s
+}
+
 // complete fills in the defaults of the specification.
 func (l *Lab) complete(spec PodSpec) (PodSpec, error) {
 	if spec.Name == "" {
 		return spec, errors.New("no name")
 	}
-	if spec.Namespace == "" {
-		spec.Namespace = "default"
-	}
+	spec = spec.Complete()
 	if spec.UID == "" {
 		spec.UID = newUID()
 	}
-	if spec.TerminationGrace == 0 {
-		spec.TerminationGrace = 30 * time.Second
-	}
 	if spec.LogDirectory == "" {
 		spec.LogDirectory = filepath.Join(l.PodLogDir(), spec.Namespace+"_"+spec.Name+"_"+spec.UID)
-	}
-	containers := make([]ContainerSpec, len(spec.Containers))
-	for i, c := range spec.Containers {
-		containers[i] = c.complete(spec)
-	}
-	spec.Containers = containers
-	if spec.QoS == "" {
-		spec.QoS = qosOf(containers)
 	}
 	return spec, nil
 }

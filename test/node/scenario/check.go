@@ -1,12 +1,6 @@
 package scenario
 
-import (
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
-)
+import "slices"
 
 // tally is the state that a scenario must not change.
 type tally struct {
@@ -16,31 +10,16 @@ type tally struct {
 }
 
 func (n *Node) tally() tally {
-	return tally{kernelKills: kernelKills(), restarts: n.restarts(), pods: n.remains()}
+	return tally{kernelKills: n.machine.KernelKills(), restarts: n.restarts(), pods: n.remains()}
 }
 
 // restarts returns how often systemd has restarted criguard.
 func (n *Node) restarts() string { return n.Shell("systemctl show -p NRestarts criguard") }
 
-// kernelKills reads oom_kill from /proc/vmstat.
-func kernelKills() int {
-	text, err := os.ReadFile("/proc/vmstat")
-	if err != nil {
-		return -1
-	}
-	_, after, _ := strings.Cut(string(text), "\noom_kill ")
-	count, _, _ := strings.Cut(after, "\n")
-	kills, err := strconv.Atoi(count)
-	if err != nil {
-		return -1
-	}
-	return kills
-}
-
 // check runs at the end of every scenario. It checks that exactly the right pods are gone and that
 // nothing else happened.
 func (n *Node) check() {
-	if kills := kernelKills() - n.before.kernelKills; kills != n.kernelKills {
+	if kills := n.machine.KernelKills() - n.before.kernelKills; kills != n.kernelKills {
 		n.Errorf("the kernel killed %d processes for want of memory, want %d", kills, n.kernelKills)
 	}
 	if now := n.restarts(); !n.ended && now != n.before.restarts {
@@ -58,7 +37,7 @@ func (n *Node) check() {
 	n.wrongStops()
 	for _, p := range n.pods {
 		for i, c := range p.Containers {
-			processes := n.processes(c.Cgroup)
+			processes := n.machine.Processes(c.Cgroup)
 			switch {
 			case p.stopped && len(processes) > 0:
 				n.Errorf("%s still has processes %v", p.ID(), processes)
@@ -102,7 +81,7 @@ func (n *Node) remove(p *Pod) {
 	}
 	// A runtime that is recovering may need a retry.
 	var err error
-	if poll("", patience, func() bool { err = n.lab.RemovePod(n.context(), p.RunningPod); return err == nil }) != nil {
+	if poll("", patience, func() bool { err = n.machine.RemovePod(n.context(), p.RunningPod); return err == nil }) != nil {
 		n.Errorf("%v", err)
 	}
 }
@@ -110,33 +89,18 @@ func (n *Node) remove(p *Pod) {
 // lives reports whether the pod's original processes are still running.
 func (n *Node) lives(p *Pod) bool {
 	for i, c := range p.Containers {
-		if !slices.Contains(n.processes(c.Cgroup), p.pids[i]) {
+		if !slices.Contains(n.machine.Processes(c.Cgroup), p.pids[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// processes returns the processes in a cgroup, or nil if the cgroup does not exist.
-func (n *Node) processes(cgroup string) []int {
-	text, err := os.ReadFile(filepath.Join(n.lab.MemoryCgroupDir(cgroup), "cgroup.procs"))
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for field := range strings.FieldsSeq(string(text)) {
-		if pid, err := strconv.Atoi(field); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// remains lists what exists of pods: cgroups, shims, and containers in the runtime.
+// remains lists what exists of pods.
 func (n *Node) remains() []string {
-	found, _ := filepath.Glob(n.lab.MemoryCgroupDir(n.lab.PodsCgroup()) + "/*/*pod*")
-	for _, list := range []string{"pgrep -a containerd-shim || true", "ctr -n k8s.io containers list -q"} {
-		found = append(found, strings.Split(n.Shell(list), "\n")...)
+	found, err := n.machine.Remains()
+	if err != nil {
+		n.Fatalf("%v", err)
 	}
 	return found
 }

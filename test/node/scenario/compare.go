@@ -114,7 +114,7 @@ func ratesOf(guard string) []int {
 
 // try starts a hog and watches the node until it has recovered.
 func (n *Node) try(id, guard string, rate int) Try {
-	kills, daemons, mib := kernelKills(), n.daemons(), "4096"
+	kills, daemons, mib := n.machine.KernelKills(), n.daemons(), "4096"
 	if guard == calm {
 		mib = "8"
 	}
@@ -137,7 +137,7 @@ func (n *Node) try(id, guard string, rate int) Try {
 	}
 	try.Reached = n.reached(name)
 	time.Sleep(aftermath)
-	try.KernelKills = kernelKills() - kills
+	try.KernelKills = n.machine.KernelKills() - kills
 	now := n.daemons()
 	for _, d := range daemons {
 		if !slices.Contains(now, d) {
@@ -175,7 +175,7 @@ func (n *Node) relief(hog *Pod) (took time.Duration, overshoot int64) {
 			return d.took, d.overshoot
 		}
 		if d.short.IsZero() && time.Since(looked) > 20*every {
-			if looked = time.Now(); len(n.processes(hog.Containers[0].Cgroup)) == 0 {
+			if looked = time.Now(); len(n.machine.Processes(hog.Containers[0].Cgroup)) == 0 {
 				return 0, 0
 			}
 		}

@@ -70,7 +70,7 @@ func (n *Node) guardInPod(name string, create, remove func()) {
 	}
 	n.letLeak(p)
 	n.isBack(p, 0)
-	if now := n.processes(own.Containers[0].Cgroup); !slices.Contains(now, own.pids[0]) {
+	if now := n.machine.Processes(own.Containers[0].Cgroup); !slices.Contains(now, own.pids[0]) {
 		n.Wrongf("criguard's own pod has processes %v, had %v", now, own.pids)
 	}
 	remove()

@@ -118,7 +118,7 @@ func (n *Node) running(name string) (*Pod, error) {
 	p := &Pod{RunningPod: &lab.RunningPod{PodSpec: lab.PodSpec{Namespace: found.Metadata.Namespace, Name: name, UID: found.Metadata.UID}}}
 	for _, c := range found.Status.ContainerStatuses {
 		id := strings.TrimPrefix(c.ContainerID, "containerd://")
-		pid, err := n.lab.PID(n.context(), id)
+		pid, err := n.machine.PID(n.context(), id)
 		if err != nil {
 			return nil, err
 		}

@@ -114,7 +114,7 @@ func (n *Node) leaks(name, rate string) {
 		n.remove(p)
 	}
 	n.Sayf("at %s MiB/s stopped %d of %d, the slowest empty after %s, %d killed by the kernel", rate, n.order.Tries, n.order.Tries,
-		slowest.Round(time.Millisecond), kernelKills()-n.before.kernelKills)
+		slowest.Round(time.Millisecond), n.machine.KernelKills()-n.before.kernelKills)
 }
 
 func priority(n *Node) {
@@ -153,7 +153,7 @@ func outside(n *Node) {
 		})
 	}
 	n.Until("the journal to say why", func() bool {
-		_, err := shell("journalctl -u criguard | grep 'stop held back' | grep -q 'outside pods'")
+		_, err := n.machine.Shell("journalctl -u criguard | grep 'stop held back' | grep -q 'outside pods'")
 		return err == nil
 	})
 	n.Sayf("%d of %d hogs cost no pod, %d pods were stopped", n.order.Tries, n.order.Tries, n.allow(0))

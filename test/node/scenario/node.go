@@ -25,12 +25,14 @@ type Node struct {
 	Rebooted bool // this is the scenario's second run, after Reboot
 
 	order    Order
-	lab      *lab.Lab
+	machine  Machine
+	lab      *lab.Lab // nil on a simulated machine
 	guard    *control.Client
 	api      *cluster.API // nil if the profile has no kubelet
 	listed   time.Time    // when it last listed the pods
 	tell     func(Event)
 	pods     []*Pod
+	victims  []*Pod // those whose stop the scenario has awaited, in order
 	before   tally
 	failures []string
 	wrong    bool // an innocent pod was stopped
@@ -87,7 +89,7 @@ func (n *Node) Within(what string, limit time.Duration, done func() bool) {
 
 // Shell runs a command as root and ends the scenario if it fails.
 func (n *Node) Shell(command string) string {
-	out, err := shell(command)
+	out, err := n.machine.Shell(command)
 	if err != nil {
 		n.Fatalf("%v", err)
 	}
@@ -104,7 +106,7 @@ func (n *Node) Configure(config string) {
 
 // Write writes a file.
 func (n *Node) Write(path, text string) {
-	if err := write(path, text); err != nil {
+	if err := n.machine.Write(path, text); err != nil {
 		n.Fatalf("%v", err)
 	}
 }
@@ -173,15 +175,15 @@ func (n *Node) launch(spec lab.PodSpec) (*Pod, error) {
 		}
 		return p, err
 	}
-	running, err := n.lab.RunPod(n.context(), spec)
+	running, err := n.machine.RunPod(n.context(), spec)
 	if err != nil {
 		return nil, err
 	}
 	p := &Pod{RunningPod: running}
 	for _, id := range running.ContainerIDs() {
-		pid, err := n.lab.PID(n.context(), id)
+		pid, err := n.machine.PID(n.context(), id)
 		if err != nil {
-			return nil, errors.Join(err, n.lab.RemovePod(n.context(), running))
+			return nil, errors.Join(err, n.machine.RemovePod(n.context(), running))
 		}
 		p.pids = append(p.pids, pid)
 	}

@@ -38,7 +38,7 @@ func runtimes() []Scenario {
 			Profiles: []Profile{V2},
 			Run: func(n *Node) {
 				n.Shell("systemctl restart containerd")
-				n.Until("the runtime to serve", func() bool { return n.lab.Serves(n.context()) })
+				n.Until("the runtime to serve", func() bool { return n.machine.Serves(n.context()) })
 				leak(n, lab.PodSpec{Name: "leaky"}, "200")
 			},
 		},

@@ -58,7 +58,7 @@ func killedMidStop(n *Node) {
 	p.stopped = true
 	before := n.Status().Budget
 	n.Shell("systemctl kill -s KILL --kill-who=main criguard")
-	n.Within("the pod to be gone", 90*time.Second, func() bool { return len(n.processes(p.Containers[0].Cgroup)) == 0 })
+	n.Within("the pod to be gone", 90*time.Second, func() bool { return len(n.machine.Processes(p.Containers[0].Cgroup)) == 0 })
 	n.Until("criguard to answer", func() bool { _, err := n.guard.Status(n.context()); return err == nil })
 	if after := n.Status().Budget; after.Soft.LastHour < before.Soft.LastHour {
 		n.Errorf("the budget was refilled: %+v before, %+v after", before, after)

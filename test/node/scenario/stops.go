@@ -62,6 +62,7 @@ func (n *Node) Stopped(p *Pod, kind string, signals ...policy.Signal) api.StopVi
 // stopped is Stopped without a line in the report.
 func (n *Node) stopped(p *Pod, kind string, signals ...policy.Signal) api.StopView {
 	p.stopped = true
+	n.victims = append(n.victims, p)
 	var stop api.StopView
 	n.Until(fmt.Sprintf("stop of %s for %v", p.ID(), signals), func() bool {
 		all := n.settledStops()

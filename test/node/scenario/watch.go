@@ -24,7 +24,7 @@ func (s *storm) watch(length time.Duration) {
 			}
 			return over
 		})
-		if kills := kernelKills() - s.before.kernelKills; kills > 0 {
+		if kills := s.machine.KernelKills() - s.before.kernelKills; kills > 0 {
 			s.Errorf("the kernel killed %d processes for want of memory", kills)
 		}
 		if _, err := os.Stat("/proc/" + s.guardPID); err != nil {
