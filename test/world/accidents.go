@@ -42,6 +42,11 @@ func (w *World) remove(p *pod) {
 	for _, c := range p.Containers {
 		w.runtime.Exit(c.ID, 143)
 	}
+	w.forget(p)
+}
+
+// forget removes a pod from the runtime once its processes have ended.
+func (w *World) forget(p *pod) {
 	w.When(func() bool { return !w.away && p.gone }, w.Now(), watchStep, func(w *World) {
 		w.unmounted(p)
 		w.runtime.Forget(p.ID)

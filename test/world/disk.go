@@ -22,6 +22,7 @@ type disk struct {
 	runtime *critest.Server // which has the images and the writable layers
 	total   int64           // bytes
 	inodes  int64           // that pods may use
+	others  int64           // inodes that no pod may use
 	other   atomic.Int64    // bytes of all else
 	volumes volumes
 	deleted deletions
@@ -111,11 +112,8 @@ func (d *disk) tree(ctx context.Context, dir string, progress func(dirtree.Usage
 // statfs implements the Statfs of a machine.
 func (d *disk) statfs(string) (cgroup.Space, error) {
 	free := d.free()
-	return cgroup.Space{Device: 1, Total: d.total, Available: free.bytes, Inodes: d.inodes + otherInodes, InodesFree: free.inodes}, nil
+	return cgroup.Space{Device: 1, Total: d.total, Available: free.bytes, Inodes: d.inodes + d.others, InodesFree: free.inodes}, nil
 }
-
-// otherInodes are those that no pod may use.
-const otherInodes = 1e6
 
 // fill lets a pod write to its layer and to its volume.
 func (d *disk) fill(p *pod, bytes int64) {

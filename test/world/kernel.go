@@ -26,7 +26,7 @@ const (
 	killPerGiB = 57 * time.Millisecond
 )
 
-// pidMax is the number of tasks that the kernel allows.
+// pidMax is the number of tasks that the kernel allows at first.
 const pidMax = 32768
 
 // nodeTasks is the number of tasks outside of the pods.
@@ -43,8 +43,10 @@ type kernel struct {
 	cache     int64           // bytes of page cache that can be reclaimed
 	outside   int64           // bytes used outside the pods
 	noise     int64           // more of them, which come and go
+	uncharged int64           // more of them, which the kernel holds and charges to no cgroup
 	hog       int64           // bytes per second that a process outside the pods takes
 	hogTook   int64           // bytes that it holds
+	taskLimit int64           // pid_max
 	pods      []*pod
 	out       bool // memory ran out
 	unread    bool // meminfo is unreadable
@@ -72,6 +74,7 @@ type pod struct {
 	swapped    int64 // bytes of swap
 	limit      int64 // bytes at which the kernel kills it; 0 = none
 	rate       int64 // bytes per second that it takes
+	most       int64 // bytes of memory and swap at which it takes no more; 0 = no end
 	tasks      int64
 	forks      int64   // tasks per second that it starts
 	writes     int64   // bytes per second that it writes to the disk
@@ -113,19 +116,19 @@ func (p *pod) runs() bool { return p.killed.IsZero() && !p.gone }
 
 func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 	tb.Helper()
-	k := &kernel{tb: tb, v1: v1, capacity: capacity, root: root, waker: newWaker(v1), files: map[string]*file{}, uses: map[string]uses{}, signaled: map[string]bool{}, mounts: map[string]mount{}, stops: map[string]bool{}, stopping: make(chan struct{}, 1)}
+	k := &kernel{tb: tb, v1: v1, capacity: capacity, taskLimit: pidMax, root: root, waker: newWaker(v1), files: map[string]*file{}, uses: map[string]uses{}, signaled: map[string]bool{}, mounts: map[string]mount{}, stops: map[string]bool{}, stopping: make(chan struct{}, 1)}
 	self := "0::/\n"
 	if v1 {
 		self = "2:pids:/\n1:memory:/\n"
 	}
 	boot := map[string]string{
-		"proc/loadavg":                             "0.00 0.00 0.00 1/100 1000\n",
-		"proc/sys/kernel/pid_max":                  fmt.Sprintln(pidMax),
-		"proc/sys/kernel/random/boot_id":           "3f7e1d2c-0000-0000-0000-000000000000\n",
-		stallFiles[onMemory]:                       nodetest.Stall(0),
-		stallFiles[onIO]:                           nodetest.Stall(0),
-		"proc/self/cgroup":                         self,
-		"proc/meminfo":                             "",
+		"proc/loadavg":                   "0.00 0.00 0.00 1/100 1000\n",
+		pidMaxFile:                       "",
+		"proc/sys/kernel/random/boot_id": "3f7e1d2c-0000-0000-0000-000000000000\n",
+		stallFiles[onMemory]:             nodetest.Stall(0),
+		stallFiles[onIO]:                 nodetest.Stall(0),
+		"proc/self/cgroup":               self,
+		"proc/meminfo":                   "",
 		fmt.Sprintf("proc/%d/cgroup", os.Getpid()): self,
 	}
 	if !v1 {
@@ -145,6 +148,9 @@ func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 	return k
 }
 
+// pidMaxFile has the task limit.
+const pidMaxFile = "proc/sys/kernel/pid_max"
+
 // podsCgroup is the cgroup of all pods.
 const podsCgroup = "/kubepods"
 
@@ -163,11 +169,13 @@ func (k *kernel) add(p *pod) {
 }
 
 // available is what is left of the memory.
-func (k *kernel) available() int64 { return k.capacity - k.outside - k.noise - k.podsUse() }
+func (k *kernel) available() int64 {
+	return k.capacity - k.outside - k.noise - k.uncharged - k.podsUse()
+}
 
 // freeTasks is what is left of the tasks.
 func (k *kernel) freeTasks() int64 {
-	free := int64(pidMax - nodeTasks)
+	free := k.taskLimit - nodeTasks
 	for _, p := range k.pods {
 		free -= p.tasks
 	}
@@ -196,7 +204,8 @@ func (k *kernel) writeAll() {
 		total := k.total[r].Microseconds()
 		k.write(k.files[stallFiles[r]], stallText, total, total)
 	}
-	k.write(k.files["proc/loadavg"], "0.00 0.00 0.00 1/%d 1000\n", pidMax-max(k.freeTasks(), 0))
+	k.write(k.files["proc/loadavg"], "0.00 0.00 0.00 1/%d 1000\n", k.taskLimit-max(k.freeTasks(), 0))
+	k.write(k.files[pidMaxFile], "%d\n", k.taskLimit)
 	for _, p := range k.pods {
 		if now := [4]int64{p.used, p.inFiles(), p.swapped, p.tasks}; p.written != now {
 			p.written = now
@@ -206,9 +215,9 @@ func (k *kernel) writeAll() {
 			}
 		}
 	}
-	k.writeUse(podsCgroup, [4]int64{k.podsUse(), 0, k.swap - k.freeSwap(), pidMax - nodeTasks - k.freeTasks()})
+	k.writeUse(podsCgroup, [4]int64{k.podsUse(), 0, k.swap - k.freeSwap(), k.taskLimit - nodeTasks - k.freeTasks()})
 	if k.v1 {
-		used := k.capacity - available + cache
+		used := k.capacity - available + cache - k.uncharged
 		k.write(k.uses["/"].memory, "%d\n", used)
 		k.waker.cross("/", used)
 		k.waker.cross(podsCgroup, k.podsUse())
@@ -310,12 +319,17 @@ func (k *kernel) grow(d time.Duration) {
 	k.outside, k.hogTook = k.outside+of(k.hog), k.hogTook+of(k.hog)
 	for _, p := range k.pods {
 		if p.runs() {
-			p.tasks += of(p.forks)
+			if p.forks > 0 {
+				p.tasks += max(min(of(p.forks), k.freeTasks()), 0)
+			}
 			if p.writes > 0 {
 				k.disk.fill(p, of(p.writes))
 			}
 			if p.used += of(p.rate); p.limit > 0 {
 				p.used = min(p.used, p.limit)
+			}
+			if p.most > 0 && p.used+p.swapped >= p.most {
+				p.used, p.rate, p.most = p.most-p.swapped, 0, 0
 			}
 		}
 	}

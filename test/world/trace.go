@@ -34,7 +34,7 @@ func (t *tracer) write(w *World) {
 	}
 	l := trace.Line{At: api.Duration(w.Now()), Recorded: true, Signals: map[policy.Signal]trace.Observation{
 		policy.MemoryAvailable: signal(w.available(), w.capacity),
-		policy.PIDAvailable:    signal(w.freeTasks(), pidMax),
+		policy.PIDAvailable:    signal(w.freeTasks(), w.taskLimit),
 		policy.NodeFSAvailable: signal(w.disk.available(), w.disk.total),
 	}}
 	for _, p := range w.pods {

@@ -61,6 +61,7 @@ type World struct {
 	drained  bool           // an operator has every pod stopped
 	sleeps   int            // how often
 	uses     atomic.Int64   // so many processors at a time
+	visits   chan func(*World)
 	awake    awake
 }
 
@@ -81,7 +82,7 @@ type event struct {
 // New returns a world with cgroup v1 or v2 and so many bytes of memory, without pods and service. The lines are its configuration.
 func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...string) *World {
 	tb.Helper()
-	w := &World{story: newStory(), check: check{metAt: map[string]time.Duration{}}, tb: tb, dir: memoryDir(tb), settings: lines}
+	w := &World{story: newStory(), check: check{metAt: map[string]time.Duration{}}, visits: make(chan func(*World)), tb: tb, dir: memoryDir(tb), settings: lines}
 	w.kernel = newKernel(tb, w.newDir(), v1, capacity)
 	w.kernel.overlays = d != critest.CRIO
 	w.runtime = critest.New(tb, d, critest.WithSampling(layersSampled), critest.WithLatency(w.latency), critest.WithDeletions(func(id string, bytes, inodes int64) {
@@ -90,7 +91,7 @@ func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...str
 		w.socket = newPipe()
 		return w.socket, nil
 	}))
-	w.disk.runtime, w.disk.total, w.disk.inodes = w.runtime, 100*gib, 9e6
+	w.disk.runtime, w.disk.total, w.disk.inodes, w.disk.others = w.runtime, 100*gib, 9e6, 1e6
 	w.disk.other.Store(50 * gib)
 	w.hide(w.dir, "")
 	w.hide(w.runtime.Endpoint(), "unix:///run/cri.sock")
@@ -156,6 +157,24 @@ func (w *World) newDir() string {
 // Now is the time since the world began.
 func (w *World) Now() time.Duration { return time.Since(w.began) }
 
+// Visit lets another goroutine do something to the world between two of its steps. It returns false if the world has ended.
+func (w *World) Visit(over <-chan struct{}, do func(*World)) bool {
+	done := make(chan struct{})
+	visit := func(w *World) {
+		do(w)
+		synctest.Wait()
+		w.writeAll()
+		close(done)
+	}
+	select {
+	case w.visits <- visit:
+		<-done
+		return true
+	case <-over:
+		return false
+	}
+}
+
 // At adds an event.
 func (w *World) At(at time.Duration, do func(*World)) {
 	i := slices.IndexFunc(w.plan, func(e event) bool { return e.at > at })
@@ -202,14 +221,16 @@ func (w *World) Run(d time.Duration) {
 		if len(w.plan) > 0 {
 			next = max(min(next, w.plan[0].at), w.Now())
 		}
-		before := w.Now()
+		before, visit := w.Now(), func(*World) {}
 		select {
 		case <-time.After(next - before):
 		case <-w.stopping:
 			w.busyUntil = max(w.busyUntil, w.Now()+stopLasts)
+		case visit = <-w.visits:
 		}
 		synctest.Wait() // until the service has done all that it does then
 		w.act(w.Now() - before)
+		visit(w)
 	}
 }
 
