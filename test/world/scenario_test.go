@@ -234,7 +234,8 @@ func TestLeakInAPodThatIsNotListed(t *testing.T) {
 	}
 }
 
-// scene is a scenario of test/node in the world, where the same pods must be stopped, in the same order.
+// scene is a few pods to which something happens, and the pods that must be stopped then. Those that a virtual node plays, too, are
+// in node_test.go.
 type scene struct {
 	name  string
 	lines []string // of the configuration
@@ -252,68 +253,7 @@ const limited = "[[limit]]\nname = \"writer\"\nephemeral_storage = \"100Mi\""
 
 func scenes() []scene {
 	leaky := []string{"leaky"}
-	leak := func(rate int64) func(*World) { return func(w *World) { w.leak(20*time.Second, "leaky", rate) } }
-	away := func(trouble func(*World) func()) func(*World) {
-		return func(w *World) {
-			end := func() {}
-			leaky := w.addPod(&pod{spec: critest.PodSpec{Name: "leaky"}, used: mib})
-			w.At(20*time.Second, func(w *World) { end = trouble(w) })
-			w.At(20100*time.Millisecond, func(w *World) { leaky.rate, leaky.leaks = 400*mib, time.Now() })
-			w.At(40*time.Second, func(*World) { end() })
-		}
-	}
 	return []scene{
-		{name: "leak-fast", play: leak(3000), want: leaky},
-		{name: "leak-slow", play: leak(50), want: leaky},
-		{name: "leak-burstable", want: leaky, play: func(w *World) {
-			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky", QoS: "Burstable"}, used: mib, rate: 200 * mib})
-		}},
-		{name: "leak-twenty", lines: []string{plenty}, want: numbered("leaky", 20), play: func(w *World) { w.leaks(20, 3000) }},
-		{
-			name: "leak-priority", lines: []string{plenty, "[[priority]]\nname = \"leaky-*\"\nvalue = 1000000"}, want: numbered("leaky", 15),
-			play: func(w *World) { w.leaks(15, 200, 800, 3000) },
-		},
-		{
-			// The rule for culprits would take no budget either.
-			name: "leak-again", want: slices.Repeat(leaky, 5), play: func(w *World) {
-				w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky"}, used: mib, rate: 400 * mib, returns: time.Second})
-				w.lastStop(20*time.Second, 5)
-			},
-			lines: []string{`budget = {hard = {burst = 1, every = "1h"}}`, `rank = {memory = ["over_request", "priority", "usage"]}`},
-		},
-		{name: "leak-outside", hard: 300 * mib, play: func(w *World) {
-			for i := range time.Duration(5) {
-				w.hogs((20+30*i)*time.Second, 400, 180)
-			}
-		}},
-		{name: "leak-outside-slow", hard: 300 * mib, lines: []string{plenty}, want: numbered("innocent", 6), some: true, play: func(w *World) {
-			for _, name := range numbered("innocent", 6) {
-				w.addPod(&pod{spec: critest.PodSpec{Name: name}, used: 60 * mib})
-			}
-			w.outside = w.capacity - w.podsUse() - w.hard - 50*mib
-			w.hogs(20*time.Second, 10, 100)
-		}},
-		{name: "runtime-killed", want: leaky, play: away(func(w *World) func() {
-			w.runtime.Stop()
-			return w.runtime.Start
-		})},
-		{name: "runtime-hangs", want: leaky, play: away(func(w *World) func() { return w.runtime.Hang() })},
-		{name: "runtime-restarts", want: leaky, play: func(w *World) {
-			w.At(20*time.Second, func(w *World) { w.runtime.Stop() })
-			w.At(21*time.Second, func(w *World) { w.runtime.Start() })
-			w.leak(21100*time.Millisecond, "leaky", 200)
-		}},
-		{
-			name: "killed-mid-stop", lines: []string{`eviction.max_pod_grace_period = "20s"`, `eviction.soft."memory.available" = "400Mi"`, `eviction.soft_grace_period."memory.available" = "1s"`},
-			want: leaky, play: func(w *World) {
-				w.soft = 400 * mib
-				stubborn := []critest.ContainerSpec{{IgnoreTERM: true}}
-				leaky := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky", Containers: stubborn}, used: mib, rate: 400 * mib})
-				w.At(21*time.Second, func(*World) { leaky.rate = 0 })
-				w.At(24*time.Second, (*World).Kill)
-				w.At(25*time.Second, (*World).Start)
-			},
-		},
 		{name: "killed-mid-kill", lines: []string{`eviction.direct_kill = "never"`}, want: leaky, play: func(w *World) {
 			leaky := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "leaky"}, used: mib, rate: 400 * mib})
 			w.At(21*time.Second, func(w *World) { w.runtime.Stop() })
@@ -339,19 +279,6 @@ func scenes() []scene {
 			w.At(20*time.Second, (*World).Kill)
 			w.At(21*time.Second, (*World).Start)
 		}},
-		{
-			name: "drain", lines: []string{"[[protect]]\nname = \"guaranteed\""}, want: []string{"besteffort", "burstable", "stubborn"}, some: true,
-			play: func(w *World) {
-				w.addPod(&pod{spec: critest.PodSpec{Name: "stubborn", Containers: []critest.ContainerSpec{{IgnoreTERM: true}}}, used: mib})
-				w.addPod(&pod{spec: critest.PodSpec{Name: "kept", Namespace: "kube-system"}, used: mib, protected: true})
-				w.At(20*time.Second, func(w *World) {
-					for _, p := range w.pods {
-						p.asked = true
-					}
-					w.Command(api.Command{Command: api.CommandDrain, Grace: api.Duration(2 * time.Second)}, func() {})
-				})
-			},
-		},
 		{name: "limit", lines: []string{limited}, want: []string{"writer"}, play: func(w *World) {
 			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 10 * mib, diskLimit: 100 * mib})
 		}},
@@ -368,11 +295,6 @@ func scenes() []scene {
 				spec: critest.PodSpec{Name: "writer"}, used: 250 * mib, writes: 10 * mib, diskLimit: 100 * mib, flushes: 2000 * mib,
 				shared: 1, unmounting: 300 * time.Millisecond,
 			})
-		}},
-		{name: "layer", want: []string{"writer"}, play: func(w *World) {
-			w.disk.total, w.free.bytes = 10*gib, 1536*mib // 15 %
-			w.disk.other.Store(7 * gib)
-			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 40 * mib})
 		}},
 		{
 			// A new pod fills the disk between two samples of containerd, and would need five seconds from the threshold on.
@@ -400,7 +322,7 @@ func scenes() []scene {
 		},
 		{
 			// The bytes run short before the inodes.
-			name: "inodes", lines: []string{`eviction.hard."nodefs.inodesFree" = "300000"`, `eviction.hard."imagefs.inodesFree" = "300000"`}, want: []string{"writer"},
+			name: "bytes-inodes", lines: []string{`eviction.hard."nodefs.inodesFree" = "300000"`, `eviction.hard."imagefs.inodesFree" = "300000"`}, want: []string{"writer"},
 			play: func(w *World) {
 				w.disk.inodes, w.free.inodes = 327_600, 300_000
 				w.shortDisk()
@@ -430,7 +352,7 @@ func scenes() []scene {
 			})
 		}},
 		{
-			name: "zram-idle", lines: []string{`eviction.hard."swap.available" = "358Mi"`, "[[priority]]\nname = \"leaky\"\nvalue = 1000"}, want: leaky,
+			name: "swapped", lines: []string{`eviction.hard."swap.available" = "358Mi"`, "[[priority]]\nname = \"leaky\"\nvalue = 1000"}, want: leaky,
 			play: func(w *World) {
 				w.swap, w.swapShort, w.cache = 512*mib, 358*mib, 300*mib
 				for _, name := range numbered("idle", 3) {
@@ -468,13 +390,6 @@ func scenes() []scene {
 			w.capacity = 4 * gib
 			w.vault(150*mib, 40)
 			w.givesUp(150*time.Second, api.HeldBreaker)
-		}},
-		{name: "pods-110", want: leaky, play: func(w *World) {
-			w.capacity = 4 * gib
-			for i := range 107 {
-				w.addPod(&pod{spec: critest.PodSpec{Name: fmt.Sprint("pod-", i), QoS: "Burstable"}, used: 8 * mib})
-			}
-			w.leak(20*time.Second, "leaky", 3000)
 		}},
 	}
 }
@@ -543,35 +458,7 @@ func (w *World) leak(at time.Duration, name string, rate int64) {
 	w.starts(at, &pod{spec: critest.PodSpec{Name: name}, used: mib, rate: rate * mib})
 }
 
-// leaks starts one such pod after the other, and the same number at each rate.
-func (w *World) leaks(n int, rates ...int64) {
-	w.plenty = true
-	for i, name := range numbered("leaky", n) {
-		w.leak(time.Duration(20+8*i)*time.Second, name, rates[i*len(rates)/n])
-	}
-}
-
-// lastStop keeps the pods away after so many stops. It looks from a time on.
-func (w *World) lastStop(at time.Duration, n int) {
-	w.When(func() bool { return len(w.kills) >= n }, at, time.Millisecond, func(w *World) {
-		for _, p := range w.pods {
-			p.returns = 0
-		}
-	})
-}
-
-// hogs lets a process outside the pods take so many MiB per second until so many MiB are available, and end ten seconds
-// later.
-func (w *World) hogs(at time.Duration, rate, left int64) {
-	var before int64
-	w.At(at, func(w *World) { w.hog, before = rate*mib, w.outside })
-	w.When(func() bool { return w.available() <= left*mib }, at, time.Millisecond, func(w *World) {
-		w.hog, w.hogTook = 0, 0
-		w.At(w.Now()+10*time.Second, func(w *World) { w.outside = before })
-	})
-}
-
-// The same pods are stopped in the world as on a virtual node.
+// In each scene, the expected pods are stopped.
 func TestScenes(t *testing.T) {
 	for _, v1 := range []bool{false, true} {
 		for i, s := range scenes() {

@@ -22,18 +22,27 @@ func TestMain(m *testing.M) {
 // run runs a world in a bubble, and fails the test for each violation.
 func run(t *testing.T, prepare func(*testing.T) (*World, time.Duration)) (story string) {
 	t.Helper()
-	var wrong []string
-	synctest.Test(t, func(t *testing.T) {
+	story, wrong := play(t, func(t *testing.T) *World {
 		w, length := prepare(t)
 		w.Run(length)
-		w.Close()
-		w.agree(w)
-		story, wrong = w.story.String(), w.wrong
+		return w
 	})
 	for _, v := range wrong {
 		t.Error(v)
 	}
 	return story
+}
+
+// play runs a world in a bubble, and returns the violations, too.
+func play(t *testing.T, run func(*testing.T) *World) (story string, wrong []string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := run(t)
+		w.Close()
+		w.agree(w)
+		story, wrong = w.story.String(), w.wrong
+	})
+	return story, wrong
 }
 
 // An hour on a node where nothing happens: no pod is stopped.
