@@ -311,6 +311,13 @@ var nodeQueries = map[string]func(m *nodeMachine, w *World, args []string) (stri
 		}
 		return "", errors.New("no such line in the journal")
 	},
+	`ctr -n k8s\.io images list -q name~=registry\.example`: func(_ *nodeMachine, w *World, _ []string) (string, error) {
+		var ids []string
+		for _, img := range w.images {
+			ids = append(ids, img.id)
+		}
+		return strings.Join(ids, "\n"), nil
+	},
 	`criguard explain (\d+)`: func(_ *nodeMachine, _ *World, args []string) (string, error) { return "pass " + args[0], nil },
 }
 
@@ -367,7 +374,13 @@ var nodeActs = map[string]func(m *nodeMachine, w *World, args []string){
 	},
 	`systemd-run -q -u slow -p IOReadBandwidthMax=.*`: func(_ *nodeMachine, w *World, _ []string) { w.slowed[onIO] = 0.9 },
 	`systemctl stop slow`:                             func(_ *nodeMachine, w *World, _ []string) { w.slowed[onIO] = 0 },
-	`sysctl -q -w kernel\.pid_max=(\d+)`:              func(_ *nodeMachine, w *World, args []string) { w.taskLimit = number(args[0]) },
+	`PATH=.* images import \S+/(\S+)`: func(_ *nodeMachine, w *World, args []string) {
+		for _, img := range scenario.Images()[args[0]] {
+			id := w.runtime.AddImage(critest.ImageSpec{Tags: []string{img.Name}, Size: img.ExtraBytes})
+			w.images = append(w.images, image{id, w.time()})
+		}
+	},
+	`sysctl -q -w kernel\.pid_max=(\d+)`: func(_ *nodeMachine, w *World, args []string) { w.taskLimit = number(args[0]) },
 	`fallocate -l (\d+) (/\S+)`: func(m *nodeMachine, w *World, args []string) {
 		m.files[args[1]] = number(args[0])
 		w.disk.other.Add(m.files[args[1]])

@@ -14,7 +14,7 @@ import (
 // kubelet, the clock on the wall.
 var nodeScenarios = []string{
 	"leak-fast", "leak-slow", "leak-burstable", "leak-twenty", "leak-priority", "leak-again", "leak-outside", "leak-outside-slow",
-	"leak-beside-kernel", "zram", "zram-idle", "soft-polite", "soft-stubborn", "layer", "layer-full", "inodes", "fork-bomb", "io-stall",
+	"leak-beside-kernel", "zram", "zram-idle", "soft-polite", "soft-stubborn", "images", "layer", "layer-full", "inodes", "fork-bomb", "io-stall",
 	"runtime-killed", "runtime-hangs", "runtime-restarts", "runtime-missing", "killed-mid-stop", "reload", "drain", "pods-110",
 }
 

@@ -267,7 +267,7 @@ func scenes() []scene {
 				}
 			})
 		}},
-		{name: "pause", play: func(w *World) {
+		{name: "pause", play: func(w *World) { // the script of test/node reads the status text in systemd
 			w.addPod(&pod{spec: critest.PodSpec{Name: "spared"}, used: 128 * mib})
 			w.At(5*time.Second, func(w *World) {
 				w.Command(api.Command{Command: api.CommandPause, For: api.Duration(time.Hour)}, func() {})
@@ -338,7 +338,7 @@ func scenes() []scene {
 				w.At(w.Now()+100*time.Millisecond, (*World).Start)
 			})
 		}},
-		{name: "images", lines: []string{`images = {min_age = "0s", unused_grace = "0s"}`}, play: func(w *World) {
+		{name: "old-images", lines: []string{`images = {min_age = "0s", unused_grace = "0s"}`}, play: func(w *World) {
 			w.disk.total, w.free.bytes = 10*gib, 1536*mib
 			for i := range 20 {
 				w.pull(fmt.Sprintf("old:%d", i), 100*mib)

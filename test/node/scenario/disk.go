@@ -57,9 +57,7 @@ func disk() []Scenario {
 }
 
 func images(n *Node) {
-	if err := importArchive(SpareImages); err != nil {
-		n.Fatalf("%v", err)
-	}
+	n.Shell(importing(SpareImages))
 	const eager = "[images]\nmin_age = \"0s\"\nunused_grace = \"0s\"\nhold_after_runtime_restart = \"0s\"\nhigh = \"100%\"\nlow = \"99%\"\n"
 	n.Configure(eager)
 	before := n.Shell("ctr -n k8s.io images list -q name~=registry.example")

@@ -84,9 +84,14 @@ func setUpContainerd(p Profile) error {
 
 // importArchive imports an archive from the payload disk into the runtime.
 func importArchive(name string) error {
-	_, err := shell("PATH=" + payload + "/containerd2:$PATH; case $(containerd --version) in *v2.*) local=--local;; esac; " +
-		"/usr/bin/ctr -n k8s.io images import " + filepath.Join(payload, name))
+	_, err := shell(importing(name))
 	return err
+}
+
+// importing returns the command for that.
+func importing(name string) string {
+	return "PATH=" + payload + "/containerd2:$PATH; case $(containerd --version) in *v2.*) local=--local;; esac; " +
+		"/usr/bin/ctr -n k8s.io images import " + filepath.Join(payload, name)
 }
 
 // shell runs a shell command and returns its output.
