@@ -6,13 +6,17 @@
 // What waits in the real kernel would stop virtual time, so guard/machine replaces exactly that: clock, epoll, sockets.
 // Everything else is what runs on a node, down to the parsing of the kernel's files and the writing of the history.
 //
-// The world also plays scripts of test/node/scenario (node_test.go): it is the machine that their commands, files and pods go to
-// (machine_test.go), so that configurations, pods and expectations are the same by construction. Some things differ. A virtual
-// node has an emulated processor, whose speed decides how fast a workload without a rate is, how long a kill takes and when a
-// reading comes; in the world, these are constants, so that a run repeats. The system of a node takes memory of its own that
-// comes and goes; that of the world is constant. zram takes memory on a node and none in the world. The world has the cgroupfs
-// driver only, and in place of the kernel's OOM killer, it ends when memory runs out. So the world finds wrong decisions within
-// a second, and only a virtual node shows that criguard is fast enough, and that the kernel and the runtime are as simulated.
+// The world also plays scripts of test/node/scenario (node_test.go). It is the machine that executes their commands and starts
+// their pods (machine_test.go), so that configurations, pods and expectations are those of the virtual nodes. Some things differ:
+//
+//   - The speed of an emulated processor decides how fast a workload without a rate is, how long a kill takes, and when a reading
+//     comes. In the world, these are constants, so that a run repeats.
+//   - The memory that a node's system takes varies, and compressed swap takes some. In the world, the system's is constant, and
+//     swap takes none.
+//   - The world only has the cgroupfs driver. In place of the kernel's OOM killer, it ends when memory runs out.
+//
+// So the world finds a wrong choice of victim within a second. Only a virtual node shows that criguard is fast enough, and that the
+// kernel and the runtime behave as simulated.
 //
 // The world acts only while every goroutine of the service waits. So the same seed has the same story.
 package world
