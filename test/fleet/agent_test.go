@@ -34,9 +34,11 @@ type job struct {
 	// DieAt is the reading of the clock, after the first report, at which the process kills itself; 0 = none. A request reads it
 	// before its first lease (1), before its transaction (2) and after it (3).
 	DieAt int
-	// Guard makes it an agent with a guard, which rests for about a time after each stop.
+	// Guard makes it an agent with a guard, which rests for about a time after each stop. State is the directory of the state that
+	// outlives a kill; "" = none.
 	Guard bool
 	Rest  time.Duration
+	State string
 }
 
 // grant is a permit that an agent got. All agents are on one machine, so their boot times compare.

@@ -61,7 +61,7 @@ func newFifty(t *testing.T, c *etcdtest.Cluster, short bool) *fifty {
 			j.Rest = 80 * time.Second // about half of the zone wants a stop
 		}
 		if j.Guard = i < processes; j.Guard {
-			j.Rest = time.Second
+			j.Rest, j.State = time.Second, t.TempDir()
 		}
 		for _, p := range f.proxies[zone] {
 			j.Endpoints = append(j.Endpoints, p.URL)
@@ -120,6 +120,7 @@ func (f *fifty) start(jobs ...job) (end func()) {
 				case <-ctx.Done():
 				}
 				p.kill(f.T)
+				f.requests.killed(j.Node)
 			}
 		})
 	}

@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -79,6 +80,65 @@ func TestAgentDies(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// An agent that died after its transaction gets the same permit after its restart, once, and long before its slots would have expired.
+func TestKilledAgentAsksAgain(t *testing.T) {
+	t.Parallel()
+	each(t, testKilledAgentAsksAgain)
+}
+
+func testKilledAgentAsksAgain(t *testing.T, c *etcdtest.Cluster) {
+	member(t, options(c, "z1", "n1"))
+	settled(t, c)
+	j := jobOf(c, "z1", "n2")
+	j.Rates.Rate, j.Rates.WorkloadInterval = 10_000, time.Hour // a slot of 100 s
+	j.Guard, j.State, j.Rest, j.DieAt = true, t.TempDir(), time.Minute, 3
+	heard := make(chan said, 1000)
+	hear := func(s said) { heard <- s }
+	next := func() said {
+		t.Helper()
+		select {
+		case s := <-heard:
+			return s
+		case <-time.After(time.Minute):
+			t.Fatal("the guard says nothing")
+			return said{}
+		}
+	}
+	startProcess(t, j, hear).wait(t)
+	slot := read(t, c, "s/z1")
+	if slot == nil {
+		t.Fatal("the agent did not die after its transaction")
+	}
+	for len(heard) > 0 {
+		if s := next(); s.Grant != nil {
+			t.Fatalf("granted before: %+v", s.Grant)
+		}
+	}
+	var holder etcd.Holder
+	must(t, json.Unmarshal([]byte(slot.Value), &holder))
+	var wanted wish
+	must(t, j.kept(guardState, &wanted))
+
+	j.DieAt = 0
+	p := startProcess(t, j, hear)
+	s := next()
+	for s.Grant == nil {
+		s = next()
+	}
+	p.kill(t)
+	if s.Answer.Request != wanted.Request || !s.Answer.Again || s.Grant.Workload != wanted.Workload || s.Grant.Permit.ID != holder.Permit {
+		t.Errorf("got %+v for %+v, want the permit %s for %+v", s.Grant, s.Answer, holder.Permit, wanted)
+	}
+	if now := read(t, c, "s/z1"); now == nil || now.Value != slot.Value || now.Lease == slot.Lease {
+		t.Errorf("the slot was %+v, then %+v", slot, now)
+	}
+	p = startProcess(t, j, hear)
+	if s := next(); s.Answer.Request == wanted.Request || s.Answer.Again {
+		t.Errorf("a request that was granted is repeated: %+v", s.Answer)
+	}
+	p.kill(t)
 }
 
 // A caller that gives up at any point leaves nothing behind.

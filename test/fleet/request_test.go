@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ type answered struct {
 	Began   time.Duration // when the node began to want the stop
 	At      time.Duration
 	Alone   time.Duration // for how long the node was alone, at most
+	Again   bool          // the node was killed and asks again
 	Answer  agent.Answer
 }
 
@@ -36,12 +38,20 @@ type requests struct {
 	last    map[string]answered      // the last answer to each
 	pending map[string]time.Duration // since when the fleet has been deciding
 	permits map[string]string        // the request that was given a permit
+	again   map[string]bool          // the requests that were repeated after a kill
 	longest time.Duration            // for which one was pending
 	wrong   []string
 }
 
 func newRequests(patience time.Duration) *requests {
-	return &requests{patience: patience, last: map[string]answered{}, pending: map[string]time.Duration{}, permits: map[string]string{}}
+	return &requests{patience: patience, last: map[string]answered{}, pending: map[string]time.Duration{}, permits: map[string]string{}, again: map[string]bool{}}
+}
+
+// killed notes that a node was killed: the time until it asks again is not the fleet's.
+func (r *requests) killed(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.pending, func(id string, _ time.Duration) bool { return r.last[id].Node == node })
 }
 
 // add adds an answer. Those to one request come in their order.
@@ -52,6 +62,9 @@ func (r *requests) add(x answered) {
 		r.fail(x, "was granted before")
 	}
 	r.last[x.Request] = x
+	if x.Again {
+		r.again[x.Request] = true
+	}
 	if x.Answer.State == agent.Pending {
 		if _, has := r.pending[x.Request]; !has {
 			r.pending[x.Request] = x.At
@@ -89,8 +102,11 @@ func (r *requests) check(t *testing.T, l *ledger, killed func(node string) bool)
 	for _, text := range r.wrong {
 		t.Error(text)
 	}
-	ends := map[string]int{}
+	ends, again := map[string]int{}, 0
 	for id, x := range r.last {
+		if r.again[id] && x.Answer.Source == agent.Fleet {
+			again++
+		}
 		switch a := x.Answer; {
 		case a.State == agent.Granted:
 			ends["granted by "+a.Source]++
@@ -114,7 +130,10 @@ func (r *requests) check(t *testing.T, l *ledger, killed func(node string) bool)
 			t.Errorf("no request has the permit %+v", g)
 		}
 	}
-	t.Logf("%d requests: %v; the longest time without a decision %s", len(r.last), ends, r.longest)
+	t.Logf("%d requests: %v; %d repeated after a kill, of which %d got a permit; the longest time without a decision %s", len(r.last), ends, len(r.again), again, r.longest)
+	if len(r.again) == 0 {
+		t.Error("no agent that was killed asked again")
+	}
 	if r.longest > mostPending {
 		t.Errorf("a request was pending for %s", r.longest)
 	}
