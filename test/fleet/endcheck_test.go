@@ -30,6 +30,7 @@ type endPermit struct {
 type endRules struct {
 	slot, interval time.Duration // of zones, and of workloads
 	trickle        int           // how many stops a node that is alone may make until its local budget is in force
+	away           span          // when etcd was away
 }
 
 const (
@@ -40,6 +41,12 @@ const (
 	// tokenUse is how long after the end of its time alone a node may use a token: its validity, and the second until
 	// the agent is asked again.
 	tokenUse = 12 * time.Second
+	// returnsWithin is how long after etcd's return a node may be alone: its next contact comes within half a minute, contacts must
+	// succeed for two, the next one shows it, and so must a request of the guard. The rest is for a busy machine.
+	returnsWithin = 3*time.Minute + 40*time.Second
+	// firstMinute does not count in the comparison with nodes without a fleet: those that report first may get a permit before
+	// their zone is full.
+	firstMinute = time.Minute
 )
 
 // permitsOf returns the permits in the history of all slots.
@@ -65,8 +72,15 @@ func permitsOf(events []event) []*endPermit {
 	return permits
 }
 
-// check returns every soft stop that breaks a rule, and how many had a permit. alone is when nodes were alone.
+// check returns what breaks a rule, and how many soft stops had a permit. alone is when nodes were alone.
 func (r endRules) check(stops []endStop, permits []*endPermit, alone map[string][]span) (wrong []string, permitted int) {
+	for node, spans := range alone {
+		for _, a := range spans {
+			if a.from < r.away.from || a.to > r.away.to+returnsWithin {
+				wrong = append(wrong, fmt.Sprintf("%s was alone from %s to %s, but etcd was only away from %s to %s", node, a.from, a.to, r.away.from, r.away.to))
+			}
+		}
+	}
 	slices.SortFunc(stops, func(a, b endStop) int { return cmp.Compare(a.at, b.at) })
 	tokens := map[string]int{}
 	for _, s := range stops {
@@ -101,6 +115,22 @@ func (r endRules) check(stops []endStop, permits []*endPermit, alone map[string]
 	return wrong, permitted
 }
 
+// compare returns an error unless a fleet made fewer soft stops in a phase than the same nodes in another one without it.
+func compare(without, with *endPhase) error {
+	late := func(p *endPhase) (n int) {
+		for _, s := range p.soft {
+			if s.at >= p.begin+firstMinute {
+				n++
+			}
+		}
+		return n
+	}
+	if a, b := late(without), late(with); b >= a {
+		return fmt.Errorf("%d soft stops after the first minute of %q, want fewer than the %d of %q", b, with.name, a, without.name)
+	}
+	return nil
+}
+
 // permitFor returns the permit that a stop was made with, or nil.
 func (r endRules) permitFor(s endStop, permits []*endPermit) *endPermit {
 	sum := sha256.Sum256([]byte(s.workload))
@@ -118,7 +148,7 @@ func (r endRules) permitFor(s endStop, permits []*endPermit) *endPermit {
 func TestEndRules(t *testing.T) {
 	t.Parallel()
 	const at = time.Hour
-	rules := endRules{slot: 10 * time.Second, interval: 5 * time.Minute, trickle: 1}
+	rules := endRules{slot: 10 * time.Second, interval: 5 * time.Minute, trickle: 1, away: span{at, at + 15*time.Minute}}
 	stop := func(node, workload string, after time.Duration) endStop {
 		return endStop{node, "z1", workload, at + after}
 	}
@@ -158,5 +188,32 @@ func TestEndRules(t *testing.T) {
 				t.Errorf("got %q, want %q", text, tt.want)
 			}
 		})
+	}
+	for s, ok := range map[span]bool{
+		{at, at + 18*time.Minute}:                      true,
+		{at + 20*time.Second, at + 15*time.Minute}:     true,
+		{at - time.Second, at + time.Minute}:           false, // etcd was not away yet
+		{at + time.Minute, at + 19*time.Minute}:        false, // it was back long before
+		{at + 30*time.Minute, at + 30*time.Minute + 1}: false,
+	} {
+		if wrong, _ := rules.check(nil, nil, map[string][]span{"n1": {s}}); (len(wrong) == 0) != ok {
+			t.Errorf("alone from %s to %s: %q", s.from, s.to, wrong)
+		}
+	}
+	phase := func(after ...time.Duration) *endPhase {
+		p := &endPhase{name: "x", begin: at}
+		for _, d := range after {
+			p.soft = append(p.soft, stop("n1", "a", d))
+		}
+		return p
+	}
+	many, few := phase(0, 61*time.Second, 62*time.Second), phase(0, 1, 2, 3, 61*time.Second)
+	if err := compare(many, few); err != nil {
+		t.Error(err)
+	}
+	for _, same := range []*endPhase{many, few, phase()} {
+		if compare(same, same) == nil {
+			t.Errorf("no error for as many stops as without the fleet: %+v", same)
+		}
 	}
 }

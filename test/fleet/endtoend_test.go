@@ -18,6 +18,7 @@ import (
 	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/client/agenttest"
 	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/test/etcdtest"
 	"github.com/criguard/criguard/test/lab"
@@ -41,6 +42,7 @@ type endFleet struct {
 	nodes  []*endNode
 	phases []*endPhase
 	stops  []endStop // with the fleet
+	away   span      // when etcd was away
 }
 
 // endPhase is a column of the table.
@@ -86,6 +88,7 @@ func BenchmarkEndToEnd(b *testing.B) {
 		f.hardStops(2 * time.Minute)
 	})
 	f.phase("etcd away", func() {
+		f.away.from = cgroup.BootTime()
 		for _, m := range f.c.Members {
 			m.Kill()
 		}
@@ -98,6 +101,7 @@ func BenchmarkEndToEnd(b *testing.B) {
 			m.Start(b)
 		}
 		f.c.Ready(b)
+		f.away.to = cgroup.BootTime()
 		f.hardStops(4 * time.Minute)
 	})
 	f.phase(fmt.Sprintf("on %d nodes", endFew), func() {
@@ -105,6 +109,7 @@ func BenchmarkEndToEnd(b *testing.B) {
 		f.hardStops(3 * time.Minute)
 	})
 	stopWatching()
+	f.wantConnected()
 	f.stops = f.collect()
 	f.assign(f.stops)
 	f.end()
@@ -256,6 +261,17 @@ func (f *endFleet) end() {
 	}
 }
 
+// wantConnected fails the benchmark if a node is alone.
+func (f *endFleet) wantConnected() {
+	f.Helper()
+	for _, n := range f.nodes {
+		s, err := agenttest.Status(f.Context(), n.socket())
+		if err != nil || s.AloneFor > 0 {
+			f.Errorf("%s is alone at the end for %s: %s, %v", n.name, time.Duration(s.AloneFor), s.Error, err)
+		}
+	}
+}
+
 // collect returns the soft stops of all guards. No hard stop waits for the fleet.
 func (f *endFleet) collect() (stops []endStop) {
 	f.Helper()
@@ -304,7 +320,7 @@ func (f *endFleet) check(r *recorder) {
 	}
 	rates := fleet.DefaultRates()
 	// A tenth of a stop per minute is at most two in the 13 minutes of the trickle.
-	rules := endRules{slot: 10 * time.Second, interval: rates.WorkloadInterval, trickle: 2}
+	rules := endRules{slot: 10 * time.Second, interval: rates.WorkloadInterval, trickle: 2, away: f.away}
 	wrong, permitted := rules.check(f.stops, permits, alone)
 	for _, text := range wrong {
 		f.Error(text)
@@ -321,6 +337,9 @@ func (f *endFleet) check(r *recorder) {
 	f.Logf("%d soft stops in a fleet, %d of them with a permit; %d permits in etcd", len(f.stops), permitted, len(permits))
 	if permitted == 0 || permitted == len(f.stops) {
 		f.Error("want stops with a permit, and stops of nodes that are alone")
+	}
+	if err := compare(f.phases[0], f.phases[1]); err != nil {
+		f.Error(err)
 	}
 	// A hard stop takes as long as without a fleet, but for the load of the machine. With a real containerd, the reclaim
 	// before it takes up to ten seconds.
