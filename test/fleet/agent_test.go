@@ -39,6 +39,8 @@ type job struct {
 	Guard bool
 	Rest  time.Duration
 	State string
+	// Probe makes it measure etcd, and nothing else.
+	Probe bool
 }
 
 // grant is a permit that an agent got. All agents are on one machine, so their boot times compare.
@@ -118,7 +120,10 @@ func runAgent(text string) error {
 			fmt.Println(string(line))
 		}
 	}
-	if j.Guard {
+	switch {
+	case j.Probe:
+		return j.probe(context.Background(), hear)
+	case j.Guard:
 		return j.runNode(context.Background(), hear)
 	}
 	return j.run(context.Background(), func(g grant) { hear(said{Grant: &g}) }, func(error) {})
@@ -130,7 +135,7 @@ type process struct {
 	done chan error
 }
 
-func startProcess(t *testing.T, j job, hear func(said)) *process {
+func startProcess(t testing.TB, j job, hear func(said)) *process {
 	t.Helper()
 	text, err := json.Marshal(j)
 	must(t, err)
@@ -156,14 +161,14 @@ func startProcess(t *testing.T, j job, hear func(said)) *process {
 }
 
 // wait waits for a process that kills itself.
-func (p *process) wait(t *testing.T) {
+func (p *process) wait(t testing.TB) {
 	t.Helper()
 	must(t, <-p.done)
 	_ = p.cmd.Wait() // killed
 }
 
 // kill ends the process at any point of a request.
-func (p *process) kill(t *testing.T) {
+func (p *process) kill(t testing.TB) {
 	t.Helper()
 	must(t, p.cmd.Process.Kill())
 	p.wait(t)

@@ -138,7 +138,7 @@ func revision(t *testing.T, c *etcdtest.Cluster) int64 {
 	return resp.Header.Revision
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -152,7 +152,7 @@ func (j job) runNode(ctx context.Context, hear func(said)) error {
 			if x.Answer.Source == agent.Fleet {
 				g = &grant{Permit: notes.permit(x.Answer.ID), Zone: j.Zone, Node: j.Node, Workload: w.Workload, Acquired: min(x.At, time.Duration(x.Answer.Deadline))}
 			}
-			hear(said{&x, g})
+			hear(said{Answer: &x, Grant: g})
 			if g != nil && n%4 == 3 {
 				back := *g
 				back.ReleasedAt = cgroup.BootTime()

@@ -10,10 +10,12 @@ import (
 	"github.com/criguard/criguard/guard/fleet/agent"
 )
 
-// said is what a guard or an agent says of a run: an answer that the guard got, and a permit or its release.
+// said is what a guard or an agent says of a run: an answer that the guard got, and a permit or its release; or what a prober
+// measured.
 type said struct {
 	Answer *answered `json:",omitempty"`
 	Grant  *grant    `json:",omitempty"`
+	Probe  *probe    `json:",omitempty"`
 }
 
 // answered is an answer that a guard got to a request for a permit.
