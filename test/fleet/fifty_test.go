@@ -276,8 +276,22 @@ func (f *fifty) test() {
 		f.Errorf("without faults, slots of zones lasted %s and of workloads %s, want at most %s more than their time", calmest.zone, calmest.workload, late)
 	}
 
+	f.checkZones()
 	f.check(fast().WorkloadInterval)
 	f.loseData()
+}
+
+// checkZones fails the test unless both zones got permits, and the second one was denied some because of its state.
+func (f *fifty) checkZones() {
+	f.Helper()
+	zones, zero := f.ledger.zones(), f.requests.zero
+	f.Logf("permits by zone: %v; denials at rate 0: %v", zones, zero)
+	if zones["z1"] == 0 || zones["z2"] == 0 {
+		f.Errorf("permits by zone: %v, want some in both", zones)
+	}
+	if zero["zone z2 is partial: 0/s"]+zero["zone z2 is full: 0/s"] == 0 {
+		f.Errorf("denials at rate 0: %v, want one because of the state of z2", zero)
+	}
 }
 
 // settle ends the time after the start of a fleet in which the states of its zones do not matter.

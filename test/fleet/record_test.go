@@ -93,6 +93,17 @@ func (l *ledger) failures(reason string) int {
 	return l.errors[reason]
 }
 
+// zones returns the number of permits of each zone.
+func (l *ledger) zones() map[string]int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	zones := map[string]int{}
+	for _, g := range l.grants {
+		zones[g.Zone]++
+	}
+	return zones
+}
+
 func (l *ledger) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

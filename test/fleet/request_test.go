@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -41,12 +42,13 @@ type requests struct {
 	pending map[string]time.Duration // since when the fleet has been deciding
 	permits map[string]string        // the request that was given a permit
 	again   map[string]bool          // the requests that were repeated after a kill
+	zero    map[string]int           // denials at rate 0, by their reason
 	longest time.Duration            // for which one was pending
 	wrong   []string
 }
 
 func newRequests(patience time.Duration) *requests {
-	return &requests{patience: patience, last: map[string]answered{}, pending: map[string]time.Duration{}, permits: map[string]string{}, again: map[string]bool{}}
+	return &requests{patience: patience, last: map[string]answered{}, pending: map[string]time.Duration{}, permits: map[string]string{}, again: map[string]bool{}, zero: map[string]int{}}
 }
 
 // killed notes that a node was killed: the time until it asks again is not the fleet's.
@@ -77,6 +79,9 @@ func (r *requests) add(x answered) {
 	delete(r.pending, x.Request)
 	switch a := x.Answer; {
 	case a.State == agent.Denied && a.Reason != "":
+		if strings.HasSuffix(a.Reason, ": 0/s") {
+			r.zero[a.Reason]++
+		}
 	case a.State == agent.Granted && a.Source == agent.Fleet && a.ID != "" && a.Deadline > 0:
 		if other, has := r.permits[a.ID]; has {
 			r.fail(x, "has the permit of "+other)
