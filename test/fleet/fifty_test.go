@@ -294,14 +294,16 @@ func (f *fifty) checkZones() {
 	}
 }
 
-// settle ends the time after the start of a fleet in which the states of its zones do not matter.
+// settle ends the time after the start of a fleet in which the states of its zones do not matter. Before there is a member, the
+// first node would begin it again.
 func (f *fifty) settle() {
 	f.Helper()
 	etcdtest.Wait(f.T, func() error {
-		if read(f.T, f.c, "settling") == nil {
-			return errors.New("the fleet has not begun")
+		resp, err := pb.NewKVClient(f.c.Conn()).Range(f.Context(), &pb.RangeRequest{Key: []byte(prefix + "m/"), RangeEnd: []byte(prefix + "m0"), CountOnly: true})
+		if err == nil && resp.Count == 0 {
+			err = errors.New("the fleet has no member")
 		}
-		return nil
+		return err
 	})
 	settled(f.T, f.c)
 }
