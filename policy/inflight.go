@@ -13,7 +13,7 @@ type Wait struct {
 // End records that a sandbox's stop is over: its resources are free again, or it was given up. back is
 // what came back from the sandbox itself. If the stop was over for its pool before, it is over for the disks that wait for it, too.
 func (r *Restraint) End(sandbox string, back int64) {
-	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && (!s.Over || len(s.Waits) > 0) })
+	s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && s.Pending() })
 	switch {
 	case s == nil:
 	case s.Over:
@@ -56,7 +56,7 @@ func (r *Restraint) Await(stop *Stop) {
 
 // AwaitDisk records that a disk waits for a sandbox's stop, too.
 func (r *Restraint) AwaitDisk(sandbox string, w Wait) {
-	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && (!s.Over || len(s.Waits) > 0) }); s != nil {
+	if s := r.last(func(s *Stop) bool { return s.Sandbox == sandbox && s.Pending() }); s != nil {
 		s.AwaitDisk(w)
 	}
 }
@@ -69,6 +69,12 @@ func (r *Restraint) EndWait(sandbox string, p Pool) bool {
 	}
 	return s != nil
 }
+
+// Pending reports whether the stop is not over for its own pool, or a disk waits for it.
+func (s *Stop) Pending() bool { return !s.Over || len(s.Waits) > 0 }
+
+// OwnWait returns what the stop's own pool waits for, in the form of a disk's wait.
+func (s *Stop) OwnWait() Wait { return Wait{s.Pool, s.Signal, s.Available, s.Expected} }
 
 // AwaitDisk adds the wait of a disk, in place of an earlier one. Copies of the stop do not change.
 func (s *Stop) AwaitDisk(w Wait) {

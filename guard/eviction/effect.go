@@ -40,8 +40,7 @@ func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over b
 	case !f.awaited:
 		return true, f.stop.Expected
 	case f.stop.Pool.IsDisk():
-		s := &f.stop
-		return g.isDiskOver(f, policy.Wait{Pool: s.Pool, Signal: s.Signal, Available: s.Available, Expected: s.Expected}, out, now)
+		return g.isDiskOver(f, f.stop.OwnWait(), out, now)
 	}
 	e := &f.effect
 	left := g.kernel.Remaining(f.order.Pod, f.stop.Pool)
@@ -148,7 +147,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 			g.invalidateReclaims(w.Pool)
 		}
 	}
-	return f.stop.Over && len(f.stop.Waits) == 0
+	return !f.stop.Pending()
 }
 
 // settledForPool reports whether a stop is over for its own pool, and records its outcome then.

@@ -40,7 +40,7 @@ type Kernel interface {
 }
 
 // Runtime lists the running pods. Inventory answers from memory. Before that, it waits for the next listing to end, the one in
-// progress or another one, but not longer than wait. A listing that takes longer goes on.
+// progress or another one, but not longer than wait. A slower listing is not canceled.
 type Runtime interface {
 	Inventory(ctx context.Context, wait time.Duration) inventory.Inventory
 }

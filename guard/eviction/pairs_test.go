@@ -264,6 +264,19 @@ func shortOfTwoDevices(t *testing.T, conf string) (*Manager, *fakeNode) {
 	return g, n
 }
 
+// endedOnTwoDevices is shortOfTwoDevices after a second, in which memory has stopped "big" and both disks have chosen it, too. Its
+// processes have ended, and no memory is lacking any more.
+func endedOnTwoDevices(t *testing.T) (*Manager, *fakeNode) {
+	t.Helper()
+	g, n := shortOfTwoDevices(t, memoryHard)
+	n.leak("big", testGiB/2)
+	n.at(g, 0)
+	n.at(g, time.Second)
+	n.set(policy.MemoryAvailable, 2*testGiB)
+	n.end(n.stops[0])
+	return g, n
+}
+
 // Each disk that has chosen the pod waits for it, however many there are: from when its processes have ended, whether memory has come
 // back or not, as long as for a stop of its own, and over a restart, too.
 func TestDisksOfTwoDevicesWaitForTheSamePod(t *testing.T) {
@@ -322,12 +335,7 @@ func TestDiskWaitsForItsOwnFiles(t *testing.T) {
 // next.
 func TestDisksWaitForThePodOnTheirOwn(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
-		g, n := shortOfTwoDevices(t, memoryHard)
-		n.leak("big", testGiB/2)
-		n.at(g, 0)
-		n.at(g, time.Second)
-		n.set(policy.MemoryAvailable, 2*testGiB)
-		n.end(n.stops[0])
+		g, n := endedOnTwoDevices(t)
 		wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
 		if restarts {
 			g = restarted(t, g, n)
@@ -350,12 +358,7 @@ func TestDisksWaitForThePodOnTheirOwn(t *testing.T) {
 
 // A disk that is not read yet after a restart may still be short.
 func TestRestartAwaitsFilesOnDisksThatAreNotReadYet(t *testing.T) {
-	g, n := shortOfTwoDevices(t, memoryHard)
-	n.leak("big", testGiB/2)
-	n.at(g, 0)
-	n.at(g, time.Second)
-	n.set(policy.MemoryAvailable, 2*testGiB)
-	n.end(n.stops[0])
+	g, n := endedOnTwoDevices(t)
 	n.at(g, 2*time.Second)
 	node, image := n.obs[policy.NodeFSAvailable], n.obs[policy.ImageFSAvailable]
 	n.obs[policy.NodeFSAvailable].Status, n.obs[policy.ImageFSAvailable].Status = policy.Failed, policy.Failed

@@ -324,7 +324,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 		} else if free && !long {
 			if f.awaited {
 				g.pools[f.stop.Pool].flight = nil
-				g.awaitDisk(f, policy.Wait{Pool: f.stop.Pool, Signal: f.stop.Signal, Available: f.stop.Available, Expected: f.stop.Expected})
+				g.awaitDisk(f, f.stop.OwnWait())
 				g.invalidateReclaims(f.stop.Pool)
 			}
 			f.stop.Kept = v.Kept
