@@ -454,7 +454,13 @@ func (w *World) sleep(d time.Duration) {
 	w.slept.Add(int64(d))
 	w.sleeps++
 	w.pausedUntil -= d
+	if d >= backoffReset { // a breaker that was open is closed
+		w.innocents = 0
+	}
 }
+
+// backoffReset is the default of backoff.reset.
+const backoffReset = 10 * time.Minute
 
 // unreadable makes meminfo unreadable for a while.
 func unreadable(w *World, d dice, at time.Duration) {
