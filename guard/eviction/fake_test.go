@@ -86,11 +86,13 @@ func (n *fakeNode) DiskUsage(sandbox string) (bytes, inodes policy.DiskUsage) {
 }
 
 func (n *fakeNode) Remaining(pod inventory.Pod, p policy.Pool) policy.Amount {
-	if a, ok := n.remains[pod.ID]; ok {
-		return a
-	}
 	running := inventory.ByID(n.pods, pod.ID)
+	a, remains := n.remains[pod.ID]
 	switch {
+	case remains && p == policy.PoolPIDs && running != nil && running.Memory == policy.Known(0): // only files are left
+		return policy.Known(0)
+	case remains:
+		return a
 	case running == nil:
 		return policy.Known(0)
 	case p == policy.PoolPIDs:

@@ -110,6 +110,17 @@ func TestHardThresholdDoesNotWaitForASmallSoftStop(t *testing.T) {
 	}
 }
 
+// A hard threshold waits for the files in memory of a soft stop's pod whose processes have ended: no container uses them any more,
+// and the runtime is about to unmount them.
+func TestHardThresholdWaitsForFilesInMemory(t *testing.T) {
+	g, n := softStop(t, "")
+	n.grow("big", -4*testGiB)
+	n.remains = map[string]policy.Amount{"big": policy.Known(2 * testGiB)}
+	n.grow("small", 4*testGiB-10*testMiB)
+	n.leak("small", testGiB/2)
+	wantHeld(t, n.at(g, 10500*time.Millisecond), api.HeldInFlight)
+}
+
 // While a hard threshold of a pool is due and held, its soft thresholds do nothing.
 func TestHeldHardThresholdHoldsTheSoftOnes(t *testing.T) {
 	g, n := newManager(t, softAndHard+"[budget]\nhard = {burst = 1, every = \"1h\"}\n")

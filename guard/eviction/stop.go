@@ -106,10 +106,11 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	}
 	c := g.choose(g.runtime.Inventory(ctx, 0), now, i, due)
 	var helps bool
-	if at := slices.IndexFunc(c.Ranked, func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID }); at >= 0 {
+	at := slices.IndexFunc(c.Ranked, func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID })
+	if at >= 0 && (i.IsDisk() || c.Ranked[at].Protection != "" || g.runs(&f.order.Pod)) {
 		r := &c.Ranked[at]
 		helps = r.Protection == "" && (!r.Known() || r.Yield >= c.Helps) // as on a disk that is being measured again
-	} else {
+	} else { // its processes have ended, but not its files in memory
 		left := g.kernel.Remaining(f.order.Pod, i)
 		helps = i.IsDisk() || !left.Known || left.Value >= c.Helps
 	}
