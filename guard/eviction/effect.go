@@ -94,17 +94,16 @@ func (g *Manager) stillRises(f *flight, now time.Duration) bool {
 	})
 }
 
-// asleep is how long there was no pass if the machine was suspended.
-const asleep = time.Minute
-
-// settle checks the stops in flight and records those that are over. Nothing comes back while the machine is suspended.
-func (g *Manager) settle(now time.Duration, p *api.Pass) {
-	if gap := now - g.settledAt; gap > asleep {
-		for _, f := range g.flights {
-			f.delay(gap)
-		}
+// Slept is called before the first pass after the machine slept, with how long. Nothing grows and nothing comes back meanwhile.
+func (g *Manager) Slept(d time.Duration) {
+	g.samples.Slept(d)
+	for _, f := range slices.Concat(g.flights, g.unconfirmed) {
+		f.delay(d)
 	}
-	g.settledAt = now
+}
+
+// settle checks the stops in flight and records those that are over.
+func (g *Manager) settle(now time.Duration, p *api.Pass) {
 	g.unconfirmed = slices.DeleteFunc(g.unconfirmed, func(f *flight) bool { return g.unmounted(f, now) })
 	g.flights = slices.DeleteFunc(g.flights, func(f *flight) bool { return g.settled(f, now, p) })
 }

@@ -201,16 +201,19 @@ func TestDiskStopIsGivenUpAfter30s(t *testing.T) {
 
 // A suspend is no time in which files are deleted.
 func TestDiskStopOverASuspend(t *testing.T) {
-	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"6Gi\"\n")
-	n.set(policy.NodeFSAvailable, testGiB)
-	wantStop(t, n.at(g, 0), "d/big")
-	n.end(n.stops[0])
-	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
-	wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
-	n.set(policy.NodeFSAvailable, testGiB+testGiB/8)
-	wantHeld(t, n.at(g, time.Hour), api.HeldInFlight)
-	wantHeld(t, n.at(g, time.Hour+diskEffectWait-2*time.Second), api.HeldInFlight)
-	wantSettled(t, n.at(g, time.Hour+diskEffectWait-time.Second), 1)
+	for _, slept := range []time.Duration{20 * time.Second, time.Hour} {
+		g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"6Gi\"\n")
+		n.set(policy.NodeFSAvailable, testGiB)
+		wantStop(t, n.at(g, 0), "d/big")
+		n.end(n.stops[0])
+		wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+		wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
+		n.set(policy.NodeFSAvailable, testGiB+testGiB/8)
+		g.Slept(slept)
+		wantHeld(t, n.at(g, slept+2*time.Second), api.HeldInFlight)
+		wantHeld(t, n.at(g, slept+diskEffectWait), api.HeldInFlight)
+		wantSettled(t, n.at(g, slept+time.Second+diskEffectWait), 1)
+	}
 }
 
 // All that was expected may be back before the last file is deleted. A stop is over once the filesystem has not risen for
@@ -672,6 +675,26 @@ func TestMemoryThatTheRuntimeUnmountsLate(t *testing.T) {
 		if n.at(g, 3*time.Second); kept() != left {
 			t.Errorf("read again after the runtime has stopped the sandbox: %d", kept())
 		}
+	}
+}
+
+// A suspend is no time in which the runtime unmounts files.
+func TestMemoryThatComesBackAfterASuspend(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.stops[0].outcome.Shared, n.remains["big"] = true, policy.Known(3*testGiB)
+	n.end(n.stops[0])
+	n.set(policy.MemoryAvailable, 2*testGiB)
+	n.at(g, 0)
+	wantSettled(t, n.at(g, sharedStill), 1)
+	const slept = 5 * time.Minute
+	g.Slept(slept)
+	n.at(g, slept+sharedStill)
+	n.remains["big"] = policy.Known(testGiB)
+	n.at(g, slept+2*sharedStill)
+	if kept := g.restraint.ByPod(n.now).KeptMemory("big", "again", policy.Amount{}); kept != testGiB {
+		t.Errorf("the stop left %d", kept)
 	}
 }
 

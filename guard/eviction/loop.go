@@ -33,7 +33,7 @@ func (l *Loop) Run(ctx context.Context) {
 	for wake, ok := "start", ctx.Err() == nil; ok; wake, ok = l.wait(ctx, timer, due) {
 		// Go's clock stands still while the machine sleeps (CLOCK_MONOTONIC), the time since boot goes on.
 		if slept := l.Guard.kernel.Now() - now - time.Since(awake); slept >= sleepAtLeast {
-			l.Guard.samples.Slept(slept)
+			l.Guard.Slept(slept)
 			if l.Slept != nil {
 				l.Slept(slept)
 			}

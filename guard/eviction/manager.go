@@ -91,8 +91,6 @@ type Manager struct {
 	listed    time.Duration // the listing of the last sample
 	sampleAll bool          // take a sample in every pass, for a trace
 
-	settledAt time.Duration // when the stops in flight were last checked
-
 	// unconfirmed are stops for memory that are over, but that the runtime has not confirmed.
 	unconfirmed []*flight
 
