@@ -119,7 +119,8 @@ type Pass struct {
 	Ranked     []RankedView      `json:"ranked,omitempty"`             // the pods at the time of the decision, in order
 	RankedMore int               `json:"ranked_more,omitempty"`        // number of ranked pods that are not kept
 
-	holds []Hold // every reason why a stop was held back
+	holds []Hold            // every reason why a stop was held back
+	ended policy.Conditions // see Ended
 }
 
 // RuntimeChange records that the runtime became unavailable, or available again.
@@ -236,6 +237,14 @@ func (p *Pass) Notable() bool {
 	return p.Changed || p.Stop != nil || p.Escalated != "" || len(p.Settled) > 0 ||
 		len(p.Reclaimed) > 0 || p.Held != "" || p.Alarm != "" || p.Command != nil || p.Runtime != nil
 }
+
+// End records that conditions of an earlier run of the service do not hold any more.
+func (p *Pass) End(conditions policy.Conditions) {
+	p.ended, p.Changed = conditions, p.Changed || conditions != 0
+}
+
+// Ended returns the conditions of an earlier run of the service that do not hold any more.
+func (p *Pass) Ended() policy.Conditions { return p.ended }
 
 // Hold records why a stop was held back, and what asked for the stop. The first one is the pass's reason.
 func (p *Pass) Hold(by string, held policy.Held) {

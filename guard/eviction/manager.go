@@ -81,6 +81,7 @@ type Manager struct {
 	rederived  bool        // since Rederived was called
 	pressure   policy.Pressure
 	condSince  map[policy.Condition]time.Duration // since when those hold that the last pass found
+	earlier    policy.Conditions                  // of an earlier run of the service, whose end is not recorded
 	started    time.Duration                      // when this run of the service began
 
 	// enforced is the restraint of the real stops while observe mode uses one of its own. It is nil while
@@ -131,9 +132,20 @@ func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, flee
 	return g
 }
 
-// Continue continues the records of an earlier run of the service: after that ID, and with what they say about the runtime.
-func (g *Manager) Continue(lastID uint64, runtimeDown bool) {
-	g.LastID, g.outage.recorded = lastID, runtimeDown
+// Continue continues the records of an earlier run of the service: after that ID, and with what they say about the runtime
+// and the conditions.
+func (g *Manager) Continue(lastID uint64, runtimeDown bool, conditions policy.Conditions) {
+	g.LastID, g.outage.recorded, g.earlier = lastID, runtimeDown, conditions
+}
+
+// endEarlier returns the conditions of an earlier run that do not hold any more, once. It waits for the signals that a
+// service which has just started cannot read yet.
+func (g *Manager) endEarlier(now time.Duration) (ended policy.Conditions) {
+	if g.earlier &^= g.pressure.Conditions; now-g.started < firstListing {
+		return 0
+	}
+	ended, g.earlier = g.earlier, 0
+	return ended
 }
 
 // SetConfig applies a configuration from the next pass on. Running grace periods and conditions continue.
@@ -177,6 +189,7 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 	g.before = g.obs
 	g.observe(now)
 	p := api.Pass{At: api.Duration(now), Wake: wake, Conditions: g.pressure.Conditions, Changed: g.pressure.Conditions != before}
+	p.End(g.endEarlier(now))
 	g.again, g.unsaved, g.sampled = false, false, false
 	if g.sampleAll {
 		g.sample(ctx)

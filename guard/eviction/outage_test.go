@@ -61,7 +61,7 @@ func TestOutageFromTheStart(t *testing.T) {
 func TestOutageOverARestart(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		g, n := newManager(t, memoryHard)
-		g.Continue(41, true)
+		g.Continue(41, true, 0)
 		if n.down = down; down {
 			for _, at := range []time.Duration{0, time.Minute} {
 				if p := n.at(g, at); p.Runtime != nil {

@@ -900,3 +900,27 @@ func TestRestartStopsAPodForAnotherReason(t *testing.T) {
 		}
 	}
 }
+
+// The end of a condition that an earlier run recorded is recorded once, when a service that has just started can read its
+// signals. A condition that holds again has not ended.
+func TestConditionsOverARestart(t *testing.T) {
+	memory, pids := policy.ConditionsOf(policy.MemoryPressure), policy.ConditionsOf(policy.PIDPressure)
+	for _, held := range []policy.Conditions{memory, pids} {
+		g, n := newManager(t, memoryAndPIDs)
+		g.Continue(41, false, memory|pids)
+		if held == memory {
+			n.set(policy.MemoryAvailable, testGiB/2)
+		} else {
+			n.obs[policy.PIDAvailable] = policy.Observation{Available: 5, Capacity: 1000, Status: policy.OK}
+		}
+		for _, c := range []struct {
+			at    time.Duration
+			begun bool
+			ended policy.Conditions
+		}{{0, true, 0}, {firstListing - 1, false, 0}, {firstListing, false, (memory | pids) &^ held}, {2 * firstListing, false, 0}} {
+			if p := n.at(g, c.at); p.Conditions != held || p.Changed != (c.begun || c.ended != 0) || p.Ended() != c.ended {
+				t.Errorf("%s holds, at %s: %s, changed %t, ended %s, want %s", held, c.at, p.Conditions, p.Changed, p.Ended(), c.ended)
+			}
+		}
+	}
+}

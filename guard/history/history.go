@@ -15,6 +15,7 @@ import (
 	"github.com/criguard/criguard/guard/lastgood"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/guard/safetext"
+	"github.com/criguard/criguard/policy"
 )
 
 // A ranking of a hundred pods takes 40 KB. The newest rankings are kept whole, older ones only with their
@@ -262,6 +263,19 @@ func (h *History) RuntimeDown() bool {
 		}
 	}
 	return false
+}
+
+// Conditions returns those of the newest pass; 0 without a pass.
+func (h *History) Conditions() policy.Conditions {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var p struct {
+		Conditions policy.Conditions `json:"conditions"`
+	}
+	if n := len(h.records); n == 0 || json.Unmarshal(h.records[n-1].line, &p) != nil {
+		return 0
+	}
+	return p.Conditions
 }
 
 // Broken returns why the file does not have all passes; nil if it has.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/rundir"
+	"github.com/criguard/criguard/policy"
 )
 
 // Last returns the newest n passes, oldest first; all of them for n < 1.
@@ -78,6 +79,28 @@ func TestHistoryKnowsWhetherTheRuntimeWasDown(t *testing.T) {
 		if err := h.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A restarted service knows which conditions its newest pass had.
+func TestHistoryKnowsTheConditions(t *testing.T) {
+	dir := t.TempDir()
+	for i, want := range []policy.Conditions{0, policy.ConditionsOf(policy.MemoryPressure, policy.DiskPressure), 0} {
+		h := Open(dir, 10)
+		h.Add(api.Pass{ID: uint64(i) + 1, Conditions: want}) //nolint:gosec // not negative
+		if err := errors.Join(h.Save(), h.Close()); err != nil {
+			t.Fatal(err)
+		}
+		h = Open(dir, 10)
+		if got := h.Conditions(); got != want {
+			t.Errorf("after pass %d: %s, want %s", i+1, got, want)
+		}
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := Open(t.TempDir(), 10).Conditions(); got != 0 {
+		t.Errorf("without a pass: %s", got)
 	}
 }
 

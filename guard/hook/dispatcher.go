@@ -118,7 +118,7 @@ func (h *Dispatcher) Observe(st api.State) {
 func (h *Dispatcher) Post(p *api.Pass, mode config.Mode) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := h.conditions
+	before := h.conditions | p.Ended()
 	h.conditions = p.Conditions
 	if len(h.runners) == 0 {
 		return

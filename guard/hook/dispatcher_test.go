@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -74,6 +75,28 @@ func TestPayloadFits(t *testing.T) {
 	}
 	if len(p.Settled[0].Result.Errors[0]) != maxInput {
 		t.Error("the record was changed")
+	}
+}
+
+// A hook learns that a condition has ended, also if that was an earlier run's: it may have acted on its beginning.
+func TestDispatcherEndsConditionsOfAnEarlierRun(t *testing.T) {
+	h := NewDispatcher(slog.New(slog.DiscardHandler), ignore)
+	h.configs = []config.Hook{{On: []config.EventKind{config.EventCondition}, Command: []string{"/bin/waits"}}}
+	h.runners = []*runner{newRunner(&program{}, &h.gate, func(queued, outcome) {})} // not started
+	p := api.Pass{ID: 42, Conditions: policy.ConditionsOf(policy.PIDPressure)}
+	p.End(policy.ConditionsOf(policy.MemoryPressure))
+	h.Post(&p, config.ModeEnforce)
+	h.Post(&api.Pass{ID: 43, Conditions: p.Conditions}, config.ModeEnforce)
+	var got []string
+	for _, e := range h.runners[0].queue {
+		var event Payload
+		if err := json.Unmarshal(e.Data, &event); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprint(event.Pass, " ", event.Condition.Name, " ", event.Condition.Active))
+	}
+	if want := "42 MemoryPressure false, 42 PIDPressure true"; strings.Join(got, ", ") != want {
+		t.Errorf("events %q, want %s", got, want)
 	}
 }
 

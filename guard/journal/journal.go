@@ -115,7 +115,7 @@ func (j *Journal) command(c *api.CommandView) {
 
 func (j *Journal) condition(p *api.Pass) {
 	for _, c := range policy.AllConditions() {
-		if is, was := p.Conditions.Has(c), j.conditions.Has(c); is && !was {
+		if is, was := p.Conditions.Has(c), (j.conditions | p.Ended()).Has(c); is && !was {
 			j.log.Warn("condition begins", systemd.EventKey, systemd.EventCondition, "action", "condition", "pass", p.ID, "condition", c.String(), "reason", strings.Join(p.ThresholdsOf(c), ", "))
 		} else if was && !is {
 			j.log.Info("condition ends", systemd.EventKey, systemd.EventCondition, "action", "condition", "pass", p.ID, "condition", c.String())

@@ -37,6 +37,12 @@ func journalLines(t *testing.T, passes []api.Pass, keys ...string) []string {
 	return strings.Split(strings.TrimSpace(text.String()), "\n")
 }
 
+// ended returns a pass that finds conditions of an earlier run ended.
+func ended(conditions policy.Conditions) (p api.Pass) {
+	p.End(conditions)
+	return p
+}
+
 func TestJournal(t *testing.T) {
 	memory := policy.ConditionsOf(policy.MemoryPressure)
 	both := policy.ConditionsOf(policy.MemoryPressure, policy.DiskPressure)
@@ -58,6 +64,10 @@ func TestJournal(t *testing.T) {
 				`level=INFO msg="condition ends" condition=MemoryPressure`,
 				`level=INFO msg="condition ends" condition=DiskPressure`,
 			},
+		},
+		{
+			"the end of a condition of an earlier run", []api.Pass{ended(memory), {}}, []string{"condition"},
+			[]string{`level=INFO msg="condition ends" condition=MemoryPressure`},
 		},
 		{
 			"what holds a stop back, when it changes",

@@ -17,6 +17,7 @@ import (
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/history"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/guard/simulate"
 	"github.com/criguard/criguard/policy"
@@ -164,6 +165,38 @@ func TestBrokenDiskLosesNothing(t *testing.T) {
 			}
 			if o, err := os.ReadFile(filepath.Join(w.service.dir, "orders.json")); err != nil || !bytes.Contains(o, []byte(`"pause":`)) {
 				t.Errorf("the orders are %s, %v", o, err)
+			}
+		})
+		return w, time.Minute
+	})
+}
+
+// The history says that a condition has ended, also if a restart of the service ended it.
+func TestConditionEndsOverARestart(t *testing.T) {
+	run(t, func(t *testing.T) (*World, time.Duration) {
+		w := leaky(t, false)
+		last := func(w *World) (last api.Pass) {
+			list, err := history.Read(t.Context(), w.service.dir, api.HistoryQuery{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range list.Passes {
+				if p.Changed {
+					last = p
+				}
+			}
+			return last
+		}
+		w.At(40*time.Second, func(w *World) {
+			if p := last(w); !p.Conditions.Has(policy.MemoryPressure) {
+				t.Errorf("before the restart, pass %d: %s", p.ID, p.Conditions)
+			}
+			w.Stop()
+			w.Start()
+		})
+		w.At(50*time.Second, func(w *World) {
+			if p := last(w); p.ID == 0 || p.Conditions != 0 {
+				t.Errorf("after the restart, pass %d: %s", p.ID, p.Conditions)
 			}
 		})
 		return w, time.Minute

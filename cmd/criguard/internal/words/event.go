@@ -44,7 +44,7 @@ func Events(p *api.Pass) []Event {
 		}
 		why := strings.Join(met, ", ")
 		if p.Conditions == 0 && met == nil {
-			why = "pressure has ended: no threshold was met for pressure_transition_period"
+			why = "pressure has ended: no threshold was met for pressure_transition_period, or since a restart"
 		}
 		add("conditions: "+cond, why)
 	}

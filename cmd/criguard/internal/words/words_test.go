@@ -87,7 +87,7 @@ func TestEventsOfConditions(t *testing.T) {
 	}{
 		{api.Pass{Conditions: memory, Met: met}, Event{"conditions: MemoryPressure", "memory.available:hard"}},
 		{api.Pass{Met: met}, Event{"conditions: none", "memory.available:hard"}}, // which only warns, or in its grace period
-		{api.Pass{}, Event{"conditions: none", "pressure has ended: no threshold was met for pressure_transition_period"}},
+		{api.Pass{}, Event{"conditions: none", "pressure has ended: no threshold was met for pressure_transition_period, or since a restart"}},
 	} {
 		c.pass.Changed = true
 		if got := Events(&c.pass); len(got) != 1 || got[0] != c.want {
