@@ -230,6 +230,24 @@ func TestHookExample(t *testing.T) {
 	}
 }
 
+// The example hook keeps two events of the same second, also where date(1) knows no nanoseconds, as on many boards.
+func TestHookExampleWithoutNanoseconds(t *testing.T) {
+	bin, spool := t.TempDir(), filepath.Join(t.TempDir(), "events")
+	if err := os.WriteFile(filepath.Join(bin, "date"), []byte("#!/bin/sh\necho 1700000000%N\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		cmd := exec.CommandContext(t.Context(), examples+"spool-event", spool)
+		cmd.Env, cmd.Stdin = []string{"PATH=" + bin + ":/usr/bin:/bin", "CRIGUARD_EVENT=stop"}, strings.NewReader(fmt.Sprint(i))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if files, err := filepath.Glob(spool + "/*.json"); err != nil || len(files) != 2 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
 // The example hook appends the reason to the newest log of each of the stopped pod's containers, and to no other
 // file.
 func TestLogStopExample(t *testing.T) {
