@@ -79,19 +79,26 @@ func (o *options) show(cmd *cobra.Command, answer api.CommandAnswer) error {
 }
 
 // wait asks the service until it reports an end, or for the timeout. While the service restarts, it continues.
-// late returns the error for the timeout.
+// late returns the error for the timeout, unless the service is away then.
 func (s *stopFlags) wait(ctx context.Context, every time.Duration, ask func(context.Context) (bool, error), late func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	var away error
 	for {
 		done, err := ask(ctx)
 		if done || err != nil && ctx.Err() == nil && !restarting(err) {
 			return err
 		}
+		if ctx.Err() == nil { // otherwise the timeout has cut the answer short
+			away = err
+		}
 		select {
 		case <-ctx.Done():
+			if away != nil {
+				return fmt.Errorf("gave up waiting: %w", away)
+			}
 			return late()
 		case <-tick.C:
 		}

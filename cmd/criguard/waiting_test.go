@@ -1,16 +1,22 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -47,6 +53,29 @@ func TestDrainOutput(t *testing.T) {
 	dir = script(t, plan, map[string]func(int32) any{"/v1/drain": func(int32) any { return nil }})
 	if code, _, errs := captured(t, "drain", "--timeout", "0s", "--run-dir", dir); code != cli.ExitFinding || !strings.Contains(errs, "not drained yet: default/a") {
 		t.Errorf("exit code %d, %s", code, errs)
+	}
+}
+
+// A service that does not come back while a command waits for it is an error of its own: nothing continues the drain. One that
+// answers at the end of the time continues it.
+func TestWaitForAServiceThatStaysAway(t *testing.T) {
+	for _, c := range []struct {
+		back time.Duration // 0 = never
+		code int
+		want string
+	}{{0, cli.ExitUnreachable, "gave up waiting: "}, {30 * time.Second, cli.ExitFinding, "late"}} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			err := (&stopFlags{timeout: time.Minute}).wait(t.Context(), time.Second, func(context.Context) (bool, error) {
+				if c.back > 0 && time.Since(began) >= c.back {
+					return false, nil
+				}
+				return false, fmt.Errorf("ask: %w", control.ErrNoService)
+			}, func() error { return cli.NewError(cli.ExitFinding, errors.New("late"), "") })
+			if took := time.Since(began); err == nil || codeOf(err).Code != c.code || !strings.HasPrefix(err.Error(), c.want) || took != time.Minute {
+				t.Errorf("back after %s: %v after %s", c.back, err, took)
+			}
+		})
 	}
 }
 
