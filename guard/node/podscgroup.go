@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -26,17 +27,15 @@ func (n *Node) outside(sandbox string) bool {
 	})
 }
 
-// followPods learns the pods cgroup from the listed pods if there was none at the start: after a boot the
-// kubelet creates it when it starts. If the cgroup was removed and created again, followPods watches the new
-// one. Only the lister's goroutine calls it.
+// followPods learns the pods cgroup from the listed pods, unless it is configured: after a boot the kubelet creates it when it
+// starts, and one that gets another cgroup driver leaves the old one behind. If the cgroup was removed and created again,
+// followPods watches the new one. Only the lister's goroutine calls it.
 func (n *Node) followPods(pods []inventory.Pod) {
 	rel := n.PodsCgroup()
-	if rel == "" {
-		for i := range pods {
-			if rel = cgroup.PodsCgroupOf(pods[i].Cgroup); rel != "" {
-				n.pods.Store(&rel)
-				break
-			}
+	if n.opt.PodsCgroup == "" {
+		if of := podsCgroupOf(pods, rel); of != rel {
+			rel = of
+			n.pods.Store(&rel)
 		}
 	}
 	if rel == "" || n.waker == nil {
@@ -53,6 +52,22 @@ func (n *Node) followPods(pods []inventory.Pod) {
 	if n.watchPods() {
 		n.addWake("pod cgroups")
 	}
+}
+
+// podsCgroupOf returns the pods cgroup that the listed pods are in: the present one as long as one of them is in it or none is
+// in another one.
+func podsCgroupOf(pods []inventory.Pod, present string) string {
+	other := ""
+	for i := range pods {
+		switch of := cgroup.PodsCgroupOf(pods[i].Cgroup); of {
+		case "":
+		case present:
+			return present
+		default:
+			other = cmp.Or(other, of)
+		}
+	}
+	return cmp.Or(other, present)
 }
 
 // watchPods watches the directories in which pod cgroups are created. Those of the QoS classes may appear

@@ -155,6 +155,39 @@ func TestPodsCgroupComesLate(t *testing.T) {
 	}
 }
 
+// A kubelet that gets another cgroup driver leaves its old pods cgroup behind, empty, and criguard may have found only that one.
+// It follows the listed pods once none is left in the old one. A configured pods cgroup stays.
+func TestPodsCgroupAfterAChangeOfDriver(t *testing.T) {
+	const before, after = "/kubepods/besteffort/poda", "/kubepods.slice/kubepods-podb.slice"
+	pod := func(cgroups ...string) (pods []inventory.Pod) {
+		for _, rel := range cgroups {
+			pods = append(pods, inventory.Pod{Candidate: policy.Candidate{ID: rel}, Cgroup: rel, Containers: make([]inventory.Container, 1)})
+		}
+		return pods
+	}
+	files := map[string]string{"cgroup.controllers": "memory pids\n"}
+	for _, rel := range []string{before, after} {
+		files[rel+"/memory.current"], files[rel+"/memory.stat"] = "100\n", "inactive_file 0\n"
+	}
+	for configured, want := range map[string]string{"": "/kubepods.slice", "/kubepods": "/kubepods"} {
+		k := kernelOn(t, files)
+		k.opt.PodsCgroup = configured
+		for _, listed := range [][]inventory.Pod{nil, pod("/machine.slice/other"), pod(before), pod(after, before)} {
+			if k.Track(listed); k.PodsCgroup() != "/kubepods" {
+				t.Errorf("configured %q: %q with a pod left there, or with none at all", configured, k.PodsCgroup())
+			}
+		}
+		moved := pod("/machine.slice/other", after)
+		if k.Track(moved); k.PodsCgroup() != want {
+			t.Errorf("configured %q: %q, want %q", configured, k.PodsCgroup(), want)
+		}
+		cs := inventory.Candidates(moved)
+		if k.Measure(cs); cs[1].Apart != (configured != "") {
+			t.Errorf("configured %q: the pod is apart: %t", configured, cs[1].Apart)
+		}
+	}
+}
+
 // The cgroup of two listed sandboxes is unlisted only if it contains a container of neither.
 func TestUnlistedInASharedPodCgroup(t *testing.T) {
 	files := map[string]string{"cgroup.controllers": "memory pids\n"}
