@@ -56,6 +56,7 @@ type Layout struct {
 	v1       map[string]string // directory of each controller that is mounted as v1
 	unified  string            // directory of the v2 hierarchy; "" = not mounted
 	tree     string            // controller whose hierarchy is used to look up pods; "" = v2
+	flat     bool              // memory is not counted in the cgroups above, see CountsBelow
 	released *releases         // memory of killed processes
 }
 
@@ -78,6 +79,7 @@ func Detect(root Root, proc Proc) (Layout, error) {
 		return Layout{}, fmt.Errorf("detect cgroups: nothing is mounted below %s", root)
 	}
 	l.decide()
+	l.flat = l.isFlat("/")
 	return l, nil
 }
 
@@ -166,6 +168,16 @@ func (l Layout) Dir(controller, rel string) string {
 
 // dir returns the directory of a cgroup in the hierarchy in which pods are looked up.
 func (l Layout) dir(rel string) string { return l.Dir(l.tree, rel) }
+
+// CountsBelow reports whether the memory of a cgroup includes that of the cgroups below it. It does not if memory.use_hierarchy
+// is off (v1 before linux 5.11), as in OpenWrt, and in Alpine and other systems with OpenRC: systemd switches it on.
+func (l Layout) CountsBelow(rel string) bool { return !l.flat || !l.isFlat(rel) }
+
+// isFlat reads memory.use_hierarchy. Once it is on for a cgroup, the kernel keeps it on below.
+func (l Layout) isFlat(rel string) bool {
+	n, err := readNumber(filepath.Join(l.Dir("memory", rel), "memory.use_hierarchy"))
+	return err == nil && n == 0
+}
 
 // Root returns the mount point of the hierarchies.
 func (l Layout) Root() string { return l.root }

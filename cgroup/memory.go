@@ -66,6 +66,9 @@ func (l Layout) memoryNames() memoryNames {
 	}
 }
 
+// needsHierarchy is what the memory of a cgroup needs to include that of those below it.
+const needsHierarchy = "memory.use_hierarchy"
+
 // readMemory reads usage and memory.stat from open descriptors; it does not read the limit. It returns
 // an error if memory.stat has no inactive file pages: without them, cache would count as used memory
 // and criguard might stop a pod for it.
@@ -90,8 +93,11 @@ func readMemory(usage, stat *file, names *memoryNames, buf *[]byte) (Memory, []b
 
 // SharedMemory returns how much memory of a cgroup and those below it belongs to files in memory, such as those in a
 // pod's /dev/shm, in bytes. It outlives the processes that wrote the files. It returns ErrGone if the cgroup was
-// removed.
+// removed, and ErrUnsupported if the cgroup's memory is without that of those below it.
 func (l Layout) SharedMemory(rel string) (int64, error) {
+	if !l.CountsBelow(rel) {
+		return 0, unsupported("read shared memory of cgroup "+rel, needsHierarchy)
+	}
 	b, err := os.ReadFile(filepath.Join(l.Dir("memory", rel), "memory.stat"))
 	if err != nil {
 		return 0, fmt.Errorf("read shared memory of cgroup %s: %w", rel, gone(err))

@@ -158,10 +158,14 @@ func (n *Node) freeZones(total int64) int64 {
 }
 
 // PodsMemory reads the memory of the pods cgroup and its limit. The cgroup may appear and disappear;
-// while it does not exist, PodsMemory returns ErrGone.
+// while it does not exist, PodsMemory returns ErrGone. It returns ErrUnsupported if the cgroup's memory
+// is without that of the pods, see [Layout.CountsBelow].
 func (n *Node) PodsMemory() (Memory, error) {
 	if n.podsRel == "" {
 		return Memory{}, errNoPods
+	}
+	if !n.layout.CountsBelow(n.podsRel) {
+		return Memory{}, unsupported("read memory of the pods cgroup", needsHierarchy)
 	}
 	if n.podsUsage != nil {
 		m, err := n.readPods()

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -183,6 +184,61 @@ func TestMeasureOutsideThePodsCgroup(t *testing.T) {
 			if r := ranked[slices.IndexFunc(ranked, func(r policy.Ranked) bool { return r.ID == "outside" })]; r.Excluded != want {
 				t.Errorf("%s: the pod outside is excluded because of %q, want %q", signal, r.Excluded, want)
 			}
+		}
+	}
+}
+
+// With memory.use_hierarchy off (v1 before linux 5.11, without systemd), a cgroup's memory is without that of the cgroups below
+// it: a pod's own has none. A pod's memory is then that of its containers, and what all pods use is not known.
+func TestMeasureWithoutHierarchy(t *testing.T) {
+	for setting, want := range map[string]struct{ pod, left, unlisted int64 }{
+		"0\n": {900, 900, math.MaxInt64},
+		"1\n": {1000, 1000, 2000},
+		"":    {1000, 1000, 2000},
+	} {
+		files := map[string]string{}
+		for rel, memory := range map[string]string{
+			"": "9000\n", "kubepods/": "3000\n", "kubepods/poda/": "1000\n", "kubepods/poda/c1/": "700\n", "kubepods/poda/c2/": "200\n", "kubepods/podnew/": "2000\n",
+		} {
+			files["memory/"+rel+"cgroup.procs"] = "1\n"
+			files["memory/"+rel+"memory.usage_in_bytes"], files["memory/"+rel+"memory.limit_in_bytes"] = memory, "5000\n"
+			files["memory/"+rel+"memory.stat"] = "total_inactive_file 0\ntotal_shmem 0\n"
+			if setting != "" {
+				files["memory/"+rel+"memory.use_hierarchy"] = setting
+			}
+		}
+		k := kernelOn(t, files)
+		proc := nodetest.Proc(t, 1<<30)
+		layout, err := cgroup.Detect(cgroup.Root(k.opt.Layout.Root()), cgroup.Proc(proc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.node, err = cgroup.OpenNode(layout, "/kubepods"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(k.node.Close)
+		pods := []inventory.Pod{{
+			Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda",
+			Containers: []inventory.Container{{ID: "1", Cgroup: "/kubepods/poda/c1"}, {ID: "2", Cgroup: "/kubepods/poda/c2"}},
+		}}
+		k.Track(pods)
+		cs := inventory.Candidates(pods)
+		k.Measure(cs)
+		left := k.Remaining(pods[0], policy.PoolMemory)
+		if cs[0].Memory != policy.Known(want.pod) || left != policy.Known(want.left) || cs[0].Apart {
+			t.Errorf("use_hierarchy %q: the pod uses %+v, holds %+v, is apart %t; want %+v", setting, cs[0].Memory, left, cs[0].Apart, want)
+		}
+		if largest, found := k.Unlisted(pods, policy.MemoryAvailable); largest != want.unlisted || !found {
+			t.Errorf("use_hierarchy %q: an unlisted pod uses %d, found %t; want %d", setting, largest, found, want.unlisted)
+		}
+		var obs policy.Observations
+		k.observeMemory(&obs, k.Now())
+		off := setting == "0\n"
+		if o := obs[policy.AllocatableMemoryAvailable]; k.PodsMemory().Known == off || (o.Status == policy.Absent) != off {
+			t.Errorf("use_hierarchy %q: the pods cgroup uses %+v, signal %+v, %v", setting, k.PodsMemory(), o, k.Reason(policy.AllocatableMemoryAvailable))
+		}
+		if _, err := layout.SharedMemory("/kubepods/poda"); errors.Is(err, cgroup.ErrUnsupported) != off {
+			t.Errorf("use_hierarchy %q: files in memory of the pod: %v", setting, err)
 		}
 	}
 }

@@ -140,6 +140,8 @@ func (n *Node) peek(rel string, s policy.Signal) int64 {
 	switch {
 	case errors.Is(err, cgroup.ErrGone):
 		return 0
+	case memory && !n.opt.Layout.CountsBelow(rel):
+		return math.MaxInt64
 	case err == nil && memory && s.IsEvidence() && u.Memory >= 0:
 		return u.Memory + max(u.Swap, 0)
 	case err == nil && memory && u.Memory >= 0:

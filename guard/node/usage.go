@@ -20,15 +20,10 @@ func (n *Node) Track(pods []inventory.Pod) {
 			known[p.ID] = []string{} // nothing runs in it, so it uses nothing
 			continue
 		}
-		if p.Cgroup != "" {
-			dirs[p.Cgroup] = p.Cgroup
-			known[p.ID] = []string{p.Cgroup}
-			continue
-		}
-		for _, c := range p.Containers {
-			if c.Cgroup != "" {
-				dirs[c.Cgroup] = c.Cgroup
-				known[p.ID] = append(known[p.ID], c.Cgroup)
+		for _, rel := range n.counted(p) {
+			if rel != "" {
+				dirs[rel] = rel
+				known[p.ID] = append(known[p.ID], rel)
 			}
 		}
 	}
@@ -42,6 +37,18 @@ func (n *Node) Track(pods []inventory.Pod) {
 		}
 		n.seen.Store(n.tracker.Inode(rel) != 0)
 	}
+}
+
+// counted returns the cgroups whose usage adds up to the pod's: its own or, if it has none or that leaves out those below it,
+// those of its containers. "" = unknown.
+func (n *Node) counted(p *inventory.Pod) (rels []string) {
+	if p.Cgroup != "" && n.opt.Layout.CountsBelow(p.Cgroup) {
+		return []string{p.Cgroup}
+	}
+	for i := range p.Containers {
+		rels = append(rels, p.Containers[i].Cgroup)
+	}
+	return rels
 }
 
 // Measure sets what each candidate uses: memory, swap and tasks from its cgroups, disks from the last
@@ -78,13 +85,7 @@ func (n *Node) PodsMemory() policy.Amount { return n.podsMemory }
 
 // Remaining returns what a pod's cgroups still hold of a pool. A removed cgroup holds nothing.
 func (n *Node) Remaining(pod inventory.Pod, p policy.Pool) policy.Amount {
-	rels := []string{pod.Cgroup}
-	if pod.Cgroup == "" {
-		rels = nil
-		for _, c := range pod.Containers {
-			rels = append(rels, c.Cgroup)
-		}
-	}
+	rels := n.counted(&pod)
 	u := n.sumUsage(rels, func(rel string) (cgroup.Usage, error) {
 		if rel == "" {
 			return cgroup.Usage{}, errUnknownCgroup
