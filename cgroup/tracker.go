@@ -72,6 +72,10 @@ func (t *Tracker) Sync(dirs map[string]string) {
 			c.close()
 			c.inode = ino
 		}
+		if c.open && c.pids == nil {
+			// On v1 a runtime creates a cgroup in one hierarchy after the other.
+			c.pids = openIf(t.pidsFile(rel))
+		}
 		if c.inode == 0 || c.open || room <= 0 {
 			continue
 		}
@@ -120,7 +124,7 @@ func (t *Tracker) openFiles(c *tracked) (f files, err error) {
 			return f, err
 		}
 	}
-	if f.pids, err = openFile(filepath.Join(t.layout.Dir("pids", c.rel), "pids.current")); isResourceExhausted(err) {
+	if f.pids, err = openFile(t.pidsFile(c.rel)); isResourceExhausted(err) {
 		return f, err
 	}
 	// If the directory is still the same, all files belong to the same cgroup.
@@ -128,6 +132,10 @@ func (t *Tracker) openFiles(c *tracked) (f files, err error) {
 		return f, ErrGone
 	}
 	return f, nil
+}
+
+func (t *Tracker) pidsFile(rel string) string {
+	return filepath.Join(t.layout.Dir("pids", rel), "pids.current")
 }
 
 // isResourceExhausted reports whether an error is more than a missing file, as when descriptors or memory run out.

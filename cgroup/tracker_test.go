@@ -136,6 +136,33 @@ func TestTrackerReadsActiveFile(t *testing.T) {
 	}
 }
 
+// On v1, a runtime creates a container's cgroup in one hierarchy after the other. One that was synced between them is not
+// without tasks for good.
+func TestTrackerOfACgroupInTheMaking(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"memory/cgroup.procs": "", "pids/cgroup.procs": "", "memory/c/cgroup.procs": "",
+		"memory/c/memory.usage_in_bytes": "9000\n", "memory/c/memory.stat": "total_inactive_file 1000\n",
+	})
+	l, err := Detect(Root(dir), Proc(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := NewTracker(l)
+	defer tr.Close()
+	for _, want := range []Usage{{8000, 0, -1, -1}, {8000, 0, -1, 12}} {
+		tr.Sync(map[string]string{"a": "/c"})
+		if got, err := tr.Usage("a"); got != want || err != nil {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+		write(t, dir, map[string]string{"pids/c/pids.current": "12\n"})
+	}
+	open := len(leak.OpenDescriptors())
+	if tr.Sync(nil); len(leak.OpenDescriptors()) != open-3 {
+		t.Errorf("its files were not kept open: %d descriptors, then %d", open, len(leak.OpenDescriptors()))
+	}
+}
+
 func TestTrackerFollowsSync(t *testing.T) {
 	l := testTree(t, "6.1-v2-systemd")
 	before := len(leak.OpenDescriptors())
