@@ -20,12 +20,19 @@ var kubeletRoots = []string{
 }
 
 // FindKubeletRoot returns the directory where this node's kubelet keeps its pods.
-func FindKubeletRoot() string {
-	i := slices.IndexFunc(kubeletRoots, func(dir string) bool {
-		_, err := os.Stat(dir)
-		return err == nil
+func FindKubeletRoot() string { return findKubeletRoot(kubeletRoots) }
+
+// findKubeletRoot returns the first directory with a kubelet's state, or else the first that exists: a CSI driver that expects
+// the kubelet in another directory creates that one.
+func findKubeletRoot(roots []string) string {
+	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	i := slices.IndexFunc(roots, func(dir string) bool {
+		return slices.ContainsFunc(kubeletFiles, func(name string) bool { return exists(filepath.Join(dir, name)) })
 	})
-	return kubeletRoots[max(i, 0)]
+	if i < 0 {
+		i = max(slices.IndexFunc(roots, exists), 0)
+	}
+	return roots[i]
 }
 
 // kubeletProcesses are the names of processes that are a kubelet or contain one.

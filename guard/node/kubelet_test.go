@@ -14,6 +14,33 @@ import (
 	"github.com/criguard/criguard/guard/node/nodetest"
 )
 
+// The directory of a kubelet is the one with its state: a CSI driver creates the most common one on a node of k0s. Without any
+// state, as before a kubelet's first start, it is the first that exists, or else the most common one.
+func TestFindKubeletRoot(t *testing.T) {
+	for name, c := range map[string]struct {
+		files []string
+		want  string
+	}{
+		"none":                {nil, "common"},
+		"one exists":          {[]string{"k0s/pods/x"}, "k0s"},
+		"two exist":           {[]string{"common/plugins/x", "k0s/pods/x"}, "common"},
+		"a driver's, too":     {[]string{"common/plugins/x", "common/pods/x", "k0s/cpu_manager_state"}, "k0s"},
+		"an old one, too":     {[]string{"common/memory_manager_state", "k0s/cpu_manager_state"}, "common"},
+		"the state of a pod":  {[]string{"common/pods/x", "k0s/pods/x", "snap/allocated_pods_state"}, "snap"},
+		"a file in its place": {[]string{"common", "k0s/cpu_manager_state"}, "k0s"},
+	} {
+		files := map[string]string{}
+		for _, f := range c.files {
+			files[f] = ""
+		}
+		dir := nodetest.Files(t, files)
+		roots := []string{filepath.Join(dir, "common"), filepath.Join(dir, "k0s"), filepath.Join(dir, "snap")}
+		if got := findKubeletRoot(roots); got != filepath.Join(dir, c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 func TestKubeletSign(t *testing.T) {
 	k := &Node{opt: Options{Proc: cgroup.Proc(nodetest.Proc(t, 4<<30)), KubeletRoot: t.TempDir()}}
 	if got := k.KubeletSign(t.Context(), []cri.Sandbox{{}}); got != "" {
