@@ -137,6 +137,9 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 	if err := j.gauge.begin(ctx); err != nil {
 		return false, err
 	}
+	if j.plan.Orderly {
+		ctx = context.WithoutCancel(ctx)
+	}
 	call, cancel := context.WithTimeout(ctx, removeImageFor)
 	err = unlessGone(j.runtime.RemoveImage(call, v.Image.RemovalRef()))
 	cancel()

@@ -73,6 +73,8 @@ type Plan struct {
 	// Enough, once closed, ends the wait for other runs and prevents further removals. The removal in
 	// flight continues: interrupting it would leave orphaned data.
 	Enough <-chan struct{}
+	// Orderly lets the removal of an image finish when the context ends meanwhile: interrupting it would leave orphaned data.
+	Orderly bool
 	// Turn is the turn for the run, nil = Collect asks for one.
 	Turn *Turn
 	// RuntimeSince returns when the runtime began to answer, in boot time: for a while after that, its

@@ -35,7 +35,7 @@ func (m *Manager) Prune(ctx context.Context, o api.PruneOptions, by api.Peer) ([
 	}
 	began, cfg, signal := time.Now(), m.config(), policy.ImageFSAvailable
 	p := m.plan(cfg)
-	p.DryRun, p.Progress = o.DryRun, o.Progress
+	p.DryRun, p.Progress, p.Orderly = o.DryRun, o.Progress, true
 	if o.Containers && (cfg.Containers.GC || !o.Images) {
 		p.Steps = append(p.Steps, reclaim.StepContainers, reclaim.StepSandboxes, reclaim.StepLogs)
 	}

@@ -11,9 +11,12 @@ import (
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
+	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/disk"
+	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/reclaim"
 )
 
 // A manual prune also reports an error for an unknown filesystem or one without a size. Otherwise any share
@@ -151,6 +154,25 @@ func TestPruneIgnoresAge(t *testing.T) {
 		if _, err := os.Stat(ledgerPath(&cfg)); err != nil {
 			t.Errorf("no ledger: %v", err)
 		}
+	}
+}
+
+// When its caller gives up, a prune ends the image's removal in flight: cut short, it would leave a record that holds all
+// layers of the image. The report has that image, and the next one is not begun.
+func TestPruneEndsTheRemovalInFlight(t *testing.T) {
+	k := newKeeping(t)
+	nodetest.AddUnusedImage(k.server)
+	release := k.server.Inject(critest.Fault{Method: "RemoveImage", Hang: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	var reports []reclaim.Report
+	var wg sync.WaitGroup
+	wg.Go(func() { reports, _ = k.Prune(ctx, api.PruneOptions{Images: true}, api.Peer{}) })
+	k.server.WaitCalls(t, "RemoveImage", 1)
+	cancel()
+	release()
+	wg.Wait()
+	if _, images := k.removed(); images != 1 || len(reports) != 1 || len(reports[0].Removed) != 1 || !errors.Is(reports[0].Err(), context.Canceled) {
+		t.Errorf("%d removals: %+v", images, reports)
 	}
 }
 
