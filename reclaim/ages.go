@@ -120,10 +120,14 @@ const (
 // podKey identifies the pod of a sandbox; without a UID, each sandbox is its own pod.
 func podKey(b cri.Sandbox) string {
 	if b.UID != "" {
-		return b.UID
+		return podName(b.Namespace, b.Name, b.UID)
 	}
 	return b.ID
 }
+
+// podName identifies a pod by UID and name: without a kubelet, nothing keeps pods that were made from one file from
+// sharing a UID.
+func podName(namespace, name, uid string) string { return namespace + "/" + name + "/" + uid }
 
 // podOf returns the key of each container's pod, in the order of the containers.
 func (inv inventory) podOf() []string {
@@ -134,10 +138,11 @@ func (inv inventory) podOf() []string {
 	keys := make([]string, len(inv.Containers))
 	for i, c := range inv.Containers {
 		keys[i] = bySandbox[c.SandboxID]
-		if keys[i] == "" {
-			keys[i] = c.Labels[labelPodUID]
-		}
-		if keys[i] == "" {
+		switch l := c.Labels; {
+		case keys[i] != "":
+		case l[labelPodUID] != "":
+			keys[i] = podName(l[labelPodNamespace], l[labelPodName], l[labelPodUID])
+		default:
 			keys[i] = c.SandboxID
 		}
 	}
@@ -158,8 +163,15 @@ func (inv inventory) pods() map[string]bool {
 	return pods
 }
 
-// has reports whether the runtime has a sandbox or container of a pod.
-func (inv inventory) has(pod string) bool {
-	_, ok := inv.pods()[pod]
-	return ok
+// uids returns the UIDs of which the runtime has a sandbox or container.
+func (inv inventory) uids() map[string]bool {
+	uids := make(map[string]bool, len(inv.Sandboxes))
+	for _, b := range inv.Sandboxes {
+		uids[b.UID] = true
+	}
+	for _, c := range inv.Containers {
+		uids[c.Labels[labelPodUID]] = true
+	}
+	delete(uids, "")
+	return uids
 }

@@ -201,13 +201,12 @@ func oldest(a, b dead) int {
 	return cmp.Or(-cmp.Compare(a.item.Age, b.item.Age), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Attempt, b.Attempt), strings.Compare(a.ID, b.ID))
 }
 
-// podNames returns namespace/name by pod key, or the key itself if neither a sandbox nor a label has
-// the name.
+// podNames returns namespace/name by pod key, or the UID or sandbox if neither a sandbox nor a label has the name.
 func podNames(inv inventory) map[string]string {
 	names := make(map[string]string, len(inv.Sandboxes))
 	for i, key := range inv.podOf() {
 		l := inv.Containers[i].Labels
-		if names[key] = key; l[labelPodName] != "" {
+		if names[key] = cmp.Or(l[labelPodUID], key); l[labelPodName] != "" {
 			names[key] = l[labelPodNamespace] + "/" + l[labelPodName]
 		}
 	}

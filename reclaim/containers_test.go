@@ -144,6 +144,14 @@ func TestSelectContainers(t *testing.T) {
 		inv := inventory{Containers: []cri.Container{container("a", "p", "c", old), container("b", "q", "c", old)}}
 		equal(t, "removed", ids(selectContainers(inv, one, &sightings{}, now).Remove), nil)
 	})
+	t.Run("so is one in a pod of another name with the same UID, as of pods that were copied", func(t *testing.T) {
+		t.Parallel()
+		inv := inventory{
+			Containers: []cri.Container{{ID: "a", SandboxID: "sb-a", Name: "c", State: cri.Exited, CreatedAt: old}, {ID: "b", SandboxID: "sb-b", Name: "c", State: cri.Exited, CreatedAt: old.Add(time.Second)}},
+			Sandboxes:  []cri.Sandbox{{ID: "sb-a", UID: "copied", Name: "a", Ready: true}, {ID: "sb-b", UID: "copied", Name: "b", Ready: true}},
+		}
+		equal(t, "removed", ids(selectContainers(inv, one, &sightings{}, now).Remove), nil)
+	})
 	t.Run("surplus goes before the node's cap, and oldest first", func(t *testing.T) {
 		t.Parallel()
 		inv := inventory{Containers: []cri.Container{

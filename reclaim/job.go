@@ -358,7 +358,7 @@ func (j *job) collectLogs(ctx context.Context) {
 		if err != nil {
 			return "", err
 		}
-		if uid, _ := logUID(it.Name); inv.has(uid) {
+		if uid, _ := logUID(it.Name); inv.uids()[uid] {
 			return "its pod is back", nil
 		}
 		return "", nil

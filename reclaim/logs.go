@@ -38,19 +38,17 @@ type logDir struct {
 // is selected. Unlike the kubelet, it keeps directories whose name does not consist of namespace, name
 // and UID: their owner is unknown.
 func selectLogs(dirs []logDir, inv inventory, minAge time.Duration, now Moment) selection {
-	pods := inv.pods()
+	uids := inv.uids()
 	ours := slices.ContainsFunc(dirs, func(d logDir) bool {
-		uid, ok := logUID(d.Name)
-		_, known := pods[uid]
-		return ok && known
+		uid, _ := logUID(d.Name)
+		return uids[uid]
 	})
 	var sel selection
 	for _, d := range dirs {
 		it := Item{Kind: KindLogs, ID: d.Name, Name: d.Name, Size: d.Size, Age: Duration(wallAge(d.Modified, now.Wall))}
 		uid, ok := logUID(d.Name)
-		_, known := pods[uid]
 		switch {
-		case known:
+		case uids[uid]:
 		case !ok:
 			sel.keep(it, "not the log directory of a pod")
 		case d.Foreign:
@@ -147,14 +145,14 @@ func (l Logs) measure(listed []logDir, inv inventory) ([]logDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find mounts in log directory: %w", err)
 	}
-	pods := inv.pods()
+	uids := inv.uids()
 	dirs := slices.Clone(listed)
 	for i := range dirs {
 		d := &dirs[i]
 		path := filepath.Join(base, d.Name)
 		d.Mounted = slices.ContainsFunc(mounts, func(m string) bool { return isIn(m, path) })
 		uid, _ := logUID(d.Name)
-		if _, known := pods[uid]; !known && !d.Foreign && !d.Mounted {
+		if !uids[uid] && !d.Foreign && !d.Mounted {
 			measure(root, d)
 		}
 	}

@@ -46,6 +46,10 @@ func TestSelectSandboxes(t *testing.T) {
 		{"the last of a pod whose container names another sandbox", []cri.Sandbox{sandbox("a", "p", false, epoch)},
 			[]cri.Container{of("p", "lost")}, pressure, []string{"a"}},
 		{"young", []cri.Sandbox{sandbox("new", "p", false, young), sandbox("old", "p", false, young)}, nil, pressure, []string{"new", "old"}},
+		{"pods of different names are different pods, also with the same UID", []cri.Sandbox{
+			{ID: "a", UID: "copied", Namespace: "default", Name: "a", CreatedAt: epoch}, {ID: "b", UID: "copied", Namespace: "default", Name: "b", CreatedAt: later},
+			{ID: "c", UID: "copied", Namespace: "other", Name: "b", Ready: true, CreatedAt: later},
+		}, nil, policy, []string{"a", "b", "c"}},
 		{"without a UID each is a pod of its own", []cri.Sandbox{{ID: "a", CreatedAt: epoch}, {ID: "b", CreatedAt: epoch}}, nil, policy, []string{"a", "b"}},
 	}
 	for _, tt := range tests {
@@ -55,7 +59,7 @@ func TestSelectSandboxes(t *testing.T) {
 			var seen sightings
 			seen.see(inv, Moment{time.Hour, now.Wall.Add(-time.Hour)})
 			if tt.name == "young" {
-				seen = sightings{quiet: map[string]time.Duration{"p": time.Hour}}
+				seen = sightings{quiet: map[string]time.Duration{podKey(tt.sandboxes[0]): time.Hour}}
 			}
 			sel := selectSandboxes(inv, tt.policy, &seen, now)
 			left := []string{}
