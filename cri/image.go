@@ -3,6 +3,8 @@ package cri
 import (
 	"context"
 	"math"
+	"slices"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -61,11 +63,17 @@ func (c *Client) RemoveImage(ctx context.Context, ref string) error {
 	return unlessGone(err)
 }
 
+// named removes "<none>:<none>" and "<none>@<none>", which Docker lists for an image without names (before version 1.43 of its
+// API).
+func named(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "<none>") })
+}
+
 func imageOf(m *runtimeapi.Image) Image {
 	img := Image{
 		ID:        m.GetId(),
-		Tags:      m.GetRepoTags(),
-		Digests:   m.GetRepoDigests(),
+		Tags:      named(m.GetRepoTags()),
+		Digests:   named(m.GetRepoDigests()),
 		Pinned:    m.GetPinned(),
 		UserImage: m.GetSpec().GetUserSpecifiedImage(),
 	}

@@ -251,6 +251,21 @@ func TestCollectArtifacts(t *testing.T) {
 	}
 }
 
+// An image that was built on this node and lost its tag has no name. Docker may list placeholders in place of its names, which
+// are no digest to pull it by.
+func TestCollectImagesWithoutANameInDocker(t *testing.T) {
+	eachDialect(t, func(t *testing.T, s *critest.Server, c *cri.Client) {
+		built := s.AddImage(critest.ImageSpec{Tags: []string{"<none>:<none>"}, Digests: []string{"<none>@<none>"}})
+		col, _ := aged(t, c, Options{})
+		p := everything
+		p.Steps = []Step{StepImages}
+		r := col.Collect(t.Context(), p)[0]
+		if got := why(r.Kept, built); !s.Has(built) || got != "cannot be pulled again: "+noDigest {
+			t.Errorf("%s: removed %+v", got, r.Removed)
+		}
+	})
+}
+
 // request returns the request to stop a pod of the test server.
 func request(p critest.Pod) StopRequest {
 	req := StopRequest{Victim: Victim{SandboxID: p.ID, Pod: p.Namespace + "/" + p.Name, Cgroup: p.CgroupParent}, Fallback: true, StopTimeout: time.Minute}
