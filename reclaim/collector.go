@@ -82,15 +82,18 @@ type Plan struct {
 	RuntimeSince func() time.Duration
 }
 
+// NeedsTurn reports whether the run has to wait for other runs.
+func (p *Plan) NeedsTurn() bool { return !p.DryRun && !slices.Equal(p.Steps, []Step{StepMemory}) }
+
 // Ask asks for the turn of a run before it begins, for its [Plan]. If the run does not begin, the caller has to leave the queue.
 func (c *Collector) Ask() *Turn { return c.turns.ask() }
 
 // Collect runs the steps of a plan until its target is met. It returns a report of each step that ran:
 // none if the target is met from the start.
 func (c *Collector) Collect(ctx context.Context, p Plan) []Report {
-	if p.DryRun {
+	if !p.NeedsTurn() {
 		p.Turn.Leave()
-	} else if !slices.Equal(p.Steps, []Step{StepMemory}) {
+	} else {
 		turn := p.Turn
 		if turn == nil {
 			turn = c.Ask()

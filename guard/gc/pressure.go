@@ -42,7 +42,7 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 		plan.Ended = m.stopped()
 	}
 	c, _ := m.current() // nil if no runtime answers
-	if c != nil && !onDisk && !slices.Equal(steps, []reclaim.Step{reclaim.StepMemory}) {
+	if c != nil && !onDisk && plan.NeedsTurn() {
 		plan.Turn = c.Ask() // before a disk's reclaim of this pass: PIDs cannot wait for that
 	}
 	go func() {
@@ -154,7 +154,7 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c 
 		all := end
 		end = func() { cancel(); all() }
 	}
-	if !plan.DryRun {
+	if plan.NeedsTurn() {
 		m.preempt()
 	}
 	enough, ended, began := make(chan struct{}), make(chan []reclaim.Report, 1), time.Now()

@@ -448,6 +448,24 @@ func TestPruneBesideAReclaimInObserveMode(t *testing.T) {
 	}
 }
 
+// A reclaim of memory needs no turn: a manual prune beside it goes on.
+func TestPruneBesideAReclaimOfMemory(t *testing.T) {
+	m := newHung(t, func(api.ReclaimView, *api.Peer) {})
+	cfg := m.config()
+	cfg.Eviction.MemoryReclaim = true
+	m.SetConfig(cfg)
+	synctest.Test(t, func(t *testing.T) {
+		rt := hang(m, 4)
+		ended := pruneHangs(t, m)
+		j := m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.MemoryAvailable}}, policy.SingleFS, nil)
+		<-j.Done()
+		close(rt.release)
+		if pruned, left := <-ended, rt.left(); pruned != nil || len(left) != 1 || len(j.Relief().Reports) != 1 {
+			t.Errorf("the prune ended with %v, left %+v; %+v", pruned, left, j.Relief())
+		}
+	})
+}
+
 // The job of a hung reclaim ends after a minute, and other disk reclaims end at once. Each has measured the
 // pods. What the hung reclaim removes in the end is recorded. After that, reclaiming works as before.
 func TestReclaimThatHangs(t *testing.T) {
