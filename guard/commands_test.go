@@ -174,8 +174,8 @@ func TestResumeSaysWhatFollows(t *testing.T) {
 // A pause cancels a removal in progress.
 func TestPauseEndsReclaiming(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
-	srv.AddPod(critest.PodSpec{UID: "u", NotReady: true, CreatedAt: time.Now().Add(-time.Hour)})
-	srv.AddPod(critest.PodSpec{UID: "u", Attempt: 1})
+	srv.AddPod(critest.PodSpec{Name: "p", UID: "u", NotReady: true, CreatedAt: time.Now().Add(-time.Hour)})
+	srv.AddPod(critest.PodSpec{Name: "p", UID: "u", Attempt: 1})
 	srv.Inject(critest.Fault{Method: "RemovePodSandbox", Hang: true})
 	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '"+srv.Endpoint()+"'")))
 	s.host.lister.List(t.Context())
