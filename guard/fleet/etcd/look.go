@@ -29,7 +29,8 @@ type Holder struct {
 	lease  int64
 }
 
-// Look reads the node's zone, its slot, the slot of a workload and the policy.
+// Look reads the node's zone, its slot, the slot of a workload and the policy. With ErrPolicy, the look has all but the rates: they
+// do not matter while the fleet is paused.
 func (c *Client) Look(ctx context.Context, workload string) (Look, error) {
 	const op = "look at fleet"
 	zone := c.opt.Zone
@@ -43,7 +44,7 @@ func (c *Client) Look(ctx context.Context, workload string) (Look, error) {
 	}
 	policy, err := parsePolicy(first(r[4]), first(r[5]))
 	if err != nil {
-		return Look{}, refuse(op, ErrPolicy, err.Error())
+		err = refuse(op, ErrPolicy, err.Error())
 	}
 	return Look{
 		Zone:     fleet.Zone{Members: int(r[0].count), Wanting: int(r[1].count)},
@@ -55,7 +56,7 @@ func (c *Client) Look(ctx context.Context, workload string) (Look, error) {
 		pause:    leaseOf(first(r[4])),
 		settling: leaseOf(first(r[6])),
 		want:     leaseOf(first(r[7])),
-	}, nil
+	}, err
 }
 
 // holder parses the value of a slot. A value that cannot be parsed still takes the slot.

@@ -60,11 +60,8 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 		return Permit{}, err
 	}
 	look, err := c.Look(ctx, workload)
-	if err != nil {
+	if err != nil && !look.Policy.Paused {
 		return Permit{}, err
-	}
-	if rates, err = look.Policy.Apply(rates); err != nil {
-		return Permit{}, refuse("apply policy", ErrPolicy, err.Error())
 	}
 	if c.wentBack() {
 		return Permit{}, lostHistory()
@@ -78,6 +75,9 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 			return Permit{}, err
 		}
 		return Permit{}, deny(Paused, "soft stops are paused", left, 0)
+	}
+	if rates, err = look.Policy.Apply(rates); err != nil {
+		return Permit{}, refuse("apply policy", ErrPolicy, err.Error())
 	}
 	if !look.Reported {
 		return Permit{}, deny(NotReported, "the fleet does not know that the node wants a stop", 0, 0)

@@ -49,7 +49,8 @@ type pauseValue struct {
 // resumedFor is for how long a resume is remembered.
 const resumedFor = 24 * time.Hour
 
-// parsePolicy parses the operators' keys; nil = absent. A pause that cannot be parsed is a pause.
+// parsePolicy parses the operators' keys; nil = absent. A pause that cannot be parsed is a pause. With an error, the policy has
+// the pause.
 func parsePolicy(pause, rates *keyValue) (Policy, error) {
 	var p Policy
 	if pause != nil {
@@ -62,11 +63,14 @@ func parsePolicy(pause, rates *keyValue) (Policy, error) {
 	if rates == nil {
 		return p, nil
 	}
-	if err := json.Unmarshal([]byte(rates.value), &p.Rates); err != nil {
-		return Policy{}, fmt.Errorf("parse rates: %w", err)
+	with := p
+	if err := json.Unmarshal([]byte(rates.value), &with.Rates); err != nil {
+		return p, fmt.Errorf("parse rates: %w", err)
 	}
-	_, err := p.Apply(fleet.DefaultRates())
-	return p, err
+	if _, err := with.Apply(fleet.DefaultRates()); err != nil {
+		return p, err
+	}
+	return with, nil
 }
 
 // Apply returns the rates with the policy's in place of the configured ones.
@@ -127,14 +131,14 @@ type Survey struct {
 // Survey reads the node's zone and the policy. It only reads.
 func (c *Client) Survey(ctx context.Context, rates fleet.Rates) (Survey, error) {
 	look, err := c.Look(ctx, "")
-	if err != nil {
+	if err != nil && !look.Policy.Paused {
 		return Survey{}, err
 	}
-	if rates, err = look.Policy.Apply(rates); err != nil {
+	if rates, err = look.Policy.Apply(rates); err != nil && !look.Policy.Paused {
 		return Survey{}, refuse("apply policy", ErrPolicy, err.Error())
 	}
 	s := Survey{Zone: look.Zone, State: rates.State(look.Zone), Resumed: look.Policy.Resumed, NameTaken: c.nameTaken()}
-	if look.Policy.Paused {
+	if look.Policy.Paused { // whatever the rates are
 		s.Paused, err = c.remaining(ctx, look.pause)
 	}
 	return s, err

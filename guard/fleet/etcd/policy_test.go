@@ -2,10 +2,13 @@ package etcd
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/criguard/criguard/guard/fleet"
 )
@@ -102,6 +105,38 @@ func FuzzParsePolicy(f *testing.F) {
 			t.Errorf("%s became %+v: %v", text, back.Rates, err)
 		}
 	})
+}
+
+// Rates that no node can use do not hide a pause: an operator who has set them by mistake has to be able to stop what follows.
+func TestPauseWithInvalidRates(t *testing.T) {
+	for value, own := range map[string]fleet.Millionths{
+		"broken":                  100_000,
+		`{"rate":-1}`:             100_000,
+		`{"unhealthy":0}`:         100_000,
+		`{"secondary_rate":0.05}`: 20_000, // more than this node's own rate
+	} {
+		m := newMemory()
+		n := m.client(t, "n1")
+		n.opt.Rates.Rate = own
+		rates := n.opt.Rates
+		wish := State{Pools: []string{"memory"}}
+		must(t, n.Report(t.Context(), wish))
+		m.keys[n.keys.rates()] = &mvccpb.KeyValue{Key: []byte(n.keys.rates()), Value: []byte(value)}
+		if _, err := n.Survey(t.Context(), rates); !errors.Is(err, ErrPolicy) {
+			t.Errorf("%s: survey: %v", value, err)
+		}
+		if _, err := n.Acquire(t.Context(), rates, "shop/web", "id"); !errors.Is(err, ErrPolicy) {
+			t.Errorf("%s: acquire: %v", value, err)
+		}
+		must(t, m.client(t, "").Pause(t.Context(), time.Hour))
+		if s, err := n.Survey(t.Context(), rates); err != nil || s.Paused < time.Hour {
+			t.Errorf("%s: paused, survey %+v, %v", value, s, err)
+		}
+		_, err := n.Acquire(t.Context(), rates, "shop/web", "id")
+		if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Code != Paused || denied.Left < time.Hour {
+			t.Errorf("%s: paused, acquire: %v", value, err)
+		}
+	}
 }
 
 // A fleet whose time to settle has just ended permits stops.
