@@ -83,6 +83,9 @@ func (p Policy) Apply(r fleet.Rates) (fleet.Rates, error) {
 	replace(&r.LargeZone, p.Rates.LargeZone)
 	replace(&r.Unhealthy, p.Rates.Unhealthy)
 	replace(&r.MinZone, p.Rates.MinZone)
+	if p.Rates.Secondary == nil { // the node's own may exceed the fleet's rate
+		r.Secondary = min(r.Secondary, r.Rate)
+	}
 	if p.Rates.WorkloadInterval != nil {
 		r.WorkloadInterval = time.Duration(*p.Rates.WorkloadInterval)
 	}

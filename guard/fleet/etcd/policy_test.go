@@ -39,12 +39,15 @@ func TestParsePause(t *testing.T) {
 	}
 }
 
-// Every override replaces its rate, and no other.
+// Every override replaces its rate, and no other. Only a secondary_rate of the node that would exceed the fleet's rate follows it: an
+// operator who slows a fleet down must not leave its nodes alone.
 func TestOverrides(t *testing.T) {
 	for value, change := range map[string]func(r *fleet.Rates){
 		"null":                          func(*fleet.Rates) {},
 		"{}":                            func(*fleet.Rates) {},
 		`{"rate":0.5}`:                  func(r *fleet.Rates) { r.Rate = 500_000 },
+		`{"rate":0.001}`:                func(r *fleet.Rates) { r.Rate, r.Secondary = 1000, 1000 },
+		`{"rate":0}`:                    func(r *fleet.Rates) { r.Rate, r.Secondary = 0, 0 },
 		`{"rate":0,"secondary_rate":0}`: func(r *fleet.Rates) { r.Rate, r.Secondary = 0, 0 },
 		`{"secondary_rate":0.05}`:       func(r *fleet.Rates) { r.Secondary = 50_000 },
 		`{"large_zone":10}`:             func(r *fleet.Rates) { r.LargeZone = 10 },
@@ -64,20 +67,20 @@ func TestOverrides(t *testing.T) {
 		}
 	}
 	for value, cause := range map[string]string{
-		`broken`:                       "parse rates",
-		`{"rate":"0.1"}`:               "parse",
-		`{"rate":-1}`:                  "at least 0",
-		`{"rate":0.001}`:               "secondary_rate",
-		`{"secondary_rate":1}`:         "secondary_rate",
-		`{"rate":0.500001}`:            "rate: want at most 0.5, because a slot lasts at least 2s",
-		`{"workload_interval":"2.5s"}`: "workload_interval: 2.5s: want whole seconds",
-		`{"unhealthy":0}`:              "unhealthy",
-		`{"unhealthy":1.1}`:            "unhealthy",
-		`{"large_zone":-1}`:            "large_zone",
-		`{"min_zone":0}`:               "min_zone",
-		`{"workload_interval":300}`:    "parse",
-		`{"workload_interval":"1s"}`:   "workload_interval",
-		`{"workload_interval":"25h"}`:  "workload_interval",
+		`broken`:                            "parse rates",
+		`{"rate":"0.1"}`:                    "parse",
+		`{"rate":-1}`:                       "at least 0",
+		`{"rate":0.2,"secondary_rate":0.3}`: "secondary_rate",
+		`{"secondary_rate":1}`:              "secondary_rate",
+		`{"rate":0.500001}`:                 "rate: want at most 0.5, because a slot lasts at least 2s",
+		`{"workload_interval":"2.5s"}`:      "workload_interval: 2.5s: want whole seconds",
+		`{"unhealthy":0}`:                   "unhealthy",
+		`{"unhealthy":1.1}`:                 "unhealthy",
+		`{"large_zone":-1}`:                 "large_zone",
+		`{"min_zone":0}`:                    "min_zone",
+		`{"workload_interval":300}`:         "parse",
+		`{"workload_interval":"1s"}`:        "workload_interval",
+		`{"workload_interval":"25h"}`:       "workload_interval",
 	} {
 		if p, err := parse("", value); err == nil || !strings.Contains(err.Error(), cause) {
 			t.Errorf("%s: %+v, %v, want %s", value, p, err, cause)
