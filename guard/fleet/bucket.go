@@ -32,9 +32,13 @@ func localOf(soft policy.Bucket) policy.Bucket {
 }
 
 // fill switches the bucket on or off. A bucket that is switched on is empty. It keeps its random instants, so that nodes
-// whose buckets are switched on and off stay spread over the period, and a token that was taken stays taken.
+// whose buckets are switched on and off stay spread over the period, and a token that was taken stays taken. No token comes later
+// than a period from now.
 func (t *tokens) fill(on bool, now time.Duration, rnd *rand.Rand) {
 	every := t.limit.Every
+	if t.first > now+every { // the period was longer
+		t.first = now + (t.first-now)%max(every, 1)
+	}
 	switch {
 	case t.on || !on:
 	case t.first == 0:

@@ -495,6 +495,25 @@ func TestTokensKeepTheirInstants(t *testing.T) {
 	}
 }
 
+// A shorter period applies at once. A node whose tokens came once in ten days may else be held for days after the operator has
+// given it more.
+func TestShorterPeriod(t *testing.T) {
+	for v, period := range map[Verdict]time.Duration{Trickle: 50 * time.Minute, Local: 5 * time.Minute} {
+		for seed := range uint64(100) {
+			n := newNode(t, seed)
+			n.SetSoft(policy.Bucket{Burst: 1, Every: 24 * time.Hour})
+			if n.down = v == Local; !n.down {
+				n.deny = full()
+			}
+			n.run(20 * time.Minute)
+			n.SetSoft(soft)
+			if got := len(n.run(20*time.Minute + 10*period)[v]); got < 9 || got > 11 {
+				t.Errorf("seed %d: %d tokens in %s", seed, got, 10*period)
+			}
+		}
+	}
+}
+
 // Whatever happens, a node never takes more tokens than the rates allow, and no permit that it was not given.
 func TestTokensAreBounded(t *testing.T) {
 	for seed := range uint64(300) {
