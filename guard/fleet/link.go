@@ -13,6 +13,8 @@ const (
 	contactPeriod = 30 * time.Second
 	// aloneAfter is how long contacts fail until the node is alone.
 	aloneAfter = 15 * time.Second
+	// sleptAfter is how late a contact is that a node has slept before. One of many round trips may be a little late.
+	sleptAfter = time.Minute
 	// stableFor is how long contacts succeed until the node is no longer alone.
 	stableFor = 2 * time.Minute
 )
@@ -74,10 +76,13 @@ func (l *link) retries(now time.Duration) bool {
 }
 
 // failed records a round trip that began at a time and failed. The delay before the next one is no failure, so only
-// a contact that fails shows that a node is alone. One that took longer than a round trip can was interrupted: the node slept.
+// a contact that fails shows that a node is alone. One that took longer than a round trip can was interrupted: the node slept. A
+// later one that ends long after it was due shows a sleep, too, before it or during it.
 func (l *link) failed(began, now time.Duration, b beat) {
-	if !l.failing {
+	if late := now - ContactTimeout - l.next; !l.failing {
 		l.failing, l.since = true, max(began, now-ContactTimeout)
+	} else if late > sleptAfter {
+		l.since += late
 	}
 	l.alone = l.alone || now-l.since >= aloneAfter
 	l.returns, l.next = false, b.after(now)

@@ -276,6 +276,32 @@ func TestSleepIsNotAlone(t *testing.T) {
 	}
 }
 
+// A node that sleeps between two contacts that fail, or during the second one, has not been alone meanwhile: its network is often
+// switched off before it sleeps and not yet back when it wakes. It keeps the time that it was alone before.
+func TestSleepAfterAFailure(t *testing.T) {
+	const sleep = 8 * time.Hour
+	for _, before := range []time.Duration{0, 5 * time.Minute} { // for how long contacts failed
+		for _, during := range []bool{false, true} {
+			n := newNode(t, 3)
+			n.down = true
+			n.Failed(start, start)
+			n.run(before)
+			at, _ := n.Contact()
+			began := at
+			if n.now = at + sleep; !during {
+				began = n.now
+			}
+			n.Failed(began, n.now)
+			if d, _ := n.Alone(n.now); d > before+30*time.Second {
+				t.Errorf("failed for %s, slept during a contact: %t: alone for %s", before, during, d)
+			}
+			if turn := n.Turn(pool, n.now); turn.Verdict == Local || before == 0 && turn.Verdict != Hold {
+				t.Errorf("failed for %s, slept during a contact: %t: %+v", before, during, turn)
+			}
+		}
+	}
+}
+
 // A node is alone after 15 s without a successful round trip, however many failed before, and a success in between
 // ends the count.
 func TestAloneAfterFifteenSeconds(t *testing.T) {
