@@ -119,7 +119,8 @@ func (c *Client) view(ctx context.Context, rates fleet.Rates, look Look) (view f
 		if err != nil {
 			return view, false, err
 		}
-		if total.Wanting == total.Members { // so does every zone, and listing them would cost etcd all keys
+		if total.Wanting == total.Members && look.Zone.Size() >= rates.MinZone {
+			// Every zone is full, and this one counts. Listing them would cost etcd all keys.
 			view.Zones["/"] = total
 			return view, true, nil
 		}

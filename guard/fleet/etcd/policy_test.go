@@ -3,6 +3,7 @@ package etcd
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -138,6 +139,35 @@ func TestPauseWithInvalidRates(t *testing.T) {
 		_, err := n.Acquire(t.Context(), rates, "shop/web", "id")
 		if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Code != Paused || denied.Left < time.Hour {
 			t.Errorf("%s: paused, acquire: %v", value, err)
+		}
+	}
+}
+
+// A fleet in which every node wants a stop is full only if a zone is large enough to count.
+func TestFullFleetOfSmallZones(t *testing.T) {
+	for _, c := range []struct {
+		large int // nodes of a third zone
+		full  bool
+	}{{0, false}, {1, false}, {fleet.DefaultRates().MinZone, true}} {
+		m := newMemory()
+		nodes := []string{"a1", "a2", "b1", "b2"}
+		for i := range c.large {
+			nodes = append(nodes, fmt.Sprint("c", i))
+		}
+		clients := make([]*Client, len(nodes))
+		for i, node := range nodes {
+			clients[i] = m.client(t, node)
+			clients[i].opt.Zone = node[:1]
+			must(t, clients[i].Report(t.Context(), State{}))
+		}
+		m.now += SettlingTTL
+		for _, n := range clients {
+			must(t, n.Report(t.Context(), State{Pools: []string{"memory"}}))
+		}
+		n := clients[0]
+		_, err := n.Acquire(t.Context(), n.opt.Rates, "shop/web", "id")
+		if denied, ok := errors.AsType[*DeniedError](err); c.full != (ok && denied.Code == FleetFull) || !c.full && err != nil {
+			t.Errorf("beside %d nodes in a third zone: %v", c.large, err)
 		}
 	}
 }
