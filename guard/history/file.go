@@ -60,6 +60,14 @@ func (f *file) load(keep int) (records []record, older int, last uint64, err err
 	for _, l := range lines {
 		last = max(last, l.id)
 	}
+	records, older, err = f.newest(old, lines)
+	return records, older, last, err
+}
+
+// newest reads the newest passes, and returns them oldest first with the number of older ones. On an error it returns those that it
+// has read.
+func (f *file) newest(from io.ReaderAt, lines []lineAt) (records []record, older int, err error) {
+	defer func() { slices.Reverse(records) }()
 	older = len(lines)
 	size := 0
 	for older > 0 && len(records) < recentPasses && size < recentBytes {
@@ -69,12 +77,12 @@ func (f *file) load(keep int) (records []record, older int, last uint64, err err
 		}
 		older--
 		r := record{id: l.id, time: time.Unix(0, l.time)}
-		if r.line, err = l.read(old, nil); err != nil {
+		if r.line, err = l.read(from, nil); err != nil {
 			if errors.Is(err, errDamagedLine) {
 				f.skipped = append(f.skipped, l)
 				continue
 			}
-			return records, older, last, fmt.Errorf("read history: %w", err)
+			return records, older, fmt.Errorf("read history: %w", err)
 		}
 		if l.long {
 			if r.short, err = shortenLine(r.line); err != nil {
@@ -83,8 +91,7 @@ func (f *file) load(keep int) (records []record, older int, last uint64, err err
 		}
 		records = append(records, r)
 	}
-	slices.Reverse(records)
-	return records, older, last, nil
+	return records, older, nil
 }
 
 // save appends the newest lines, or all lines if the file is empty. It reports whether they were written,

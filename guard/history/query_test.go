@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -162,6 +163,24 @@ func TestHistoryUnreadableAtLoad(t *testing.T) {
 		if got, note := queried(t, h, q); !slices.Equal(got, span(2, 2)) || note != want {
 			t.Errorf("%+v: %v, note %q, want %q", q, got, note, want)
 		}
+	}
+}
+
+// If a part of the file cannot be read, the newer passes are still in order.
+func TestHistoryPartlyUnreadable(t *testing.T) {
+	var text []byte
+	for id := range uint64(4) {
+		text = append(append(text, encodePass(&api.Pass{ID: id + 1}).line...), '\n')
+	}
+	lines, err := indexLines(bytes.NewReader(text), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines[1].at = int64(len(text))
+	var f file
+	records, older, err := f.newest(bytes.NewReader(text), lines)
+	if len(records) != 2 || records[0].id != 3 || records[1].id != 4 || older != 1 || !errors.Is(err, io.EOF) {
+		t.Errorf("%+v, %d older, %v", records, older, err)
 	}
 }
 
