@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
@@ -29,7 +30,8 @@ func (n *Node) outside(sandbox string) bool {
 
 // followPods learns the pods cgroup from the listed pods, unless it is configured: after a boot the kubelet creates it when it
 // starts, and one that gets another cgroup driver leaves the old one behind. If the cgroup was removed and created again,
-// followPods watches the new one. Only the lister's goroutine calls it.
+// followPods watches the new one. It retries a watch that failed, for lack of descriptors for example. Only the lister's goroutine
+// calls it.
 func (n *Node) followPods(pods []inventory.Pod) {
 	rel := n.PodsCgroup()
 	if n.opt.PodsCgroup == "" {
@@ -45,12 +47,17 @@ func (n *Node) followPods(pods []inventory.Pod) {
 	if err != nil || inode == n.podsInode {
 		return
 	}
-	n.podsInode = inode
-	if n.opt.Layout.Version == cgroup.V2 && n.waker.AddMemoryEvents(rel) == nil {
-		n.addWake("memory.events")
+	if n.opt.Layout.Version == cgroup.V2 {
+		if err = n.waker.AddMemoryEvents(rel); err == nil {
+			n.addWake("memory.events")
+		}
 	}
-	if n.watchPods() {
-		n.addWake("pod cgroups")
+	if !n.watchPods() {
+		return
+	}
+	n.addWake("pod cgroups")
+	if err == nil || errors.Is(err, cgroup.ErrUnsupported) {
+		n.podsInode = inode
 	}
 }
 

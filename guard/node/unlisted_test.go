@@ -1,11 +1,15 @@
 package node
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/inventory"
@@ -152,6 +156,42 @@ func TestPodsCgroupComesLate(t *testing.T) {
 		}
 		k.Track(pods)
 		start()
+	}
+}
+
+// exhausted is a waker that cannot watch some things, because the node has no descriptors left for example.
+type exhausted struct {
+	Waker
+	events, dirs error
+	added        int
+}
+
+func (w *exhausted) AddMemoryEvents(string) error    { w.added++; return w.events }
+func (w *exhausted) AddDir(string) error             { return w.dirs }
+func (w *exhausted) Changes(func(string, bool)) bool { return false }
+
+// A watch of the pods cgroup that failed is tried again, and not again once it succeeds or if the kernel lacks it.
+func TestPodsCgroupIsWatchedLate(t *testing.T) {
+	k := kernelOn(t, map[string]string{"cgroup.controllers": "memory\n", "kubepods/cgroup.events": "populated 1\n"})
+	unsupported := fmt.Errorf("watch: %w", cgroup.ErrUnsupported)
+	w := &exhausted{}
+	k.waker = w
+	for _, step := range []struct {
+		events, dirs error
+		added        int
+		wakes        string
+	}{
+		{unix.EMFILE, unix.EMFILE, 1, "timer"},
+		{unix.EMFILE, nil, 2, "pod cgroups timer"},
+		{nil, unix.EMFILE, 3, "pod cgroups memory.events timer"},
+		{unsupported, nil, 4, "pod cgroups memory.events timer"},
+		{unix.EMFILE, unix.EMFILE, 4, "pod cgroups memory.events timer"},
+	} {
+		w.events, w.dirs = step.events, step.dirs
+		k.Track(nil)
+		if got := strings.Join(k.Wakes(), " "); got != step.wakes || w.added != step.added {
+			t.Errorf("%v, %v: wakes %q after %d attempts, want %q after %d", step.events, step.dirs, got, w.added, step.wakes, step.added)
+		}
 	}
 }
 
