@@ -24,7 +24,7 @@ const (
 	// program.
 	maxOutput = 4 << 10
 	tolerated = 64 << 10
-	// maxInput is the input limit in bytes: a pipe buffers this much without a reader.
+	// maxInput is the input limit in bytes: a pipe usually buffers this much without a reader.
 	maxInput = 32 << 10
 
 	killAfter = 2 * time.Second // between SIGTERM and SIGKILL
@@ -56,8 +56,9 @@ type program struct {
 	Timeout time.Duration
 	Access  *Access // checked before each start; nil: no check
 
-	patience time.Duration // between SIGTERM and SIGKILL; 0 = killAfter
-	left     *atomic.Int32 // processes of this command that have survived SIGKILL so far
+	patience time.Duration                     // between SIGTERM and SIGKILL; 0 = killAfter
+	pipe     func() (r, w *os.File, err error) // nil = os.Pipe
+	left     *atomic.Int32                     // processes of this command that have survived SIGKILL so far
 }
 
 // outcome is the outcome of a run.
@@ -88,7 +89,11 @@ func (p *program) run(ctx context.Context, input []byte, env []string, out *outp
 	if err := p.answers(ctx); err != nil {
 		return fmt.Errorf("start hook: %w", err)
 	}
-	stdin, give, err := os.Pipe()
+	pipe := os.Pipe
+	if p.pipe != nil {
+		pipe = p.pipe
+	}
+	stdin, give, err := pipe()
 	if err != nil {
 		return fmt.Errorf("start hook: %w", err)
 	}
@@ -108,8 +113,12 @@ func (p *program) run(ctx context.Context, input []byte, env []string, out *outp
 	// program gets its input.
 	pid := cmd.Process.Pid
 	demoteErr := demote(pid)
-	_, _ = give.Write(input) // fits into the pipe buffer; a program need not read it
-	_ = give.Close()
+	// A program need not read its input, which may not fit into the pipe: the kernel makes shorter ones if there are many
+	// (pipe(7), pipe-user-pages-soft). The write then ends with run.
+	go func() {
+		_, _ = give.Write(input)
+		_ = give.Close()
+	}()
 	exited := make(chan struct{})
 	go func() { awaitExit(pid); close(exited) }()
 	err = p.attend(ctx, child{exited, func(sig syscall.Signal) { _ = syscall.Kill(-pid, sig) }, cmd.Wait})

@@ -48,6 +48,29 @@ func TestProgramFails(t *testing.T) {
 	}
 }
 
+// A short pipe does not keep a program that reads none of its input beyond its timeout.
+func TestProgramWithAShortPipe(t *testing.T) {
+	p := sh("exec sleep 600")
+	p.Timeout = 50 * time.Millisecond
+	p.pipe = func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err != nil {
+			return nil, nil, err
+		}
+		raw, err := w.SyscallConn() // Fd would make writes block
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { _, err = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, os.Getpagesize()) })
+		}
+		return r, w, err
+	}
+	if r := p.runOnce(t.Context(), make([]byte, maxInput)); !errors.Is(r.Err, errTimeout) {
+		t.Errorf("%v", r.Err)
+	}
+	p.Command, p.Timeout = sh("sleep 0.1; wc -c").Command, time.Minute
+	if r := p.runOnce(t.Context(), make([]byte, maxInput)); r.Err != nil || strings.TrimSpace(r.Output) != strconv.Itoa(maxInput) {
+		t.Errorf("%v, read %q", r.Err, r.Output)
+	}
+}
+
 // children returns the processes whose command line contains a word.
 func children(t *testing.T, word string) (pids []int) {
 	t.Helper()
