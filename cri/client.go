@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -63,6 +64,13 @@ func reconnect() grpc.ConnectParams {
 		},
 		MinConnectTimeout: connectTimeout,
 	}
+}
+
+// detectDead returns parameters that drop a connection on which nothing has come for minutes, not even the answer to a ping, as from
+// a runtime that was suspended with SIGSTOP: gRPC queues each call, also those that have timed out, until it is written. A slow
+// runtime answers pings, whatever its calls wait for. It closes the connection if they come more often than every five minutes.
+func detectDead() keepalive.ClientParameters {
+	return keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: time.Minute}
 }
 
 // Client talks to one runtime. It is safe for concurrent use.
@@ -122,10 +130,11 @@ func (n Network) Dial(endpoint string, timeout time.Duration) (*Client, error) {
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(reconnect()),
+		grpc.WithKeepaliveParams(detectDead()),
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
 		experimental.WithBufferPool(newBuffers()),
-		grpc.WithIdleTimeout(0), // a new connection means that the runtime dropped the last one
+		grpc.WithIdleTimeout(0), // a new connection means that the last one was lost
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -179,7 +188,7 @@ func (c *Client) Endpoint() string { return c.endpoint }
 func (c *Client) ServerPID() int { return int(c.serverPID.Load()) }
 
 // Connections returns how many connections the client has made so far. It makes a new one only after
-// the runtime ended or dropped the last one.
+// the runtime ended, dropped the last one, or was dead to it for minutes.
 func (c *Client) Connections() int64 { return c.connections.Load() }
 
 // peerPID returns the process at the other end of conn (unix(7), SO_PEERCRED); 0 = unknown.
