@@ -56,7 +56,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 			var warnings []string
 			var met []api.MetNow
 			if err == nil {
-				warnings = s.hooks.Check(ctx, cfg.Hooks)
+				warnings = append(s.hooks.Check(ctx, cfg.Hooks), cfg.FileNotes()...)
 				met = s.metAtOnce(ctx, cfg, lookAtReload)
 			}
 			status := make(chan string, 1)
@@ -64,6 +64,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 			case s.calls <- func() {
 				a, err := s.reload(cfg, err, met, request.now || s.waiting.Again(cfg, request.asked))
 				if err == nil {
+					s.warnFiles(cfg, "reload")
 					s.notes.Warnings = warnings
 					a.Message = strings.Join(append([]string{a.Message}, warnings...), "; ")
 				}
@@ -136,6 +137,13 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 	changed := s.apply(cfg)
 	a.Message = s.notes.Applied(changed[:min(len(changed), journal.MaxChanges)])
 	return a, nil
+}
+
+// warnFiles logs what is wrong with the files of a valid configuration.
+func (s *Service) warnFiles(cfg config.Config, action string) {
+	for _, note := range cfg.FileNotes() {
+		s.log.Warn("configuration file needs attention", systemd.EventKey, systemd.EventDegraded, "action", action, "reason", note)
+	}
 }
 
 // verdict says in one line for the history what became of a reload.

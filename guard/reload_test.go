@@ -405,3 +405,32 @@ func TestReloadIsRecorded(t *testing.T) {
 		t.Errorf("recorded %v", by)
 	}
 }
+
+// What is wrong with a file is logged at the start and at a reload, whose answer has it as well.
+func TestFileNotesAreLogged(t *testing.T) {
+	r := newReloading(t)
+	path := filepath.Join(t.TempDir(), "config.toml")
+	if err := errors.Join(os.WriteFile(path, []byte(r.base), 0o600), os.Chmod(path, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const message = "configuration file needs attention"
+	note := path + " can be changed by every user, and the service runs as root"
+	r.reload <- func() (config.Config, error) { return cfg, nil }
+	r.told(t, "READY=1")
+	if log := r.log.String(); strings.Count(log, message) != 1 || !strings.Contains(log, note) {
+		t.Errorf("at a reload: %s", log)
+	}
+	r.file.Store(&cfg)
+	if a, err := r.reloadFor(t.Context(), false, api.Peer{}); err != nil || !strings.HasSuffix(a.Message, "; "+note) {
+		t.Errorf("answer %q, %v", a.Message, err)
+	}
+	var log lockedText
+	s := effectService(t, cfg)
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
+	t.Cleanup(run(t, s))
+	nodetest.Await(t, "the warning at the start", func() bool { return strings.Contains(log.String(), message) && strings.Contains(log.String(), note) })
+}

@@ -188,6 +188,7 @@ func (s *Service) serve(ctx context.Context) error {
 
 	s.log.Info("guarding", systemd.EventKey, systemd.EventStart, "action", "start", "version", s.opt.Version, "mode", s.opt.Config.Mode.String(),
 		"cgroup", s.host.kernel.Cgroup(), "wakes", strings.Join(s.host.kernel.Wakes(), ", "), "thresholds", strings.Join(s.guard.Thresholds(), ", "))
+	s.warnFiles(s.opt.Config, "start")
 	s.notify(s.opt.Notifier.Ready(s.statusLine()))
 	if w := s.waiting; w != nil {
 		s.hold(*w, "start")

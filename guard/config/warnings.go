@@ -47,6 +47,9 @@ func (c Config) Notes() []string {
 	return notes
 }
 
+// FileNotes returns those of Notes that are about the files themselves.
+func (c Config) FileNotes() []string { return c.notes }
+
 // neverAbove compares quantities of the same unit; for different units, the result would depend on
 // the node.
 func neverAbove(a, b policy.Quantity) bool {
