@@ -383,6 +383,33 @@ func TestCollectTriesTheStuckLast(t *testing.T) {
 }
 
 // Reports have ages to the millisecond.
+// A container that the kubelet removes meanwhile is no failure, whatever the runtime answers. One that is still listed, or may be, is.
+func TestCollectContainersThatAreGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Options{})
+	w.withDead(4, 1)
+	vanish := func(id string) func(context.Context) (bool, error) {
+		return func(ctx context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.containers = slices.DeleteFunc(w.rt.containers, func(c cri.Container) bool { return c.ID == id })
+			return refuse(ctx)
+		}
+	}
+	w.rt.faults["ContainerStatus a"], w.rt.faults["RemoveContainer b"] = vanish("a"), vanish("b")
+	w.rt.faults["RemoveContainer c"] = refuse
+	w.rt.faults["RemoveContainer d"] = func(ctx context.Context) (bool, error) {
+		w.rt.mu.Lock()
+		w.rt.faults["Containers"] = refuse
+		w.rt.mu.Unlock()
+		return vanish("d")(ctx)
+	}
+	r := w.Collect(t.Context(), anyContainer)[0]
+	if len(r.Removed) > 0 || len(r.Errors) != 2 || why(r.Kept, "a") != "gone already" || why(r.Kept, "b") != "gone already" {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestAgesAreRounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(Options{})

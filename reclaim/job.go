@@ -25,6 +25,7 @@ const (
 
 const (
 	whyMet   = "the target is met"
+	whyGone  = "gone already"
 	whyStuck = "its last removal failed"
 	// whyYields: what it waited for began, and is repeated from the start.
 	whyYields = "a reclaim under pressure needs the turn"
@@ -135,6 +136,9 @@ func (j *job) each(ctx context.Context, items []Item,
 			err = remove(call, it)
 			cancel()
 		}
+		if errors.Is(err, cri.ErrRefused) && it.Kind == KindContainer && j.isUnlisted(ctx, it.ID) {
+			why, err = whyGone, nil
+		}
 		switch {
 		case errors.Is(err, context.Canceled) && j.plan.isEnough():
 			j.keep(it, whyYields)
@@ -149,6 +153,13 @@ func (j *job) each(ctx context.Context, items []Item,
 			j.removed(ctx, it)
 		}
 	}
+}
+
+// isUnlisted reports whether the runtime no longer lists a container. If something else has removed it, cri-dockerd answers with an
+// error like any other.
+func (j *job) isUnlisted(ctx context.Context, id string) bool {
+	inv, err := j.inventory(ctx)
+	return err == nil && !slices.ContainsFunc(inv.Containers, func(c cri.Container) bool { return c.ID == id })
 }
 
 func (j *job) keep(it Item, why string) {
@@ -232,7 +243,7 @@ func (j *job) collectContainers(ctx context.Context) {
 	check := func(ctx context.Context, it Item) (string, error) {
 		var err error
 		if detail, err = j.runtime.ContainerStatus(ctx, it.ID); errors.Is(err, cri.ErrGone) {
-			return "gone already", nil
+			return whyGone, nil
 		}
 		if err == nil && detail.State == cri.Running {
 			return "runs again", nil
@@ -279,7 +290,7 @@ func (j *job) collectSandboxes(ctx context.Context) {
 	check := func(ctx context.Context, it Item) (string, error) {
 		sandbox, err := j.runtime.Sandbox(ctx, it.ID)
 		if errors.Is(err, cri.ErrGone) {
-			return "gone already", nil
+			return whyGone, nil
 		}
 		if err != nil {
 			return "", err
