@@ -28,7 +28,7 @@ func TestPackageScriptsCheckTheServicesFiles(t *testing.T) {
 			{"7", `guard\0--config\0/srv/a b*.toml\0run\0--observe\0--run-dir=/run/x\0`, []string{"--config", "/srv/a b*.toml", "--run-dir=/run/x"}},
 		} {
 			cmd := exec.Command("sh", "-c", `set -- `+args+`
-				systemctl() { case $1 in show) echo "$PID" ;; esac; }
+				systemctl() { case "$1 $4" in "show criguard.service") echo "$PID" ;; show*) echo 0 ;; esac; }
 				cat() { case $1 in /proc/0/cmdline) return 1 ;; /proc/7/cmdline) printf "$COMMAND" ;; *) echo "$1" ;; esac; }
 				criguard() { printf '%s\n' "$@"; return 2; }
 				. ./`+script)
@@ -42,4 +42,64 @@ func TestPackageScriptsCheckTheServicesFiles(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An upgrade restarts the agent of the fleet only if the new version takes the file that it was started with.
+func TestPackageScriptsCheckTheFleetsFile(t *testing.T) {
+	const restart = "try-restart criguard-fleet.service"
+	for script, args := range map[string]string{"deb/postinst": "configure 1.2.3-1", "rpm/post": "2"} {
+		for _, c := range []struct {
+			pid, command, code string
+			checks             string
+			restarts           bool
+		}{
+			{"0", "", "2", "", true},
+			{"7", `/usr/bin/guard\0fleet\0agent\0`, "0", "fleet check --offline", true},
+			{"7", `/usr/bin/guard\0fleet\0agent\0`, "2", "fleet check --offline", false},
+			{"7", `guard\0fleet\0--config\0/srv/a b*.toml\0agent\0--socket\0/run/x\0--socket=/run/y\0`, "2", "fleet --config /srv/a b*.toml check --offline", false},
+		} {
+			out, errs := runScript(t, script, args, "PID="+c.pid, "COMMAND="+c.command, "CODE="+c.code)
+			if !strings.Contains(out, "try-restart criguard.service\n") || strings.Contains(out, restart) != c.restarts {
+				t.Errorf("%s, agent started with %q: %s", script, c.command, out)
+			}
+			if strings.Contains(errs, "criguard: fleet.toml has mistakes;") == c.restarts || c.checks != "" && !strings.Contains(errs, "checks "+c.checks+"\n") || strings.Contains(errs, "checks fleet") != (c.checks != "") {
+				t.Errorf("%s, agent started with %q: %s", script, c.command, errs)
+			}
+		}
+	}
+}
+
+// runScript runs a script of a package as if systemd ran, and returns what it does with the units, and its errors with the checks of
+// files. PID and COMMAND are those of the fleet's agent, CODE is the exit code of a check of its file.
+func runScript(t *testing.T, script, args string, env ...string) (out, errs string) {
+	t.Helper()
+	text, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("script", strings.ReplaceAll(string(text), "/run/systemd/system", "/"))
+	for _, name := range []string{"systemd-sysusers", "systemd-tmpfiles", "deb-systemd-helper", "journalctl"} {
+		write(name, "#!/bin/sh\n")
+	}
+	write("deb-systemd-invoke", "#!/bin/sh\necho systemctl \"$@\"\n")
+	cmd := exec.Command("sh", "-c", `set -- `+args+`
+		systemctl() { case "$1 $4" in "show criguard-fleet.service") echo "$PID" ;; show*) echo 0 ;; *) echo systemctl "$@" ;; esac; }
+		cat() { case $1 in /proc/0/cmdline) return 1 ;; /proc/7/cmdline) printf "$COMMAND" ;; *) echo "$1" ;; esac; }
+		criguard() { echo checks "$@" >&2; [ "$1" != fleet ] || return "$CODE"; }
+		. "$SCRIPT"`)
+	cmd.Env = append(env, "PATH="+dir+":/usr/bin:/bin", "SCRIPT="+filepath.Join(dir, "script"))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	b, err := cmd.Output()
+	if err != nil {
+		t.Errorf("%s %s: %v", script, args, err)
+	}
+	return string(b), stderr.String()
 }

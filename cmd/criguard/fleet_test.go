@@ -206,3 +206,18 @@ func TestFleetCommandsRefuse(t *testing.T) {
 		}
 	}
 }
+
+// An offline check is about the file alone: no etcd has to answer.
+func TestFleetCheckOffline(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"fleet.toml": fleetNowhere + "node = 'n1'\n", "bad.toml": fleetNowhere + "colour = 1\n"})
+	good := []string{"fleet", "check", "--offline", "-c", filepath.Join(dir, "fleet.toml")}
+	if code, out, errs := captured(t, good...); code != cli.ExitOK || !strings.Contains(out, "ok: fleet.toml has no mistakes") || errs != "" {
+		t.Errorf("exit code %d, %s, %s", code, out, errs)
+	}
+	if code, out, _ := captured(t, append(good, "-o", "json")...); code != cli.ExitOK || !strings.Contains(out, `"node": "n1`) {
+		t.Errorf("-o json: exit code %d, %s", code, out)
+	}
+	if code, _, errs := captured(t, "fleet", "check", "--offline", "-c", filepath.Join(dir, "bad.toml")); code != cli.ExitUsage || !strings.Contains(errs, "colour: unknown key") {
+		t.Errorf("a mistake: exit code %d, %s", code, errs)
+	}
+}
