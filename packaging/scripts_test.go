@@ -69,6 +69,16 @@ func TestPackageScriptsCheckTheFleetsFile(t *testing.T) {
 	}
 }
 
+// If a removal fails, the guard that prerm has stopped is started again.
+func TestPackageScriptUndoesARemoval(t *testing.T) {
+	for args, starts := range map[string]bool{"abort-remove": true, "abort-upgrade 1.2.3-1": false, "configure": false, "configure 1.2.3-1": false} {
+		out, _ := runScript(t, "deb/postinst", args, "PID=0", "CODE=0")
+		if strings.Contains(out, " start criguard.service criguard-fleet.socket criguard-fleet.service\n") != starts {
+			t.Errorf("%s: %s", args, out)
+		}
+	}
+}
+
 // runScript runs a script of a package as if systemd ran, and returns what it does with the units, and its errors with the checks of
 // files. PID and COMMAND are those of the fleet's agent, CODE is the exit code of a check of its file.
 func runScript(t *testing.T, script, args string, env ...string) (out, errs string) {
