@@ -16,8 +16,18 @@ type DiskUsage struct {
 	Rootfs  Measured // the containers' writable layers
 	Logs    Measured
 	Volumes Measured // local volumes, such as emptyDirs on disk
-	// LogsApart means that the logs are on a separate device, which no signal covers.
-	LogsApart bool
+	LogsPlace
+}
+
+// LogsPlace is the device of the logs.
+type LogsPlace struct {
+	LogsApart bool   `json:"logs_apart,omitempty"` // the logs are on another device than nodefs
+	LogsWith  Signal `json:"logs_with,omitempty"`  // if so: a disk signal that covers that device, if there is one
+}
+
+// LogsOn reports whether the logs are on the device of a disk signal.
+func (p LogsPlace) LogsOn(s Signal, l Layout) bool {
+	return !p.LogsApart && l.SameDevice(s, NodeFSAvailable) || l.SameDevice(s, p.LogsWith)
 }
 
 // Candidate is a running pod with the values that ranking needs.
@@ -120,7 +130,7 @@ func (s Signal) isMemory() bool { return SingleFS.Pool(s) == PoolMemory }
 func (c *Candidate) covered(s Signal) bool { return c.QoS == Guaranteed && s.isMemory() }
 
 // on returns the part of the usage on the device of a disk signal: the writable layers are on that of
-// containerfs, the rest on that of nodefs. A split imagefs holds only images, which no stop frees.
+// containerfs, the volumes on that of nodefs. A split imagefs holds only images, which no stop frees, and perhaps logs.
 func (u DiskUsage) on(s Signal, l Layout) Measured {
 	used := Exactly(0)
 	if l.SameDevice(s, ContainerFSAvailable) {
@@ -128,9 +138,9 @@ func (u DiskUsage) on(s Signal, l Layout) Measured {
 	}
 	if l.SameDevice(s, NodeFSAvailable) {
 		used = used.Plus(u.Volumes)
-		if !u.LogsApart {
-			used = used.Plus(u.Logs)
-		}
+	}
+	if u.LogsOn(s, l) {
+		used = used.Plus(u.Logs)
 	}
 	return used
 }

@@ -48,7 +48,7 @@ func (r *Restraint) Report(sandbox string) {
 // Await records that a pool waits for a sandbox's stop of another cause: the pool, the signal and what the stop gives back of it.
 func (r *Restraint) Await(stop *Stop) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == stop.Sandbox && !s.Over }); s != nil && s.Cause != CausePressure {
-		s.Awaited, s.Released, s.Pool, s.Signal, s.LogsApart = true, false, stop.Pool, stop.Signal, stop.LogsApart
+		s.Awaited, s.Released, s.Pool, s.Signal, s.LogsPlace = true, false, stop.Pool, stop.Signal, stop.LogsPlace
 		s.Expected, s.Available, s.Kept = stop.Expected, stop.Available, stop.Kept
 		s.EndWait(stop.Pool)
 	}

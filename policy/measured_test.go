@@ -42,7 +42,7 @@ func TestQualityByFilesystem(t *testing.T) {
 		{"layers unknown, on theirs", noLayers, ImageFSInodesFree, DedicatedImageFS, Measured{}},
 		{"volumes cut short, on theirs", cutShort, NodeFSInodesFree, DedicatedImageFS, AtLeast(6)},
 		{"volumes cut short, on another filesystem", cutShort, ImageFSInodesFree, DedicatedImageFS, Exactly(1)},
-		{"logs unknown, apart", DiskUsage{Rootfs: Exactly(1), Volumes: Exactly(4), LogsApart: true}, NodeFSInodesFree, SingleFS, Exactly(5)},
+		{"logs unknown, apart", DiskUsage{Rootfs: Exactly(1), Volumes: Exactly(4), LogsPlace: LogsPlace{LogsApart: true}}, NodeFSInodesFree, SingleFS, Exactly(5)},
 		{"nothing known, of images", DiskUsage{}, ImageFSInodesFree, SplitFS, Exactly(0)},
 	} {
 		r := Rank([]Candidate{{ID: "x", Inodes: c.usage}}, c.signal, c.layout, nil)[0]

@@ -130,7 +130,7 @@ func TestStatSets(t *testing.T) {
 		{SingleFS, true, [3]int64{5, 5, 5}}, {DedicatedImageFS, true, [3]int64{4, 1, 1}}, {SplitFS, true, [3]int64{5, 0, 5}},
 		{DedicatedContainerFS, true, [3]int64{4, 4, 1}}, {SeparateFS, true, [3]int64{4, 0, 1}},
 	} {
-		u := DiskUsage{Rootfs: Exactly(1), Logs: Exactly(2), Volumes: Exactly(4), LogsApart: v.apart}
+		u := DiskUsage{Rootfs: Exactly(1), Logs: Exactly(2), Volumes: Exactly(4), LogsPlace: LogsPlace{LogsApart: v.apart}}
 		for i, signals := range [][2]Signal{
 			{NodeFSAvailable, NodeFSInodesFree}, {ImageFSAvailable, ImageFSInodesFree}, {ContainerFSAvailable, ContainerFSInodesFree},
 		} {
@@ -190,7 +190,7 @@ func randomPods(r *rand.Rand, n int) []Candidate {
 		return pick(r, Measured{}, AtLeast(n), Exactly(n), Exactly(n), Exactly(n))
 	}
 	usage := func(unit int64) DiskUsage {
-		return DiskUsage{Rootfs: measured(unit), Logs: measured(unit), Volumes: measured(unit), LogsApart: r.IntN(5) > 3}
+		return DiskUsage{Rootfs: measured(unit), Logs: measured(unit), Volumes: measured(unit), LogsPlace: LogsPlace{LogsApart: r.IntN(5) > 3}}
 	}
 	cs := make([]Candidate, n)
 	for i := range cs {

@@ -82,8 +82,8 @@ type Stop struct {
 	Fruitless bool          `json:"fruitless"`
 	CameBack  bool          `json:"came_back,omitempty"` // a stop of a sandbox that came back: it takes no budget
 	Culprit   bool          `json:"culprit,omitempty"`
-	LogsApart bool          `json:"logs_apart,omitempty"` // the pod's logs are on a device of their own
-	Token     bool          `json:"token,omitempty"`      // it took budget, and when
+	LogsPlace               // of the pod
+	Token     bool          `json:"token,omitempty"` // it took budget, and when
 	Taken     time.Duration `json:"taken,omitempty"`
 	// Waits are those of the disks that have chosen the pod, too, and wait for what it leaves there, at most one for each pool.
 	Waits []Wait `json:"waits,omitempty"`

@@ -37,7 +37,7 @@ func fill(v reflect.Value) {
 		}
 	case reflect.Int, reflect.Int64:
 		v.SetInt(1)
-	case reflect.Uint64:
+	case reflect.Uint8, reflect.Uint64:
 		v.SetUint(1)
 	case reflect.Bool:
 		v.SetBool(true)

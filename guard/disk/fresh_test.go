@@ -127,7 +127,7 @@ func TestMeterHangingLogsHideNoOtherUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _, pods := slowMeter(t)
 		j, release := newPodMeasure(&pods[0], m.now()), make(chan struct{})
-		go m.pod(t.Context(), &pods[0], func() bool { <-release; return false }, j)
+		go m.pod(t.Context(), &pods[0], func() policy.LogsPlace { <-release; return policy.LogsPlace{} }, j)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		var u Usage
@@ -145,7 +145,7 @@ func TestMeterGoesOnWithoutLogsThatHang(t *testing.T) {
 		m, layers, pods := slowMeter(t)
 		layers.set(7, 0)
 		release := make(chan struct{})
-		m.begin(t.Context(), measureKey{"p", false}, pods[0], noLayers, func() bool { <-release; return false }, func() {})
+		m.begin(t.Context(), measureKey{"p", false}, pods[0], noLayers, func() policy.LogsPlace { <-release; return policy.LogsPlace{} }, func() {})
 		for range 20 {
 			m.Measure(t.Context(), pods)
 			time.Sleep(20 * time.Second)
@@ -335,11 +335,11 @@ func TestMeterKnowsTheDeviceOfTheLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, layers, pods := slowMeter(t)
 		layers.set(7, 0)
-		hang := make(chan struct{})
+		hang, apart := make(chan struct{}), policy.LogsPlace{LogsApart: true}
 		for _, c := range []struct {
 			known bool // before
-			look  func() bool
-		}{{false, func() bool { return true }}, {true, func() bool { <-hang; return true }}} {
+			look  func() policy.LogsPlace
+		}{{false, func() policy.LogsPlace { return apart }}, {true, func() policy.LogsPlace { <-hang; return apart }}} {
 			if got := m.unknown(&pods[0]).Bytes.LogsApart; got != c.known {
 				t.Errorf("before: %t, want %t", got, c.known)
 			}

@@ -162,7 +162,7 @@ func (a amounts) plus(b amounts) amounts {
 
 // pod measures a pod part by part. Volumes and writable layers may be on different devices, so neither waits for the other. The
 // logs come last: if their filesystem hangs, the usage of other filesystems is still known.
-func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool, j *podMeasure) {
+func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsPlace func() policy.LogsPlace, j *podMeasure) {
 	walked := make(chan struct{})
 	go func() {
 		defer close(walked)
@@ -179,12 +179,12 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsApart func() bool
 		return
 	}
 	j.reach(&j.atLogs)
-	apart := logsApart()
+	place := logsPlace()
 	d.mu.Lock()
-	d.apart = apart
+	d.place = place
 	d.mu.Unlock()
 	j.mu.Lock()
-	j.bytes.LogsApart, j.inodes.LogsApart = apart, apart
+	j.bytes.LogsPlace, j.inodes.LogsPlace = place, place
 	j.mu.Unlock()
 	logDir := filepath.Join(d.logs, p.LogDirName())
 	logs := d.tree(ctx, j, logsOf, exactly(0, 0), logDir)

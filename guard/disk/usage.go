@@ -51,6 +51,7 @@ type MeterOptions struct {
 	Source func() (LayerSource, error) // returns the connected runtime
 	Root   string                      // the kubelet's root directory, which holds the pods' volumes
 	Logs   string                      // the directory of the pods' logs
+	Paths  func() Paths                // directories on the filesystems that the signals cover; nil = none is known
 	Now    func() time.Duration
 	Tree   MeasureTree                       // nil = dirtree.Measure
 	Mounts func() ([]mountinfo.Mount, error) // of this process; nil = mountinfo.Read
@@ -61,7 +62,7 @@ type MeasureTree func(ctx context.Context, dir string, progress func(dirtree.Usa
 
 // NewMeter returns a Meter that has not measured anything yet.
 func NewMeter(opt MeterOptions) *Meter {
-	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, now: opt.Now, measureTree: opt.Tree, mounts: opt.Mounts}
+	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, paths: opt.Paths, now: opt.Now, measureTree: opt.Tree, mounts: opt.Mounts}
 }
 
 // Meter measures the pods' disk usage on demand. It walks logs and volumes, and asks the runtime for each container's writable
@@ -70,6 +71,7 @@ type Meter struct {
 	source      func() (LayerSource, error)
 	root        string // the kubelet's root directory, which holds the pods' volumes
 	logs        string // the pods' logs
+	paths       func() Paths
 	now         func() time.Duration
 	measureTree MeasureTree // nil = dirtree.Measure
 	mounts      func() ([]mountinfo.Mount, error)
@@ -79,7 +81,7 @@ type Meter struct {
 	newest  map[string]*podMeasure // by sandbox ID: the last fresh measurement, which may be in progress
 	running map[measureKey]*podMeasure
 	hung    map[measureKey]*podMeasure // measurements that hang at the logs or the writable layers
-	apart   bool                       // the logs are on a device of their own, as last found: a measurement comes to them last
+	place   policy.LogsPlace           // of the logs, as last found: a measurement comes to them last
 }
 
 // measureKey identifies a measurement by pod, and by whether it began with fresh samples of the writable
@@ -151,7 +153,7 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	places := make(chan struct{}, podsAtOnce)
-	logsApart := sync.OnceValue(func() bool { return d.LogsApart(cgroup.StatfsNearest) })
+	logsPlace := sync.OnceValue(func() policy.LogsPlace { return d.logsPlace(cgroup.StatfsNearest) })
 	jobs := make([]*podMeasure, len(pods))
 	for i := range pods {
 		key := measureKey{pods[i].ID, from != anyTime}
@@ -160,7 +162,7 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 		}
 		select {
 		case places <- struct{}{}:
-			jobs[i] = d.begin(ctx, key, pods[i], l, logsApart, func() { <-places })
+			jobs[i] = d.begin(ctx, key, pods[i], l, logsPlace, func() { <-places })
 		case <-ctx.Done():
 		}
 	}
@@ -209,7 +211,7 @@ func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 
 // begin starts to measure a pod. It frees its slot when it ends, waits or proves slow, so that large pods do not
 // block the others.
-func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *layers, logsApart func() bool, leave func()) *podMeasure {
+func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *layers, logsPlace func() policy.LogsPlace, leave func()) *podMeasure {
 	j := newPodMeasure(&p, d.now())
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,7 +230,7 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *l
 		l = &layers{dirs: f.layers.dirs, since: f.layers.since} // an older sample replaces nothing that is fresh
 	}
 	leave = sync.OnceFunc(leave)
-	j.bytes.LogsApart, j.inodes.LogsApart = d.apart, d.apart
+	j.bytes.LogsPlace, j.inodes.LogsPlace = d.place, d.place
 	j.layers, j.leave = l, leave
 	for k, h := range d.hung {
 		switch {
@@ -243,7 +245,7 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *l
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageFresh)
 		defer cancel()
-		d.pod(ctx, &p, logsApart, j)
+		d.pod(ctx, &p, logsPlace, j)
 		slow.Stop()
 		leave()
 		d.mu.Lock()
@@ -376,21 +378,34 @@ func (d *Meter) unknown(p *inventory.Pod) Usage {
 	u := Usage{At: now, asked: now}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	u.Bytes.LogsApart, u.Inodes.LogsApart = d.apart, d.apart
+	u.Bytes.LogsPlace, u.Inodes.LogsPlace = d.place, d.place
 	for i := range p.Containers {
 		u.containers = append(u.containers, p.Containers[i].ID)
 	}
 	return u
 }
 
-// LogsApart reports whether the pods' logs are on another device than nodefs.
-func (d *Meter) LogsApart(read func(dir string) (cgroup.Space, error)) bool {
+// logsPlace finds the device of the pods' logs. One that cannot be read counts as that of nodefs.
+func (d *Meter) logsPlace(read func(dir string) (cgroup.Space, error)) (p policy.LogsPlace) {
 	node, err := read(d.root)
 	if err != nil {
-		return false
+		return p
 	}
 	logs, err := read(d.logs)
-	return err == nil && Apart(logs, node)
+	if p.LogsApart = err == nil && Apart(logs, node); !p.LogsApart || d.paths == nil {
+		return p
+	}
+	for _, s := range []policy.Signal{policy.ContainerFSAvailable, policy.ImageFSAvailable} {
+		dir := d.paths().Of(s)
+		if dir == "" {
+			continue
+		}
+		if space, err := read(dir); err == nil && !Apart(logs, space) {
+			p.LogsWith = s
+			break
+		}
+	}
+	return p
 }
 
 // Apart reports whether two filesystems share no space. A btrfs subvolume has its own device number, but the

@@ -345,3 +345,33 @@ func TestMeterSlowPodsLeaveRoom(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// Logs that share a device with the images or the writable layers count towards its signals, as where /var is one filesystem and
+// /var/lib/kubelet another. Otherwise, no pod would be stopped for what its logs fill.
+func TestMeterFindsTheDeviceOfTheLogs(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name   string
+		paths  Paths
+		layout policy.Layout
+		want   map[policy.Signal]bool
+	}{
+		{"with both", Paths{Image: dir}, policy.DedicatedImageFS, map[policy.Signal]bool{policy.ImageFSAvailable: true, policy.ContainerFSAvailable: true}},
+		{"with the layers", Paths{Image: "/proc", Container: dir}, policy.DedicatedContainerFS, map[policy.Signal]bool{policy.ContainerFSAvailable: true}},
+		{"with the images", Paths{Image: dir, Container: "/proc"}, policy.SplitFS, map[policy.Signal]bool{policy.ImageFSAvailable: true}},
+		{"on a device of their own", Paths{Image: "/proc"}, policy.SingleFS, nil},
+		{"while the runtime has reported none", Paths{}, policy.SingleFS, nil},
+	} {
+		m := newTestMeter(t, noInodes{})
+		m.root, m.paths = "/proc", func() Paths { return c.paths }
+		writeKiB(t, filepath.Join(m.logs, "ns_p_uid", "main", "0.log"), 2048)
+		m.Measure(t.Context(), []inventory.Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid", Namespace: "ns", Name: "p"}}})
+		u, _ := m.Usage("p")
+		for _, s := range []policy.Signal{policy.NodeFSAvailable, policy.ImageFSAvailable, policy.ContainerFSAvailable} {
+			r := policy.Rank([]policy.Candidate{{ID: "p", Disk: u.Bytes, Inodes: u.Inodes}}, s, c.layout, nil)[0]
+			if counts := r.Yield >= 2<<20; counts != c.want[s] {
+				t.Errorf("logs %s count towards %s: %t (%+v)", c.name, s, counts, u.Bytes)
+			}
+		}
+	}
+}

@@ -108,6 +108,7 @@ func TestPassDiscards(t *testing.T) {
 		{"logs are elsewhere", "", policy.NodeFSAvailable, policy.SingleFS, true, false},
 		{"the disk of the logs", "", policy.NodeFSAvailable, policy.DedicatedImageFS, false, true},
 		{"the disk of the layers", "", policy.ImageFSAvailable, policy.DedicatedImageFS, true, false},
+		{"the disk of the layers and the logs", "", policy.ImageFSAvailable, policy.DedicatedImageFS, true, true},
 		{"memory", "", policy.MemoryAvailable, policy.SingleFS, false, false},
 		{"other containers are kept", "[containers]\ngc = false\n", policy.NodeFSAvailable, policy.SingleFS, true, true},
 	} {
@@ -116,6 +117,9 @@ func TestPassDiscards(t *testing.T) {
 			n.layout = c.layout
 			for i := range n.pods {
 				n.pods[i].Disk.Logs, n.pods[i].Disk.LogsApart = policy.Exactly(testGiB), c.name == "logs are elsewhere"
+				if c.name == "the disk of the layers and the logs" { // the pods have written nothing else
+					n.pods[i].Disk.Rootfs, n.pods[i].Disk.LogsPlace = policy.Exactly(0), policy.LogsPlace{LogsApart: true, LogsWith: policy.ContainerFSAvailable}
+				}
 			}
 			n.set(c.signal, testGiB/2)
 			n.at(g, 0)

@@ -203,7 +203,7 @@ func (g *Manager) yield(f *flight, s policy.Signal) int64 {
 // would choose another pod.
 func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
 	f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
-	f.stop.LogsApart = f.order.Pod.Disk.LogsApart
+	f.stop.LogsPlace = f.order.Pod.Disk.LogsPlace
 	f.stop.EndWait(i)
 	f.awaited, g.pools[i].flight, g.unsaved = true, f, true
 	g.Enforced().Await(&f.stop) // the next run of the service waits for it, too

@@ -124,6 +124,15 @@ func TestRestartKeepsLogsOfAnotherDevice(t *testing.T) {
 	}
 }
 
+// One for the disk on which the logs are removes them.
+func TestRestartDiscardsLogsBesideLayers(t *testing.T) {
+	g, n := newManager(t, "[eviction.hard]\n\"imagefs.available\" = \"1Gi\"\n")
+	n.layout, n.pods[0].Disk.LogsPlace = policy.DedicatedImageFS, policy.LogsPlace{LogsApart: true, LogsWith: policy.ContainerFSAvailable}
+	n.set(policy.ImageFSAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	restartKeepsLogs(t, g, n, false)
+}
+
 // restartKeepsLogs restarts the service a second after the last pass, before the pod is measured, and checks that the stop which
 // continues removes the pod's logs only from the device of nodefs.
 func restartKeepsLogs(t *testing.T, g *Manager, n *fakeNode, apart bool) {

@@ -189,7 +189,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		res.Errors = []string{"not continued: no threshold is met any more"}
 	case age < s.Grace+within:
 		pod = new(*pod)
-		pod.Disk.LogsApart = s.LogsApart // its disks are not measured yet
+		pod.Disk.LogsPlace = s.LogsPlace // its disks are not measured yet
 		f.order = g.orderFor(pod, s.Signal, s.Kind)
 		f.order.Grace = max(s.Grace-age, 0)
 		if f.awaited = i.IsDisk() || g.runs(pod) && g.kernel.Remaining(*pod, i) != policy.Known(0); f.awaited {
@@ -237,7 +237,7 @@ func (g *Manager) takeOverOrdered(ctx context.Context, now time.Duration, p *api
 		default:
 			f.order = StopOrder{Pod: *pod}
 			if s.Released {
-				f.order.Pod.Disk.LogsApart = s.LogsApart
+				f.order.Pod.Disk.LogsPlace = s.LogsPlace
 				f.order = g.orderFor(&f.order.Pod, s.Signal, s.Kind)
 			}
 			f.order.Grace = max(s.Grace-age, 0)
@@ -376,7 +376,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 	}
 	pod = new(*pod)
 	pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
-	stop.LogsApart = v.Disk.LogsApart
+	stop.LogsPlace = v.Disk.LogsPlace
 	order := g.orderFor(pod, m.Signal, m.Kind)
 	order.Unlisted = unlisted
 	if f != nil { // a container has started in it while disks wait for its files
@@ -425,9 +425,8 @@ func (g *Manager) orderFor(pod *inventory.Pod, s policy.Signal, kind policy.Kind
 
 // discardOn adds what the pod leaves on the device of a disk signal, also if nothing else removes containers ([containers] gc).
 func (o *StopOrder) discardOn(s policy.Signal, l policy.Layout) {
-	steps := stepsFor(s, l)
-	o.Discard = o.Discard || slices.Contains(steps, reclaim.StepContainers)
-	o.DiscardLogs = o.DiscardLogs || slices.Contains(steps, reclaim.StepLogs) && !o.Pod.Disk.LogsApart
+	o.Discard = o.Discard || l.SameDevice(s, policy.ContainerFSAvailable)
+	o.DiscardLogs = o.DiscardLogs || o.Pod.Disk.LogsOn(s, l)
 }
 
 // discard makes a stop that a disk has chosen, too, remove what the pod leaves there, as a stop of its own would.

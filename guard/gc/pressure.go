@@ -49,8 +49,8 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 		defer func() { close(j.done); m.opt.Wake() }()
 		acting, end, ok := m.withPause(ctx)
 		defer end()
-		if onDisk && slices.Contains(plan.Steps, reclaim.StepLogs) && m.opt.Meter.LogsApart(m.opt.Disks.Read) { // no logs are on the pressed disk
-			plan.Steps = slices.DeleteFunc(plan.Steps, func(s reclaim.Step) bool { return s == reclaim.StepLogs })
+		if onDisk && cfg.Containers.GC {
+			plan.Steps = m.withLogs(plan.Steps, met.Signal)
 		}
 		var measuring measurement
 		if onDisk {
@@ -76,6 +76,23 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 		j.relief.Inconclusive = j.relief.Inconclusive || !ok || acting.Err() != nil
 	}()
 	return j
+}
+
+// withLogs adds the step for logs to those of a disk signal, or removes it, by whether the logs are on the pressed device.
+func (m *Manager) withLogs(steps []reclaim.Step, s policy.Signal) []reclaim.Step {
+	pressed, err := m.opt.Disks.Read(m.opt.Disks.Paths().Of(s))
+	if err != nil {
+		return steps
+	}
+	logs, err := m.opt.Disks.Read(m.opt.Logs.Dir)
+	if err != nil {
+		return steps
+	}
+	steps = slices.DeleteFunc(steps, func(s reclaim.Step) bool { return s == reclaim.StepLogs })
+	if !disk.Apart(logs, pressed) {
+		steps = append(steps, reclaim.StepLogs)
+	}
+	return steps
 }
 
 // freedStill is for how long nothing must have come back.

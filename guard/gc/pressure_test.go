@@ -300,6 +300,28 @@ func TestReclaimLeavesLogsThatAreApart(t *testing.T) {
 	}
 }
 
+// A reclaim for the disk of the images removes the logs that are on it.
+func TestReclaimRemovesLogsBesideImages(t *testing.T) {
+	for device, want := range map[uint64]bool{1: false, 2: true} {
+		k := newKeeping(t)
+		readDisks(k.Manager, func(path string) (cgroup.Space, error) {
+			switch path {
+			case k.opt.Logs.Dir:
+				return spaceOn(device, 5), nil
+			case k.opt.Disks.Paths().Image:
+				return spaceOn(2, 5), nil
+			default:
+				return spaceOn(1, 5), nil
+			}
+		})
+		j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.ImageFSAvailable}, Target: math.MaxInt64}, policy.DedicatedImageFS, nil)
+		<-j.Done()
+		if got := j.Relief().Steps; slices.Contains(got, "logs") != want || !slices.Contains(got, "images") {
+			t.Errorf("logs on device %d: steps %q", device, got)
+		}
+	}
+}
+
 // hungRuntime is a runtime whose removals hang, whatever their deadline.
 type hungRuntime struct {
 	*deadSandboxes

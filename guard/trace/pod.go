@@ -59,5 +59,5 @@ func QuantityOf(n int64) *Quantity {
 }
 
 func diskOf(u policy.DiskUsage) *Disk {
-	return &Disk{Quantity(u.Rootfs.Value), Quantity(u.Logs.Value), Quantity(u.Volumes.Value), u.LogsApart}
+	return &Disk{Quantity(u.Rootfs.Value), Quantity(u.Logs.Value), Quantity(u.Volumes.Value), u.LogsPlace}
 }

@@ -67,8 +67,7 @@ type Disk struct {
 	Rootfs  Quantity `json:"rootfs" unit:"bytes or inodes"`  // writable layers
 	Logs    Quantity `json:"logs" unit:"bytes or inodes"`    // container logs
 	Volumes Quantity `json:"volumes" unit:"bytes or inodes"` // local volumes
-	// the logs are on a device of their own
-	LogsApart bool `json:"logs_apart,omitempty"`
+	policy.LogsPlace
 }
 
 // Image is one image. By default, it is old, re-pullable, not pinned and not in use.
@@ -391,6 +390,6 @@ func (d *Disk) Usage() policy.DiskUsage {
 	}
 	return policy.DiskUsage{
 		Rootfs: policy.Exactly(int64(d.Rootfs)), Logs: policy.Exactly(int64(d.Logs)), Volumes: policy.Exactly(int64(d.Volumes)),
-		LogsApart: d.LogsApart,
+		LogsPlace: d.LogsPlace,
 	}
 }
