@@ -16,6 +16,7 @@ type Space struct {
 	Pool               int32  // on btrfs, equal for all subvolumes of a filesystem, each of which has its own Device
 	Total, Available   int64
 	Inodes, InodesFree int64
+	Reserved           int64 // free bytes that only root can use, as on ext4
 }
 
 // Statfs reads the filesystem that holds a path (statfs(2)). It blocks as long as the filesystem does,
@@ -62,6 +63,7 @@ func spaceOf(fs *unix.Statfs_t, device uint64) Space {
 		Device: device, Pool: fs.Fsid.Val[0],
 		Total: product(fs.Blocks, unit), Available: product(fs.Bavail, unit),
 		Inodes: product(fs.Files, 1), InodesFree: product(fs.Ffree, 1),
+		Reserved: product(max(fs.Bfree, fs.Bavail)-fs.Bavail, unit),
 	}
 }
 

@@ -63,16 +63,16 @@ func TestSpaceOf(t *testing.T) {
 	}{
 		"blocks of the fragment size": {
 			unix.Statfs_t{Bsize: 1 << 20, Frsize: 4096, Blocks: 100, Bfree: 60, Bavail: 50, Files: 10, Ffree: 3},
-			Space{7, 0, 409600, 204800, 10, 3},
+			Space{7, 0, 409600, 204800, 10, 3, 40960},
 		},
-		"without a fragment size": {unix.Statfs_t{Bsize: 512, Blocks: 4, Bavail: 2}, Space{7, 0, 2048, 1024, 0, 0}},
+		"without a fragment size": {unix.Statfs_t{Bsize: 512, Blocks: 4, Bavail: 2}, Space{7, 0, 2048, 1024, 0, 0, 0}},
 		"a subvolume of a btrfs": {
 			unix.Statfs_t{Frsize: 4096, Blocks: 4, Fsid: unix.Fsid{Val: [2]int32{11, 22}}}, Space{Device: 7, Pool: 11, Total: 16384},
 		},
 		"without any size": {unix.Statfs_t{Blocks: 4, Bavail: 2}, Space{Device: 7}},
 		"unlimited": {
 			unix.Statfs_t{Frsize: 4096, Blocks: math.MaxUint64, Bavail: math.MaxUint64, Files: math.MaxUint64, Ffree: math.MaxUint64},
-			Space{7, 0, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64},
+			Space{7, 0, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, 0},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

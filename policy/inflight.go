@@ -6,7 +6,7 @@ import "slices"
 type Wait struct {
 	Pool      Pool   `json:"pool"`
 	Signal    Signal `json:"signal"`
-	Available int64  `json:"available"` // of the signal when the pod was chosen
+	Available int64  `json:"available"` // of the signal when the pod was chosen, see Observation.Free
 	Expected  int64  `json:"expected"`  // yield
 }
 
@@ -49,7 +49,7 @@ func (r *Restraint) Report(sandbox string) {
 func (r *Restraint) Await(stop *Stop) {
 	if s := r.last(func(s *Stop) bool { return s.Sandbox == stop.Sandbox && !s.Over }); s != nil && s.Cause != CausePressure {
 		s.Awaited, s.Released, s.Pool, s.Signal, s.LogsPlace = true, false, stop.Pool, stop.Signal, stop.LogsPlace
-		s.Expected, s.Available, s.Kept = stop.Expected, stop.Available, stop.Kept
+		s.Expected, s.Available, s.Free, s.Kept = stop.Expected, stop.Available, stop.Free, stop.Kept
 		s.EndWait(stop.Pool)
 	}
 }
@@ -74,7 +74,7 @@ func (r *Restraint) EndWait(sandbox string, p Pool) bool {
 func (s *Stop) Pending() bool { return !s.Over || len(s.Waits) > 0 }
 
 // OwnWait returns what the stop's own pool waits for, in the form of a disk's wait.
-func (s *Stop) OwnWait() Wait { return Wait{s.Pool, s.Signal, s.Available, s.Expected} }
+func (s *Stop) OwnWait() Wait { return Wait{s.Pool, s.Signal, s.Free, s.Expected} }
 
 // AwaitDisk adds the wait of a disk, in place of an earlier one. Copies of the stop do not change.
 func (s *Stop) AwaitDisk(w Wait) {
@@ -103,7 +103,7 @@ func (r *Restraint) Unfinished(p Pool) *Stop {
 		w := s.Waits[s.waitOf(p)]
 		s = new(*s)
 		s.EndWait(p)
-		s.Pool, s.Signal, s.Available, s.Expected, s.Over = p, w.Signal, w.Available, w.Expected, false
+		s.Pool, s.Signal, s.Available, s.Free, s.Expected, s.Over = p, w.Signal, w.Available, w.Available, w.Expected, false
 	}
 	return s
 }

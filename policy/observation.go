@@ -23,7 +23,12 @@ type Observation struct {
 	Available, Capacity int64
 	At                  time.Duration // since boot
 	Status              Status
+	// Reserved is what is free of a filesystem for root alone. What root has taken of it comes back before Available rises.
+	Reserved int64
 }
+
+// Free returns what is available, with what is reserved: it rises by whatever is given back.
+func (o Observation) Free() int64 { return addCapped(o.Available, o.Reserved) }
 
 // Observations is one reading of every signal.
 type Observations [SignalCount]Observation
@@ -52,7 +57,7 @@ func (obs *Observations) Outside(s Signal, unprotected Amount) Amount {
 	if !o.usable() || s == SwapAvailable && !memory.usable() || !unprotected.Known {
 		return Amount{}
 	}
-	return Known(o.Capacity - o.Available - unprotected.Value)
+	return Known(o.Capacity - o.Free() - unprotected.Value)
 }
 
 // StallCapacity is the capacity of the stall signals, in millionths of the window.
@@ -64,7 +69,7 @@ func ObserveUsed(capacity, used int64, at time.Duration) Observation {
 	if capacity <= 0 || used < 0 {
 		return Observation{At: at, Status: Failed}
 	}
-	return Observation{max(capacity-used, 0), capacity, at, OK}
+	return Observation{Available: max(capacity-used, 0), Capacity: capacity, At: at, Status: OK}
 }
 
 // ObserveSpace returns the free bytes or inodes of a filesystem or of swap. A total of 0 means absent:
@@ -76,7 +81,7 @@ func ObserveSpace(available, total int64, at time.Duration) Observation {
 	case total < 0 || available < 0:
 		return Observation{At: at, Status: Failed}
 	}
-	return Observation{min(available, total), total, at, OK}
+	return Observation{Available: min(available, total), Capacity: total, At: at, Status: OK}
 }
 
 // ObserveStall returns the share of a window that was not fully stalled, in millionths. Both arguments
@@ -86,7 +91,7 @@ func ObserveStall(stalled, window, at time.Duration) Observation {
 		return Observation{At: at, Status: Failed}
 	}
 	free := mulDiv(StallCapacity, int64(window-min(stalled, window)), int64(window))
-	return Observation{free, StallCapacity, at, OK}
+	return Observation{Available: free, Capacity: StallCapacity, At: at, Status: OK}
 }
 
 // usable reports whether the observation can be acted on. An impossible value counts as a failed

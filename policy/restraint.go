@@ -71,6 +71,7 @@ type Stop struct {
 	Pod       string        `json:"pod,omitempty"`
 	Grace     time.Duration `json:"grace,omitempty"`     // grace period
 	Available int64         `json:"available,omitempty"` // of the signal when it began
+	Free      int64         `json:"free,omitempty"`      // the same, see Observation.Free
 	Expected  int64         `json:"expected"`            // yield when it began
 	Need      int64         `json:"need"`                // of the pool when it began
 	Outside   Amount        `json:"outside"`             // what was used outside the unprotected pods when it began

@@ -69,7 +69,7 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		}
 		stop.At, stop.Taken, stop.Count = sane(stop.At), sane(stop.Taken), min(max(stop.Count, 1), maxInARow)
 		stop.Expected, stop.Back, stop.Need = max(stop.Expected, 0), max(stop.Back, 0), max(stop.Need, 0)
-		stop.Kept = max(stop.Kept, 0)
+		stop.Kept, stop.Free = max(stop.Kept, 0), cmp.Or(stop.Free, stop.Available)
 		stop.Grace = min(max(stop.Grace, 0), maxUptime)
 		n.stops = append(n.stops, stop)
 	}

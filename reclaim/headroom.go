@@ -8,7 +8,7 @@ import (
 
 // Room is the measurement of a target, by statfs.
 type Room struct {
-	Bytes, Inodes int64 // available now
+	Bytes, Inodes int64 // free now, with what is reserved for root
 	// LackBytes and LackInodes are missing to the target; 0 or less = met.
 	LackBytes, LackInodes int64
 	// Unlimited means that no room is enough: a run removes everything eligible, and only measures.

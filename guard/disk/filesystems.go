@@ -281,6 +281,7 @@ func (d *Watcher) Observe(obs *policy.Observations, reasons *[policy.SignalCount
 				o.Status, in.Status = policy.Failed, policy.Failed
 			case r.at != 0:
 				o = policy.ObserveSpace(r.space.Available, r.space.Total, r.at)
+				o.Reserved = r.space.Reserved
 				in = policy.ObserveSpace(r.space.InodesFree, r.space.Inodes, r.at)
 			}
 		}

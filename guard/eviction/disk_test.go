@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -127,6 +128,37 @@ func TestPassDiscards(t *testing.T) {
 				t.Errorf("%d stops, want one that discards containers: %v, logs: %v", len(n.stops), c.want, c.logs)
 			}
 		})
+	}
+}
+
+// What root has taken of a full filesystem's reserve comes back before anything is available. It counts as what a stop gives
+// back: otherwise the breaker would open, and the next pod would be stopped while files are still being deleted.
+func TestStopsRefillTheReserve(t *testing.T) {
+	const reserve = 3*testGiB + testGiB/2
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n[budget]\nhard = {burst = 9, every = \"1s\"}\n")
+	n.pods = nil
+	for i := range 5 {
+		n.pods = append(n.pods, testPod(fmt.Sprint("pod-", i), testGiB))
+	}
+	n.set(policy.NodeFSAvailable, 0)
+	free, left := int64(0), int64(0) // left of a pod's files
+	for at := time.Duration(0); at < 10*time.Minute; at += time.Second {
+		back := min(left, testGiB/40) // a slow disk deletes a pod's files in 40 s
+		free, left = free+back, left-back
+		n.set(policy.NodeFSAvailable, max(free-reserve, 0))
+		n.obs[policy.NodeFSAvailable].Reserved = min(free, reserve)
+		p := n.at(g, at)
+		if p.Stop == nil {
+			continue
+		}
+		if left > 0 {
+			t.Fatalf("after %s: stopped %s while files are being deleted", at, p.Stop.Pod)
+		}
+		left = testGiB
+		n.end(n.stops[len(n.stops)-1])
+	}
+	if len(n.stops) != 5 || len(g.restraint.Status(n.now).Breakers) > 0 {
+		t.Errorf("%d stops, want 5; open breakers: %v", len(n.stops), g.restraint.Status(n.now).Breakers)
 	}
 }
 

@@ -30,7 +30,7 @@ type effect struct {
 	left  int64                            // what the pod's cgroups still held at the last reading
 	fell  time.Duration                    // when that last fell
 	rises [policy.SignalCount]reclaim.Rise // for disks
-	peaks [policy.SignalCount]int64        // for disks: the most that was available
+	peaks [policy.SignalCount]int64        // for disks: the most that was free
 }
 
 // isOver reports whether the stop has taken effect for its pool or had enough time to, and what came back from the pod.
@@ -75,7 +75,7 @@ func (g *Manager) isDiskOver(f *flight, w policy.Wait, out *StopOutcome, now tim
 		still = min(still, f.still(m.Signal, now))
 	}
 	peak := &f.effect.peaks[w.Signal]
-	*peak = max(*peak, g.obs[w.Signal].Available) // another writer may have taken what came back
+	*peak = max(*peak, g.obs[w.Signal].Free()) // another writer may have taken what came back
 	back = min(max(*peak-w.Available, 0), w.Expected)
 	if out.Returned {
 		return true, w.Expected
@@ -135,7 +135,7 @@ func (g *Manager) settled(f *flight, now time.Duration, p *api.Pass) bool {
 		g.follow(f, now, now)
 	}
 	for _, m := range g.pressure.Met {
-		f.effect.rises[m.Signal].See(now, m.Available, m.Deficit/100)
+		f.effect.rises[m.Signal].See(now, g.obs[m.Signal].Free(), m.Deficit/100)
 	}
 	if !f.stop.Over && g.settledForPool(f, &out, now, p) {
 		f.stop.Over, f.awaited = true, false
@@ -203,7 +203,7 @@ func (g *Manager) yield(f *flight, s policy.Signal) int64 {
 // would choose another pod.
 func (g *Manager) await(f *flight, i policy.Pool, m policy.Met, yield int64) {
 	f.stop.Pool, f.stop.Signal, f.stop.Expected, f.stop.Available, f.since = i, m.Signal, yield, m.Available, m.Since
-	f.stop.LogsPlace = f.order.Pod.Disk.LogsPlace
+	f.stop.LogsPlace, f.stop.Free = f.order.Pod.Disk.LogsPlace, g.obs[m.Signal].Free()
 	f.stop.EndWait(i)
 	f.awaited, g.pools[i].flight, g.unsaved = true, f, true
 	g.Enforced().Await(&f.stop) // the next run of the service waits for it, too
@@ -274,7 +274,7 @@ func (g *Manager) takeWaits(f *flight) []policy.Wait {
 func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	f.ended, f.effect = ended, effect{left: math.MaxInt64, fell: now} // the pod may have grown past what was expected
 	for s := range policy.SignalCount {
-		f.effect.rises[s] = reclaim.Rise{Highest: g.obs[s].Available, At: now}
+		f.effect.rises[s] = reclaim.Rise{Highest: g.obs[s].Free(), At: now}
 	}
 	g.awaitFiles(f)
 }

@@ -331,7 +331,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 			f.stop.Kept = v.Kept
 			g.await(f, c.Pool, m, v.Yield) // the grace period of a stop of its own would not be longer
 		} else if c.Pool.IsDisk() {
-			g.awaitDisk(f, policy.Wait{Pool: c.Pool, Signal: m.Signal, Available: m.Available, Expected: v.Yield})
+			g.awaitDisk(f, policy.Wait{Pool: c.Pool, Signal: m.Signal, Available: g.obs[m.Signal].Free(), Expected: v.Yield})
 		}
 		return heldBy(api.HeldInFlight)
 	}
@@ -376,7 +376,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 	}
 	pod = new(*pod)
 	pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
-	stop.LogsPlace = v.Disk.LogsPlace
+	stop.LogsPlace, stop.Free = v.Disk.LogsPlace, g.obs[m.Signal].Free()
 	order := g.orderFor(pod, m.Signal, m.Kind)
 	order.Unlisted = unlisted
 	if f != nil { // a container has started in it while disks wait for its files

@@ -117,7 +117,7 @@ func (m *Manager) unlimited() reclaim.Target {
 			if fs, err := m.opt.Disks.Read(dir); err == nil {
 				now[dir], last = fs, fs
 			}
-			room.Bytes += last.Available
+			room.Bytes += last.Available + last.Reserved
 		}
 		return room, nil
 	}

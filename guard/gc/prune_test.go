@@ -104,7 +104,7 @@ func TestReclaimTargets(t *testing.T) {
 	paths := disk.Paths{Node: k.opt.Logs.Dir}
 	k.opt.Disks.SetPaths(paths)
 	room, err := k.until(policy.NodeFSAvailable, policy.Percent(50).Of)(t.Context())
-	if err != nil || room.Bytes+room.LackBytes != policy.Percent(50).Of(fs.Total) || room.LackInodes != 0 {
+	if err != nil || room.Bytes-fs.Reserved+room.LackBytes != policy.Percent(50).Of(fs.Total) || room.LackInodes != 0 {
 		t.Errorf("bytes: %+v of %d, %v", room, fs.Total, err)
 	}
 	room, err = k.until(policy.NodeFSInodesFree, policy.Percent(50).Of)(t.Context())
@@ -119,7 +119,7 @@ func TestReclaimTargets(t *testing.T) {
 	if k.target(met(policy.PIDAvailable)) != nil || k.target(met(policy.MemoryAvailable)) != nil {
 		t.Error("memory and PIDs have a target")
 	}
-	if room, err := k.target(met(policy.NodeFSAvailable))(t.Context()); err != nil || room.Bytes+room.LackBytes != 7 {
+	if room, err := k.target(met(policy.NodeFSAvailable))(t.Context()); err != nil || room.Bytes-fs.Reserved+room.LackBytes != 7 {
 		t.Errorf("under pressure: %+v, %v", room, err)
 	}
 	// Nothing replaces an unknown filesystem, not even that of the working directory.
