@@ -128,7 +128,8 @@ func (c *check) afterOther(w *World, p *pod) {
 	decided := w.began.Add(p.order.at)
 	for _, other := range c.kills {
 		known := other.run == p.run || other.run == p.run-1 && !other.byLimit() // the next run takes over
-		if other == p || !known || other.order.pool() != "disk" && !other.byLimit() || other.byLimit() && other.ended == 0 || other.linger > 0 {
+		runs := other.ended == 0 || other.ended > p.order.at
+		if other == p || !known || other.order.pool() != "disk" && !other.byLimit() || other.byLimit() && runs || other.linger > 0 {
 			continue
 		}
 		if left := c.coming(w, other, decided); left.of(p.order.signal) > 0 && w.disk.free().plus(c.coming(w, other, time.Now())).covers(c.free) {
