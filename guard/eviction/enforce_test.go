@@ -81,6 +81,7 @@ func TestLimitOfAPodThatKeepsItsVolumes(t *testing.T) {
 	n.end(n.stops[0])
 	n.at(g, time.Second)
 	back.ID, back.Created = "again", time.Hour+2*time.Second
+	back.Disk.Volumes = policy.Exactly(3*testGiB + testGiB/2) // it has written until its end, after it was measured
 	n.pods = append(n.pods, back)
 	alarms := 0
 	for at := time.Minute; at < 30*time.Minute; at += time.Minute {
@@ -95,7 +96,7 @@ func TestLimitOfAPodThatKeepsItsVolumes(t *testing.T) {
 	if alarms != 1 {
 		t.Errorf("%d alarms, want one", alarms)
 	}
-	n.pods[0].Disk.Volumes = policy.Exactly(3*testGiB + testGiB/4)
+	n.pods[0].Disk.Volumes = policy.Exactly(3*testGiB + testGiB*3/4)
 	if p := n.at(g, 30*time.Minute); p.Stop == nil || p.Stop.Kind != api.KindLimit {
 		t.Errorf("once it has written more: stopped %+v, held by %q", p.Stop, p.Held)
 	}

@@ -44,7 +44,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				api.FormatBytes(used), api.FormatBytes(pods[i].StorageLimit)),
 		}, p) {
-			g.limited[pods[i].UID] = limited{pods[i].ID, disk.Volumes.Value, now, false}
+			g.limited[pods[i].UID] = limited{sandbox: pods[i].ID, volumes: disk.Volumes.Value, seen: now}
 			return
 		}
 	}
@@ -53,7 +53,8 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 // limited is a pod that was stopped for its limit.
 type limited struct {
 	sandbox string
-	volumes int64         // bytes in its volumes then
+	back    string        // sandbox in which it was back, "" = not yet
+	volumes int64         // bytes in its volumes then, or when it was back
 	seen    time.Duration // above its limit
 	alarmed bool
 }
@@ -67,7 +68,13 @@ const limitedFor = time.Hour
 func (g *Manager) keepsVolumes(pod *inventory.Pod, volumes int64, now time.Duration, p *api.Pass) bool {
 	maps.DeleteFunc(g.limited, func(_ string, l limited) bool { return now-l.seen > limitedFor })
 	last, again := g.limited[pod.UID]
-	if !again || last.sandbox == pod.ID || !policy.OverLimit(volumes, pod.StorageLimit) || volumes-last.volumes > pod.StorageLimit/10 {
+	if !again || last.sandbox == pod.ID || !policy.OverLimit(volumes, pod.StorageLimit) {
+		return false
+	}
+	if last.back != pod.ID { // before its stop, it has written more than what was measured then
+		last.back, last.volumes = pod.ID, max(last.volumes, volumes)
+	}
+	if volumes-last.volumes > pod.StorageLimit/10 {
 		return false
 	}
 	last.seen = now
