@@ -470,7 +470,7 @@ func TestPruneBesideAReclaimInObserveMode(t *testing.T) {
 	}
 }
 
-// A reclaim of memory needs no turn: a manual prune beside it goes on.
+// A reclaim of memory needs no turn: a manual prune beside it continues.
 func TestPruneBesideAReclaimOfMemory(t *testing.T) {
 	m := newHung(t, func(api.ReclaimView, *api.Peer) {})
 	cfg := m.config()

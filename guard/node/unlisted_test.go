@@ -214,7 +214,7 @@ func TestPodsCgroupAfterAChangeOfDriver(t *testing.T) {
 		k.opt.PodsCgroup = configured
 		for _, listed := range [][]inventory.Pod{nil, pod("/machine.slice/other"), pod(before), pod(after, before)} {
 			if k.Track(listed); k.PodsCgroup() != "/kubepods" {
-				t.Errorf("configured %q: %q with a pod left there, or with none at all", configured, k.PodsCgroup())
+				t.Errorf("configured %q: %q with a pod left there, or without any", configured, k.PodsCgroup())
 			}
 		}
 		moved := pod("/machine.slice/other", after)
