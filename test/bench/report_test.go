@@ -54,7 +54,7 @@ func goodReport() *report {
 		Idle:      &idleCost{CPUPercent: 0.05, Wakeups: 4, ResidentMiB: 18},
 		Passes:    []passCost{{Kind: "pressed", Sandboxes: 110, Each: 10}, {Kind: "pressed", Sandboxes: 1000, Each: 15}},
 		Breaches:  &endurance{Breaches: 50},
-		Footprint: &footprint{Off: memory{ResidentMiB: 18}, On: memory{ResidentMiB: 20}, Agent: memory{ResidentMiB: 20}, BinaryMiB: 25},
+		Footprint: &footprint{Off: memory{AnonMiB: 7}, On: memory{AnonMiB: 9}, Agent: memory{ResidentMiB: 20}, BinaryMiB: 25},
 	}
 	r.Empty = []litter{
 		{Dead: spread{Median: 10}, Pass: spread{Median: 2}},
@@ -132,7 +132,7 @@ func TestJudge(t *testing.T) {
 		{"agent floods: the right victim", func(r *report) { r.Fleet[4].Wrong = 1 }},
 		{fleetOff + ": the right victim", func(r *report) { r.Fleet[0].Wrong = 1 }},
 		{"agent: 20 MiB", func(r *report) { r.Footprint.Agent.ResidentMiB = 20.1 }},
-		{"in a fleet", func(r *report) { r.Footprint.On.ResidentMiB = 20.1 }},
+		{"in a fleet", func(r *report) { r.Footprint.On.AnonMiB = 9.1 }},
 		{"binary", func(r *report) { r.Footprint.BinaryMiB = 25.1 }},
 		{"empty pod cgroups", func(r *report) { r.Empty[1].Dead.Median = 16.1 }},
 		{"empty pod cgroups", func(r *report) { r.Empty[1].Pass.Median = 4.1 }},
