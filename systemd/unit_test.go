@@ -66,6 +66,7 @@ func TestUnitSays(t *testing.T) {
 		{"Unit.StartLimitIntervalSec", "0", "and for ever"},
 		{"Service.WatchdogSec", "30", "a hung loop is restarted"},
 		{"Service.OOMScoreAdjust", "-999", "the kernel kills it last"},
+		{"Service.OOMPolicy", "continue", "the OOM killer prefers a hook's program, and must not end the guard with it"},
 		{"Service.LimitMEMLOCK", "infinity", "mlockall with MCL_FUTURE fails mappings beyond it"},
 		{"Service.MemoryMin", "32M", "kept from reclaim"},
 		{"Service.Environment", "GOMEMLIMIT=24MiB", "bounded"},
