@@ -53,11 +53,20 @@ type clientConn struct {
 	busy     bool      // a request is in progress
 }
 
-// Accept waits for a client, and then for a free slot.
+// acceptAgain is the pause after an error of Accept.
+const acceptAgain = time.Second
+
+// Accept waits for a client, and then for a free slot. An error such as ENOMEM, which would end the server for good, is
+// only a pause.
 func (l *limitListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for err != nil {
+		select {
+		case <-time.After(acceptAgain):
+		case <-l.closed:
+			return nil, net.ErrClosed
+		}
+		c, err = l.Listener.Accept()
 	}
 	peer, known := peerOfConn(c)
 	conn := &clientConn{Conn: c, listener: l, other: known && peer.UID != 0}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,40 @@ func TestReserveForRoot(t *testing.T) {
 	if got := ask("/short", true); got != http.StatusOK {
 		t.Errorf("afterwards: status %d", got)
 	}
+}
+
+// failing is a listener whose Accept fails at first.
+type failing struct {
+	net.Listener
+	errs []error
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	if len(f.errs) > 0 {
+		err := f.errs[0]
+		f.errs = f.errs[1:]
+		return nil, err
+	}
+	return &closable{}, nil
+}
+
+func (f *failing) Close() error { return nil }
+
+// An error of Accept does not end the server, and Close ends the wait after one.
+func TestLimitListenerAcceptsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimitListener(&failing{errs: []error{syscall.ENOMEM, syscall.ENOBUFS}})
+		if c, err := l.Accept(); c == nil || err != nil {
+			t.Errorf("%v, %v", c, err)
+		}
+		l = NewLimitListener(&failing{errs: []error{net.ErrClosed}})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
 }
 
 // closable is a connection that records whether it was closed.
