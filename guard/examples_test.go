@@ -33,7 +33,7 @@ func writeConditions(t *testing.T, w *conditions.Writer, holds policy.Conditions
 	for _, s := range met {
 		pr.Met = append(pr.Met, policy.Met{Threshold: policy.Threshold{Signal: s, Kind: policy.Hard}})
 	}
-	if err := w.Write(pr, time.Unix(1, 0).UTC()); err != nil {
+	if _, err := w.Write(pr, time.Unix(1, 0).UTC()); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(w.Dir.Path(conditions.File))
@@ -47,7 +47,7 @@ func writeConditions(t *testing.T, w *conditions.Writer, holds policy.Conditions
 func TestConditionsFileIsTriedAgain(t *testing.T) {
 	w := &conditions.Writer{Dir: rundir.Dir(filepath.Join(t.TempDir(), "later"))}
 	memory := policy.ConditionsOf(policy.MemoryPressure)
-	if err := w.Write(policy.Pressure{Conditions: memory}, time.Unix(1, 0)); err == nil {
+	if _, err := w.Write(policy.Pressure{Conditions: memory}, time.Unix(1, 0)); err == nil {
 		t.Fatal("written into a directory that is not there")
 	}
 	if err := os.Mkdir(string(w.Dir), 0o700); err != nil {
@@ -65,7 +65,7 @@ func TestConditionsFile(t *testing.T) {
 	if got := writeConditions(t, w, 0); got != none {
 		t.Errorf("at first %s", got)
 	}
-	if err := w.Write(policy.Pressure{}, time.Unix(9, 0)); err != nil {
+	if _, err := w.Write(policy.Pressure{}, time.Unix(9, 0)); err != nil {
 		t.Fatal(err)
 	}
 	if got := writeConditions(t, w, 0); got != none {
@@ -80,7 +80,7 @@ func TestConditionsFile(t *testing.T) {
 		t.Errorf("in its transition period %s", got)
 	}
 	stall := policy.Met{Threshold: policy.Threshold{Signal: policy.MemoryStall}, WarnOnly: true}
-	if err := w.Write(policy.Pressure{Conditions: memory, Met: []policy.Met{stall}}, time.Unix(1, 0)); err != nil {
+	if _, err := w.Write(policy.Pressure{Conditions: memory, Met: []policy.Met{stall}}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(w.Dir.Path(conditions.File))

@@ -76,7 +76,8 @@ type Service struct {
 	repace   chan struct{} // recompute the pause until the next listing
 	look     chan struct{} // look at the mounts
 	lastPass *api.Pass
-	held     api.Hold
+	held     api.Hold      // what status shows
+	holds    api.Holds     // that have a record
 	nextStop time.Duration // when the budget or a back-off allows the held stop, since boot
 	notes    hold.Notes    // on reloads
 	lastInv  error         // error of the last listing
@@ -246,7 +247,7 @@ func (s *Service) awaitStops() {
 func (s *Service) after(p *api.Pass) {
 	state := s.guard.Snapshot()
 	if s.held.Reason == api.HeldPaused && s.guard.Orders.Pause == nil {
-		s.held = api.Hold{} // what holds a stop back now may be left out of the record
+		s.held, s.holds = api.Hold{}, api.Holds{} // what holds a stop back now may be left out of the record
 	}
 	if s.guard.Rederived() {
 		s.keepHard()
@@ -262,7 +263,8 @@ func (s *Service) after(p *api.Pass) {
 		hint(s.repace) // the current pause may be as long as on an idle node
 	}
 	s.processors.See(s.guard.IsCalm(), time.Duration(p.At))
-	s.warnFile("conditions", s.conditions.Write(state.Pressure, time.Now()))
+	changed, err := s.conditions.Write(state.Pressure, time.Now())
+	s.warnFile("conditions", err)
 	s.warnAbsent(state.Observations, s.host.kernel.Reason)
 	s.warnSwap()
 	if s.guard.Unsaved() {
@@ -277,20 +279,23 @@ func (s *Service) after(p *api.Pass) {
 	if p.Held != "" && !api.Transient(p.Held) {
 		s.nextStop = time.Duration(p.At + p.NextStopIn)
 	}
-	if !p.Notable() {
-		return
-	}
 	if len(p.Settled) > 0 {
 		s.relist() // not earlier: the victim needs the resources of a listing for its shutdown
 	}
 	if p.Command != nil {
 		s.inForce() // a pause or a protection has ended
 	}
-	if s.repeats(p) {
-		s.guard.LastID-- // nothing new: the pass gets no record
+	was := s.held
+	if s.held.Changed(p); s.holds.Changed(p) || p.Acts() {
+		s.publish(p)
 		return
 	}
-	s.publish(p)
+	if p.Notable() {
+		s.guard.LastID-- // it only repeats what held a stop back before, and gets no record
+	}
+	if changed || s.held != was {
+		s.notify(s.opt.Notifier.Status(s.statusLine()))
+	}
 }
 
 // record returns the record of what happens between two passes.
@@ -313,12 +318,6 @@ func (s *Service) publish(p *api.Pass) {
 	s.lastPass = p
 	s.keep(p)
 	s.notify(s.opt.Notifier.Status(s.statusLine()))
-}
-
-// repeats reports whether a pass only repeats the findings of earlier passes.
-func (s *Service) repeats(p *api.Pass) bool {
-	return !s.held.Changed(p) && !p.Changed && p.Stop == nil && p.Escalated == "" && p.Alarm == "" && p.Command == nil && p.Runtime == nil &&
-		len(p.Settled) == 0 && len(p.Reclaimed) == 0
 }
 
 // wake requests a pass. One pending request is enough.

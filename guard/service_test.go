@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,6 +24,7 @@ import (
 	"github.com/criguard/criguard/guard/simulate"
 	"github.com/criguard/criguard/guard/trace"
 	"github.com/criguard/criguard/policy"
+	"github.com/criguard/criguard/systemd"
 )
 
 // openBreaker makes three stops for memory that gave nothing back.
@@ -264,6 +267,102 @@ func TestServiceTellsOfAHoldOnce(t *testing.T) {
 		t.Errorf("with another reason: %+v", got)
 	}
 	metricstest.Want(t, s.metrics, map[string]string{`held_total{reason="outside pods"}`: "1"})
+}
+
+// While one threshold is held back, another that is met again and again adds nothing to the history and the journal until a
+// condition ends, and the status shows what holds a stop back now.
+func TestServiceTellsOfEachHoldOnce(t *testing.T) {
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
+	var text strings.Builder
+	s.journal = journal.New(slog.New(slog.NewTextHandler(&text, nil)))
+	const memory, disk = "memory.available:soft", "nodefs.available:hard"
+	pass := func(changed bool, holds ...api.Hold) {
+		t.Helper()
+		p := api.Pass{ID: s.guard.NextID(), Changed: changed, Met: []api.MetView{{Threshold: disk, Signal: policy.NodeFSAvailable}}}
+		for _, h := range holds {
+			p.Hold(h.Threshold, policy.Held{By: h.Reason})
+		}
+		if s.after(&p); s.held.Threshold != holds[0].Threshold {
+			t.Errorf("the status has %+v, want %+v", s.held, holds[0])
+		}
+	}
+	outside := api.Hold{Threshold: disk, Reason: api.HeldOutside}
+	episode := func() {
+		for range 10 {
+			pass(false, api.Hold{Threshold: memory, Reason: api.HeldGrace}, outside)
+			pass(false, api.Hold{Threshold: memory, Reason: api.HeldBudget}, outside)
+			pass(false, outside)
+		}
+	}
+	episode()
+	if all := passesOf(t, s); len(all) != 3 || all[2].ID != all[1].ID+1 {
+		t.Errorf("%d records", len(all))
+	}
+	pass(true, outside) // MemoryPressure ends
+	episode()
+	if all := passesOf(t, s); len(all) != 6 {
+		t.Errorf("%d records after another episode", len(all))
+	}
+	for want, n := range map[string]int{memory: 2, disk: 1} {
+		if got := strings.Count(text.String(), "threshold="+want); got != n {
+			t.Errorf("%s: %d lines in the journal, want %d", want, got, n)
+		}
+	}
+}
+
+// The status shows a stop for a pod's limit that is held back, for as long as it is, although no threshold is met.
+func TestStatusShowsAHeldLimit(t *testing.T) {
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
+	n := simulate.NewNode(s.opt.Config)
+	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Enforced())
+	for _, by := range []string{"limit of d/a", "admission of d/b", "memory.available:soft"} {
+		for _, want := range []string{api.HeldBudget, ""} {
+			p := api.Pass{ID: s.guard.NextID(), At: api.Duration(s.host.kernel.Now())}
+			p.Hold(by, policy.Held{By: want, RetryAfter: time.Minute})
+			s.after(&p)
+			if by == "memory.available:soft" {
+				want = "" // it is not met
+			}
+			if st := s.status(); st.Held != want || (want != "") != (st.HeldBy == by && st.NextStopIn > 0) || strings.Contains(s.statusLine(), "held back") != (want != "") {
+				t.Errorf("%s: %q held by %q, next %s, line %q, want %q", by, st.HeldBy, st.Held, st.NextStopIn, s.statusLine(), want)
+			}
+		}
+	}
+}
+
+// The service manager's status line does not keep what held a stop back once no threshold is met, although no record says so.
+func TestStatusLineAfterAHold(t *testing.T) {
+	path := filepath.Join(shortDir(t), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	s := effectService(t, configtest.Parse(t, nodetest.Config(t, "runtime.endpoint = '/none'\nhistory.dir = '"+t.TempDir()+"'")))
+	if s.opt.Notifier, err = systemd.NewNotifier(); err != nil {
+		t.Fatal(err)
+	}
+	n := simulate.NewNode(s.opt.Config)
+	s.guard = eviction.New(s.opt.Config, n, n, n, n, nil, s.guard.Enforced())
+	for at, v := range []struct{ available, want string }{
+		{"1Mi", "STATUS=MemoryPressure, held back: outside pods"}, {"9Gi", "STATUS=MemoryPressure"},
+	} {
+		l2, err := trace.NewReader(strings.NewReader(fmt.Sprintf(`{"at":"%ds","signals":{"memory.available":{"available":"%s","capacity":"16Gi"}}}`, at, v.available))).Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Advance(l2)
+		p := s.guard.Pass(t.Context(), "test")
+		s.after(&p)
+		b := make([]byte, 4096)
+		if err := l.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if size, err := l.Read(b); err != nil || string(b[:size]) != v.want {
+			t.Errorf("after %d s: %q, %v, want %q", at, b[:size], err, v.want)
+		}
+	}
 }
 
 // A command is no pass: it counts as none, and it ends no hold, so the next pass does not report the hold again.

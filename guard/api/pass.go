@@ -1,7 +1,9 @@
 package api
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -234,8 +236,13 @@ func (s *StopView) Helped() bool {
 // Notable reports whether the pass did something or saw a change. A pass that finds the same stop held back
 // for the same reason again is also notable; the recorder leaves out repetitions.
 func (p *Pass) Notable() bool {
+	return p.Held != "" || p.Acts()
+}
+
+// Acts reports whether the pass did something or saw a change.
+func (p *Pass) Acts() bool {
 	return p.Changed || p.Stop != nil || p.Escalated != "" || len(p.Settled) > 0 ||
-		len(p.Reclaimed) > 0 || p.Held != "" || p.Alarm != "" || p.Command != nil || p.Runtime != nil
+		len(p.Reclaimed) > 0 || p.Alarm != "" || p.Command != nil || p.Runtime != nil
 }
 
 // End records that conditions of an earlier run of the service do not hold any more.
@@ -259,6 +266,11 @@ func (p *Pass) Hold(by string, held policy.Held) {
 
 // Holds returns what held stops back, the pass's reason first.
 func (p *Pass) Holds() []Hold { return p.holds }
+
+// HasHold reports whether a stop was held back that this has asked for.
+func (p *Pass) HasHold(by string) bool {
+	return slices.ContainsFunc(p.holds, func(h Hold) bool { return h.Threshold == by })
+}
 
 // Why returns what held a stop back, with its detail.
 func (p *Pass) Why() string { return Hold{p.HeldBy, p.Held, p.HeldDetail}.Why() }
@@ -298,12 +310,17 @@ func (h Hold) Why() string {
 	return h.Reason + ": " + h.Detail
 }
 
+// OfPod reports whether a pod's limit or admission asks for the stop, and no threshold.
+func (h Hold) OfPod() bool {
+	return strings.HasPrefix(h.Threshold, KindLimit+" of ") || strings.HasPrefix(h.Threshold, KindAdmission+" of ")
+}
+
 // Changed reports whether the pass is held back for another reason than before, whatever the detail. A signal
 // that fluctuates around its threshold restarts its reclaim or grace period each time: if that leads to the
 // same reason again, it is not a change.
 func (h *Hold) Changed(p *Pass) bool {
 	if p.Held == "" {
-		if p.Stop != nil || p.Changed {
+		if p.Stop != nil || p.Changed || h.OfPod() {
 			*h = Hold{}
 		}
 		return false
@@ -322,4 +339,40 @@ func (h *Hold) Replace(now Hold) bool {
 	}
 	*h = now
 	return true
+}
+
+// Holds are what held stops back last, by what asked for the stop: while one threshold is held back, another that is met again
+// and again is no news each time. The zero value is usable.
+type Holds struct{ by map[string]Hold }
+
+// holdsAtMost limits the holds that are remembered: pods that are held back for their limits come and go.
+const holdsAtMost = 100
+
+// Changed reports whether the pass is held back for another reason than when the same was held back before.
+func (hs *Holds) Changed(p *Pass) bool {
+	hs.forget(p)
+	return p.Held != "" && hs.replace(Hold{p.HeldBy, p.Held, p.HeldDetail})
+}
+
+// Changes returns all holds of the pass that Changed would report.
+func (hs *Holds) Changes(p *Pass) []Hold {
+	hs.forget(p)
+	return slices.DeleteFunc(slices.Clone(p.holds), func(h Hold) bool { return !hs.replace(h) })
+}
+
+// forget forgets what the pass does not hold back, if it begins a stop or a condition begins or ends.
+func (hs *Holds) forget(p *Pass) {
+	if p.Stop != nil || p.Changed || len(hs.by) > holdsAtMost {
+		maps.DeleteFunc(hs.by, func(by string, _ Hold) bool { return !p.HasHold(by) })
+	}
+}
+
+func (hs *Holds) replace(now Hold) (changed bool) {
+	if hs.by == nil {
+		hs.by = map[string]Hold{}
+	}
+	h := hs.by[now.Threshold]
+	changed = h.Replace(now)
+	hs.by[now.Threshold] = h
+	return changed
 }

@@ -24,11 +24,12 @@ type Writer struct {
 	met     []policy.Met
 }
 
-// Write replaces the file on the first call, and when a condition or a met threshold appears or disappears.
-func (w *Writer) Write(pr policy.Pressure, now time.Time) error {
+// Write replaces the file on the first call, and when a condition or a met threshold appears or disappears. It reports whether
+// it did.
+func (w *Writer) Write(pr policy.Pressure, now time.Time) (written bool, err error) {
 	same := func(a, b policy.Met) bool { return a.Threshold == b.Threshold && a.WarnOnly == b.WarnOnly }
 	if w.written && pr.Conditions == w.holds && slices.EqualFunc(pr.Met, w.met, same) {
-		return nil
+		return false, nil
 	}
 	c := api.Conditions{APIVersion: api.APIVersion, Time: now, Conditions: pr.Conditions, Met: []string{}, Reasons: map[string]string{}}
 	for _, m := range pr.Met {
@@ -43,10 +44,10 @@ func (w *Writer) Write(pr policy.Pressure, now time.Time) error {
 		c.Reasons[cond] = name
 	}
 	if err := rundir.Save(w.Dir, File, rundir.ForAll(), c, !rundir.Synced); err != nil {
-		return err // the next pass retries
+		return false, err // the next pass retries
 	}
 	w.written, w.holds, w.met = true, pr.Conditions, pr.Met
-	return nil
+	return true, nil
 }
 
 // Restore makes the next Write replace the file in any case.

@@ -42,7 +42,7 @@ func (g *Manager) followEpisodes(now time.Duration) {
 			st.episode, st.alarmed, st.observed = false, false, nil
 		}
 		if met && !st.episode {
-			st.episode, st.began = true, now
+			st.episode, st.began, st.reclaim.reported = true, now, false
 		}
 		if st.lasts = met; met {
 			st.met = now

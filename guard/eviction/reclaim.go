@@ -49,7 +49,7 @@ type poolReclaim struct {
 	since    time.Duration // measurements of the pods' disks from before count no more
 	ready    bool          // the result has not served a stop yet, and the pool has been short since
 	stale    bool          // the result will be out of date: a stop ended meanwhile, or the pool was clear
-	reported bool          // a reclaim without any effect was recorded since the pool was last clear
+	reported bool          // a reclaim without any effect was recorded in this episode
 	again    int           // consecutive repeats because the job had not measured some pods
 	late     int           // consecutive jobs that were late and made no progress
 	suffices bool          // observe mode: no pod would be stopped, because reclaiming would or may be enough
@@ -142,7 +142,7 @@ func (r *poolReclaim) clear(i policy.Pool, now time.Duration) {
 	if r.job != nil {
 		r.since = now
 	}
-	r.reported, r.stale, r.young = false, i.IsDisk(), ""
+	r.stale, r.young = i.IsDisk(), ""
 	r.overdue = r.overdue && r.job != nil
 }
 

@@ -116,6 +116,34 @@ func TestLongReclaimIsRecordedOnce(t *testing.T) {
 	}
 }
 
+// A signal that crosses its threshold again and again records only one reclaim that removes nothing in each episode.
+func TestNeedlessReclaimIsRecordedOnceInAnEpisode(t *testing.T) {
+	g, n := newDiskManager(t)
+	n.pods = nil
+	at, recorded := time.Duration(0), 0
+	pass := func(available int64) {
+		at += time.Second
+		n.set(policy.NodeFSAvailable, available)
+		p := n.at(g, at)
+		recorded += len(p.Reclaimed)
+	}
+	for episode := range 2 {
+		for range 10 {
+			pass(0)
+			r := n.reliefs[len(n.reliefs)-1]
+			r.steps = []string{"logs"}
+			close(r.done)
+			pass(0)
+			pass(2 * testGiB)
+		}
+		if recorded != episode+1 {
+			t.Errorf("episode %d: recorded %d times", episode, recorded)
+		}
+		at += episodeGap
+		pass(2 * testGiB)
+	}
+}
+
 // The record of a reclaim names the steps that would help, but are switched off.
 func TestReclaimRecordsWhatIsOff(t *testing.T) {
 	for text, want := range map[string][]string{

@@ -172,7 +172,7 @@ func (g *Manager) Holds() (all []api.Hold) {
 // HeldNow returns what holds a stop back now, if last did so at the last record. A new grace period makes no record, because
 // it may lead to the same reason again.
 func (g *Manager) HeldNow(last api.Hold) api.Hold {
-	if len(g.pressure.Met) == 0 {
+	if len(g.pressure.Met) == 0 && !last.OfPod() {
 		return api.Hold{}
 	}
 	for _, h := range g.Holds() {

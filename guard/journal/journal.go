@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
@@ -154,15 +155,12 @@ func (j *Journal) settled(s *api.StopView) {
 	j.log.Error("pod not stopped", args...)
 }
 
-// heldBack logs why a stop is held back, and again when the reason changes.
+// heldBack logs why a stop is held back, and again when the reason changes, or after a condition has.
 func (j *Journal) heldBack(p *api.Pass) {
-	if p.Held == "" || api.Transient(p.Held) {
-		if len(p.Met) == 0 {
-			clear(j.held)
-		}
-		return
+	if p.Changed || len(p.Met) == 0 {
+		maps.DeleteFunc(j.held, func(by, _ string) bool { return !p.HasHold(by) })
 	}
-	if j.held[p.HeldBy] == p.Held {
+	if p.Held == "" || api.Transient(p.Held) || j.held[p.HeldBy] == p.Held {
 		return
 	}
 	j.held[p.HeldBy] = p.Held

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -103,22 +102,12 @@ func (m *Metrics) Record(p *api.Pass) {
 	}
 }
 
-// holdsAtMost limits the holds that are remembered: pods that are held back for their limits come and go.
-const holdsAtMost = 100
-
 // countHolds counts what holds stops back, each hold once for as long as it lasts.
 func (m *Metrics) countHolds(p *api.Pass) {
-	if p.Stop != nil || p.Changed || len(m.holds) > holdsAtMost {
-		maps.DeleteFunc(m.holds, func(by string, _ api.Hold) bool {
-			return !slices.ContainsFunc(p.Holds(), func(h api.Hold) bool { return h.Threshold == by })
-		})
-	}
-	for _, now := range p.Holds() {
-		h := m.holds[now.Threshold]
-		if h.Replace(now) && slices.Contains(heldReasons(), now.Reason) {
-			m.held.WithLabelValues(now.Reason).Inc()
+	for _, h := range m.holds.Changes(p) {
+		if slices.Contains(heldReasons(), h.Reason) {
+			m.held.WithLabelValues(h.Reason).Inc()
 		}
-		m.holds[now.Threshold] = h
 	}
 }
 

@@ -47,10 +47,10 @@ type Metrics struct {
 	alarms  [policy.PoolCount]prometheus.Gauge
 	signals [policy.SignalCount]signalGauges
 	wakes   map[string]prometheus.Counter
-	limits  []thresholdGauges   // of the thresholds in force
-	listed  atomic.Int64        // time of the last listing, since boot
-	counted time.Duration       // when the budget gauges were last updated
-	holds   map[string]api.Hold // that were counted, by what asked for the stop
+	limits  []thresholdGauges // of the thresholds in force
+	listed  atomic.Int64      // time of the last listing, since boot
+	counted time.Duration     // when the budget gauges were last updated
+	holds   api.Holds         // that were counted
 }
 
 // signalGauges are the gauges of one signal. They are looked up only once, because every pass sets them.
@@ -83,7 +83,7 @@ func wakeNames() []string {
 
 // New registers all metrics and initializes every bounded counter to zero. now returns the time since boot.
 func New(version string, now func() time.Duration) *Metrics {
-	m := &Metrics{own: prometheus.NewRegistry(), process: prometheus.NewRegistry(), holds: map[string]api.Hold{}}
+	m := &Metrics{own: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
 	m.process.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	r := registrar{m.own}
 	r.gauges("build_info", "Always 1; the labels have the version.", "version", "go").WithLabelValues(version, runtime.Version()).Set(1)
