@@ -100,7 +100,7 @@ func stopMarks(p *api.Pass, effect *api.StopView, sig policy.Signal) []mark {
 	if effect == nil || effect.Result == nil {
 		return marks
 	}
-	if r := effect.Result; r.Emptied {
+	if r := effect.Result; r.Emptied && r.EmptiedIn > 0 { // otherwise it is not known when
 		marks = append(marks, mark{"dead", seconds(time.Duration(r.EmptiedIn))})
 		if effect.Helped() {
 			marks = append(marks, mark{"relief", seconds(time.Duration(r.SettledIn))})

@@ -73,6 +73,7 @@ func TestStopMarks(t *testing.T) {
 	}{
 		{"helped", func() {}, "hard crossing -1.000 s · soft crossing -30.000 s · stop +0.000 s · dead +0.020 s · relief +1.000 s"},
 		{"did not help", func() { effect.Result.Freed = 0 }, "hard crossing -1.000 s · soft crossing -30.000 s · stop +0.000 s · dead +0.020 s"},
+		{"ended without the service", func() { effect.Result.EmptiedIn = 0 }, "hard crossing -1.000 s · soft crossing -30.000 s · stop +0.000 s"},
 		{"did not die", func() { effect.Result.Emptied = false }, "hard crossing -1.000 s · soft crossing -30.000 s · stop +0.000 s"},
 		{"soft alone", func() { p.Met = p.Met[1:] }, "soft crossing -30.000 s · stop +0.000 s"},
 		{"at once", func() { p.Met[0].For = 0 }, "soft crossing +0.000 s · stop +0.000 s"},

@@ -187,9 +187,14 @@ func Effect(s *api.StopView) (what, how string) {
 		return "stopping " + s.Pod, "not settled yet"
 	}
 	what = "stopped " + s.Pod
-	how = fmt.Sprintf("%s: empty after %s, effect after %s", r.Method, r.EmptiedIn.Round(100*time.Microsecond), r.SettledIn.Round(time.Millisecond))
-	if !r.Emptied {
-		what, how = "NOT stopped: "+s.Pod, "not empty after "+r.SettledIn.Round(time.Millisecond).String()
+	settled := r.SettledIn.Round(time.Millisecond).String()
+	switch {
+	case !r.Emptied:
+		what, how = "NOT stopped: "+s.Pod, "not empty after "+settled
+	case r.EmptiedIn == 0: // it ended while no service ran
+		how = fmt.Sprintf("%s: found empty after %s", r.Method, settled)
+	default:
+		how = fmt.Sprintf("%s: empty after %s, effect after %s", r.Method, r.EmptiedIn.Round(100*time.Microsecond), settled)
 	}
 	if _, err := policy.ParseSignal(s.Signal); err == nil && !s.Helped() {
 		how += ", gave back less than half of what was expected"

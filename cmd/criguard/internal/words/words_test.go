@@ -275,6 +275,14 @@ func TestEffectOfAFailedStop(t *testing.T) {
 	}
 }
 
+// Of a pod that ended while no service ran, it is not known when.
+func TestEffectOfAStopWithoutTheService(t *testing.T) {
+	_, how := Effect(&api.StopView{Pod: "d/a", Result: &api.StopResult{Emptied: true, Method: "runtime", SettledIn: api.Duration(4 * time.Second)}})
+	if how != "runtime: found empty after 4s" {
+		t.Errorf("%q", how)
+	}
+}
+
 // A filter by pod finds every pass that did something to it: its stops, and the operators' commands that name it.
 func TestFilterByPod(t *testing.T) {
 	stop := &api.StopView{Pod: "default/shop"}
