@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/criguard/criguard/guard/control"
@@ -19,7 +20,9 @@ import (
 // ends. end closes the servers.
 func (s *Service) answer(ctx context.Context, wg *sync.WaitGroup) (end func(), err error) {
 	socket, err := s.opt.Machine.Listen(s.opt.Dir)
-	if err != nil {
+	if errors.Is(err, syscall.ENOSPC) { // the keeper tries again
+		s.log.Error("no control socket, no command reaches the service", systemd.EventKey, systemd.EventDegraded, "action", "restore", "reason", err.Error())
+	} else if err != nil {
 		return nil, err
 	}
 	clients, endClients := context.WithCancel(context.WithoutCancel(ctx))

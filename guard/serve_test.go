@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,6 +84,45 @@ func TestRunDirComesBack(t *testing.T) {
 	if n := strings.Count(text.String(), "run directory restored"); n != 3 {
 		t.Errorf("logged %d times: %s", n, text.String())
 	}
+}
+
+// A service starts although no inode is left for its socket, and creates it as soon as there is one.
+func TestServiceStartsWithoutASocket(t *testing.T) {
+	s, _ := newOperated(t, "")
+	var err error
+	if s.lock, err = s.opt.Dir.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	listen := s.opt.Machine.Listen
+	for failure, starts := range map[syscall.Errno]bool{syscall.ENOSPC: true, syscall.EACCES: false} {
+		s.opt.Machine.Listen = func(rundir.Dir) (net.Listener, error) { return nil, os.NewSyscallError("bind", failure) }
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		end, err := s.answer(ctx, &wg)
+		if (err == nil) != starts {
+			t.Errorf("%v: %v", failure, err)
+		}
+		cancel()
+		if err == nil {
+			end()
+		}
+		wg.Wait()
+	}
+	s.opt.Machine.Listen = listen
+	ctx, cancel := context.WithCancel(t.Context())
+	tick, ended := make(chan time.Time), make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.keeper(ctx).Keep(ctx, nil, tick)
+	}()
+	tick <- time.Now()
+	(<-s.calls)()
+	go func() { (<-s.calls)() }()
+	if st, err := control.NewClient(s.opt.Dir).Status(t.Context()); err != nil || !st.Live {
+		t.Errorf("the socket does not answer: %v", err)
+	}
+	cancel()
+	<-ended
 }
 
 // The status of a node without an answering service names the service that guards it.

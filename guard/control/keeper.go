@@ -21,13 +21,16 @@ type Keeper struct {
 	Ended   func(error)                  // takes the error of a server that has ended by itself
 }
 
-// Keep serves a listener until ctx ends. On each tick it checks whether the socket was removed.
+// Keep serves a listener until ctx ends, nil if there is no socket yet. On each tick it checks whether the socket was removed.
 func (k *Keeper) Keep(ctx context.Context, l net.Listener, tick <-chan time.Time) {
 	var failed string
 	for {
 		srv, ended := NewServer(k.Handler), make(chan struct{})
 		go func(l net.Listener) {
 			defer close(ended)
+			if l == nil {
+				return
+			}
 			if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				k.Ended(err)
 			}
