@@ -15,11 +15,11 @@ func TestDecide(t *testing.T) {
 		want       Denial
 	}{
 		{name: "free", zone: "calm", permitted: true},
-		{name: "the zone's slot", zone: "calm", slots: Slots{Zone: 4 * time.Second}, want: Denial{"zone calm: next permit in 4s", 4 * time.Second, 10 * time.Second}},
-		{name: "the zone's slot at the secondary rate", zone: "large", slots: Slots{Zone: 4 * time.Second}, want: Denial{"zone large: next permit in 4s", 4 * time.Second, 100 * time.Second}},
-		{name: "the workload's slot", zone: "calm", slots: Slots{Workload: time.Minute}, want: Denial{"workload shop/web: next permit in 1m", time.Minute, 5 * time.Minute}},
-		{name: "both, the workload's lasts longer", zone: "calm", slots: Slots{time.Second, time.Minute}, want: Denial{"workload shop/web: next permit in 1m", time.Minute, 5 * time.Minute}},
-		{name: "both, the zone's lasts longer", zone: "calm", slots: Slots{2 * time.Second, time.Second}, want: Denial{"zone calm: next permit in 2s", 2 * time.Second, 10 * time.Second}},
+		{name: "the zone's slot", zone: "calm", slots: Slots{Zone: 4 * time.Second}, want: Denial{"zone calm: next permit in 4s", 4 * time.Second, 10 * time.Second, 1}},
+		{name: "the zone's slot at the secondary rate", zone: "large", slots: Slots{Zone: 4 * time.Second}, want: Denial{"zone large: next permit in 4s", 4 * time.Second, 100 * time.Second, 60}},
+		{name: "the workload's slot", zone: "calm", slots: Slots{Workload: time.Minute}, want: Denial{"workload shop/web: next permit in 1m", time.Minute, 5 * time.Minute, 1}},
+		{name: "both, the workload's lasts longer", zone: "calm", slots: Slots{time.Second, time.Minute}, want: Denial{"workload shop/web: next permit in 1m", time.Minute, 5 * time.Minute, 1}},
+		{name: "both, the zone's lasts longer", zone: "calm", slots: Slots{2 * time.Second, time.Second}, want: Denial{"zone calm: next permit in 2s", 2 * time.Second, 10 * time.Second, 1}},
 		{name: "rate 0", zone: "small", want: Denial{Reason: "zone small is partial: 0/s"}},
 		{name: "rate 0 and slots", zone: "small", slots: Slots{1, 1}, want: Denial{Reason: "zone small is partial: 0/s"}},
 		{name: "paused", zone: "calm", view: View{Paused: true}, want: Denial{Reason: "soft stops are paused"}},

@@ -185,7 +185,7 @@ func (w *Waiter) Denied(p policy.Pool, d Denial, now time.Duration) {
 		return
 	}
 	e.reason = d.Reason
-	if e.ask = now + d.Left + random(w.rnd, d.Slot/2); d.Slot <= 0 {
+	if e.ask = now + d.Left + random(w.rnd, d.spread()); d.Slot <= 0 {
 		e.ask = w.beat.after(now + zeroRetry)
 	}
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -55,7 +56,7 @@ func (n *node) run(until time.Duration) (stops map[Verdict][]time.Duration) {
 			case n.deny != nil:
 				n.Denied(pool, *n.deny, n.now)
 			case n.slot > n.now:
-				n.Denied(pool, Denial{"zone z: next permit", n.slot - n.now, 10 * time.Second}, n.now)
+				n.Denied(pool, Denial{"zone z: next permit", n.slot - n.now, 10 * time.Second, 0}, n.now)
 			default:
 				n.slot = n.now + 10*time.Second
 				n.Granted(pool, Grant{"id", n.slot}, n.now)
@@ -151,6 +152,18 @@ func TestDeniedAsksAfterTheSlot(t *testing.T) {
 		n.run(45 * time.Second)
 		return n.asks[1] - n.asks[0]
 	})
+}
+
+// The more nodes of a zone want a stop, the longer they spread their next requests, up to two minutes.
+func TestDeniedAmongMany(t *testing.T) {
+	for wanting, most := range map[int]time.Duration{1: 5 * time.Second, 10: 5 * time.Second, 100: 50 * time.Second, 5000: 2 * time.Minute} {
+		spread(t, fmt.Sprintf("asked again with %d nodes", wanting), 4*time.Second, 4*time.Second+most, func(seed uint64) time.Duration {
+			n := newNode(t, seed)
+			n.deny = &Denial{Reason: "zone z: next permit in 4s", Left: 4 * time.Second, Slot: 10 * time.Second, Wanting: wanting}
+			n.run(3 * time.Minute)
+			return n.asks[1] - n.asks[0]
+		})
+	}
 }
 
 // Row 1: denied at rate 0. Ask again after 30 s ± 50 %.
@@ -371,13 +384,13 @@ func TestRequestsThatFailedAreForgotten(t *testing.T) {
 func TestChangedWorkload(t *testing.T) {
 	spread(t, "the request for another workload", 0, 30*time.Second, func(seed uint64) time.Duration {
 		n := newNode(t, seed)
-		n.Denied(pool, Denial{"workload shop/web: next permit in 5m", 5 * time.Minute, 5 * time.Minute}, n.now)
+		n.Denied(pool, Denial{"workload shop/web: next permit in 5m", 5 * time.Minute, 5 * time.Minute, 0}, n.now)
 		n.Changed(pool, n.now)
 		n.run(time.Minute)
 		return n.asks[0]
 	})
 	n := newNode(t, 1)
-	n.Denied(pool, Denial{"zone z: next permit", time.Second, 0}, n.now)
+	n.Denied(pool, Denial{"zone z: next permit", time.Second, 0, 0}, n.now)
 	until := n.Turn(pool, n.now).Until
 	if n.Changed(pool, n.now); n.Turn(pool, n.now).Until > until {
 		t.Error("a request that is due soon is put off")

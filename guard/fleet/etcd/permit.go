@@ -274,7 +274,9 @@ func (c *Client) take(ctx context.Context, p Permit, workload string, look Look)
 	case err == nil && first(resp.responses[0].read) == nil && first(resp.responses[1].read) == nil:
 		err = deny(TooLate, "the fleet changed at the same time", 0, p.Slot)
 	case err == nil:
-		err = deny(SlotTaken, "another stop was permitted at the same time", p.Slot, p.Slot)
+		err = &DeniedError{Code: SlotTaken, Denial: fleet.Denial{
+			Reason: "another stop was permitted at the same time", Left: p.Slot, Slot: p.Slot, Wanting: look.Zone.Wanting,
+		}}
 	}
 	// A transaction that is still on its way fails without its leases.
 	return Permit{}, errors.Join(err, c.abandon(ctx, p.leases...))
