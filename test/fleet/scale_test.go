@@ -206,16 +206,18 @@ func watchUsage(m *etcdtest.Member) (stop func() peak) {
 			resident, files := residentAndSockets(m.PID())
 			most.resident, most.files = max(most.resident, resident), max(most.files, files)
 			if time.Since(at) >= time.Second {
+				begin := time.Now()
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				r, err := status.Status(ctx, &pb.StatusRequest{})
 				cancel()
-				now := time.Now() // an etcd that is busy answers late
 				if err == nil && last != nil {
-					a, b, took := r.Header.Revision-last.Header.Revision, int64(r.RaftIndex-last.RaftIndex), now.Sub(at).Seconds()
+					// An etcd that is busy answers late: it counted somewhere between a request and its answer.
+					took := time.Since(at).Seconds()
+					a, b := r.Header.Revision-last.Header.Revision, int64(r.RaftIndex-last.RaftIndex)
 					most.writes, most.raft = max(most.writes, int64(float64(a)/took)), max(most.raft, int64(float64(b)/took))
 				}
 				if err == nil {
-					last, at = r, now
+					last, at = r, begin
 				}
 			}
 			select {
