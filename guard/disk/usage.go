@@ -153,7 +153,7 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	places := make(chan struct{}, podsAtOnce)
-	logsPlace := sync.OnceValue(func() policy.LogsPlace { return d.logsPlace(cgroup.StatfsNearest) })
+	logsPlace := sync.OnceValue(func() policy.LogsPlace { return d.LogsPlace(cgroup.StatfsNearest) })
 	jobs := make([]*podMeasure, len(pods))
 	for i := range pods {
 		key := measureKey{pods[i].ID, from != anyTime}
@@ -385,14 +385,16 @@ func (d *Meter) unknown(p *inventory.Pod) Usage {
 	return u
 }
 
-// logsPlace finds the device of the pods' logs. One that cannot be read counts as that of nodefs.
-func (d *Meter) logsPlace(read func(dir string) (cgroup.Space, error)) (p policy.LogsPlace) {
-	node, err := read(d.root)
+// LogsPlace finds the device of the pods' logs. One that cannot be read counts as that of nodefs. If nodefs cannot be read, they are
+// on it unless they are on another one.
+func (d *Meter) LogsPlace(read func(dir string) (cgroup.Space, error)) (p policy.LogsPlace) {
+	logs, err := read(d.logs)
 	if err != nil {
 		return p
 	}
-	logs, err := read(d.logs)
-	if p.LogsApart = err == nil && Apart(logs, node); !p.LogsApart || d.paths == nil {
+	node, err := read(d.root)
+	p.LogsApart = err == nil && Apart(logs, node)
+	if err == nil && !p.LogsApart || d.paths == nil {
 		return p
 	}
 	for _, s := range []policy.Signal{policy.ContainerFSAvailable, policy.ImageFSAvailable} {
@@ -401,8 +403,7 @@ func (d *Meter) logsPlace(read func(dir string) (cgroup.Space, error)) (p policy
 			continue
 		}
 		if space, err := read(dir); err == nil && !Apart(logs, space) {
-			p.LogsWith = s
-			break
+			return policy.LogsPlace{LogsApart: true, LogsWith: s}
 		}
 	}
 	return p

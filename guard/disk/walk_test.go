@@ -375,3 +375,31 @@ func TestMeterFindsTheDeviceOfTheLogs(t *testing.T) {
 		}
 	}
 }
+
+// While nodefs cannot be read, logs on the device of the images or the writable layers are found there. Otherwise, a pod that fills it
+// with its log would be no candidate.
+func TestMeterFindsTheLogsWithoutNodefs(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		logs uint64 // their device; 0 = it cannot be read
+		want policy.LogsPlace
+	}{
+		{"with the layers", 2, policy.LogsPlace{LogsApart: true, LogsWith: policy.ContainerFSAvailable}},
+		{"with the images", 3, policy.LogsPlace{LogsApart: true, LogsWith: policy.ImageFSAvailable}},
+		{"elsewhere", 4, policy.LogsPlace{}},
+		{"not readable", 0, policy.LogsPlace{}},
+	} {
+		m := newTestMeter(t, noInodes{})
+		m.paths = func() Paths { return Paths{Node: m.root, Image: "/images", Container: "/layers"} }
+		devices := map[string]uint64{m.logs: c.logs, "/layers": 2, "/images": 3}
+		got := m.LogsPlace(func(dir string) (cgroup.Space, error) {
+			if devices[dir] == 0 {
+				return cgroup.Space{}, ErrHangs
+			}
+			return cgroup.Space{Device: devices[dir], Total: 1, Inodes: 1}, nil
+		})
+		if got != c.want {
+			t.Errorf("logs %s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}

@@ -162,8 +162,8 @@ func (g *Manager) awaitOnDisk(f *flight) {
 
 // Steps returns the reclaim steps for a signal: those that free something on the pressed device and that
 // the configuration allows.
-func Steps(c *config.Config, s policy.Signal, l policy.Layout) []reclaim.Step {
-	return slices.DeleteFunc(stepsFor(s, l), func(s reclaim.Step) bool { return isOff(c, s) })
+func Steps(c *config.Config, s policy.Signal, l policy.Layout, p policy.LogsPlace) []reclaim.Step {
+	return slices.DeleteFunc(stepsFor(s, l, p), func(s reclaim.Step) bool { return isOff(c, s) })
 }
 
 // ImagePolicy returns which images the configuration allows to remove.
@@ -175,7 +175,7 @@ func ImagePolicy(c *config.Images) *reclaim.ImagePolicy {
 }
 
 // stepsFor returns the reclaim steps that free something on the pressed device.
-func stepsFor(s policy.Signal, l policy.Layout) (steps []reclaim.Step) {
+func stepsFor(s policy.Signal, l policy.Layout, p policy.LogsPlace) (steps []reclaim.Step) {
 	switch l.Pool(s) {
 	case policy.PoolMemory:
 		if s == policy.SwapAvailable {
@@ -188,7 +188,7 @@ func stepsFor(s policy.Signal, l policy.Layout) (steps []reclaim.Step) {
 	if l.SameDevice(s, policy.ContainerFSAvailable) {
 		steps = append(steps, reclaim.StepContainers, reclaim.StepSandboxes)
 	}
-	if l.SameDevice(s, policy.NodeFSAvailable) {
+	if p.LogsOn(s, l) {
 		steps = append(steps, reclaim.StepLogs)
 	}
 	if l.SameDevice(s, policy.ImageFSAvailable) {

@@ -220,7 +220,7 @@ func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
 		Signal: r.relieves.Signal, Steps: done.Steps,
 		Freed: done.Freed, Took: api.Duration(now - r.started), Reports: done.Reports,
 	}
-	for _, step := range stepsFor(v.Signal, g.kernel.Layout()) {
+	for _, step := range stepsFor(v.Signal, g.kernel.Layout(), policy.LogsPlace{}) {
 		if isOff(&g.cfg, step) {
 			v.Off = append(v.Off, string(step))
 		}

@@ -80,7 +80,8 @@ func optionsOf(t *testing.T, cfg config.Config, client *cri.Client) Options {
 		Client: func() (*cri.Client, error) { return client, nil }, Now: cgroup.BootTime,
 		Logs: reclaim.Logs{Dir: cfg.Node.PodLogDir, Mounts: mountinfo.Points}, Disks: disks, Node: bareNode{},
 		Meter: disk.NewMeter(disk.MeterOptions{
-			Source: func() (disk.LayerSource, error) { return client, nil }, Root: cfg.Node.RootDir, Logs: cfg.Node.PodLogDir, Now: cgroup.BootTime,
+			Source: func() (disk.LayerSource, error) { return client, nil }, Root: cfg.Node.RootDir, Logs: cfg.Node.PodLogDir,
+			Paths: disks.Paths, Now: cgroup.BootTime,
 		}),
 		Lister: inventory.New(inventory.Options{
 			Config: cfg, Source: func(context.Context) (inventory.Source, error) { return client, nil },
@@ -181,7 +182,7 @@ func TestLeavesOrphanedLogs(t *testing.T) {
 		t.Errorf("in quiet times: %v", err)
 	}
 	p := k.plan(k.config())
-	p.Steps = eviction.Steps(&k.opt.Config, policy.NodeFSAvailable, policy.SingleFS)
+	p.Steps = eviction.Steps(&k.opt.Config, policy.NodeFSAvailable, policy.SingleFS, policy.LogsPlace{})
 	c, err := k.current()
 	if err != nil {
 		t.Fatal(err)

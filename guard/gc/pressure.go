@@ -27,7 +27,7 @@ const reliefAtMost = 2 * time.Second
 // without a goroutine, so that nothing delays a kill for memory.
 func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Layout, pods []inventory.Pod) eviction.ReliefJob {
 	cfg := m.config()
-	steps := eviction.Steps(&cfg, met.Signal, layout)
+	steps := eviction.Steps(&cfg, met.Signal, layout, policy.LogsPlace{})
 	onDisk := met.Signal.IsDisk()
 	if len(steps) == 0 && !onDisk {
 		return eviction.Finished(eviction.Relief{})
@@ -49,11 +49,9 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 		defer func() { close(j.done); m.opt.Wake() }()
 		acting, end, ok := m.withPause(ctx)
 		defer end()
-		if onDisk && cfg.Containers.GC {
-			plan.Steps = m.withLogs(plan.Steps, met.Signal)
-		}
 		var measuring measurement
 		if onDisk {
+			plan.Steps = eviction.Steps(&cfg, met.Signal, layout, m.opt.Meter.LogsPlace(m.opt.Disks.Read))
 			measuring = m.beginMeasuring(acting, started)
 			defer measuring.cancel()
 		}
@@ -76,23 +74,6 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 		j.relief.Inconclusive = j.relief.Inconclusive || !ok || acting.Err() != nil
 	}()
 	return j
-}
-
-// withLogs adds the step for logs to those of a disk signal, or removes it, by whether the logs are on the pressed device.
-func (m *Manager) withLogs(steps []reclaim.Step, s policy.Signal) []reclaim.Step {
-	pressed, err := m.opt.Disks.Read(m.opt.Disks.Paths().Of(s))
-	if err != nil {
-		return steps
-	}
-	logs, err := m.opt.Disks.Read(m.opt.Logs.Dir)
-	if err != nil {
-		return steps
-	}
-	steps = slices.DeleteFunc(steps, func(s reclaim.Step) bool { return s == reclaim.StepLogs })
-	if !disk.Apart(logs, pressed) {
-		steps = append(steps, reclaim.StepLogs)
-	}
-	return steps
 }
 
 // freedStill is for how long nothing must have come back.

@@ -300,24 +300,26 @@ func TestReclaimLeavesLogsThatAreApart(t *testing.T) {
 	}
 }
 
-// A reclaim for the disk of the images removes the logs that are on it.
+// A reclaim for the disk of the images removes the logs that are on it, also while nodefs cannot be read.
 func TestReclaimRemovesLogsBesideImages(t *testing.T) {
-	for device, want := range map[uint64]bool{1: false, 2: true} {
-		k := newKeeping(t)
-		readDisks(k.Manager, func(path string) (cgroup.Space, error) {
-			switch path {
-			case k.opt.Logs.Dir:
-				return spaceOn(device, 5), nil
-			case k.opt.Disks.Paths().Image:
-				return spaceOn(2, 5), nil
-			default:
-				return spaceOn(1, 5), nil
+	for _, nodefs := range []error{nil, disk.ErrHangs} {
+		for device, want := range map[uint64]bool{1: false, 2: true} {
+			k := newKeeping(t)
+			readDisks(k.Manager, func(path string) (cgroup.Space, error) {
+				switch path {
+				case k.opt.Logs.Dir:
+					return spaceOn(device, 5), nil
+				case k.opt.Disks.Paths().Image:
+					return spaceOn(2, 5), nil
+				default:
+					return spaceOn(1, 5), nodefs
+				}
+			})
+			j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.ImageFSAvailable}, Target: math.MaxInt64}, policy.DedicatedImageFS, nil)
+			<-j.Done()
+			if got := j.Relief().Steps; slices.Contains(got, "logs") != want || !slices.Contains(got, "images") {
+				t.Errorf("nodefs: %v, logs on device %d: steps %q", nodefs, device, got)
 			}
-		})
-		j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.ImageFSAvailable}, Target: math.MaxInt64}, policy.DedicatedImageFS, nil)
-		<-j.Done()
-		if got := j.Relief().Steps; slices.Contains(got, "logs") != want || !slices.Contains(got, "images") {
-			t.Errorf("logs on device %d: steps %q", device, got)
 		}
 	}
 }
@@ -539,7 +541,7 @@ func TestReclaimThatHangs(t *testing.T) {
 func TestSwapReclaimsNoMemory(t *testing.T) {
 	cfg := configtest.Parse(t, "eviction.memory_reclaim = true")
 	for s, want := range map[policy.Signal]int{policy.SwapAvailable: 0, policy.MemoryAvailable: 1, policy.MemoryStall: 1} {
-		if got := eviction.Steps(&cfg, s, policy.SingleFS); len(got) != want {
+		if got := eviction.Steps(&cfg, s, policy.SingleFS, policy.LogsPlace{}); len(got) != want {
 			t.Errorf("%s reclaims by %v", s, got)
 		}
 	}

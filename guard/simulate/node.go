@@ -332,7 +332,7 @@ func (n *Node) created(t *trace.Pod) time.Duration {
 
 // Reclaim runs every step that frees space on the pressed device, as far as the trace shows what it frees.
 func (n *Node) Reclaim(_ context.Context, m policy.Met, layout policy.Layout, _ []inventory.Pod) eviction.ReliefJob {
-	steps := eviction.Steps(&n.cfg, m.Signal, layout)
+	steps := eviction.Steps(&n.cfg, m.Signal, layout, policy.LogsPlace{})
 	names := make([]string, len(steps))
 	before := n.obs[m.Signal].Available
 	if slices.Contains(steps, reclaim.StepImages) {
