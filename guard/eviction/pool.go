@@ -260,7 +260,7 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 		return larger() || mayFill || unlisted && (c.Victim == nil || !hard) || c.listed < 0
 	}
 	if doubtful() {
-		g.relist(ctx, func(inv inventory.Inventory, _ bool) bool {
+		g.relist(ctx, func(inv inventory.Inventory) bool {
 			if due = g.stillMet(due...); len(due) == 0 { // listing took time
 				return false
 			}
@@ -290,13 +290,13 @@ func (g *Manager) unlisted(c *choice) (largest int64, found bool) {
 }
 
 // relist waits for the next listing of the pods and calls lacks with it, or with the last one if none ends in time. If one that
-// was in progress lacks something, relist waits for the next. fresh means that the listing has begun since relist waited for it.
-func (g *Manager) relist(ctx context.Context, lacks func(inv inventory.Inventory, fresh bool) bool) {
+// was in progress lacks something, relist waits for the next.
+func (g *Manager) relist(ctx context.Context, lacks func(inventory.Inventory) bool) {
 	last, until := g.runtime.Inventory(ctx, 0).At, g.kernel.Now()+inventory.FreshTimeout
 	for again := true; again; {
 		asked := g.kernel.Now()
 		inv := g.runtime.Inventory(ctx, until-asked)
-		again = lacks(inv, inv.At >= asked) && inv.At > last && inv.At < asked
+		again = lacks(inv) && inv.At > last && inv.At < asked
 		last = inv.At
 	}
 }

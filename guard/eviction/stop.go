@@ -396,9 +396,9 @@ func (g *Manager) renewed(ctx context.Context, pod *inventory.Pod) (again *inven
 	if len(g.kernel.UnlistedIn(*pod)) == 0 {
 		return pod, false, false
 	}
-	id := pod.ID
-	g.relist(ctx, func(inv inventory.Inventory, fresh bool) bool {
-		again, late = inventory.ByID(inv.Pods, id), inv.Err != nil || !fresh
+	id, asked := pod.ID, g.kernel.Now()
+	g.relist(ctx, func(inv inventory.Inventory) bool {
+		again, late = inventory.ByID(inv.Pods, id), inv.Err != nil || inv.At < asked
 		return again != nil && len(g.kernel.UnlistedIn(*again)) > 0
 	})
 	return again, true, late
