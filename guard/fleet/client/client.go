@@ -43,6 +43,7 @@ type Client struct {
 	waiter  *fleet.Waiter
 	pools   [policy.PoolCount]pool
 	offered offer
+	passed  time.Duration // when the last pass ended
 	gone    []target      // requests to withdraw
 	report  time.Duration // when to send the state
 	rest    time.Duration // until then, nothing is sent: the agent has just failed
@@ -192,8 +193,8 @@ func (c *Client) Observe(pass *api.Pass) {
 	if !c.enabled {
 		return
 	}
-	now, o := c.opt.Now(), c.offered
-	c.offered = offer{}
+	now, o, began := c.opt.Now(), c.offered, c.passed // a pass may take longer than withdrawAfter
+	c.offered, c.passed = offer{}, now
 	if s := pass.Stop; o.valid && s != nil && (s.Kind == policy.Soft.String() || s.Kind == api.KindLimit) && plain(s.Sandbox, maxSandbox) == o.sandbox {
 		p := &c.pools[o.pool]
 		if o.token {
@@ -204,7 +205,7 @@ func (c *Client) Observe(pass *api.Pass) {
 	}
 	for i := range c.pools {
 		p := &c.pools[i]
-		if p.request != nil && now-p.asked >= withdrawAfter {
+		if p.request != nil && p.asked <= began && now-p.asked >= withdrawAfter {
 			c.withdraw(p)
 		}
 		if p.wants && now-p.asked >= c.linger {

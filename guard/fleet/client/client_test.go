@@ -186,6 +186,26 @@ func TestStrangeNames(t *testing.T) {
 	})
 }
 
+// A pass that takes long after it has asked, as for a listing, withdraws nothing. The next one does, unless it asks again.
+func TestSlowPass(t *testing.T) {
+	run(t, func(g *guard) {
+		for range 3 {
+			g.Permit(stopFor(memory, "u1"))
+			g.noPass(2 * withdrawAfter)
+			g.Observe(&api.Pass{})
+			g.noPass(100 * time.Millisecond)
+			if got := g.agent.got(http.MethodDelete, ""); len(got) > 0 {
+				t.Errorf("withdrawn: %v", got)
+			}
+		}
+		g.Observe(&api.Pass{})
+		g.noPass(100 * time.Millisecond)
+		if got := g.agent.got(http.MethodDelete, ""); len(got) != 1 {
+			t.Errorf("withdrawn: %v", got)
+		}
+	})
+}
+
 // A reload changes the budget, the digest and whether the fleet is asked at all.
 func TestConfigure(t *testing.T) {
 	run(t, func(g *guard) {
