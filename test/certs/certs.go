@@ -29,7 +29,7 @@ type Authority struct {
 // New returns an authority that keeps its files in a directory.
 func New(dir string) (*Authority, error) {
 	a := &Authority{dir: dir}
-	_, err := a.Issue("ca", time.Hour)
+	_, err := a.Issue("ca", 365*24*time.Hour)
 	return a, err
 }
 

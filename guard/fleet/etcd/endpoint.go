@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -95,4 +97,22 @@ func tlsConfig(files fleet.TLS) (*tls.Config, error) {
 		return nil, fmt.Errorf("read certificate and key: %w", err)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, Certificates: []tls.Certificate{cert}}, nil
+}
+
+// Expiry returns when a client's certificate expires, and when the last of its authorities does.
+func Expiry(files fleet.TLS) (cert, ca time.Time, err error) {
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		return cert, ca, fmt.Errorf("read certificate and key: %w", err)
+	}
+	text, err := os.ReadFile(files.CA)
+	if err != nil {
+		return cert, ca, fmt.Errorf("read certificate authorities: %w", err)
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if authority, err := x509.ParseCertificate(block.Bytes); err == nil && authority.NotAfter.After(ca) {
+			ca = authority.NotAfter
+		}
+	}
+	return pair.Leaf.NotAfter, ca, nil
 }

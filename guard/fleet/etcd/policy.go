@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/criguard/criguard/guard/fleet"
@@ -16,6 +17,8 @@ type Policy struct {
 	// Resumed is set for a day after an operator ended a pause. A pause that is gone before its time without it was lost.
 	Resumed bool
 	Rates   *Overrides // nil = as each node is configured
+	// Unknown says which key of the rates this version does not know; "" = none. It has no effect: a newer version may have put it.
+	Unknown string
 }
 
 // Overrides replaces rates of the configuration; nil keeps one.
@@ -69,6 +72,11 @@ func parsePolicy(pause, rates *keyValue) (Policy, error) {
 	}
 	if _, err := with.Apply(fleet.DefaultRates()); err != nil {
 		return p, err
+	}
+	strict := json.NewDecoder(strings.NewReader(rates.value))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&Overrides{}); err != nil {
+		with.Unknown = clean(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return with, nil
 }

@@ -89,6 +89,18 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
+// A name that is misspelled is reported, and has no effect on the others.
+func TestUnknownRates(t *testing.T) {
+	for value, want := range map[string]string{
+		"null": "", "{}": "", `{"rate":0.5,"workload_interval":"90s"}`: "", `{"rate":0.5,"secondry_rate":0}`: `unknown field "secondry_rate"`,
+	} {
+		p, err := parse("", value)
+		if err != nil || p.Unknown != want || strings.Contains(value, "0.5") && *p.Rates.Rate != 500_000 {
+			t.Errorf("%s: %+v, %v", value, p, err)
+		}
+	}
+}
+
 func FuzzParsePolicy(f *testing.F) {
 	f.Add(`{"paused":true}`, `{"rate":0.5,"workload_interval":"90s"}`)
 	f.Add(`broken`, `null`)

@@ -55,7 +55,8 @@ func newCheck(o *options) *cobra.Command {
 over TLS, in the same cluster as the others, not kine or the etcd of a Kubernetes cluster,
 with leases, within its quota, and compacted from time to time. Then check that the
 certificate may write what a node writes, or what an operator writes with --cert and
---key. It changes nothing in etcd. --offline checks only fleet.toml.`,
+--key. It warns of certificates that expire within 30 days, and of unknown names in the
+operators' rates. It changes nothing in etcd. --offline checks only fleet.toml.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			check, err := o.check(cmd.Context(), offline)
@@ -106,6 +107,10 @@ func (o *options) check(ctx context.Context, offline bool) (Check, error) {
 		return check, nil
 	}
 	check.compareClusters()
+	check.warnExpiry(cfg.TLS, time.Now())
+	if look, err := client.Look(ctx, ""); err == nil && look.Policy.Unknown != "" {
+		check.Warnings = append(check.Warnings, "policy/rates: "+look.Policy.Unknown+", which has no effect (hint: its names are those of [rates] in fleet.toml, except patience)")
+	}
 	may := client.CheckNode
 	if check.Role == roleOperator {
 		may = client.CheckOperator
@@ -167,6 +172,27 @@ func (c *Check) warn(url string, s *etcd.Server) {
 	}
 	for _, text := range s.Errors {
 		add("etcd reports: %s", text)
+	}
+}
+
+// renewal is how long before it expires a certificate should be renewed.
+const renewal = 30 * 24 * time.Hour
+
+// warnExpiry adds a warning for a certificate that expires soon, and for a file of authorities of which all do. One that cannot be
+// read is an error of the endpoints.
+func (c *Check) warnExpiry(files fleet.TLS, now time.Time) {
+	cert, ca, err := etcd.Expiry(files)
+	if err != nil {
+		return
+	}
+	for _, of := range []struct {
+		file string
+		end  time.Time
+	}{{files.Cert, cert}, {files.CA, ca}} {
+		if of.end.Sub(now) < renewal {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("%s expires on %s: from then on, etcd cannot be reached with it (hint: renew it; a new file needs no restart)",
+				of.file, of.end.UTC().Format(time.DateOnly)))
+		}
 	}
 }
 
