@@ -41,6 +41,14 @@ func parseLimit(b []byte) int64 {
 	return -1
 }
 
+// RootLimit returns the memory limit of the mounted root in bytes, as the cgroup of a container has one, and false if it has none that
+// the memory in meminfo reaches.
+func (l Layout) RootLimit() (bytes int64, ok bool) {
+	limit, err := readNumber(filepath.Join(l.Dir("memory", "/"), l.memoryNames().limit))
+	info, infoErr := ReadMemInfo(l)
+	return limit, err == nil && infoErr == nil && limit > 0 && limit < info.Total
+}
+
 // memoryNames holds the file names and keys of a layout's memory controller.
 type memoryNames struct {
 	usage, limit           string

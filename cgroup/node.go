@@ -27,6 +27,7 @@ type Node struct {
 	podsUsage, podsStat     *file
 	podsLimit               *file
 	podsPIDs, podsPIDsLimit *file
+	rootPIDs, rootPIDsLimit *file // in a container, whose cgroup is the mounted root
 
 	zones   int64 // last result and time of freeZones
 	zonesAt time.Time
@@ -55,6 +56,7 @@ func OpenNode(l Layout, podsCgroup string) (*Node, error) {
 	if l.Version != V2 {
 		n.rootUsage = openIf(filepath.Join(l.Dir("memory", "/"), n.names.usage))
 	}
+	n.rootPIDs, n.rootPIDsLimit = openIf(l.Dir("pids", "/")+"/pids.current"), openIf(l.Dir("pids", "/")+"/pids.max")
 	n.SetPods(podsCgroup)
 	return n, nil
 }
@@ -80,7 +82,7 @@ func (n *Node) SetPods(rel string) {
 // Close closes every descriptor.
 func (n *Node) Close() {
 	for _, f := range []*file{
-		n.meminfo, n.zoneinfo, n.loadavg, n.rootUsage, n.pidMax, n.threadsMax, n.memoryStall, n.ioStall,
+		n.meminfo, n.zoneinfo, n.loadavg, n.rootUsage, n.pidMax, n.threadsMax, n.memoryStall, n.ioStall, n.rootPIDs, n.rootPIDsLimit,
 	} {
 		f.close()
 	}
@@ -217,8 +219,8 @@ func (n *Node) closePods() {
 }
 
 // Pids reads the number of tasks and its limit: for the whole node, the lower of pid_max and
-// threads-max. If the pods cgroup has a smaller share of its own pids.max left, Pids returns its
-// numbers instead.
+// threads-max. If the pods cgroup has a smaller share of its own pids.max left, or the container that
+// the node is in, Pids returns its numbers instead.
 func (n *Node) Pids() (Pids, error) {
 	if n.loadavg == nil || (n.pidMax == nil && n.threadsMax == nil) {
 		return Pids{}, unsupported("count tasks", "/proc/loadavg and /proc/sys/kernel/pid_max")
@@ -245,7 +247,7 @@ func (n *Node) Pids() (Pids, error) {
 	if p.Max < 0 {
 		return Pids{}, fmt.Errorf("read %s: no limit of tasks", n.loadavg.path)
 	}
-	return p.tighter(n.podsPids()), nil
+	return p.tighter(n.pidsOf(n.rootPIDs, n.rootPIDsLimit)).tighter(n.podsPids()), nil
 }
 
 // podsPids reads the number of tasks in the pods cgroup. The result is only valid if Max is positive
@@ -263,12 +265,22 @@ func (n *Node) podsPids() Pids {
 			return Pids{}
 		}
 	}
-	b, err := n.podsPIDsLimit.readAgain(&n.buf)
+	p := n.pidsOf(n.podsPIDs, n.podsPIDsLimit)
+	p.OfPods = true
+	return p
+}
+
+// pidsOf reads the number of tasks in a cgroup and its limit. The root of the machine has no such files.
+func (n *Node) pidsOf(current, limit *file) (p Pids) {
+	if current == nil || limit == nil {
+		return Pids{}
+	}
+	b, err := limit.readAgain(&n.buf)
 	if err != nil {
 		return Pids{}
 	}
-	p := Pids{Max: parseLimit(b), OfPods: true}
-	if b, err = n.podsPIDs.readAgain(&n.buf); err != nil {
+	p.Max = parseLimit(b)
+	if b, err = current.readAgain(&n.buf); err != nil {
 		return Pids{}
 	}
 	p.Current = parseNumber(b)

@@ -280,6 +280,30 @@ func TestNodeWithoutThings(t *testing.T) {
 			t.Errorf("meminfo: %v", err)
 		}
 	})
+	t.Run("in a container", func(t *testing.T) {
+		n := open(t, func(f map[string]string) {
+			f["cgroup/pids/pids.max"], f["cgroup/pids/pids.current"] = "20\n", "17\n"
+			f["cgroup/memory/memory.limit_in_bytes"] = "4096\n"
+		})
+		if p, err := n.Pids(); p != (Pids{17, 20, false}) || err != nil {
+			t.Errorf("tasks %+v, %v; want the container's", p, err)
+		}
+		if limit, ok := n.layout.RootLimit(); limit != 4096 || !ok {
+			t.Errorf("memory limit %d, %t", limit, ok)
+		}
+	})
+	t.Run("no limit of the container's memory", func(t *testing.T) {
+		for _, limit := range []string{"max\n", "9223372036854771712\n", "8192\n", ""} { // 8192 is all memory
+			n := open(t, func(f map[string]string) {
+				if limit != "" {
+					f["cgroup/memory/memory.limit_in_bytes"] = limit
+				}
+			})
+			if got, ok := n.layout.RootLimit(); ok {
+				t.Errorf("%q: %d", limit, got)
+			}
+		}
+	})
 	t.Run("no limit of the pods'", func(t *testing.T) {
 		n := open(t, func(f map[string]string) { f["cgroup/pids/p/pids.max"] = "max\n" })
 		if p, err := n.Pids(); p != (Pids{10, 100, false}) || err != nil {

@@ -129,6 +129,9 @@ func (l *Look) Notes() []string {
 	if _, err := l.host.layout.Inode(cfg.Node.PodsCgroup); cfg.Node.PodsCgroup != "" && err != nil {
 		note("node.pods_cgroup = %q does not exist", cfg.Node.PodsCgroup)
 	}
+	if limit, ok := l.host.layout.RootLimit(); ok {
+		note("this node is in a cgroup with a memory limit of %s, which no threshold covers (hint: limit the pods' cgroup, too)", api.FormatBytes(limit))
+	}
 	if _, err := os.Stat(cfg.Dir.FleetSocket()); cfg.Fleet.Enabled && errors.Is(err, fs.ErrNotExist) {
 		note("fleet.enabled = true, and the fleet's agent has no socket (hint: systemctl enable --now criguard-fleet.socket)")
 	}

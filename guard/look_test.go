@@ -69,12 +69,16 @@ func TestLookNotes(t *testing.T) {
 	}
 	cfg := configtest.Parse(t, base)
 	cfg.Node.RootDir, cfg.Node.PodLogDir = "/nonexistent/a", "/nonexistent/b"
+	nodetest.Write(t, cfg.Node.Sys, map[string]string{"fs/cgroup/memory/memory.limit_in_bytes": "2147483648\n"}) // as in a container
 	l, err := OpenLook(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for _, want := range []string{`node.root_dir = "/nonexistent/a" does not exist`, `node.pod_log_dir = "/nonexistent/b" does not exist`} {
+	for _, want := range []string{
+		`node.root_dir = "/nonexistent/a" does not exist`, `node.pod_log_dir = "/nonexistent/b" does not exist`,
+		"this node is in a cgroup with a memory limit of 2Gi, which no threshold covers (hint: limit the pods' cgroup, too)",
+	} {
 		if notes := l.Notes(); !slices.Contains(notes, want) {
 			t.Errorf("%q, want %q", notes, want)
 		}
