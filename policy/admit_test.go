@@ -16,7 +16,7 @@ func TestVectorsQCritical(t *testing.T) {
 		{"Q-nil", false, false, 0, false},
 	} {
 		t.Run(v.id, func(t *testing.T) {
-			if got := Critical(v.static, v.mirror, v.priority); got != v.want {
+			if got := Critical(v.static || v.mirror, v.priority); got != v.want {
 				t.Errorf("got %v, want %v", got, v.want)
 			}
 		})

@@ -23,10 +23,10 @@ func (q QoS) String() string { return nameOf(qosNames, q, "QoS") }
 // classes.
 const criticalPriority = 2_000_000_000
 
-// Critical reports whether the kubelet never evicts and always admits a pod: a static pod, a mirror
-// pod, or a pod with a critical priority class. A pod without a priority has 0.
-func Critical(static, mirror bool, priority int64) bool {
-	return static || mirror || priority >= criticalPriority
+// Critical reports whether the kubelet never evicts and always admits a pod: a static pod, which the API shows as
+// a mirror pod, or a pod with a critical priority class. A pod without a priority has 0.
+func Critical(static bool, priority int64) bool {
+	return static || priority >= criticalPriority
 }
 
 // Admit reports whether a new pod may start while the conditions hold, by the kubelet's rules: critical

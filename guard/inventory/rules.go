@@ -38,7 +38,7 @@ func ApplyRules(c *config.Config, p *Pod, f Facts) {
 	if f.Priority != nil {
 		highest = max(highest, *f.Priority)
 	}
-	p.Critical = policy.Critical(f.Static, false, highest)
+	p.Critical = policy.Critical(f.Static, highest)
 	p.Protection = protection(c, f, highest, trusted)
 	for _, l := range c.Limits {
 		if l.Match(f.Namespace, f.Name, f.Labels) {
@@ -83,7 +83,7 @@ func protection(c *config.Config, f Facts, priority int64, trusted bool) string 
 		return "static pod"
 	case f.Namespace == "kube-system" && c.ProtectKubeSystem:
 		return "namespace kube-system"
-	case policy.Critical(false, false, priority):
+	case policy.Critical(false, priority):
 		return "critical priority"
 	}
 	for i, r := range c.Protects {
