@@ -41,7 +41,7 @@ func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
 			Workload: Workload(s.Namespace, s.Name, s.Labels),
 			Created:  s.created,
 		},
-		Labels: s.Labels, Annotations: s.Annotations, Attempt: s.Attempt, Grace: DefaultPodGrace,
+		Labels: s.Labels, Annotations: s.Annotations, Grace: DefaultPodGrace,
 		EndedImages: s.ended.images, Ended: s.ended.ids,
 	}
 	for i := range ctrs {

@@ -19,7 +19,7 @@ const (
 
 // boundSandbox drops the annotations that criguard does not use, and labels beyond the limit.
 func boundSandbox(s *cri.Sandbox, ruleLabels map[string]bool) {
-	s.Annotations = pick(s.Annotations, maxAnnotation,
+	s.Annotations = pickAnnotations(s.Annotations,
 		annotationConfigSource, annotationConfigMirror,
 		config.AnnotationPriority, config.AnnotationProtect, config.AnnotationRequest, config.AnnotationGrace, config.AnnotationStorage)
 	s.Labels = boundLabels(s.Labels, ruleLabels)
@@ -28,16 +28,16 @@ func boundSandbox(s *cri.Sandbox, ruleLabels map[string]bool) {
 // boundContainer drops the fields that criguard does not use.
 func boundContainer(d *cri.ContainerDetail) {
 	d.Labels, d.Mounts = nil, nil
-	d.Annotations = pick(d.Annotations, maxAnnotation, cri.AnnotationGracePeriod)
+	d.Annotations = pickAnnotations(d.Annotations, cri.AnnotationGracePeriod)
 }
 
-// pick returns the values of the given keys, except those longer than limit; nil if there are no such
+// pickAnnotations returns the values of the given keys, except those longer than maxAnnotation; nil if there are no such
 // values.
-func pick(all map[string]string, limit int, keys ...string) map[string]string {
+func pickAnnotations(all map[string]string, keys ...string) map[string]string {
 	var picked map[string]string
 	for _, k := range keys {
 		v, ok := all[k]
-		if !ok || len(v) > limit {
+		if !ok || len(v) > maxAnnotation {
 			continue
 		}
 		if picked == nil {

@@ -14,7 +14,6 @@ type Pod struct {
 
 	Labels         map[string]string
 	Annotations    map[string]string
-	Attempt        uint32
 	Static         bool          // from a file or URL on the node, not from the API server
 	Critical       bool          // static, mirror or system-critical
 	Grace          time.Duration // the pod's own termination grace period
