@@ -37,7 +37,7 @@ var (
 
 // readList reads a list of image names, one per line, with # for comments.
 func readList(r io.Reader) ([]string, error) {
-	raw, err := readAll(r, maxIndex)
+	raw, err := readIndex(r)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func readArchive(ctx context.Context, r io.Reader) ([]string, error) {
 		if h.Typeflag != tar.TypeReg || name != "manifest.json" && name != "index.json" {
 			continue
 		}
-		raw, err := readAll(entries, maxIndex)
+		raw, err := readIndex(entries)
 		if err != nil {
 			return found, fmt.Errorf("read %s: %w", name, err)
 		}
@@ -188,10 +188,10 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
-// readAll reads to the end, and fails if that is more than limit bytes.
-func readAll(r io.Reader, limit int64) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err == nil && int64(len(raw)) > limit {
+// readIndex reads an index or a list to the end, and fails if it is too long.
+func readIndex(r io.Reader) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, maxIndex+1))
+	if err == nil && len(raw) > maxIndex {
 		err = errTooLong
 	}
 	return raw, err

@@ -269,7 +269,7 @@ func (j *job) collectContainers(ctx context.Context) {
 			return err
 		}
 		d := detail
-		if err := j.onFiles(ctx, logsWait, func() error { return j.logs.RemoveOf(d.LogPath, d.Name, d.Attempt) }); err != nil {
+		if err := j.onFiles(ctx, func() error { return j.logs.RemoveOf(d.LogPath, d.Name, d.Attempt) }); err != nil {
 			j.report.fail(it, err) // the container is gone all the same
 		}
 		return nil
@@ -375,13 +375,13 @@ func (j *job) collectLogs(ctx context.Context) {
 		return "", nil
 	}
 	j.each(ctx, sel.Remove, check, func(ctx context.Context, it Item) error {
-		return j.onFiles(ctx, logsWait, func() error { return j.logs.remove(it.Name) })
+		return j.onFiles(ctx, func() error { return j.logs.remove(it.Name) })
 	})
 }
 
 // onFiles runs a call that may block in the worker of the log directory.
-func (c *Collector) onFiles(ctx context.Context, atMost time.Duration, f func() error) error {
-	_, err := call(ctx, &c.files, atMost, func() (struct{}, error) { return struct{}{}, f() })
+func (c *Collector) onFiles(ctx context.Context, f func() error) error {
+	_, err := call(ctx, &c.files, logsWait, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
