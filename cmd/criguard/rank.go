@@ -28,8 +28,8 @@ func newRank(o *options) *cobra.Command {
 		Use:   "rank",
 		Short: "Show the eviction order, and why",
 		Long: `Show which pod would be stopped first for a signal, with the value of each rank
-key, what a stop would free, and why the others are not candidates. Those are
-ordered by the reason, then by usage, then by name.
+key, what a stop would free, and why the others are not candidates. It lists those
+last, ordered by the reason, then by usage, then by name.
 
 It asks the running service. Without one, and for the disk usage of pods while no disk
 is short, it inspects the node directly, which only root may do.`,

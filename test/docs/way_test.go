@@ -59,9 +59,10 @@ var others = map[string]elsewhere{
 	// Beside an etcd, which docs/fleet.md sets up. test/fleet runs every command of that page.
 	"criguard fleet status": {"test/fleet/document_test.go", `"../../docs/fleet.md"`},
 	// Under systemd as PID 1, on a virtual node.
-	"systemctl enable --now criguard": {"test/node/scenario/setup.go", `"systemctl enable --now criguard"`},
-	"systemctl reload criguard":       {"test/node/scenario/service.go", `"systemctl reload criguard"`},
-	"journalctl -u criguard":          {"test/node/scenario/memory.go", `"journalctl -u criguard | `},
+	"systemctl enable --now criguard":  {"test/node/scenario/setup.go", `"systemctl enable --now criguard"`},
+	"systemctl disable --now criguard": {"test/node/scenario/package.go", `"systemctl disable --now criguard"`},
+	"systemctl reload criguard":        {"test/node/scenario/service.go", `"systemctl reload criguard"`},
+	"journalctl -u criguard":           {"test/node/scenario/memory.go", `"journalctl -u criguard | `},
 }
 
 // shorter maps commands that take minutes or hours to a form with fewer tries or without machines.
