@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,6 +52,64 @@ func TestPassEnforces(t *testing.T) {
 			t.Errorf("stopped %+v, want d/big", p.Stop)
 		}
 	})
+}
+
+// A runtime lists the pods in any order. Which one is stopped first for its limit, or because it started during a condition,
+// does not depend on that.
+func TestEnforcementHasATotalOrder(t *testing.T) {
+	const soft = "[budget]\nsoft = {burst = 10, every = '1s'}\n"
+	pod := func(name string, priority int64, used, limit int64, created time.Duration, qos policy.QoS) inventory.Pod {
+		p := testPod(name, 1)
+		p.Priority, p.Disk, p.StorageLimit, p.Created, p.QoS = priority, diskBytes(used), limit, created, qos
+		return p
+	}
+	for name, c := range map[string]struct {
+		conf string
+		pods []inventory.Pod // in the order of their stops
+	}{
+		"limits: priority, excess, age, ID": {soft, []inventory.Pod{
+			pod("low", -1, 3*testGiB, 2*testGiB, time.Minute, policy.Burstable),
+			pod("far", 0, 6*testGiB, testGiB, time.Minute, policy.Burstable),
+			pod("young", 0, 8*testGiB, 4*testGiB, 2*time.Minute, policy.Burstable),
+			pod("a", 0, 8*testGiB, 4*testGiB, time.Minute, policy.BestEffort),
+			pod("b", 0, 8*testGiB, 4*testGiB, time.Minute, policy.BestEffort),
+		}},
+		"admission: as a drain": {"admission.mode = 'stop'\n[eviction.hard]\n'pid.available' = '100'\n" + soft, []inventory.Pod{
+			pod("low", -1, 0, 0, time.Hour+time.Second, policy.Burstable),
+			pod("best-effort", 0, 0, 0, time.Hour+time.Second, policy.BestEffort),
+			pod("young", 0, 0, 0, time.Hour+2*time.Second, policy.Burstable),
+			pod("a", 0, 0, 0, time.Hour+time.Second, policy.Burstable),
+			pod("b", 0, 0, 0, time.Hour+time.Second, policy.Burstable),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			for i := range c.pods {
+				want = append(want, c.pods[i].FullName())
+			}
+			for turn := range 2 * len(c.pods) {
+				g, n := newManager(t, c.conf)
+				n.pods = nil
+				n.set(policy.PIDAvailable, 10)
+				n.at(g, 0)
+				n.set(policy.PIDAvailable, 1000) // the condition outlives its threshold
+				n.pods = slices.Concat(c.pods[turn/2:], c.pods[:turn/2])
+				if turn%2 == 1 {
+					slices.Reverse(n.pods)
+				}
+				var got []string
+				for at := 3 * time.Second; at < 20*time.Second; at += time.Second {
+					if p := n.at(g, at); p.Stop != nil {
+						got = append(got, p.Stop.Pod)
+						n.end(n.stops[len(n.stops)-1])
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("listed %d: stopped %q, want %q", turn, got, want)
+				}
+			}
+		})
+	}
 }
 
 // A pass that enforces limits reads no cgroups: with many pods, that would be most of its cost.

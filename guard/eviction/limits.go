@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -25,29 +26,47 @@ func (g *Manager) enforce(ctx context.Context, now time.Duration, p *api.Pass) {
 	}
 }
 
-// enforceLimits stops the first pod that exceeds its limit of ephemeral storage: root filesystems, logs and
-// local volumes together.
+// enforceLimits stops a pod that exceeds its limit of ephemeral storage: root filesystems, logs and local volumes together.
 func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []inventory.Pod, p *api.Pass) {
+	for _, pod := range g.overLimit(pods) {
+		if g.keepsVolumes(pod, pod.Disk.Volumes.Value, now, p) {
+			continue
+		}
+		used := pod.Disk.Total().Value
+		pod.KeepsVolumes = g.restraint.ByPod(now).KeepsVolumes(pod.UID, pod.ID)
+		if g.enforceOn(ctx, now, *pod, policy.CauseLimit, api.StopView{
+			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
+			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
+				api.FormatBytes(used), api.FormatBytes(pod.StorageLimit)),
+		}, p) {
+			g.limited[pod.UID] = limited{sandbox: pod.ID, volumes: pod.Disk.Volumes.Value, seen: now}
+			return
+		}
+	}
+}
+
+// overLimit returns the pods that exceed their limits, with their usage, in the order in which they are stopped: lowest priority
+// first, then the one that exceeds its limit by the most, then the youngest.
+func (g *Manager) overLimit(pods []inventory.Pod) (over []*inventory.Pod) {
 	for i := range pods {
 		if pods[i].StorageLimit <= 0 || pods[i].Protection != "" {
 			continue
 		}
 		disk, inodes := g.kernel.DiskUsage(pods[i].ID)
-		used := disk.Total().Value // a lower bound is enough to exceed the limit
-		if !policy.OverLimit(used, pods[i].StorageLimit) || g.keepsVolumes(&pods[i], disk.Volumes.Value, now, p) {
-			continue
-		}
-		pod := pods[i]
-		pod.Disk, pod.Inodes, pod.KeepsVolumes = disk, inodes, g.restraint.ByPod(now).KeepsVolumes(pod.UID, pod.ID)
-		if g.enforceOn(ctx, now, pod, policy.CauseLimit, api.StopView{
-			Signal: api.SignalLimit, Kind: api.KindLimit, Expected: used,
-			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
-				api.FormatBytes(used), api.FormatBytes(pods[i].StorageLimit)),
-		}, p) {
-			g.limited[pods[i].UID] = limited{sandbox: pods[i].ID, volumes: disk.Volumes.Value, seen: now}
-			return
+		if policy.OverLimit(disk.Total().Value, pods[i].StorageLimit) { // a lower bound is enough
+			pod := pods[i]
+			pod.Disk, pod.Inodes = disk, inodes
+			over = append(over, &pod)
 		}
 	}
+	excess := func(p *inventory.Pod) int64 { return p.Disk.Total().Value - p.StorageLimit }
+	slices.SortFunc(over, func(a, b *inventory.Pod) int {
+		return cmp.Or(
+			cmp.Compare(a.Priority, b.Priority), cmp.Compare(excess(b), excess(a)),
+			cmp.Compare(b.Created, a.Created), cmp.Compare(a.ID, b.ID),
+		)
+	})
+	return over
 }
 
 // limited is a pod that was stopped for its limit.
@@ -88,11 +107,10 @@ func (g *Manager) keepsVolumes(pod *inventory.Pod, volumes int64, now time.Durat
 	return true
 }
 
-// enforceAdmission stops the first pod that started during a condition under which its class is not
-// admitted. The kubelet refuses such pods.
+// enforceAdmission stops a pod that started during a condition under which its class is not admitted, in the order of a
+// drain. The kubelet refuses such pods.
 func (g *Manager) enforceAdmission(ctx context.Context, now time.Duration, pods []inventory.Pod, p *api.Pass) {
-	for i := range pods {
-		pod := &pods[i]
+	for _, pod := range drainOrder(pods) {
 		for _, c := range g.pressure.Conditions.List() {
 			if pod.Protection != "" || pod.Created <= g.condSince[c] || policy.Admit(policy.ConditionsOf(c), pod.QoS, pod.Critical) {
 				continue
