@@ -76,6 +76,34 @@ func TestServiceSavesAClosedBreaker(t *testing.T) {
 	}
 }
 
+// With the highest hourly cap and the longest names of Kubernetes, a restart does not refill the budget.
+func TestServiceSavesTheLargestBudget(t *testing.T) {
+	s, _ := breakerTrace(t)
+	c := s.opt.Config.Budget.Policy()
+	c.PerHour = 1000
+	c.Hard = policy.Bucket{Burst: 1000, Every: time.Hour}
+	c.Soft = c.Hard
+	r, now := s.guard.Enforced(), s.host.kernel.Now()
+	r.Configure(c, s.opt.Config.Backoff.Policy())
+	for _, kind := range []policy.Kind{policy.Hard, policy.Soft} {
+		for i := range c.PerHour {
+			stop := policy.Stop{
+				Workload: fmt.Sprintf("%063d/%0253d", i, i), Sandbox: fmt.Sprintf("%064d", i), UID: fmt.Sprintf("%036d", i), Kind: kind,
+				Pool: policy.PoolNodeInodes, Signal: policy.NodeFSInodesFree, Expected: 1 << 40, Need: 1 << 40, Available: 1 << 40, Free: 1 << 40,
+			}
+			r.Begin(stop, now)
+			r.End(stop.Sandbox, 1<<40)
+		}
+	}
+	s.saveBudget()
+	again := s.loadBudget()
+	again.Configure(c, s.opt.Config.Backoff.Policy())
+	if st := again.Status(now); st.Hard.Left > 0 || st.Soft.Left > 0 {
+		info, _ := os.Stat(s.opt.Dir.Path(budgetFile))
+		t.Errorf("%d hard and %d soft stops are left, saved in %d bytes", st.Hard.Left, st.Soft.Left, info.Size())
+	}
+}
+
 // The sample of a pass is there after a restart.
 func TestServiceSavesSamples(t *testing.T) {
 	s, again := newOperated(t, "")
@@ -96,7 +124,7 @@ func TestServiceWithoutReadableState(t *testing.T) {
 	}{
 		"missing":   {func(string) error { return nil }, ""},
 		"damaged":   {func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) }, "unexpected end of JSON input"},
-		"too large": {func(path string) error { return os.WriteFile(path, make([]byte, 2<<20), 0o600) }, "too large"},
+		"too large": {func(path string) error { return os.WriteFile(path, make([]byte, 8<<20), 0o600) }, "too large"},
 		"directory": {func(path string) error { return os.Mkdir(path, 0o700) }, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {

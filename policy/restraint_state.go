@@ -15,7 +15,7 @@ var ErrImplausible = errors.New("implausible state")
 // Limits for a saved restraint. No boot lasts longer than maxUptime.
 const (
 	maxUptime    = 100 * 365 * 24 * time.Hour
-	maxSavedSize = 1 << 20 // bytes of JSON
+	maxSavedSize = 4 << 20 // bytes of JSON
 )
 
 // saved is the JSON form of a restraint. Times are nanoseconds since boot.

@@ -13,8 +13,9 @@ import (
 	"github.com/criguard/criguard/guard/safetext"
 )
 
-// maxState is the largest state file that is read, in bytes. The files that criguard writes are far smaller.
-const maxState = 1 << 20
+// maxState is the largest state file that is read, in bytes. The largest that criguard writes is the stop budget: with the
+// highest hourly cap, it has 2,000 stops of up to 900 bytes.
+const maxState = 4 << 20
 
 var errTooLarge = errors.New("too large")
 
