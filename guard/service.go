@@ -201,7 +201,7 @@ func (s *Service) serve(ctx context.Context) error {
 	s.log.Info("ending", systemd.EventKey, systemd.EventShutdown, "action", "end", "in_flight", s.guard.Snapshot().InFlight)
 	cancel()
 	s.awaitStops()
-	s.warnConditions(s.conditions.Remove())
+	s.degraded("conditions", "conditions", "cannot remove the conditions file", s.conditions.Remove())
 	closeServers()
 	s.samples.Close()
 	s.saver.Close()
@@ -264,7 +264,7 @@ func (s *Service) after(p *api.Pass) {
 	}
 	s.processors.See(s.guard.IsCalm(), time.Duration(p.At))
 	changed, err := s.conditions.Write(state.Pressure, time.Now())
-	s.warnConditions(err)
+	s.degraded("conditions", "conditions", "cannot update the conditions file", err)
 	s.warnAbsent(state.Observations, s.host.kernel.Reason)
 	s.warnSwap()
 	if s.guard.Unsaved() {
@@ -353,11 +353,6 @@ func (s *Service) lockMemory() {
 
 func (s *Service) notify(err error) {
 	s.degraded("notify", "notify", "sd_notify failed", err)
-}
-
-// warnConditions logs once that the conditions file cannot be written or removed.
-func (s *Service) warnConditions(err error) {
-	s.degraded("conditions", "conditions", "cannot update the conditions file", err)
 }
 
 // keep adds a pass to the history.
