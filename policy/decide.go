@@ -226,7 +226,7 @@ func (q *Shortage) recovers(s Signal, n Lack) bool {
 		return false
 	}
 	before := q.Before.level(s)
-	return before.usable() && q.Observed.level(s).Available > before.Available
+	return before.usable() && q.Observed.level(s).Free() > before.Free()
 }
 
 // lack sets what the pool lacks: the largest of each.

@@ -25,10 +25,13 @@ type Observation struct {
 	Status              Status
 	// Reserved is what is free of a filesystem for root alone. What root has taken of it comes back before Available rises.
 	Reserved int64
+	// Over is what is used above the capacity, as after a limit was lowered. It comes back before Available rises, too.
+	Over int64
 }
 
-// Free returns what is available, with what is reserved: it rises by whatever is given back.
-func (o Observation) Free() int64 { return addCapped(o.Available, o.Reserved) }
+// Free returns what is available, with what is reserved and less what is used above the capacity: it rises by whatever is given
+// back.
+func (o Observation) Free() int64 { return addCapped(o.Available, o.Reserved) - o.Over }
 
 // Observations is one reading of every signal.
 type Observations [SignalCount]Observation
@@ -69,7 +72,7 @@ func ObserveUsed(capacity, used int64, at time.Duration) Observation {
 	if capacity <= 0 || used < 0 {
 		return Observation{At: at, Status: Failed}
 	}
-	return Observation{Available: max(capacity-used, 0), Capacity: capacity, At: at, Status: OK}
+	return Observation{Available: max(capacity-used, 0), Capacity: capacity, At: at, Status: OK, Over: max(used-capacity, 0)}
 }
 
 // ObserveSpace returns the free bytes or inodes of a filesystem or of swap. A total of 0 means absent:

@@ -33,15 +33,15 @@ func TestVectorsC(t *testing.T) {
 
 func TestObserveEdges(t *testing.T) {
 	for name, v := range map[string]struct{ got, want Observation }{
-		"more used than there is":  {ObserveUsed(100, 150, 1), Observation{0, 100, 1, OK, 0}},
+		"more used than there is":  {ObserveUsed(100, 150, 1), Observation{0, 100, 1, OK, 0, 50}},
 		"no capacity":              {ObserveUsed(0, 150, 1), Observation{At: 1, Status: Failed}},
 		"negative working set":     {ObserveUsed(100, -1, 1), Observation{At: 1, Status: Failed}},
 		"no inodes (btrfs)":        {ObserveSpace(0, 0, 1), Observation{At: 1}},
 		"negative total":           {ObserveSpace(0, -1, 1), Observation{At: 1, Status: Failed}},
-		"more free than there is":  {ObserveSpace(5, 4, 1), Observation{4, 4, 1, OK, 0}},
-		"a fifth stalled":          {ObserveStall(400*time.Millisecond, 2*time.Second, 1), Observation{800_000, StallCapacity, 1, OK, 0}},
-		"stalled all the time":     {ObserveStall(3*time.Second, 2*time.Second, 1), Observation{0, StallCapacity, 1, OK, 0}},
-		"never stalled, for ever":  {ObserveStall(0, math.MaxInt64, 1), Observation{StallCapacity, StallCapacity, 1, OK, 0}},
+		"more free than there is":  {ObserveSpace(5, 4, 1), Observation{4, 4, 1, OK, 0, 0}},
+		"a fifth stalled":          {ObserveStall(400*time.Millisecond, 2*time.Second, 1), Observation{800_000, StallCapacity, 1, OK, 0, 0}},
+		"stalled all the time":     {ObserveStall(3*time.Second, 2*time.Second, 1), Observation{0, StallCapacity, 1, OK, 0, 0}},
+		"never stalled, for ever":  {ObserveStall(0, math.MaxInt64, 1), Observation{StallCapacity, StallCapacity, 1, OK, 0, 0}},
 		"no window":                {ObserveStall(0, 0, 1), Observation{At: 1, Status: Failed}},
 		"a stall that went back":   {ObserveStall(-1, 2*time.Second, 1), Observation{At: 1, Status: Failed}},
 		"a capacity of PIDs alone": {ObserveUsed(-1, 3, 1), Observation{At: 1, Status: Failed}},

@@ -57,7 +57,7 @@ func (m *Met) lacks(obs *Observations, floor Quantity) {
 	o := obs[m.Signal]
 	m.Available, m.Target = o.Available, m.Threshold.Target(o.Capacity)
 	if value := m.Value.Of(o.Capacity); m.Available < value {
-		m.Deficit, m.Lack = value-m.Available, m.Target-m.Available
+		m.Deficit, m.Lack = value-m.Available+o.Over, m.Target-m.Available+o.Over
 	} else {
 		m.Deficit = m.Target - m.Available
 		m.Lack = m.Deficit

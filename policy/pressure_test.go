@@ -395,7 +395,7 @@ func TestEvaluateDeterminism(t *testing.T) {
 				}
 			}
 			for i := range obs {
-				obs[i][s] = Observation{r.Int64N(110), 100, 0, Status(r.IntN(3)), 0}
+				obs[i][s] = Observation{r.Int64N(110), 100, 0, Status(r.IntN(3)), 0, 0}
 			}
 		}
 		b.ts = slices.Clone(a.ts)

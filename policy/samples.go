@@ -229,7 +229,7 @@ func (s *Samples) fell(sig Signal, o Observation, now time.Duration) (base *samp
 	if sig.IsDisk() { // disks are read less often than memory while they are far from their thresholds
 		span = max(span, o.At-base.obs[sig].At)
 	}
-	return base, was.Available - o.Available, span
+	return base, was.Free() - o.Free(), span
 }
 
 // taken returns how much was taken outside the unprotected pods within about the last ten seconds, at most: by how much
@@ -275,7 +275,7 @@ type swing struct {
 // level goes on.
 func (w *swing) note(now time.Duration, sig Signal, o Observation, used Amount) {
 	const most = math.MaxInt64 >> 10 // sums do not overflow
-	if o.Available = min(o.Available, most); !used.Known {
+	if o.Available, o.Reserved, o.Over = min(max(o.Free(), -most), most), 0, 0; !used.Known {
 		w.noted = false
 		return
 	}

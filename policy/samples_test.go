@@ -306,6 +306,32 @@ func TestAnotherCapacity(t *testing.T) {
 	}
 }
 
+// Tasks above a limit that was lowered are given back, too, although none becomes available: a pod that ends seems to be no growth
+// outside the pods.
+func TestRatesAboveTheLimit(t *testing.T) {
+	pods := func(tasks ...int64) (cs []Candidate) {
+		for i, n := range tasks {
+			cs = append(cs, Candidate{ID: string(rune('a' + i)), PIDs: Known(n)})
+		}
+		return cs
+	}
+	var obs Observations
+	var s Samples
+	obs[PIDAvailable] = ObserveUsed(1000, 2050, 0)
+	s.Add(0, &obs, pods(200, 200), Amount{})
+	now := 2 * time.Second
+	for used, want := range map[int64][2]int64{1850: {-100, 0}, 1950: {-50, 50}, 2150: {50, 150}} {
+		o := ObserveUsed(1000, used, now)
+		fall, outside := s.fall(PIDAvailable, o, pods(200), Amount{}, now)
+		if got := [2]int64{fall, outside}; got != want {
+			t.Errorf("%d tasks: %d, want %d", used, got, want)
+		}
+		if taken := s.taken(PIDAvailable, o, pods(200), Amount{}, now); taken != max(used-2050, 0) {
+			t.Errorf("%d tasks: %d taken outside the pods", used, taken)
+		}
+	}
+}
+
 // After a sleep of the machine, growth, fill and what was taken are what they were before.
 func TestSlept(t *testing.T) {
 	pod := func(used int64) []Candidate {

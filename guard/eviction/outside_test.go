@@ -1,7 +1,9 @@
 package eviction
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/criguard/criguard/policy"
 )
@@ -85,6 +87,33 @@ func TestUse(t *testing.T) {
 		choice := g.choose(n.Inventory(t.Context(), 0), n.now, i, []policy.Met{{Threshold: policy.Threshold{Signal: s}}})
 		if got := g.use(&choice, i, s); got != want {
 			t.Errorf("%s: %+v, want %+v", s, got, want)
+		}
+	}
+}
+
+// More tasks may run than a limit that was lowered allows. They come back before any is available, and count as what a stop gives
+// back: otherwise, they would seem to be used outside of the pods, and the breaker would open. If all pods together have too few
+// for that, none is stopped.
+func TestStopsBelowALoweredLimit(t *testing.T) {
+	for limit, want := range map[int64]int{200: 6, 50: 0} {
+		g, n := newManager(t, "[eviction.hard]\n\"pid.available\" = \"10\"\n[budget]\nhard = {burst = 9, every = \"1s\"}\n")
+		n.pods = nil
+		for i := range 8 {
+			p := testPod(fmt.Sprint("pod-", i), testGiB)
+			p.PIDs = policy.Known(20)
+			n.pods = append(n.pods, p)
+		}
+		ended := 0
+		for at := time.Duration(0); at < time.Minute; at += time.Second / 2 {
+			n.obs[policy.PIDAvailable] = policy.ObserveUsed(limit, 140+20*int64(len(n.pods)), at)
+			n.at(g, at)
+			if len(n.stops) > ended {
+				n.end(n.stops[ended])
+				ended++
+			}
+		}
+		if len(n.stops) != want || len(g.restraint.Status(n.now).Breakers) > 0 {
+			t.Errorf("of a limit of %d: %d stops, want %d; open breakers: %v", limit, len(n.stops), want, g.restraint.Status(n.now).Breakers)
 		}
 	}
 }
