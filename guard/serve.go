@@ -29,20 +29,14 @@ func (s *Service) answer(ctx context.Context, wg *sync.WaitGroup) (end func(), e
 	wg.Go(func() {
 		s.keeper(ctx).Keep(clients, socket, time.Tick(control.KeepEvery))
 	})
-	var pages *http.Server
 	if addr := s.opt.Config.Metrics.Listen; addr != "" {
-		if l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err != nil {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", s.metrics.Handler())
+		pages := &control.Keeper{Handler: mux, Ended: s.serverEnded, Failed: func(err error) {
 			s.log.Warn("metrics are on the control socket alone", systemd.EventKey, systemd.EventDegraded, "action", "metrics", "reason", err.Error())
-		} else {
-			mux := http.NewServeMux()
-			mux.Handle("GET /metrics", s.metrics.Handler())
-			pages = control.NewServer(mux)
-			wg.Go(func() {
-				if err := pages.Serve(control.NewLimitListener(l)); err != nil && !errors.Is(err, http.ErrServerClosed) {
-					s.serverEnded(err)
-				}
-			})
-		}
+		}}
+		l := pages.ListenTCP(clients, addr)
+		wg.Go(func() { pages.Keep(clients, l, time.Tick(control.KeepEvery)) })
 	}
 	if path := s.opt.Config.Metrics.Textfile; path != "" {
 		s.log.Info("metrics are written to a file", systemd.EventKey, systemd.EventStart, "action", "metrics", "file", path, "every", metrics.FileEvery)
@@ -50,12 +44,7 @@ func (s *Service) answer(ctx context.Context, wg *sync.WaitGroup) (end func(), e
 			s.metrics.WriteFiles(ctx, path, time.Tick(metrics.FileEvery), func(err error) { s.degraded("textfile", "metrics", "metrics cannot be written to a file", err) })
 		})
 	}
-	return func() {
-		endClients()
-		if pages != nil {
-			_ = pages.Close()
-		}
-	}, nil
+	return endClients, nil
 }
 
 func (s *Service) serverEnded(err error) {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net"
@@ -189,3 +190,48 @@ type answerRecorder struct{ strings.Builder }
 
 func (*answerRecorder) Header() http.Header { return http.Header{} }
 func (*answerRecorder) WriteHeader(int)     {}
+
+// An address that another program has is served as soon as that program has left it. The reason is reported once.
+func TestKeeperServesAnAddressThatWasTaken(t *testing.T) {
+	other, err := net.Listen("tcp", "127.23.5.1:0") // no other program gets its port meanwhile
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, failures := other.Addr().String(), 0
+	k := &Keeper{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
+		Failed:  func(error) { failures++ }, Ended: func(err error) { t.Error(err) },
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l := k.ListenTCP(ctx, addr)
+	if l != nil || failures != 1 {
+		t.Fatalf("listens: %t, %d failures", l != nil, failures)
+	}
+	tick, ended := make(chan time.Time), make(chan struct{})
+	go func() {
+		defer close(ended)
+		k.Keep(ctx, l, tick)
+	}()
+	tick <- time.Now()
+	tick <- time.Now() // the first attempt is over
+	if err := other.Close(); err != nil {
+		t.Error(err)
+	}
+	for range 3 { // the last one finds that it is served
+		tick <- time.Now()
+	}
+	resp, err := http.Get("http://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	cancel()
+	<-ended
+	if resp.StatusCode != http.StatusTeapot || failures != 1 {
+		t.Errorf("status %d, %d failures", resp.StatusCode, failures)
+	}
+	if c, err := net.Dial("tcp", addr); err == nil {
+		_ = c.Close()
+		t.Error("it is still served at the end")
+	}
+}
