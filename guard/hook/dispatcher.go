@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -31,8 +32,8 @@ type Dispatcher struct {
 	runners    []*runner // parallel to configs
 	running    sync.WaitGroup
 	conditions policy.Conditions        // of the last pass
-	warned     map[string]bool          // programs whose full queue was logged
-	failed     map[string]string        // by program: why its last run failed
+	warned     map[string]bool          // by hookKey: its full queue was logged
+	failed     map[string]string        // by hookKey: why its last run failed
 	left       map[string]*atomic.Int32 // by command: its processes that survive SIGKILL, over reloads
 }
 
@@ -67,6 +68,9 @@ func (h *Dispatcher) Configure(configs []config.Hook) {
 		h.running.Go(func() { r.loop(ctx) })
 	}
 }
+
+// hookKey identifies a hook over reloads: several hooks may have the same program.
+func hookKey(c *config.Hook) string { return fmt.Sprintf("%q %q", c.On, c.Command) }
 
 // leftOf returns the counter of a command's processes that survive SIGKILL. A reload does not end them.
 func (h *Dispatcher) leftOf(command []string) *atomic.Int32 {
@@ -135,27 +139,28 @@ func (h *Dispatcher) Post(p *api.Pass, mode config.Mode) {
 
 func (h *Dispatcher) put(i int, e queued) {
 	dropped, full := h.runners[i].put(e)
-	program := h.configs[i].Command[0]
+	hook := hookKey(&h.configs[i])
 	if !full {
-		h.warned[program] = false
+		h.warned[hook] = false
 		return
 	}
 	h.count(dropped.Kind, ResultDropped, 0)
-	if !h.warned[program] {
-		h.warned[program] = true
-		h.log.Warn("hook events dropped", systemd.EventKey, systemd.EventHook, "action", "hook", "command", program,
+	if !h.warned[hook] {
+		h.warned[hook] = true
+		h.log.Warn("hook events dropped", systemd.EventKey, systemd.EventHook, "action", "hook", "command", h.configs[i].Command[0],
 			"reason", "queue full: the oldest are dropped")
 	}
 }
 
-// Failed returns a warning for each program of the hooks whose last run failed.
+// Failed returns a warning for each hook whose last run failed.
 func (h *Dispatcher) Failed() (warnings []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, c := range h.configs {
-		program := c.Command[0]
-		if why := h.failed[program]; why != "" && !slices.Contains(warnings, "hook "+program+" "+why) {
-			warnings = append(warnings, "hook "+program+" "+why)
+	for i := range h.configs {
+		c := &h.configs[i]
+		warning := "hook " + c.Command[0] + " " + h.failed[hookKey(c)]
+		if h.failed[hookKey(c)] != "" && !slices.Contains(warnings, warning) {
+			warnings = append(warnings, warning)
 		}
 	}
 	return warnings
@@ -175,9 +180,9 @@ func (h *Dispatcher) ran(c config.Hook, e queued, r outcome) {
 	}
 	h.count(e.Kind, result, r.Took)
 	h.mu.Lock()
-	delete(h.failed, c.Command[0])
+	delete(h.failed, hookKey(&c))
 	if r.Err != nil {
-		h.failed[c.Command[0]] = "failed on " + e.Kind + ": " + r.Err.Error()
+		h.failed[hookKey(&c)] = "failed on " + e.Kind + ": " + r.Err.Error()
 	}
 	h.mu.Unlock()
 	if r.Err != nil {

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -210,6 +212,39 @@ func TestDispatcherReportsFailures(t *testing.T) {
 	var e Payload
 	if err != nil || json.Unmarshal(b, &e) != nil || e.Pass != 3 || e.Mode != "observe" || e.Alarm.Reason != "stops do not help" {
 		t.Errorf("the program was given %s (%v)", b, err)
+	}
+}
+
+// The success of a hook says nothing about another one with the same program.
+func TestDispatcherTellsHooksOfAProgramApart(t *testing.T) {
+	var log bytes.Buffer
+	h := NewDispatcher(slog.New(slog.NewTextHandler(&log, nil)), ignore)
+	hook := func(event config.EventKind, argument string) config.Hook {
+		return config.Hook{On: []config.EventKind{event}, Command: []string{"/bin/notify", argument}}
+	}
+	hooks := []config.Hook{hook(config.EventAlarm, "pager"), hook(config.EventAlarm, "log"), hook(config.EventCondition, "pager")}
+	for _, c := range hooks {
+		h.configs = append(h.configs, c)
+		h.runners = append(h.runners, newRunner(&program{}, &h.gate, func(queued, outcome) {})) // not started
+	}
+	failed := outcome{Err: errors.New("exit status 4")}
+	h.ran(hooks[0], queued{Kind: "alarm"}, failed)
+	h.ran(hooks[1], queued{Kind: "alarm"}, outcome{})
+	h.ran(hooks[2], queued{Kind: "condition"}, outcome{})
+	if got, want := h.Failed(), []string{"hook /bin/notify failed on alarm: exit status 4"}; !slices.Equal(got, want) {
+		t.Errorf("warned %q, want %q", got, want)
+	}
+	h.ran(hooks[0], queued{Kind: "alarm"}, outcome{})
+	if got := h.Failed(); len(got) > 0 {
+		t.Errorf("warned %q after a success", got)
+	}
+	for range queueLength + 2 { // only the first hook's queue is full
+		h.put(0, queued{Kind: "alarm"})
+		h.runners[1].queue = nil
+		h.put(1, queued{Kind: "alarm"})
+	}
+	if n := strings.Count(log.String(), "hook events dropped"); n != 1 {
+		t.Errorf("logged %d times that events are dropped, want once", n)
 	}
 }
 
