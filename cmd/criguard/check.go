@@ -32,8 +32,8 @@ enforce mode would do. For a threshold of a stall it watches for one stall_windo
 
 With --from-kubelet it reads a kubelet's configuration instead, and prints the TOML for
 criguard: a file, a directory of drop-ins, or the configuration of k3s or RKE2 with its
-kubelet-arg list. --config-dir names the kubelet's drop-ins (*.conf). Where the kubelet
-has no hard threshold, criguard's default stays; --exact switches it off.`,
+kubelet-arg list. --config-dir names the kubelet's drop-ins (*.conf). If the kubelet has
+no hard threshold for a signal, criguard's default stays; --exact switches it off.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()

@@ -21,11 +21,11 @@ func newDrain(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain",
 		Short: "Stop every pod that may be stopped, and new ones until undrain",
-		Long: `Stop every pod that may be stopped, the lowest priority first and a few at a
-time, and wait until they are gone. Protected, static and critical ones and those of
-kube-system stay, as the configuration says. Until ` + "`criguard undrain`" + ` new pods are
-stopped, too; a restart of the service does not end that, a reboot does.
-With mode = "observe", nothing is drained.`,
+		Long: `Stop every pod that is not protected, the lowest priority first and four at a time,
+and wait until they have stopped. Critical pods stay and, unless the configuration says
+otherwise, static pods and those of kube-system. Until ` + "`criguard undrain`" + ` the service
+also stops new pods; its restart does not end that, a reboot does. It refuses a drain
+while it is paused or in observe mode.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, answer, err := flags.plan(cmd.Context(), o, &c)

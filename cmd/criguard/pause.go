@@ -19,7 +19,8 @@ func newPause(o *options) *cobra.Command {
 		Short: "Suspend reclaiming and stops for a while",
 		Long: `Suspend reclaiming, stops and pruning for a while, 24 hours at most. The service keeps
 watching and logging. The pause expires, or ends with ` + "`criguard resume`" + `; a restart of
-the service does not end it, a reboot does. Stops in flight are not called off.`,
+the service does not end it, a reboot does. A stop in flight continues, and
+` + "`criguard prune`" + ` still works.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.For = api.Duration(length)

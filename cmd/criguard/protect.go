@@ -18,7 +18,7 @@ func newProtect(o *options) *cobra.Command {
 pod that a [[protect]] rule names. POD is namespace/name, the UID or the sandbox ID; the
 protection also covers new pods with that namespace and name. It expires, or ends
 with ` + "`criguard unprotect`" + `; a reload or a restart of the service does not end it, a
-reboot does. A stop in flight is not called off.`,
+reboot does. A stop in flight continues.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Pod, c.For = args[0], api.Duration(length)

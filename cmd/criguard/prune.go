@@ -36,7 +36,7 @@ same rules as the service: nothing that is in use, pinned, kept, too young or th
 could not be pulled again. It also removes in observe mode and during a pause. With
 --dry-run it lists what it would remove; on a terminal it asks before it removes images.
 With --until it leaves images that are on another filesystem than that of the signal.
-Where [containers] gc is off, it removes containers with --containers only.
+If [containers] gc is off, it removes containers only with --containers.
 
 An image ages from when criguard first saw it: a running service records that, and
 without one each prune does. --ignore-age also removes images of an unknown age.

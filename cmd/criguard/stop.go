@@ -25,8 +25,8 @@ func newStop(o *options) *cobra.Command {
 		Long: `Stop a pod now, as the service stops one, and wait until it has stopped. POD is
 namespace/name, the UID or the sandbox ID. A protected pod is refused. The stop takes
 nothing from the budget, and the history, the journal and the hooks record it. A kubelet
-does not know about it and starts the pod again. Without a kubelet, nothing does.
-With mode = "observe", nothing is stopped.`,
+does not know about it and starts the pod again. Without a kubelet, nothing does. The
+service refuses a stop while it is paused or in observe mode.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Pod = args[0]
