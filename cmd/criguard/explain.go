@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,10 +63,13 @@ func (o *options) explanation(cmd *cobra.Command, arg string) (*words.Explanatio
 	if e := words.Find(list.Passes, id); e != nil && e.Pass.Stop == nil {
 		return e, nil
 	} else if e != nil { // earlier passes have the stops of the same workload
-		if list, err = o.history(cmd, api.HistoryQuery{Since: e.Pass.Time.Add(-time.Hour)}); err != nil {
+		earlier, err := o.history(cmd, api.HistoryQuery{Since: e.Pass.Time.Add(-time.Hour)})
+		if err != nil {
 			return nil, err
 		}
-		return cmp.Or(words.Find(list.Passes, id), e), nil
+		// Of the later ones, it lacks those since the clock was set back.
+		earlier.Passes = slices.DeleteFunc(earlier.Passes, func(p api.Pass) bool { return p.ID >= e.Pass.ID })
+		return words.Find(append(earlier.Passes, list.Passes...), id), nil
 	}
 	if list, err = o.history(cmd, api.HistoryQuery{}); err != nil {
 		return nil, err

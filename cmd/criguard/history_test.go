@@ -269,6 +269,10 @@ func TestExplainArguments(t *testing.T) {
 	if _, out, _ := captured(t, "explain", "default/leaky", "--run-dir", dir); !strings.Contains(out, "found in pass 2") {
 		t.Errorf("the stop has no result:\n%s", out)
 	}
+	passes[1].Time = now.Add(-60 * time.Hour) // the clock was set back
+	if _, out, _ := captured(t, "explain", "1", "--run-dir", dir); !strings.Contains(out, "found in pass 2") {
+		t.Errorf("the stop has no result after the clock was set back:\n%s", out)
+	}
 	for arg, want := range map[string]string{
 		"a//b": "a pod as namespace/name", "default/other": "no stop of this pod", "9": "passes 1 to 5", "0": "want the number",
 	} {

@@ -38,7 +38,7 @@ func findLast(passes []api.Pass, match func(*api.Pass) bool) *Explanation {
 		if p := &passes[i]; match(p) {
 			e := &Explanation{APIVersion: api.APIVersion, Pass: p, Decided: decided(p), Excluded: excluded(p.Ranked)}
 			e.settle(passes[i+1:])
-			e.count(passes)
+			e.count(passes, i)
 			return e
 		}
 	}
@@ -60,8 +60,8 @@ func (e *Explanation) settle(later []api.Pass) {
 	}
 }
 
-// count counts the stops of the workload that the pass's stop was for. Observe mode makes none.
-func (e *Explanation) count(passes []api.Pass) {
+// count counts the stops of the workload that the pass's stop was for; at is its position. Observe mode makes none.
+func (e *Explanation) count(passes []api.Pass, at int) {
 	this := e.Pass.Stop
 	if this == nil || this.Workload == "" || this.DryRun {
 		return
@@ -70,7 +70,7 @@ func (e *Explanation) count(passes []api.Pass) {
 		p := &passes[i]
 		switch {
 		case p.Stop == nil || p.Stop.Workload != this.Workload || p.Stop.DryRun:
-		case p.Time.After(e.Pass.Time):
+		case i > at: // whatever the clock said
 			e.StopsSince++
 		case e.Pass.Time.Sub(p.Time) < time.Hour:
 			e.Stops++

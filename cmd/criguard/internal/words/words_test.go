@@ -239,6 +239,11 @@ func TestAgain(t *testing.T) {
 			t.Errorf("pass %d: %q, want %q", id, got, want)
 		}
 	}
+	passes[6].Time = now.Add(-3 * time.Hour) // the clock was set back
+	if got := Find(passes, 2).Again(now); !strings.HasSuffix(got, ", and 1 since") {
+		t.Errorf("after the clock was set back: %q", got)
+	}
+	passes[6].Time = now.Add(-time.Second)
 	passes[7].Settled[0].Result.Emptied = false // a stop that killed nothing causes no back-off
 	if got := Find(passes, 7).Again(now); !strings.HasSuffix(got, "; not in back-off") {
 		t.Errorf("after a failed stop: %q", got)
