@@ -156,8 +156,9 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// maxAnswer limits how many bytes of an answer a client reads.
-const maxAnswer = 64 << 20
+// maxAnswer limits how many bytes of an answer a client reads. The longest is a history of 10,000 passes, each with ten pods of
+// its ranking and perhaps what it removed.
+const maxAnswer = 256 << 20
 
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
 	return ask[T](ctx, c, http.MethodGet, url.URL{Path: path, RawQuery: query.Encode()}, http.NoBody)

@@ -151,6 +151,28 @@ func TestHistoryOfALaterVersion(t *testing.T) {
 	}
 }
 
+// longHistory has as many passes as a service keeps at most, of 10 KB each.
+type longHistory struct{ fakeAnswers }
+
+func (longHistory) History(_ context.Context, _ api.HistoryQuery, emit func([]byte) error) (string, error) {
+	line := []byte(fmt.Sprintf(`{"id":1,"at":"1s"%10000s}`, "")) // spaces, which take no time to read
+	for range 10_000 {
+		if err := emit(line); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// A client reads the longest history of long passes.
+func TestLongHistory(t *testing.T) {
+	c := NewClient(serveAnswers(t, longHistory{}))
+	c.http.Timeout = time.Minute
+	if list, err := c.Passes(t.Context(), api.HistoryQuery{}); err != nil || len(list.Passes) != 10_000 {
+		t.Errorf("%d passes, %v", len(list.Passes), err)
+	}
+}
+
 // Slow and malformed clients do not keep others from an answer.
 func TestControlSocketHostileClients(t *testing.T) {
 	d := serveControl(t)
