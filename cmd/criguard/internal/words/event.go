@@ -34,10 +34,6 @@ func Events(p *api.Pass) []Event {
 		add(runtime(r))
 	}
 	if p.Changed {
-		cond := p.Conditions.String()
-		if p.Conditions == 0 {
-			cond = "none"
-		}
 		var met []string
 		for _, m := range p.Met {
 			met = append(met, m.Threshold)
@@ -46,7 +42,7 @@ func Events(p *api.Pass) []Event {
 		if p.Conditions == 0 && met == nil {
 			why = "pressure has ended: no threshold was met for pressure_transition_period, or since a restart"
 		}
-		add("conditions: "+cond, why)
+		add("conditions: "+cmp.Or(p.Conditions.String(), "none"), why)
 	}
 	for i := range p.Reclaimed {
 		if r := &p.Reclaimed[i]; !prune {
