@@ -33,8 +33,8 @@ type Node struct {
 	pods    []trace.Pod
 	listed  []inventory.Pod // made of pods; nil = not yet
 	images  []trace.Image
-	removed map[string]int64 // images that were removed, by ID, and still are on the recorded node: their sizes
-	steps   []reclaim.Step
+	removed map[string]int64       // images that were removed, by ID, and still are on the recorded node: their sizes
+	steps   []reclaim.Step         // that ran at this line
 	reclaim map[policy.Signal]bool // signals reclaimed at this line
 	// recorded means that the trace is of a node that the simulation did not change.
 	recorded bool
@@ -196,9 +196,6 @@ func (n *Node) addUsage(key string, t trace.Pod, ended *stoppedPod) {
 		o.Available += min(back, o.Capacity-o.Available)
 	}
 }
-
-// takeSteps returns the reclaim steps that ran at this line.
-func (n *Node) takeSteps() []reclaim.Step { return n.steps }
 
 // Now returns the virtual time since boot.
 func (n *Node) Now() time.Duration { return n.now }
@@ -404,16 +401,10 @@ func (n *Node) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob {
 	return finishedStop{eviction.StopOutcome{Result: api.StopResult{Emptied: true, Confirmed: true, Method: "trace"}, Returned: true}}
 }
 
-// closedChan returns a closed channel, for a stop that is done before it starts.
-func closedChan() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}
-
+// finishedStop is a stop that is done before it starts.
 type finishedStop struct{ outcome eviction.StopOutcome }
 
-func (f finishedStop) Done() <-chan struct{}         { return closedChan() }
+func (f finishedStop) Done() <-chan struct{}         { return eviction.Finished{}.Done() }
 func (f finishedStop) Escalate(bool)                 {}
 func (f finishedStop) Discard(_, _ bool)             {}
 func (f finishedStop) Outcome() eviction.StopOutcome { return f.outcome }

@@ -103,7 +103,7 @@ func run(ctx context.Context, cfgs []config.Config, in io.Reader, opt Options, e
 				sums[i].Began = l.Began
 			}
 			p := s.pass(ctx, l)
-			shown := simulated(l.At, p, s.guard.Snapshot().Pressure, s.node.takeSteps())
+			shown := simulated(l.At, p, s.guard.Snapshot().Pressure, s.node.steps)
 			sums[i].add(&shown, p.HeldBy)
 			if err := each(&shown); err != nil {
 				return sums, err
