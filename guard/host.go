@@ -81,7 +81,7 @@ func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 	}
 	h.meter = disk.NewMeter(disk.MeterOptions{
 		Source: func() (disk.LayerSource, error) { return h.conn.Client() },
-		Root:   root, Logs: h.podLogs, Paths: h.disks.Paths, Now: m.BootTime, Tree: m.Tree, Mounts: m.Mounts,
+		Root:   root, Logs: h.podLogs, Paths: h.disks.Paths, Now: m.BootTime, Tree: m.Tree, Statfs: m.Statfs, Mounts: m.Mounts,
 	})
 	h.kernel, err = node.Open(node.Options{
 		Layout: layout, Proc: proc, PodsCgroup: cfg.Node.PodsCgroup, KubeletRoot: root,

@@ -29,6 +29,7 @@ type PodSpec struct {
 	CreatedAt    time.Time
 	Labels       map[string]string // added to the kubelet's
 	Annotations  map[string]string
+	Logs         string // directory of all pods' logs; "/var/log/pods"
 	Containers   []ContainerSpec
 }
 
@@ -100,6 +101,7 @@ func (p PodSpec) fill(n int, systemd bool, now time.Time) PodSpec {
 	setDefault(&p.Namespace, "default")
 	id := digest("uid", n)
 	setDefault(&p.UID, fmt.Sprintf("%s-%s-%s-%s-%s", id[:8], id[8:12], id[12:16], id[16:20], id[20:32]))
+	setDefault(&p.Logs, "/var/log/pods")
 	setDefault(&p.QoS, "BestEffort")
 	setDefault(&p.CgroupParent, podCgroup(p.QoS, p.UID, systemd))
 	if p.CreatedAt.IsZero() {
@@ -162,7 +164,7 @@ func (c ContainerSpec) fill(pod PodSpec, n, i int) ContainerSpec {
 }
 
 func logDirectory(p PodSpec) string {
-	return path.Join("/var/log/pods", p.Namespace+"_"+p.Name+"_"+p.UID)
+	return path.Join(p.Logs, p.Namespace+"_"+p.Name+"_"+p.UID)
 }
 
 // podCgroup returns the cgroup parent that a kubelet would give the pod.

@@ -53,8 +53,9 @@ type MeterOptions struct {
 	Logs   string                      // the directory of the pods' logs
 	Paths  func() Paths                // directories on the filesystems that the signals cover; nil = none is known
 	Now    func() time.Duration
-	Tree   MeasureTree                       // nil = dirtree.Measure
-	Mounts func() ([]mountinfo.Mount, error) // of this process; nil = mountinfo.Read
+	Tree   MeasureTree                        // nil = dirtree.Measure
+	Statfs func(string) (cgroup.Space, error) // of the filesystem that holds a path; nil = cgroup.StatfsNearest
+	Mounts func() ([]mountinfo.Mount, error)  // of this process; nil = mountinfo.Read
 }
 
 // MeasureTree measures the files below a directory, see [dirtree.Measure].
@@ -62,7 +63,7 @@ type MeasureTree func(ctx context.Context, dir string, progress func(dirtree.Usa
 
 // NewMeter returns a Meter that has not measured anything yet.
 func NewMeter(opt MeterOptions) *Meter {
-	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, paths: opt.Paths, now: opt.Now, measureTree: opt.Tree, mounts: opt.Mounts}
+	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, paths: opt.Paths, now: opt.Now, measureTree: opt.Tree, statfs: opt.Statfs, mounts: opt.Mounts}
 }
 
 // Meter measures the pods' disk usage on demand. It walks logs and volumes, and asks the runtime for each container's writable
@@ -74,6 +75,7 @@ type Meter struct {
 	paths       func() Paths
 	now         func() time.Duration
 	measureTree MeasureTree // nil = dirtree.Measure
+	statfs      func(string) (cgroup.Space, error)
 	mounts      func() ([]mountinfo.Mount, error)
 
 	mu      sync.Mutex
@@ -153,7 +155,11 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	places := make(chan struct{}, podsAtOnce)
-	logsPlace := sync.OnceValue(func() policy.LogsPlace { return d.LogsPlace(cgroup.StatfsNearest) })
+	read := d.statfs
+	if read == nil {
+		read = cgroup.StatfsNearest
+	}
+	logsPlace := sync.OnceValue(func() policy.LogsPlace { return d.LogsPlace(read) })
 	jobs := make([]*podMeasure, len(pods))
 	for i := range pods {
 		key := measureKey{pods[i].ID, from != anyTime}
