@@ -251,9 +251,15 @@ func (w *World) act(d time.Duration) {
 		p.ended = w.Now()
 		w.writeAll()
 		for i, c := range p.Containers {
-			if i == 0 || w.isKilled(p, i) {
+			dead := func() bool { return i == 0 || w.isKilled(p, i) || !w.runtime.Alive(c.ID) }
+			empty := func(w *World) {
 				w.rmdir(c.Cgroup)
 				w.At(w.Now()+noticeDelay, func(w *World) { w.runtime.Kill(c.ID) })
+			}
+			if dead() {
+				empty(w)
+			} else if !p.jobEnded { // it is being stopped, too
+				w.When(dead, w.Now()+watchStep, watchStep, empty)
 			}
 		}
 		if !w.v1 {
