@@ -22,9 +22,10 @@ const (
 	deletionLasts = 10 * time.Minute
 	hogEchoes     = time.Minute
 	fastLeak      = 200 * mib
-	manyPerStop   = 4  // pods for a hog outside: the breaker's three, and one that was already due
-	softBurst     = 2  // besides, for a soft threshold
-	diskBound     = 90 // seconds from a threshold of the disk to a stop: a reclaim, a listing and fresh measurements
+	manyPerStop   = 4               // pods for a hog outside: the breaker's three, and one that was already due
+	softBurst     = 2               // besides, for a soft threshold
+	diskRelief    = 2 * time.Minute // for a reclaim, measurements that are repeated, and the budget
+	diskBound     = 90              // seconds from a threshold of the disk to a stop: a reclaim, a listing and fresh measurements
 )
 
 // check is what a world must always find. Its amounts are the widest that any configuration of the world had.
@@ -37,6 +38,7 @@ type check struct {
 	busyUntil        time.Duration
 	metAt            map[string]time.Duration // a threshold of a pool was last met
 	dueAt            time.Duration            // a hard threshold of memory has been met since; 0 = it is not met
+	shortAt          time.Duration            // the disk has been short since, and the service could stop pods for it
 	hogAt            time.Duration            // a hog outside the pods last took memory
 	kills            []*pod                   // that the service stopped, in order
 	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
@@ -110,12 +112,15 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 		c.limited(w, p)
 	case "disk":
 		c.afterOther(w, p)
-		if p.wrote.bytes < mib && p.wrote.inodes == 0 && c.knowsVolume(w, p) {
+		if frees := c.canGive(w, p); frees.bytes < mib && frees.inodes == 0 && c.knowsVolume(w, p) {
 			w.violate("%s was stopped, although a kubelet keeps all that it has on the disk", p)
+		}
+		if w.disk.on(w.disk.has(p)) == (space{}) {
+			w.violate("%s was stopped for %s, and has nothing on that disk", p, p.order.signal)
 		}
 		for _, writer := range w.pods {
 			gives := c.gives(w, writer, w.Now()-p.order.at+measuredBefore).of(p.order.signal)
-			if p.writes == 0 && gives > w.disk.uses(p).of(p.order.signal) && c.steady && !c.again(p) && c.mustGo(w, writer, p.order.at) {
+			if p.writes == 0 && gives > w.disk.on(w.disk.has(p)).of(p.order.signal) && c.steady && !c.again(p) && c.mustGo(w, writer, p.order.at) {
 				w.violate("%s was stopped for %s, although the stop of %s gives %d", p, p.order.signal, writer, gives)
 			}
 		}
@@ -146,10 +151,11 @@ func (c *check) gives(w *World, p *pod, ago time.Duration) space {
 
 // canGive is the same of now.
 func (c *check) canGive(w *World, p *pod) space {
+	has := w.disk.has(p)
 	if c.knowsVolume(w, p) || w.disk.walk*time.Duration(1+w.disk.volumes.count()/4) > walkKnown {
-		return p.wrote
+		has.volume = space{}
 	}
-	return w.disk.uses(p)
+	return w.disk.on(has)
 }
 
 // innocent checks the stop of a pod for memory.
@@ -204,8 +210,12 @@ func (c *check) ended(w *World, p *pod) {
 	if p.jobEnded {
 		return // its other containers go on
 	}
+	if w.Now() <= c.blindUntil || w.service == nil || p.run != len(w.services) {
+		return
+	}
+	c.discarded(w, p)
 	for _, container := range p.Containers {
-		if w.runtime.Alive(container.ID) && w.Now() > c.blindUntil && w.service != nil && len(w.services) == 1 {
+		if w.runtime.Alive(container.ID) && len(w.services) == 1 {
 			w.violate("%s was stopped, and its container %s still runs", p, container.Name)
 		}
 	}
@@ -224,6 +234,7 @@ func (c *check) inspect(w *World) {
 	c.inspectShared(w)
 	c.inspectDisk(w)
 	c.inspectDue(w)
+	c.inspectShort(w)
 	if w.out {
 		w.logf("memory has run out")
 		if !c.weak && c.hogAt == 0 && w.Now() > c.blindUntil && w.Now() > c.lateUntil {
@@ -245,6 +256,31 @@ func (c *check) inspectDue(w *World) {
 	if leaks && w.Now()-c.dueAt > budgetEvery+time.Second {
 		c.dueAt = w.Now()
 		w.violate("a hard threshold of memory has been met for %v, and no pod was stopped", budgetEvery)
+	}
+}
+
+// mayStop reports whether the service may stop a pod now.
+func (c *check) mayStop(w *World) bool {
+	return !w.isStopping() && w.service != nil && !c.observe && w.Now() >= max(c.blindUntil, c.pausedUntil)
+}
+
+// inspectShort checks that a pod is stopped for a disk that is short, if the pods have enough on it and nothing is deleted any more.
+func (c *check) inspectShort(w *World) {
+	free := w.disk.free()
+	if free.covers(c.free) || !c.mayStop(w) {
+		c.shortAt = w.Now()
+		return
+	}
+	for _, p := range w.pods {
+		if p.runs() && !p.protected {
+			free = free.plus(c.canGive(w, p))
+		}
+	}
+	if !free.covers(c.free) || w.disk.deleted.left(time.Now()) != (space{}) {
+		c.shortAt = w.Now()
+	} else if w.Now()-c.shortAt > diskRelief {
+		c.shortAt = w.Now()
+		w.violate("the disk has been short for %v, and no pod was stopped", diskRelief)
 	}
 }
 

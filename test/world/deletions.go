@@ -140,15 +140,16 @@ func (c *check) afterOther(w *World, p *pod) {
 
 // coming is what the stop of a pod had still to give back of the disk at a time.
 func (c *check) coming(w *World, p *pod, at time.Time) space {
-	layer, volume := p.Containers[0].ID, w.disk.volumes.of(p.UID)
-	left := w.disk.deleted.left(at, layer, p.UID)
-	if w.runtime.Has(layer) {
-		left = left.plus(p.wrote)
+	layer := p.Containers[0].ID
+	left := w.disk.deleted.left(at, layer, p.UID, w.disk.logs.ofPod(p))
+	has := w.disk.has(p)
+	if !w.runtime.Has(layer) { // its log is gone, too, or that of the pod that came back
+		has.layer, has.log = space{}, space{}
 	}
 	if w.keepsVolume(p) {
-		return left
+		has.volume = space{}
 	}
-	return left.plus(volume)
+	return left.plus(w.disk.on(has))
 }
 
 // writes returns how many bytes the pods write per second, one that is being stopped among them.

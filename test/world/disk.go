@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"fmt"
 	"hash/fnv"
 	"os"
 	"path/filepath"
@@ -17,7 +16,7 @@ import (
 	"github.com/criguard/criguard/cri/critest"
 )
 
-// disk is the only filesystem of the node.
+// disk is the filesystem of the node that may run short.
 type disk struct {
 	runtime *critest.Server // which has the images and the writable layers
 	total   int64           // bytes
@@ -25,22 +24,39 @@ type disk struct {
 	others  int64           // inodes that no pod may use
 	other   atomic.Int64    // bytes of all else
 	volumes volumes
+	logs    logs
+	apart   apart
 	deleted deletions
 	walk    time.Duration // how long it takes to measure a volume
 }
 
 // free is what is left of the disk.
 func (d *disk) free() space {
-	bytes, inodes := d.runtime.DiskUse()
-	used := d.volumes.sum().plus(d.deleted.left(time.Now())).plus(space{bytes + d.other.Load(), inodes})
+	used := d.used()
 	return space{max(d.total-used.bytes, 0), max(d.inodes-used.inodes, 0)}
+}
+
+// used is what all files have of the disk.
+func (d *disk) used() space {
+	used := d.deleted.left(time.Now()).plus(space{bytes: d.other.Load()})
+	if !d.apart.layers {
+		bytes, inodes := d.runtime.DiskUse()
+		used = used.plus(space{bytes, inodes})
+	}
+	if !d.apart.volumes {
+		used = used.plus(d.volumes.sum())
+	}
+	if !d.apart.logs {
+		used = used.plus(d.logs.sum())
+	}
+	return used
 }
 
 func (d *disk) available() int64 { return d.free().bytes }
 
 // removeVolume removes the volume of a pod.
 func (d *disk) removeVolume(uid string) {
-	if had := d.volumes.take(uid); had != (space{}) {
+	if had := d.volumes.take(uid); had != (space{}) && !d.apart.volumes {
 		d.deleted.add(uid, had)
 	}
 }
@@ -102,6 +118,10 @@ func (d *disk) tree(ctx context.Context, dir string, progress func(dirtree.Usage
 		had := d.volumes.of(uid)
 		return dirtree.Usage{Bytes: had.bytes, Inodes: had.inodes + min(had.bytes, 10)}, nil
 	}
+	if filepath.Dir(dir) == d.logs.dir {
+		had := d.logs.of(dir)
+		return dirtree.Usage{Bytes: had.bytes, Inodes: had.inodes + min(had.bytes, 3)}, nil
+	}
 	if filepath.Base(filepath.Dir(dir)) == layers {
 		bytes, inodes := d.runtime.Written(filepath.Base(dir))
 		return dirtree.Usage{Bytes: bytes, Inodes: inodes}, nil
@@ -110,12 +130,15 @@ func (d *disk) tree(ctx context.Context, dir string, progress func(dirtree.Usage
 }
 
 // statfs implements the Statfs of a machine.
-func (d *disk) statfs(string) (cgroup.Space, error) {
+func (d *disk) statfs(path string) (cgroup.Space, error) {
+	if d.isApart(path) {
+		return roomy, nil
+	}
 	free := d.free()
 	return cgroup.Space{Device: 1, Total: d.total, Available: free.bytes, Inodes: d.inodes + d.others, InodesFree: free.inodes}, nil
 }
 
-// fill lets a pod write to its layer and to its volume.
+// fill lets a pod write to its layer, its volume and its log.
 func (d *disk) fill(p *pod, bytes int64) {
 	free := d.free()
 	more := space{bytes: min(bytes, free.bytes)}
@@ -125,13 +148,14 @@ func (d *disk) fill(p *pod, bytes int64) {
 	}
 	toVolume := more.times(p.toVolume)
 	toLayer := space{more.bytes - toVolume.bytes, more.inodes - toVolume.inodes}
+	if toLog := toLayer.times(p.toLog); toLog.bytes > 0 { // one file
+		d.logs.add(d.logs.ofPod(p), space{bytes: toLog.bytes})
+		toLayer = toLayer.plus(toLog.times(-1))
+	}
 	p.wrote = p.wrote.plus(toLayer)
 	d.volumes.add(p.UID, toVolume)
 	d.runtime.Write(p.Containers[0].ID, toLayer.bytes, toLayer.inodes)
 }
-
-// uses returns what a pod has on the disk.
-func (d *disk) uses(p *pod) space { return p.wrote.plus(d.volumes.of(p.UID)) }
 
 // image is one that no pod uses.
 type image struct {
@@ -155,7 +179,7 @@ const layers = "layers"
 func (k *kernel) podDirs(p *pod) []string {
 	dirs := []string{
 		filepath.Join(k.root, "kubelet/pods", p.UID),
-		filepath.Join(k.root, "logs", fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, p.UID)),
+		k.disk.logs.ofPod(p),
 	}
 	for _, c := range p.Containers {
 		if k.overlays {
@@ -186,9 +210,11 @@ func (k *kernel) makePodDirs(p *pod) {
 			k.tb.Fatal(err)
 		}
 	}
+	k.makeLog(p)
 }
 
 func (k *kernel) removePodDirs(p *pod) {
+	k.disk.removeLogs(p)
 	for _, dir := range k.podDirs(p) {
 		if err := os.RemoveAll(dir); err != nil {
 			k.tb.Fatal(err)

@@ -13,6 +13,7 @@
 //     comes. In the world, these are constants, so that a run repeats.
 //   - The memory that a node's system takes varies, and compressed swap takes some. In the world, the system's is constant, and
 //     swap takes none.
+//   - Only one disk of the world may run short. Another one, on which some files may be, always has room (places.go).
 //   - The world only has the cgroupfs driver. In place of the kernel's OOM killer, it ends when memory runs out.
 //
 // So the world finds a wrong choice of victim within a second. Only a virtual node shows that criguard is fast enough, and that the

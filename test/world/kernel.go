@@ -79,6 +79,7 @@ type pod struct {
 	forks      int64   // tasks per second that it starts
 	writes     int64   // bytes per second that it writes to the disk
 	toVolume   float64 // the share of that which goes to its volume
+	toLog      float64 // the share of the rest which goes to its log
 	fileSize   int64   // bytes of each file that it writes; 0 = a few large ones
 	wrote      space   // in its writable layer
 	diskLimit  int64   // bytes on the disk above which the service stops it; 0 = none
@@ -173,7 +174,7 @@ func (k *kernel) available() int64 {
 	return k.capacity - k.outside - k.noise - k.uncharged - k.podsUse()
 }
 
-// freeTasks is what is left of the tasks.
+// freeTasks is what is left of the tasks, negative if a limit was lowered below those that run.
 func (k *kernel) freeTasks() int64 {
 	free := k.taskLimit - nodeTasks
 	for _, p := range k.pods {

@@ -100,7 +100,7 @@ func (p *pod) waitsFor(pool string) bool {
 
 // limited checks the stop of a pod for its limit.
 func (c *check) limited(w *World, p *pod) {
-	if uses := w.disk.uses(p).bytes; uses <= p.diskLimit {
+	if uses := w.disk.has(p).sum().bytes; uses <= p.diskLimit {
 		w.violate("%s was stopped for its limit of %d MiB, and has %d MiB on the disk", p, p.diskLimit/mib, uses/mib)
 	}
 	p.volume = w.disk.volumes.of(p.UID).bytes

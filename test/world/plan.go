@@ -82,11 +82,13 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	w.swap, w.swapShort, w.limit = swap, swapShort, stallLimit
 	w.logf("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
 	if free > 0 {
+		apartOf(w, seed)
 		fillDisk(w, d)
 	}
 	addPods(w, d)
 	if free > 0 {
 		giveVolumes(w, seed)
+		giveLogs(w, seed)
 	}
 	sharedOf(w, seed)
 	limit(w)
@@ -221,8 +223,8 @@ func fillDisk(w *World, d dice) {
 
 // leave lets other files take the disk, but for so many bytes until the threshold.
 func (w *World) leave(bytes int64) {
-	used, _ := w.runtime.DiskUse()
-	w.disk.other.Store(w.disk.total - used - w.free.bytes - bytes)
+	w.disk.other.Store(0)
+	w.disk.other.Store(w.disk.total - w.disk.used().bytes - w.free.bytes - bytes)
 }
 
 // giveVolumes gives some pods an emptyDir, in one of two seeds: they write to it, and some have filled it before. It has dice of

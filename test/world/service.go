@@ -67,7 +67,7 @@ func (w *World) Start() {
 	ctx, end := context.WithCancel(context.Background())
 	s.end, s.ended, s.control, s.reload = end, make(chan error, 1), newPipe(), make(chan func() (config.Config, error), 1)
 	w.services = append(w.services, s)
-	w.service = s
+	w.service, w.shortAt = s, w.Now()
 	w.uses.Store(nodeProcessors)
 	w.logf("criguard starts")
 	m := w.machine(s)
@@ -83,7 +83,7 @@ func (w *World) Start() {
 // load reads the configuration from a file, as a service does.
 func (w *World) load(s *service, lines []string) (config.Config, error) {
 	text := fmt.Sprintf("node = {proc = %q, sys = %q, root_dir = %q, pod_log_dir = %q}\nruntime.endpoint = %q\n%s\n", filepath.Join(s.kernel, "proc"),
-		filepath.Join(s.kernel, "sys"), filepath.Join(s.kernel, "kubelet"), filepath.Join(s.kernel, "logs"), w.runtime.Endpoint(), strings.Join(lines, "\n"))
+		filepath.Join(s.kernel, "sys"), filepath.Join(s.kernel, "kubelet"), w.disk.logs.dir, w.runtime.Endpoint(), strings.Join(lines, "\n"))
 	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
 		return config.Config{}, err
 	}

@@ -86,13 +86,16 @@ func New(tb testing.TB, v1 bool, capacity int64, d critest.Dialect, lines ...str
 	w.kernel = newKernel(tb, w.newDir(), v1, capacity)
 	w.kernel.overlays = d != critest.CRIO
 	w.runtime = critest.New(tb, d, critest.WithSampling(layersSampled), critest.WithLatency(w.latency), critest.WithDeletions(func(id string, bytes, inodes int64) {
-		w.disk.deleted.add(id, space{bytes, inodes})
+		if !w.disk.apart.layers {
+			w.disk.deleted.add(id, space{bytes, inodes})
+		}
 	}), critest.WithListener(func() (net.Listener, error) {
 		w.socket = newPipe()
 		return w.socket, nil
 	}))
 	w.disk.runtime, w.disk.total, w.disk.inodes, w.disk.others = w.runtime, 100*gib, 9e6, 1e6
 	w.disk.other.Store(50 * gib)
+	w.disk.logs.dir = filepath.Join(w.dir, "logs")
 	w.hide(w.dir, "")
 	w.hide(w.runtime.Endpoint(), "unix:///run/cri.sock")
 	w.writeAll()
@@ -202,7 +205,7 @@ func (w *World) addPod(p *pod) *pod {
 		p.spec.Containers = []critest.ContainerSpec{{}}
 	}
 	p.tasks, p.asked = max(p.tasks, 1), w.drained
-	p.spec.CreatedAt = time.Now()
+	p.spec.CreatedAt, p.spec.Logs = time.Now(), w.disk.logs.dir
 	p.Pod = w.runtime.AddPod(p.spec)
 	w.add(p)
 	w.writeAll()
@@ -246,6 +249,7 @@ func (w *World) act(d time.Duration) {
 	}
 	w.seeStops()
 	w.seeUnmounts()
+	w.seeLogs()
 	for _, p := range w.shrink(time.Now()) {
 		w.logf("%s has ended", p)
 		p.ended = w.Now()
@@ -352,7 +356,7 @@ func (w *World) comeBack(old *pod) {
 	w.rmdir(old.CgroupParent)
 	w.removePodDirs(old)
 	synctest.Wait()
-	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting, diskLimit: old.diskLimit, flushes: old.flushes, fileSize: old.fileSize})
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting, diskLimit: old.diskLimit, flushes: old.flushes, fileSize: old.fileSize, toLog: old.toLog})
 	if p.rate == p.flushes {
 		p.rate = 0
 	}
