@@ -47,6 +47,7 @@ type check struct {
 	pausedAt         time.Duration // from then …
 	pausedUntil      time.Duration // … until then, an operator's pause lasts
 	plenty           bool          // the budget never holds a stop back
+	tookAt           time.Duration // what is outside the pods last took some of the disk
 	full             bool          // the disk was full, or an image was missing
 	reported         []string      // the stops in the history that the service returned at the end; nil = none was requested
 	innocents        int           // while a hog took memory outside
@@ -431,6 +432,11 @@ func (c *check) agree(w *World) {
 		case s.Kind == "soft" || policy.Cause(s.Kind).ByOperator(): // with a grace period
 			lasts = softLasts
 		}
+		for _, p := range w.pods {
+			if p.ID == s.Sandbox {
+				c.gaveBack(w, p, &s)
+			}
+		}
 		waits := cmp.Or(w.askedAt, w.Now())-w.orderOf(s.UID).at < lasts
 		if !waits && (r == nil || !r.Emptied && len(r.Errors) == 0) {
 			w.violate("the history does not know how the stop of %s ended: %+v", w.nameOf(s.Sandbox), r)
@@ -455,7 +461,7 @@ func (c *check) agree(w *World) {
 		failed := slices.ContainsFunc(w.pods, func(p *pod) bool { return p.ID == s.Sandbox && p.linger >= stopLasts }) // the first time
 		// A run that was killed or ends may not have come to its stop. After a sleep, the pod may still be listed, and the service
 		// does not remember that long that it has emptied it.
-		if !s.DryRun && s.Result != nil && again && !failed && killed[s.UID]+len(w.services)-1+w.sleeps < ofPod[s.UID] {
+		if !s.DryRun && s.Result != nil && again && !failed && killed[s.UID]+len(w.services)-1+len(w.sleptAt) < ofPod[s.UID] {
 			w.violate("the history has two stops of %s", w.nameOf(s.Sandbox))
 		}
 	}

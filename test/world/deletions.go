@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -84,12 +85,28 @@ func (d *deletions) add(id string, had space) {
 func (d *deletions) left(at time.Time, ids ...string) (sum space) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.leftOf(at, ids...)
+}
+
+func (d *deletions) leftOf(at time.Time, ids ...string) (sum space) {
 	for i := range d.list {
 		if len(ids) == 0 || slices.Contains(ids, d.list[i].id) {
 			sum = sum.plus(d.list[i].left(at))
 		}
 	}
 	return sum
+}
+
+// done is what of the files with an ID was deleted at a time.
+func (d *deletions) done(at time.Time, id string) (sum space) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range d.list {
+		if d.list[i].id == id {
+			sum = sum.plus(d.list[i].had)
+		}
+	}
+	return sum.plus(d.leftOf(at, id).times(-1))
 }
 
 // deletionsOf lets the disk of a seed delete files over time, in one of two seeds, and its pods write many small files and a
@@ -132,9 +149,31 @@ func (c *check) afterOther(w *World, p *pod) {
 		if other == p || !known || other.order.pool() != "disk" && !other.byLimit() || other.byLimit() && runs || other.linger > 0 {
 			continue
 		}
-		if left := c.coming(w, other, decided); left.of(p.order.signal) > 0 && w.disk.free().plus(c.coming(w, other, time.Now())).covers(c.free) {
+		if left := c.coming(w, other, decided); left.of(p.order.signal) > 0 && w.disk.open(w.disk.unused().plus(c.coming(w, other, time.Now()))).covers(c.free) {
 			w.violate("%s was stopped for %s, although the files of %s, which was stopped for %s, were not deleted: %d MiB, %d inodes", p, p.order.signal, other, other.order.signal, left.bytes/mib, left.inodes)
 		}
+	}
+}
+
+// gaveBack checks that the service saw what the stop of a pod gave back of the disk, unless as much was written meanwhile: half of
+// what it expected, if that much was deleted of the pod's writable layer.
+func (c *check) gaveBack(w *World, p *pod, s *api.StopView) {
+	r, settled := s.Result, p.order.at
+	if r == nil || !r.Emptied || r.NotContinued || (order{signal: s.Signal}).pool() != "disk" || isInodes(s.Signal) {
+		return
+	}
+	settled += time.Duration(r.SettledIn)
+	if w.tookAt >= p.order.at && w.tookAt <= settled || slices.ContainsFunc(w.sleptAt, func(at time.Duration) bool { return at >= p.order.at && at <= settled }) {
+		return
+	}
+	taken := int64(0)
+	for _, other := range w.pods {
+		if other != p && other.leaks.Before(w.began.Add(settled)) && (other.ended == 0 || other.ended > p.order.at) {
+			taken += int64(float64(other.writes) * time.Duration(r.SettledIn).Seconds())
+		}
+	}
+	if gave := w.disk.deleted.done(w.began.Add(settled), p.Containers[0].ID).bytes; r.Freed < min(gave, s.Expected)/2-taken {
+		w.violate("the stop of %s has given back %d MiB of %s, and the service saw %d MiB", p, gave/mib, s.Signal, r.Freed/mib)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 type disk struct {
 	runtime *critest.Server // which has the images and the writable layers
 	total   int64           // bytes
+	reserve int64           // bytes of it that only root may use, as on ext4
 	inodes  int64           // that pods may use
 	others  int64           // inodes that no pod may use
 	other   atomic.Int64    // bytes of all else
@@ -30,8 +31,14 @@ type disk struct {
 	walk    time.Duration // how long it takes to measure a volume
 }
 
-// free is what is left of the disk.
-func (d *disk) free() space {
+// free is what is left of the disk for others than root.
+func (d *disk) free() space { return d.open(d.unused()) }
+
+// open is what others than root may use of what is left. What root has taken of its reserve comes back first.
+func (d *disk) open(left space) space { return space{max(left.bytes-d.reserve, 0), left.inodes} }
+
+// unused is what is left of the disk for root.
+func (d *disk) unused() space {
 	used := d.used()
 	return space{max(d.total-used.bytes, 0), max(d.inodes-used.inodes, 0)}
 }
@@ -134,13 +141,19 @@ func (d *disk) statfs(path string) (cgroup.Space, error) {
 	if d.isApart(path) {
 		return roomy, nil
 	}
-	free := d.free()
-	return cgroup.Space{Device: 1, Total: d.total, Available: free.bytes, Inodes: d.inodes + d.others, InodesFree: free.inodes}, nil
+	left := d.unused()
+	available := d.open(left).bytes
+	return cgroup.Space{
+		Device: 1, Total: d.total, Available: available, Reserved: left.bytes - available, Inodes: d.inodes + d.others, InodesFree: left.inodes,
+	}, nil
 }
 
 // fill lets a pod write to its layer, its volume and its log.
 func (d *disk) fill(p *pod, bytes int64) {
 	free := d.free()
+	if p.root {
+		free = d.unused()
+	}
 	more := space{bytes: min(bytes, free.bytes)}
 	if p.fileSize > 0 {
 		more.inodes = min(more.bytes/p.fileSize, free.inodes)
@@ -166,7 +179,7 @@ type image struct {
 // pull adds an image that no pod uses.
 func (w *World) pull(name string, size int64) {
 	id := w.runtime.AddImage(critest.ImageSpec{Tags: []string{"registry.local/" + name}, Size: size})
-	w.images = append(w.images, image{id, w.time()})
+	w.images, w.tookAt = append(w.images, image{id, w.time()}), w.Now()
 }
 
 // time is the time since the world began, with what the machine has slept.

@@ -79,6 +79,7 @@ type pod struct {
 	forks      int64   // tasks per second that it starts
 	writes     int64   // bytes per second that it writes to the disk
 	toVolume   float64 // the share of that which goes to its volume
+	root       bool    // it may use the disk's reserve
 	toLog      float64 // the share of the rest which goes to its log
 	fileSize   int64   // bytes of each file that it writes; 0 = a few large ones
 	wrote      space   // in its writable layer

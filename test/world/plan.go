@@ -89,6 +89,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	if free > 0 {
 		giveVolumes(w, seed)
 		giveLogs(w, seed)
+		reserveOf(w, seed, length)
 	}
 	sharedOf(w, seed)
 	limit(w)
@@ -454,7 +455,7 @@ func kubelet(w *World, d dice) {
 func (w *World) sleep(d time.Duration) {
 	w.logf("the machine has slept for %v", d)
 	w.slept.Add(int64(d))
-	w.sleeps++
+	w.sleptAt = append(w.sleptAt, w.Now())
 	w.pausedUntil -= d
 	if d >= backoffReset { // a breaker that was open is closed
 		w.innocents = 0

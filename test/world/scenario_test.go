@@ -362,6 +362,17 @@ func scenes() []scene {
 				w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 200 * mib, fileSize: 32 << 10})
 			},
 		},
+		{name: "reserve", lines: []string{plenty}, want: numbered("old", 7), play: func(w *World) { // what the first four give back refills it
+			w.disk.total, w.disk.reserve, w.free.bytes = 10*gib, 3*gib, 1536*mib // 15 %
+			w.disk.other.Store(0)
+			for i, name := range numbered("old", 7) {
+				w.disk.fill(w.addPod(&pod{spec: critest.PodSpec{Name: name}, used: mib}), int64(720-10*i)*mib)
+			}
+			w.At(20*time.Second, func(w *World) {
+				w.disk.other.Add(w.disk.unused().bytes)
+				w.full = true
+			})
+		}},
 		{name: "killed-while-deleting", want: []string{"writer"}, play: func(w *World) {
 			w.shortDisk()
 			w.disk.deleted.perSecond = space{5 * mib, 5000}

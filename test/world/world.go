@@ -59,8 +59,8 @@ type World struct {
 	away     bool           // the runtime does not run
 	askedAt  time.Duration  // when the service was last asked to end
 	drained  bool           // an operator has every pod stopped
-	sleeps   int            // how often
-	uses     atomic.Int64   // so many processors at a time
+	sleptAt  []time.Duration
+	uses     atomic.Int64 // so many processors at a time
 	visits   chan func(*World)
 	awake    awake
 }
@@ -356,7 +356,7 @@ func (w *World) comeBack(old *pod) {
 	w.rmdir(old.CgroupParent)
 	w.removePodDirs(old)
 	synctest.Wait()
-	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting, diskLimit: old.diskLimit, flushes: old.flushes, fileSize: old.fileSize, toLog: old.toLog})
+	p := w.addPod(&pod{spec: spec, used: 10 * mib, limit: old.limit, rate: old.rate, forks: old.forks, writes: old.writes, toVolume: old.toVolume, returns: old.returns, protected: old.protected, linger: old.linger, shared: old.shared, unmounting: old.unmounting, diskLimit: old.diskLimit, flushes: old.flushes, fileSize: old.fileSize, root: old.root, toLog: old.toLog})
 	if p.rate == p.flushes {
 		p.rate = 0
 	}
