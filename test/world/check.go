@@ -39,6 +39,8 @@ type check struct {
 	metAt            map[string]time.Duration // a threshold of a pool was last met
 	dueAt            time.Duration            // a hard threshold of memory has been met since; 0 = it is not met
 	shortAt          time.Duration            // the disk has been short since, and the service could stop pods for it
+	fewAt            time.Duration            // the tasks have been short since, and the service could stop pods for them
+	overAt           time.Duration            // more tasks than allowed last ran: no pod can start any
 	hogAt            time.Duration            // a hog outside the pods last took memory
 	kills            []*pod                   // that the service stopped, in order
 	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
@@ -105,7 +107,8 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 		c.innocent(w, p)
 	case "tasks":
 		for _, bomb := range w.pods {
-			if p.forks == 0 && bomb.forks > 0 && c.mustGo(w, bomb, p.order.at) {
+			cannot := c.overAt > 0 && p.order.at-c.overAt < mayFollow // start one
+			if p.forks == 0 && bomb.forks > 0 && c.mustGo(w, bomb, p.order.at) && (!cannot || c.steady && bomb.tasks > p.tasks && !c.again(p)) {
 				w.violate("%s was stopped, although %s starts %d tasks a second", p, bomb, bomb.forks)
 			}
 		}
@@ -236,6 +239,7 @@ func (c *check) inspect(w *World) {
 	c.inspectDisk(w)
 	c.inspectDue(w)
 	c.inspectShort(w)
+	c.inspectTasks(w)
 	if w.out {
 		w.logf("memory has run out")
 		if !c.weak && c.hogAt == 0 && w.Now() > c.blindUntil && w.Now() > c.lateUntil {
@@ -333,6 +337,9 @@ func (c *check) slowWrites(w *World) bool {
 
 // note notes which thresholds are met.
 func (c *check) note(w *World) {
+	if w.freeTasks() < 0 {
+		c.overAt = w.Now()
+	}
 	for pool, met := range map[string]bool{
 		"memory": w.available() < max(c.hard, c.soft) || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": !w.disk.free().covers(c.free),
 	} {

@@ -47,6 +47,7 @@ type kernel struct {
 	hog       int64           // bytes per second that a process outside the pods takes
 	hogTook   int64           // bytes that it holds
 	taskLimit int64           // pid_max
+	podTasks  int64           // pids.max of the pods cgroup; 0 = none
 	pods      []*pod
 	out       bool // memory ran out
 	unread    bool // meminfo is unreadable
@@ -177,11 +178,19 @@ func (k *kernel) available() int64 {
 
 // freeTasks is what is left of the tasks, negative if a limit was lowered below those that run.
 func (k *kernel) freeTasks() int64 {
-	free := k.taskLimit - nodeTasks
-	for _, p := range k.pods {
-		free -= p.tasks
+	tasks := k.podsTasks()
+	free := k.taskLimit - nodeTasks - tasks
+	if k.podTasks > 0 {
+		free = min(free, k.podTasks-tasks)
 	}
 	return free
+}
+
+func (k *kernel) podsTasks() (sum int64) {
+	for _, p := range k.pods {
+		sum += p.tasks
+	}
+	return sum
 }
 
 func (k *kernel) podsUse() (sum int64) {
@@ -206,7 +215,7 @@ func (k *kernel) writeAll() {
 		total := k.total[r].Microseconds()
 		k.write(k.files[stallFiles[r]], stallText, total, total)
 	}
-	k.write(k.files["proc/loadavg"], "0.00 0.00 0.00 1/%d 1000\n", k.taskLimit-max(k.freeTasks(), 0))
+	k.write(k.files["proc/loadavg"], "0.00 0.00 0.00 1/%d 1000\n", nodeTasks+k.podsTasks())
 	k.write(k.files[pidMaxFile], "%d\n", k.taskLimit)
 	for _, p := range k.pods {
 		if now := [4]int64{p.used, p.inFiles(), p.swapped, p.tasks}; p.written != now {
@@ -217,7 +226,7 @@ func (k *kernel) writeAll() {
 			}
 		}
 	}
-	k.writeUse(podsCgroup, [4]int64{k.podsUse(), 0, k.swap - k.freeSwap(), k.taskLimit - nodeTasks - k.freeTasks()})
+	k.writeUse(podsCgroup, [4]int64{k.podsUse(), 0, k.swap - k.freeSwap(), k.podsTasks()})
 	if k.v1 {
 		used := k.capacity - available + cache - k.uncharged
 		k.write(k.uses["/"].memory, "%d\n", used)

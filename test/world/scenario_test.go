@@ -373,6 +373,12 @@ func scenes() []scene {
 				w.full = true
 			})
 		}},
+		{name: "lowered-tasks", lines: []string{plenty}, want: numbered("busy", 4), play: func(w *World) { // nothing is available until the last stop
+			for i, name := range numbered("busy", 4) {
+				w.addPod(&pod{spec: critest.PodSpec{Name: name}, used: mib, tasks: int64(40 - 5*i)})
+			}
+			w.At(20*time.Second, func(w *World) { w.limitTasks(pidMax, 25) })
+		}},
 		{name: "killed-while-deleting", want: []string{"writer"}, play: func(w *World) {
 			w.shortDisk()
 			w.disk.deleted.perSecond = space{5 * mib, 5000}

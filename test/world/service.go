@@ -67,7 +67,7 @@ func (w *World) Start() {
 	ctx, end := context.WithCancel(context.Background())
 	s.end, s.ended, s.control, s.reload = end, make(chan error, 1), newPipe(), make(chan func() (config.Config, error), 1)
 	w.services = append(w.services, s)
-	w.service, w.shortAt = s, w.Now()
+	w.service, w.shortAt, w.fewAt = s, w.Now(), w.Now()
 	w.uses.Store(nodeProcessors)
 	w.logf("criguard starts")
 	m := w.machine(s)

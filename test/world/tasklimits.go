@@ -1,0 +1,62 @@
+package world
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// taskLimitsOf has an operator lower the limit of the node's or the pods' tasks, perhaps below those that run, for a while or for
+// good, in one of eight seeds. It has dice of its own.
+func taskLimitsOf(w *World, seed uint64, length time.Duration) {
+	d := dice{rand.New(rand.NewPCG(seed, 47))}
+	if !d.oneIn(8) {
+		return
+	}
+	ofPods, share := d.oneIn(2), 0.3+1.2*d.Float64()
+	at := d.at(5*time.Second, length/2)
+	w.At(at, func(w *World) {
+		limit := int64(float64(w.podsTasks()) * share)
+		if ofPods {
+			w.limitTasks(pidMax, limit)
+		} else {
+			w.limitTasks(nodeTasks+limit, 0)
+		}
+	})
+	if d.oneIn(2) {
+		w.At(at+d.at(time.Second, time.Minute), func(w *World) { w.limitTasks(pidMax, 0) })
+	}
+}
+
+// limitTasks sets the limits of the tasks of the node and of the pods; 0 = none for the pods. Processes that run go on.
+func (w *World) limitTasks(node, pods int64) {
+	w.logf("the node may have %d tasks, its pods %d", node, pods)
+	w.taskLimit, w.podTasks = node, pods
+	if pods > 0 {
+		node = min(node, pods)
+		w.write(w.files[w.tasks(podsCgroup, "pids.max")], "%d\n", pods)
+	} else {
+		w.write(w.files[w.tasks(podsCgroup, "pids.max")], "max\n")
+	}
+	w.pids = int64(math.Ceil(float64(node) / 20))
+}
+
+// inspectTasks checks that a pod is stopped for tasks, if the pods have enough of them.
+func (c *check) inspectTasks(w *World) {
+	free := w.freeTasks()
+	if free+1 >= c.pids || !c.mayStop(w) {
+		c.fewAt = w.Now()
+		return
+	}
+	for _, p := range w.pods {
+		if p.runs() && !p.protected {
+			free += p.tasks
+		}
+	}
+	if free < c.pids {
+		c.fewAt = w.Now()
+	} else if w.Now()-c.fewAt > budgetEvery+mayFollow {
+		c.fewAt = w.Now()
+		w.violate("tasks have been short for %v, and no pod was stopped", budgetEvery+mayFollow)
+	}
+}
