@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,12 +38,24 @@ func (k *kernel) usageFile() string {
 	return "memory.current"
 }
 
+// statFormat is the format of memory.stat: of memory that is in no file, that in files and swap on v1; of the first, twice the
+// second, and all memory on v2.
+func (k *kernel) statFormat() string {
+	if k.v1 {
+		return "total_rss %d\ntotal_shmem %d\ntotal_swap %d\ntotal_inactive_file 0\ntotal_active_file 0\n"
+	}
+	return "anon %d\nfile %d\nshmem %d\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n"
+}
+
 // makeFiles makes the files of a cgroup. A leaf has a process, the others have some below.
 func (k *kernel) makeFiles(rel string, leaf bool) {
 	u := uses{
-		memory: k.create(k.memory(rel, k.usageFile()), "0\n"), stat: k.create(k.memory(rel, "memory.stat"), ""), tasks: k.create(k.tasks(rel, "pids.current"), "0\n"),
+		memory: k.create(k.memory(rel, k.usageFile()), "0\n"), stat: k.create(k.memory(rel, "memory.stat"), strings.ReplaceAll(k.statFormat(), "%d", "0")), tasks: k.create(k.tasks(rel, "pids.current"), "0\n"),
 	}
 	k.create(k.tasks(rel, "pids.max"), "max\n")
+	if k.flat {
+		k.flatten(rel)
+	}
 	if k.v1 {
 		k.create(k.memory(rel, "memory.limit_in_bytes"), "9223372036854771712\n")
 		procs := ""
@@ -60,6 +73,18 @@ func (k *kernel) makeFiles(rel string, leaf bool) {
 		{"cgroup.procs", ""}, {"cgroup.kill", ""}, {"cgroup.events", "populated 1\nfrozen 0\n"}, {"memory.max", "max\n"},
 	} {
 		k.create(k.memory(rel, f.name), f.text)
+	}
+}
+
+// flatten switches memory.use_hierarchy off for a cgroup, as it is before linux 5.11 without systemd.
+func (k *kernel) flatten(rel string) { k.create(k.memory(rel, "memory.use_hierarchy"), "0\n") }
+
+// flatOf switches memory.use_hierarchy off on one of four nodes with cgroup v1. It has dice of its own.
+func flatOf(w *World, seed uint64) {
+	d := dice{rand.New(rand.NewPCG(seed, 53))}
+	if w.flat = w.v1 && d.oneIn(4); w.flat {
+		w.flatten("/")
+		w.flatten(podsCgroup)
 	}
 }
 

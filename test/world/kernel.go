@@ -55,6 +55,7 @@ type kernel struct {
 	deaf      bool // the wakers report no event
 	overflows bool // and lose what has changed
 	v1        bool // cgroup v1
+	flat      bool // with memory.use_hierarchy off: the memory of a cgroup does not include that of those below it
 	disk      disk
 	swap      int64 // bytes of swap; 0 = none
 	stalls
@@ -220,19 +221,28 @@ func (k *kernel) writeAll() {
 	for _, p := range k.pods {
 		if now := [4]int64{p.used, p.inFiles(), p.swapped, p.tasks}; p.written != now {
 			p.written = now
-			k.writeUse(p.CgroupParent, now)
+			k.writeUse(p.CgroupParent, k.below(now))
 			if !p.gone {
 				k.writeUse(p.Containers[0].Cgroup, now)
 			}
 		}
 	}
-	k.writeUse(podsCgroup, [4]int64{k.podsUse(), 0, k.swap - k.freeSwap(), k.podsTasks()})
+	pods := k.below([4]int64{k.podsUse(), 0, k.swap - k.freeSwap(), k.podsTasks()})
+	k.writeUse(podsCgroup, pods)
 	if k.v1 {
 		used := k.capacity - available + cache - k.uncharged
 		k.write(k.uses["/"].memory, "%d\n", used)
 		k.waker.cross("/", used)
-		k.waker.cross(podsCgroup, k.podsUse())
+		k.waker.cross(podsCgroup, pods[0])
 	}
+}
+
+// below returns what a cgroup without processes counts of what those below it use: memory, that in files, swap and tasks.
+func (k *kernel) below(use [4]int64) [4]int64 {
+	if k.flat {
+		return [4]int64{3: use[3]}
+	}
+	return use
 }
 
 // writeUse writes what a cgroup uses: memory, that in files, swap and tasks.
@@ -242,11 +252,11 @@ func (k *kernel) writeUse(rel string, use [4]int64) {
 	k.write(u.memory, "%d\n", memory)
 	k.write(u.tasks, "%d\n", tasks)
 	if k.v1 {
-		k.write(u.stat, "total_rss %d\ntotal_shmem %d\ntotal_swap %d\ntotal_inactive_file 0\ntotal_active_file 0\n", memory-shared, shared, swap)
+		k.write(u.stat, k.statFormat(), memory-shared, shared, swap)
 		return
 	}
 	k.write(u.swap, "%d\n", swap)
-	k.write(u.stat, "anon %d\nfile %d\nshmem %d\ninactive_anon 0\nactive_anon %d\ninactive_file 0\nactive_file 0\n", memory-shared, shared, shared, memory)
+	k.write(u.stat, k.statFormat(), memory-shared, shared, shared, memory)
 }
 
 // How much memory the kernel keeps free by moving pages to swap, and how fast it does so. Whoever takes the last of it

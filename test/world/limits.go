@@ -34,7 +34,7 @@ func limitsOf(seed uint64, length time.Duration, onFull bool) (lines []string, l
 			if d.oneIn(2) {
 				p.flushes = d.spread(500, 3000) * mib
 			}
-			if d.oneIn(3) {
+			if d.oneIn(3) && !w.flat {
 				p.shared, p.unmounting = 0.9, d.at(10*time.Millisecond, 700*time.Millisecond)
 				w.mount(p)
 			}

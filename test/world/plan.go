@@ -81,6 +81,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	w.observe, w.weak, w.free.bytes, w.keeps = observe, observe, free, keeps
 	w.swap, w.swapShort, w.limit = swap, swapShort, stallLimit
 	w.logf("seed %d: %d MiB, cgroup v1 %t, %q", seed, capacity/mib, w.v1, lines)
+	flatOf(w, seed)
 	if free > 0 {
 		apartOf(w, seed)
 		fillDisk(w, d)

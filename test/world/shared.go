@@ -17,7 +17,7 @@ const kubeletStarts = 100 * time.Millisecond
 // dice of its own.
 func sharedOf(w *World, seed uint64) {
 	d := dice{rand.New(rand.NewPCG(seed, 29))}
-	if !d.oneIn(4) {
+	if !d.oneIn(4) || w.flat { // nothing says which files in memory a pod has
 		return
 	}
 	for _, p := range w.pods {
