@@ -35,6 +35,22 @@ func accidentsOf(w *World, seed uint64, length time.Duration) {
 	}
 }
 
+// napsOf lets the machine sleep for less than a minute soon after a pod that was stopped for the disk has ended, while the disk slowly
+// deletes its files, in one of two seeds with a disk that runs short. It has dice of its own.
+func napsOf(w *World, seed uint64) {
+	d := dice{rand.New(rand.NewPCG(seed, 61))}
+	if w.free.bytes == 0 || !d.oneIn(2) {
+		return
+	}
+	w.naps, w.disk.deleted.perSecond = &d, space{d.spread(10, 200) * mib, d.spread(5_000, 50_000)}
+}
+
+func (w *World) nap(p *pod) {
+	if d := w.naps; d != nil && p.order.pool() == "disk" {
+		w.At(w.Now()+d.at(0, 3*time.Second), func(w *World) { w.sleep(d.at(time.Second, 59*time.Second)) })
+	}
+}
+
 // remove ends a pod and removes it from the runtime once its processes have ended, as a kubelet does with one that was deleted.
 func (w *World) remove(p *pod) {
 	p.returns = 0

@@ -157,6 +157,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	for range d.IntN(3) {
 		operate(w, d, d.at(5*time.Second, length))
 	}
+	napsOf(w, seed)
 	accidentsOf(w, seed, length)
 	taskLimitsOf(w, seed, length)
 	return w, length

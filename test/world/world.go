@@ -60,6 +60,7 @@ type World struct {
 	askedAt  time.Duration  // when the service was last asked to end
 	drained  bool           // an operator has every pod stopped
 	sleptAt  []time.Duration
+	naps     *dice        // of sleeps while a disk deletes files; nil = none
 	uses     atomic.Int64 // so many processors at a time
 	visits   chan func(*World)
 	awake    awake
@@ -253,6 +254,7 @@ func (w *World) act(d time.Duration) {
 	for _, p := range w.shrink(time.Now()) {
 		w.logf("%s has ended", p)
 		p.ended = w.Now()
+		w.nap(p)
 		w.writeAll()
 		for i, c := range p.Containers {
 			dead := func() bool { return i == 0 || w.isKilled(p, i) || !w.runtime.Alive(c.ID) }
