@@ -51,6 +51,33 @@ func (w *World) nap(p *pod) {
 	}
 }
 
+// shimsOf lets the shims of some pods hang for a while, in one of six seeds, and the plugin for the network fail, in one of six. It
+// has dice of its own.
+func shimsOf(w *World, seed uint64, length time.Duration) {
+	d := dice{rand.New(rand.NewPCG(seed, 71))}
+	if d.oneIn(6) {
+		for range d.between(1, 10) {
+			lasts := d.at(time.Second, 2*time.Minute)
+			w.At(d.at(5*time.Second, length), func(w *World) {
+				if p := someone(w, d); p != nil {
+					w.logf("the shim of %s hangs for %v", p, lasts)
+					thaw := w.runtime.FreezeShim(p.ID)
+					p.hangs = true
+					w.At(w.Now()+lasts, func(*World) { thaw() })
+				}
+			})
+		}
+	}
+	if d.oneIn(6) {
+		lasts := d.at(time.Second, 2*time.Minute)
+		w.At(d.at(5*time.Second, length), func(w *World) {
+			w.logf("the network of pods cannot be removed for %v", lasts)
+			repair := w.runtime.BreakNetwork()
+			w.At(w.Now()+lasts, func(*World) { repair() })
+		})
+	}
+}
+
 // remove ends a pod and removes it from the runtime once its processes have ended, as a kubelet does with one that was deleted.
 func (w *World) remove(p *pod) {
 	p.returns = 0

@@ -20,6 +20,7 @@ const (
 	stopLasts     = 10 * time.Second
 	softLasts     = 30*time.Second + stopLasts // with its grace period
 	deletionLasts = 10 * time.Minute
+	hungLasts     = time.Minute // of a pod whose shim hangs
 	hogEchoes     = time.Minute
 	fastLeak      = 200 * mib
 	manyPerStop   = 4               // pods for a hog outside: the breaker's three, and one that was already due
@@ -440,8 +441,12 @@ func (c *check) agree(w *World) {
 			lasts = softLasts
 		}
 		for _, p := range w.pods {
-			if p.ID == s.Sandbox {
-				c.gaveBack(w, p, &s)
+			if p.ID != s.Sandbox {
+				continue
+			}
+			c.gaveBack(w, p, &s)
+			if p.hangs { // its files stay, too
+				lasts = max(lasts, hungLasts)
 			}
 		}
 		waits := cmp.Or(w.askedAt, w.Now())-w.orderOf(s.UID).at < lasts

@@ -146,7 +146,7 @@ func (c *check) afterOther(w *World, p *pod) {
 	for _, other := range c.kills {
 		known := other.run == p.run || other.run == p.run-1 && !other.byLimit() // the next run takes over
 		runs := other.ended == 0 || other.ended > p.order.at
-		if other == p || !known || other.order.pool() != "disk" && !other.byLimit() || other.byLimit() && runs || other.linger > 0 {
+		if other == p || !known || other.order.pool() != "disk" && !other.byLimit() || other.byLimit() && runs || other.linger > 0 || other.hangs {
 			continue
 		}
 		if left := c.coming(w, other, decided); left.of(p.order.signal) > 0 && w.disk.open(w.disk.unused().plus(c.coming(w, other, time.Now()))).covers(c.free) {

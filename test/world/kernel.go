@@ -89,6 +89,7 @@ type pod struct {
 	flushes    int64   // bytes of memory per second that it takes while it is being stopped for that
 	volume     int64   // bytes in its volume when it was
 	linger     time.Duration
+	hangs      bool          // its shim does or did: what it has on the disk may stay
 	shared     float64       // the share of its memory that is in files
 	unmounting time.Duration // how long the runtime takes for these
 	unmounted  bool

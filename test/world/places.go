@@ -143,7 +143,7 @@ func (c *check) discarded(w *World, p *pod) {
 	if slices.ContainsFunc(w.pods, func(o *pod) bool { return o.UID == p.UID && o.Pod.ID != p.ID && o.spec.Attempt > p.spec.Attempt }) {
 		return // the log is that of the pod that came back
 	}
-	if left := w.disk.on(has); p.order.pool() == "disk" && !p.asked && p.linger == 0 && left.bytes > 0 {
+	if left := w.disk.on(has); p.order.pool() == "disk" && !p.asked && !p.hangs && p.linger == 0 && left.bytes > 0 {
 		w.violate("%s was stopped for %s, and %d MiB of its layer and log are left", p, p.order.signal, left.bytes/mib)
 	}
 }

@@ -160,6 +160,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	napsOf(w, seed)
 	accidentsOf(w, seed, length)
 	taskLimitsOf(w, seed, length)
+	shimsOf(w, seed, length)
 	return w, length
 }
 
