@@ -302,13 +302,14 @@ func (d *Decision) TakeCulprit(wait time.Duration) bool {
 }
 
 // usesUp reports whether a pod uses up by itself what is left before the wait is over, within ten seconds. A new sandbox is
-// expected to take as much again, but no more: the memory of its start does not show a rate.
+// expected to take as much again, but no more: the memory of its start does not show a rate. If nothing is left, a pod that does not
+// grow has not used it up.
 func (d *Decision) usesUp(r *Ranked, wait time.Duration) bool {
 	seconds := min(int64(wait/time.Second), lastSeconds)
 	if r.New {
 		seconds = min(seconds, 1)
 	}
-	return seconds > 0 && !d.Met.Signal.IsEvidence() && times(max(r.Growth.Value, 0), seconds) >= d.Met.Available
+	return seconds > 0 && r.Growth.Value > 0 && !d.Met.Signal.IsEvidence() && times(r.Growth.Value, seconds) >= d.Met.Available
 }
 
 // chooseByRank chooses in the first tier that yields enough.
