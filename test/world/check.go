@@ -364,7 +364,10 @@ func (c *check) budget(w *World, stops []api.StopView) {
 		// The pod may have ended by itself while it was being stopped for the first time.
 		again := stopped[name] || i >= 0 && slices.ContainsFunc(stops[:i], func(s api.StopView) bool { return s.Pod == name })
 		stopped[name] = true
-		if i < 0 || again || stops[i].Kind != "hard" || strings.Contains(stops[i].Reason, "culprit=yes") {
+		isCulprit := func(reason string) bool {
+			return strings.Contains(reason, "culprit=yes") && !strings.Contains(reason, "grew by 0/s")
+		}
+		if i < 0 || again || stops[i].Kind != "hard" || isCulprit(stops[i].Reason) {
 			continue
 		}
 		at := p.stoppedAt
