@@ -101,11 +101,11 @@ func tlsConfig(files fleet.TLS) (*tls.Config, error) {
 
 // Expiry returns when a client's certificate expires, and when the last of its authorities does.
 func Expiry(files fleet.TLS) (cert, ca time.Time, err error) {
-	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	config, err := tlsConfig(files)
 	if err != nil {
-		return cert, ca, fmt.Errorf("read certificate and key: %w", err)
+		return cert, ca, err
 	}
-	text, err := os.ReadFile(files.CA)
+	text, err := os.ReadFile(files.CA) // a pool does not return its certificates
 	if err != nil {
 		return cert, ca, fmt.Errorf("read certificate authorities: %w", err)
 	}
@@ -114,5 +114,5 @@ func Expiry(files fleet.TLS) (cert, ca time.Time, err error) {
 			ca = authority.NotAfter
 		}
 	}
-	return pair.Leaf.NotAfter, ca, nil
+	return config.Certificates[0].Leaf.NotAfter, ca, nil
 }
