@@ -73,16 +73,22 @@ func TestRunDirComesBack(t *testing.T) {
 	if err := os.Remove(s.opt.Dir.Socket()); err != nil {
 		t.Fatal(err)
 	}
+	wantRestored(t, s, tick)
+	cancel()
+	<-ended
+	if n := strings.Count(text.String(), "run directory restored"); n != 3 {
+		t.Errorf("logged %d times: %s", n, text.String())
+	}
+}
+
+// wantRestored lets the keeper look, and checks that the control socket answers.
+func wantRestored(t *testing.T, s *Service, tick chan<- time.Time) {
+	t.Helper()
 	tick <- time.Now()
 	(<-s.calls)()
 	go func() { (<-s.calls)() }()
 	if st, err := control.NewClient(s.opt.Dir).Status(t.Context()); err != nil || !st.Live {
 		t.Errorf("the socket does not answer: %v", err)
-	}
-	cancel()
-	<-ended
-	if n := strings.Count(text.String(), "run directory restored"); n != 3 {
-		t.Errorf("logged %d times: %s", n, text.String())
 	}
 }
 
@@ -115,12 +121,7 @@ func TestServiceStartsWithoutASocket(t *testing.T) {
 		defer close(ended)
 		s.keeper(ctx).Keep(ctx, nil, tick)
 	}()
-	tick <- time.Now()
-	(<-s.calls)()
-	go func() { (<-s.calls)() }()
-	if st, err := control.NewClient(s.opt.Dir).Status(t.Context()); err != nil || !st.Live {
-		t.Errorf("the socket does not answer: %v", err)
-	}
+	wantRestored(t, s, tick)
 	cancel()
 	<-ended
 }
