@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/fleet"
 	"github.com/criguard/criguard/guard/fleet/client"
@@ -138,12 +137,12 @@ func restarted(t *testing.T, state func(now time.Duration) fleet.Saved) func(s *
 		saved := struct {
 			BootID string      `json:"boot_id"`
 			Fleet  fleet.Saved `json:"fleet"`
-		}{s.host.bootID, state(s.host.kernel.Now())}
+		}{s.host.bootID, state(agenttest.Now())}
 		if err := rundir.Save(s.opt.Dir, "fleet.json", s.readers, saved, !rundir.Synced); err != nil {
 			t.Fatal(err)
 		}
 		s.fleet = client.New(client.Options{
-			Config: s.opt.Config, Dir: s.opt.Dir, Access: s.readers, BootID: s.host.bootID, Log: slog.New(slog.DiscardHandler), Now: s.host.kernel.Now,
+			Config: s.opt.Config, Dir: s.opt.Dir, Access: s.readers, BootID: s.host.bootID, Log: slog.New(slog.DiscardHandler), Now: agenttest.Now,
 		})
 	}
 }
@@ -225,7 +224,7 @@ func TestGuardWithBadEtcdOfTheFleet(t *testing.T) {
 		{"a Kubernetes cluster's etcd", kubernetes, good, "permission", "permission denied"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a, stop, err := agenttest.Start(tt.server.serve(t, ours), tt.tls, lonely(cgroup.BootTime()))
+			a, stop, err := agenttest.Start(tt.server.serve(t, ours), tt.tls, lonely(agenttest.Now()))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,16 +19,19 @@ type Real struct {
 	opt etcd.Options
 }
 
+// Now is a clock for agents and guards whose state is hours old: the machine may have booted seconds ago.
+func Now() time.Duration { return cgroup.BootTime() + 24*time.Hour }
+
 // Start starts an agent that contacts this endpoint every 20 ms, until stop is called.
 func Start(endpoint string, files fleet.TLS, saved fleet.Saved) (r *Real, stop func(), err error) {
-	opt := etcd.Options{Fleet: "f", Zone: "z", Node: "n", Endpoints: []string{endpoint}, TLS: files, Now: cgroup.BootTime}
+	opt := etcd.Options{Fleet: "f", Zone: "z", Node: "n", Endpoints: []string{endpoint}, TLS: files, Now: Now}
 	c, err := etcd.New(opt)
 	if err != nil {
 		return nil, nil, err
 	}
 	a := agent.New(agent.Options{
 		Client: c, Disconnect: c.Close, Rates: fleet.DefaultRates(), Saved: agent.Saved{Saved: saved},
-		ContactPeriod: 20 * time.Millisecond, Rand: rand.New(rand.NewPCG(1, 2)), Now: cgroup.BootTime,
+		ContactPeriod: 20 * time.Millisecond, Rand: rand.New(rand.NewPCG(1, 2)), Now: Now,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
