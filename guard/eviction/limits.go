@@ -203,10 +203,11 @@ func stepsFor(s policy.Signal, l policy.Layout, p policy.LogsPlace) (steps []rec
 	case policy.PoolPIDs:
 		return []reclaim.Step{reclaim.StepSandboxes}
 	}
-	if l.SameDevice(s, policy.ContainerFSAvailable) {
+	logs := p.LogsOn(s, l)
+	if logs || l.SameDevice(s, policy.ContainerFSAvailable) { // the log of a dead container is removed with it
 		steps = append(steps, reclaim.StepContainers, reclaim.StepSandboxes)
 	}
-	if p.LogsOn(s, l) {
+	if logs {
 		steps = append(steps, reclaim.StepLogs)
 	}
 	if l.SameDevice(s, policy.ImageFSAvailable) {

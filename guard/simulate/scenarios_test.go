@@ -99,7 +99,7 @@ func TestSimulateDisk(t *testing.T) {
 		{"single, relieved", "single", "2Gi", "containers sandboxes logs images", ""},
 		{"single, above the threshold but below the minimum reclaim", "single", "1500Mi", "containers sandboxes logs images", "d/b hard"},
 		{"single, not relieved", "single", "600Mi", "containers sandboxes logs images", "d/b hard"},
-		{"dedicated imagefs: logs and volumes rank", "dedicated-imagefs", "600Mi", "logs", "d/a hard"},
+		{"dedicated imagefs: logs and volumes rank", "dedicated-imagefs", "600Mi", "containers sandboxes logs", "d/a hard"},
 		{"split: all but images", "split", "600Mi", "containers sandboxes logs", "d/b hard"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
