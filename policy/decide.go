@@ -79,6 +79,7 @@ const (
 	attainableFor = 10 // seconds
 	lastsFor      = 60 // seconds that memory and swap have to last, so that a full swap costs no pod
 	tierOfDeficit = 2  // a tier is enough if it yields the deficit divided by this
+	carryDeletion = 30 // seconds, for what is being deleted from a disk
 	lastSeconds   = 10 // seconds that have to be left while the budget holds back the other pods
 	culpritOfNeed = 2  // a pod is a culprit if it grows by the need divided by this within the horizon
 )
@@ -91,7 +92,7 @@ const (
 //     pool for 60 s. One within its request is the victim only if the candidates above theirs could not carry
 //     it for 10 s. This rule needs KeyCulprit.
 //  3. Otherwise, thresholds whose signal recovers by itself are dropped: it still rises, and what comes back
-//     from outside the pods makes up for the deficit within a second. So are those for which the candidates
+//     from outside the pods makes up for the deficit within a second (on a disk, within 30). So are those for which the candidates
 //     together do not yield the deficit and ten seconds of what grows outside the pods, or what was taken
 //     there within the last ten. If none is left, no pod is stopped.
 //  4. If the first key is KeyOverRequest, the candidates above their request are the first tier and the
@@ -211,6 +212,9 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 		o := q.Observed.level(m.Signal)
 		fall, outside := q.Samples.fall(m.Signal, o, cs, q.Pods, q.Now)
 		n.Fill, n.Outside, n.back = max(fall, 0), max(outside, 0), max(-outside, 0)
+		if pool.IsDisk() { // the pods' growth is not known, but what they write lowers the signal
+			n.back = times(max(-fall, 0), carryDeletion)
+		}
 		n.taken = q.Samples.taken(m.Signal, o, cs, q.Pods, q.Now)
 		n.Need = max(addCapped(m.Lack, times(n.Fill, pool.Horizon())), 1)
 		n.lasts = q.Samples.Lasts(m.Signal, q.Observed, q.Now)
@@ -220,13 +224,14 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 }
 
 // recovers reports whether a signal still rises, and what comes back from outside the pods makes up for its deficit
-// within a second. That rate alone is not enough: it is an average over a second or more.
+// within a second. That rate alone is not enough: it is an average over a second or more. A disk whose files are being deleted
+// has longer, because a stop has no effect before that either, and must not fall: the filesystem gives back in lumps.
 func (q *Shortage) recovers(s Signal, n Lack) bool {
 	if q.Before == nil || n.back < n.Deficit {
 		return false
 	}
-	before := q.Before.level(s)
-	return before.usable() && q.Observed.level(s).Free() > before.Free()
+	before, now := q.Before.level(s), q.Observed.level(s)
+	return before.usable() && (now.Free() > before.Free() || s.IsDisk() && now.Free() == before.Free())
 }
 
 // lack sets what the pool lacks: the largest of each.

@@ -82,7 +82,7 @@ func randomTrial(r *rand.Rand) *trial {
 }
 
 // recovers reports whether a threshold's signal still rises, and what comes back from outside makes up for its deficit
-// within a second.
+// within a second. That of a disk has 30 s, and only must not fall.
 func (tr *trial) recovers(m Met) bool {
 	s := counted(m.Signal)
 	if tr.q.Before == nil || tr.q.Before[s].Status != OK {
@@ -95,6 +95,9 @@ func (tr *trial) recovers(m Met) bool {
 	}
 	if s == SwapAvailable && tr.q.Before[MeminfoAvailable].usable() {
 		before += tr.q.Before[MeminfoAvailable].Available
+	}
+	if tr.pool.IsDisk() {
+		return tr.age >= second && 30*int64(-tr.fall(m)/tr.age.Seconds()) >= m.Deficit && before <= now
 	}
 	return int64(outside) <= -m.Deficit && before < now
 }

@@ -14,7 +14,8 @@ type scene struct {
 	beyond int64 // minimum reclaim on top of it
 	fell   int64 // how far the signal fell since the sample
 	peak   int64 // how much higher it was half a second ago; 0 = it was not read
-	last   int64 // how far it fell since the pass before; 0 = there was no such pass
+	last   int64 // how far it fell since the pass before; 0 = there was no such pass, unless it stood still
+	still  bool
 	due    []Met // instead of signal, lack and beyond; all with the same fall
 	keys   []Key
 	pods   []pod
@@ -87,7 +88,7 @@ func (s *scene) decide() Decision {
 		m.Deficit, m.Lack = m.Deficit*unit, m.Lack*unit
 		before[m.Signal], now[m.Signal] = read(1<<50+s.fell*unit, 1<<60), read(1<<50, 1<<60)
 		q.Due = append(q.Due, m)
-		if s.last != 0 {
+		if s.last != 0 || s.still {
 			q.Before = &Observations{}
 			q.Before[m.Signal] = read(1<<50+s.last*unit, 1<<60)
 		}
@@ -365,6 +366,11 @@ func TestRecovers(t *testing.T) {
 		{"each threshold by itself", two, "idle", ByRank, ""},
 		{"also if relief is not attainable", scene{fell: -100, last: -1, pods: []pod{{id: "idle", use: 5}}}, "", ByRank, HeldRecovers},
 		{"not for a culprit", scene{fell: -100, last: -1, pods: []pod{{id: "leak", use: 900, grew: 60}}}, "leak", ByCulprit, ""},
+		{"a disk rises by the deficit within 30 s", scene{signal: NodeFSAvailable, lack: 90, fell: -3, last: -1, pods: idle}, "", ByRank, HeldRecovers},
+		{"a disk rises by less", scene{signal: NodeFSAvailable, lack: 91, fell: -3, last: -1, pods: idle}, "idle", ByRank, ""},
+		{"a disk has not risen since the last pass", scene{signal: NodeFSAvailable, lack: 90, fell: -3, still: true, pods: idle}, "", ByRank, HeldRecovers},
+		{"a disk falls again", scene{signal: NodeFSAvailable, lack: 90, fell: -3, last: 1, pods: idle}, "idle", ByRank, ""},
+		{"its inodes", scene{signal: ImageFSInodesFree, lack: 90, fell: -3, last: -1, pods: idle}, "", ByRank, HeldRecovers},
 	})
 	if d := two.decide(); d.Need != 300*mi {
 		t.Errorf("the threshold that recovers counts: %+v", d)
