@@ -46,6 +46,7 @@ type check struct {
 	kills            []*pod                   // that the service stopped, in order
 	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
 	lateUntil        time.Duration            // memory in files may come back too late
+	sampledFrom      time.Duration            // before, the service has no sample to tell who grows
 	observe          bool
 	pausedAt         time.Duration // from then …
 	pausedUntil      time.Duration // … until then, an operator's pause lasts
@@ -207,7 +208,7 @@ func (c *check) again(p *pod) bool {
 
 // mustGo reports whether the service could know at a time that a pod takes something, and may stop it.
 func (c *check) mustGo(w *World, p *pod, at time.Duration) bool {
-	return w.Now() > c.blindUntil && p.runs() && !p.protected && at-p.leaks.Sub(w.began) > time.Second
+	return w.Now() > max(c.blindUntil, c.sampledFrom) && p.runs() && !p.protected && at-p.leaks.Sub(w.began) > time.Second
 }
 
 // ended checks a pod some time after it has ended.

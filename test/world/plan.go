@@ -461,6 +461,7 @@ func (w *World) sleep(d time.Duration) {
 	w.slept.Add(int64(d))
 	w.sleptAt = append(w.sleptAt, w.Now())
 	w.pausedUntil -= d
+	w.sleptOff = w.service == nil
 	if d >= backoffReset { // a breaker that was open is closed
 		w.innocents = 0
 	}

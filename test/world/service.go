@@ -50,6 +50,9 @@ func (s *service) isCut() bool {
 	return s.cut
 }
 
+// firstSample is how long after its start a service needs to see who grows: a listing, and a rate over a second.
+const firstSample = 2 * time.Second
+
 // Start starts a service.
 func (w *World) Start() {
 	w.tb.Helper()
@@ -69,6 +72,9 @@ func (w *World) Start() {
 	w.services = append(w.services, s)
 	w.service, w.shortAt, w.fewAt = s, w.Now(), w.Now()
 	w.uses.Store(nodeProcessors)
+	if w.sleptOff { // the samples of the service before are too old
+		w.sleptOff, w.sampledFrom = false, w.Now()+firstSample
+	}
 	w.logf("criguard starts")
 	m := w.machine(s)
 	log := w.log(s)

@@ -3,6 +3,7 @@ package world
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -53,7 +54,10 @@ func (c *check) inspectTasks(w *World) {
 			free += p.tasks
 		}
 	}
-	if free < c.pids {
+	hung := slices.ContainsFunc(c.kills, func(p *pod) bool { // it brought nothing, which counts for the breaker
+		return p.linger > 0 && p.order.pool() == "tasks" && w.time()-p.stoppedAt < backoffReset
+	})
+	if free < c.pids || hung {
 		c.fewAt = w.Now()
 	} else if w.Now()-c.fewAt > budgetEvery+mayFollow {
 		c.fewAt = w.Now()

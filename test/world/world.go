@@ -60,6 +60,7 @@ type World struct {
 	askedAt  time.Duration  // when the service was last asked to end
 	drained  bool           // an operator has every pod stopped
 	sleptAt  []time.Duration
+	sleptOff bool         // while no service ran
 	naps     *dice        // of sleeps while a disk deletes files; nil = none
 	uses     atomic.Int64 // so many processors at a time
 	visits   chan func(*World)
