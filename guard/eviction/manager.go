@@ -304,25 +304,28 @@ func (g *Manager) sample(ctx context.Context) {
 		return
 	}
 	now := g.kernel.Now() // a listing has taken time
-	cs, _ := g.measured(inv.Pods, now)
-	g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
+	g.samples.Add(now, &g.obs, g.measured(inv, now), g.kernel.PodsMemory())
 	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {
 		g.savedAt = now
 	}
 }
 
-// measured returns the pods with what they use now and what stops have left of their memory, and these stops.
-func (g *Manager) measured(pods []inventory.Pod, now time.Duration) (cs []policy.Candidate, stops policy.PodStops) {
-	cs, stops = inventory.Candidates(pods), g.restraint.ByPod(now)
+// measured returns the listed pods with what they use now, and with what stops have done to them.
+func (g *Manager) measured(inv inventory.Inventory, now time.Duration) []policy.Candidate {
+	cs, stops := inventory.Candidates(inv.Pods), g.restraint.ByPod(now)
 	g.kernel.Measure(cs)
 	for i := range cs {
-		used := cs[i].Memory
-		if len(pods[i].Containers) == 0 {
+		c, pod := &cs[i], &inv.Pods[i]
+		used := c.Memory
+		if len(pod.Containers) == 0 {
 			used = policy.Amount{} // its cgroup is not read
 		}
-		cs[i].Kept = stops.KeptMemory(cs[i].UID, cs[i].ID, used)
+		c.Kept = stops.KeptMemory(c.UID, c.ID, used)
+		c.KeepsVolumes = stops.KeepsVolumes(c.UID, c.ID)
+		c.Survived = now < g.survived[c.ID]
+		c.Ended = inv.At < g.emptied[c.ID]-survivedPenalty && len(g.kernel.UnlistedIn(*pod)) == 0
 	}
-	return cs, stops
+	return cs
 }
 
 // derive adds the thresholds that follow from the node's layout and allocatable memory. It recomputes them

@@ -122,6 +122,22 @@ func TestRankDoesNotList(t *testing.T) {
 	}
 }
 
+// The eviction order knows what stops have done to the pods, also while no threshold is met.
+func TestRankAfterAStop(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.kill(n.stops[0])
+	n.set(policy.MemoryAvailable, 8*testGiB)
+	n.at(g, 0)
+	wantSettled(t, n.at(g, chargeStill), 1)
+	r := g.RankNow(t.Context(), policy.MemoryAvailable)
+	i := slices.IndexFunc(r.Pods, func(p api.RankedView) bool { return p.Pod == "d/big" })
+	if len(r.Pods) != 2 || i < 0 || r.Pods[i].Excluded != policy.ExcludedEnded {
+		t.Errorf("%+v", r.Pods)
+	}
+}
+
 // If a container was started in place of a listed one, the new container is stopped, unless the pod is gone
 // or protected by then.
 func TestPassContainerRestarted(t *testing.T) {

@@ -192,16 +192,13 @@ const measuredBefore = 10 * time.Second
 
 // choose measures the pods and decides which one to stop. It changes nothing that restrains a stop: it also answers commands.
 func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Pool, due []policy.Met) choice {
-	cs, stops := g.measured(inv.Pods, now)
+	cs := g.measured(inv, now)
 	c := choice{at: now, pods: inv.Pods, listed: inv.At, measured: cs, cgroup: g.kernel.PodsMemory()}
 	for j := range cs {
 		pod := &cs[j]
 		if i.IsDisk() && pod.DiskAt < g.pools[i].reclaim.since-measuredBefore {
 			pod.Disk, pod.Inodes = policy.DiskUsage{}, policy.DiskUsage{} // another pod may have filled the disk since
 		}
-		pod.Survived = now < g.survived[pod.ID]
-		pod.Ended = inv.At < g.emptied[pod.ID]-survivedPenalty && len(g.kernel.UnlistedIn(inv.Pods[j])) == 0
-		pod.KeepsVolumes = stops.KeepsVolumes(pod.UID, pod.ID)
 		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}
 	if !i.IsDisk() {

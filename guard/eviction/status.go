@@ -65,10 +65,9 @@ func (g *Manager) RankNow(ctx context.Context, s policy.Signal) api.Ranking {
 		}
 		return r
 	}
-	cs, _ := g.measured(inv.Pods, now)
+	cs := g.measured(inv, now)
 	for i := range cs {
 		cs[i].Growth = g.samples.Growth(&cs[i], pool, now)
-		cs[i].Survived = now < g.survived[cs[i].ID]
 	}
 	r.Pods = RankedViews(&policy.Decision{Ranked: policy.Rank(cs, s, layout, keys)}, inv.Pods)
 	return r
