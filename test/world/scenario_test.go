@@ -388,6 +388,27 @@ func scenes() []scene {
 				w.At(w.Now()+100*time.Millisecond, (*World).Start)
 			})
 		}},
+		{name: "emptied", play: func(w *World) { // others have written to the disk, and delete it again while an operator lets no pod be stopped
+			w.shortDisk()
+			w.At(15*time.Second, func(w *World) {
+				w.Command(api.Command{Command: api.CommandPause, For: api.Duration(12 * time.Second)}, func() {})
+			})
+			w.At(20*time.Second, func(w *World) { w.disk.other.Add(w.disk.available() - w.free.bytes + 400*mib) })
+			w.At(23*time.Second, func(w *World) {
+				w.disk.other.Add(-gib)
+				w.disk.deleted.add("others", space{bytes: gib})
+			})
+		}},
+		{name: "dead-log", lines: []string{`eviction.hard."nodefs.available" = "1536Mi"`, limited}, want: []string{"writer"}, play: func(w *World) {
+			// The log of a pod that was stopped for its limit is all that a disk without the layers lacks later.
+			w.disk.apart.layers = true
+			w.shortDisk()
+			idle := w.addPod(&pod{spec: critest.PodSpec{Name: "idle-log"}, used: mib, toLog: 1})
+			w.disk.logs.add(w.disk.logs.ofPod(idle), space{bytes: 500 * mib})
+			w.leave(600 * mib)
+			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, toLog: 1, writes: 20 * mib, diskLimit: 100 * mib})
+			w.At(time.Minute, func(w *World) { w.disk.other.Add(w.disk.available() - w.free.bytes + 50*mib) })
+		}},
 		{name: "old-images", lines: []string{`images = {min_age = "0s", unused_grace = "0s"}`}, play: func(w *World) {
 			w.disk.total, w.free.bytes = 10*gib, 1536*mib
 			for i := range 20 {
