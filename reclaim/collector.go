@@ -64,8 +64,8 @@ type Plan struct {
 	DryRun     bool // do everything except the removals
 	Containers ContainerPolicy
 	// Ended are sandboxes that were stopped. Their dead containers are removed as those of a finished pod are, without the wait
-	// until it counts as one.
-	Ended  map[string]bool
+	// until it counts as one. The time since boot is when the stop began: a runtime may still be at it.
+	Ended  map[string]time.Duration
 	Images ImagePolicy
 	Memory []MemoryTarget
 	// Progress receives each item as it is removed; it must not block. nil = no calls.

@@ -132,19 +132,40 @@ func selectReplaced(inv inventory, p ContainerPolicy, seen *sightings, now Momen
 	return sel
 }
 
+// exited returns the sandboxes among those that were ended whose containers have all exited, and whether each is ready.
+func (inv inventory) exited(ended map[string]time.Duration) (ready map[string]bool) {
+	ready = make(map[string]bool, len(ended))
+	for _, b := range inv.Sandboxes {
+		if _, ok := ended[b.ID]; ok {
+			ready[b.ID] = b.Ready
+		}
+	}
+	for _, c := range inv.Containers {
+		if c.State != cri.Exited {
+			delete(ready, c.SandboxID)
+		}
+	}
+	return ready
+}
+
+// ending counts the sandboxes of pods that have ended by a stop after that time, and that the runtime has still to stop.
+func (inv inventory) ending(ended map[string]time.Duration, since time.Duration) (n int) {
+	for id, ready := range inv.exited(ended) {
+		if ready && ended[id] > since {
+			n++
+		}
+	}
+	return n
+}
+
 // removeEnded also selects what stays of sandboxes that were ended: once such a sandbox is not ready and none of its containers
 // may run, a kubelet starts none in it any more.
-func (s *selection) removeEnded(inv inventory, ended map[string]bool) {
-	over := make(map[string]bool, len(ended))
-	for _, b := range inv.Sandboxes {
-		over[b.ID] = ended[b.ID] && !b.Ready
-	}
-	for _, c := range inv.Containers {
-		over[c.SandboxID] = over[c.SandboxID] && c.State == cri.Exited
-	}
+func (s *selection) removeEnded(inv inventory, ended map[string]time.Duration) {
+	over := inv.exited(ended)
 	dead := map[string]bool{}
 	for _, c := range inv.Containers {
-		dead[c.ID] = over[c.SandboxID]
+		ready, ok := over[c.SandboxID]
+		dead[c.ID] = ok && !ready
 	}
 	s.Keep = slices.DeleteFunc(s.Keep, func(it Item) bool {
 		if dead[it.ID] {

@@ -282,7 +282,11 @@ func TestRemoveEnded(t *testing.T) {
 		}
 		inv.Containers[1].State = c.state
 		sel := selectContainers(inv, policy, &sightings{}, now)
-		sel.removeEnded(inv, map[string]bool{"sb-p": c.ended})
+		ended := map[string]time.Duration{}
+		if c.ended {
+			ended["sb-p"] = now.Boot
+		}
+		sel.removeEnded(inv, ended)
 		equal(t, name, sortedIDs(sel.Remove), c.want)
 		if !slices.ContainsFunc(sel.Keep, func(it Item) bool { return it.ID == "other" }) {
 			t.Errorf("%s: kept %q", name, ids(sel.Keep))

@@ -259,7 +259,7 @@ func (j *job) collectContainers(ctx context.Context) {
 		}
 		return "", err
 	}
-	j.each(ctx, sel.Remove, check, func(ctx context.Context, it Item) error {
+	remove := func(ctx context.Context, it Item) error {
 		if detail.State == cri.Unknown {
 			if err := unlessGone(j.runtime.StopContainer(ctx, it.ID, stopDeadFor)); err != nil {
 				return err
@@ -273,7 +273,44 @@ func (j *job) collectContainers(ctx context.Context) {
 			j.report.fail(it, err) // the container is gone all the same
 		}
 		return nil
-	})
+	}
+	j.each(ctx, sel.Remove, check, remove)
+	for inv, ok := j.awaitEnding(ctx, inv); ok; inv, ok = j.awaitEnding(ctx, inv) {
+		late := selection{Keep: j.report.Kept}
+		late.removeEnded(inv, j.plan.Ended)
+		j.report.Kept = late.Keep
+		j.each(ctx, late.Remove, check, remove)
+	}
+}
+
+// How long a reclaim waits for the runtime to stop the sandboxes of pods that have ended by a stop, which dismantles their network and
+// unmounts their files in memory. After a minute, a runtime may never be able to.
+const (
+	endingFor    = 2 * time.Second
+	endingPoll   = 50 * time.Millisecond
+	endingWithin = time.Minute
+)
+
+// awaitEnding lists the containers and sandboxes again once the runtime has stopped one of the sandboxes that are ending, unless what
+// was removed is enough. It returns false if none is stopped in time.
+func (j *job) awaitEnding(ctx context.Context, inv inventory) (now inventory, ok bool) {
+	since := j.clock().Boot - endingWithin
+	ending := inv.ending(j.plan.Ended, since)
+	for end := time.Now().Add(endingFor); ending > 0 && time.Now().Before(end) && !j.gauge.met() && !j.over(ctx); {
+		select {
+		case <-ctx.Done():
+			return inventory{}, false
+		case <-time.After(endingPoll):
+		}
+		var err error
+		if now, err = j.inventory(ctx); err != nil {
+			return inventory{}, false
+		}
+		if now.ending(j.plan.Ended, since) < ending {
+			return now, true
+		}
+	}
+	return inventory{}, false
 }
 
 // collectSandboxes removes dead sandboxes.

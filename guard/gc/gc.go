@@ -106,12 +106,12 @@ type Manager struct {
 	warned   atomic.Bool // of the ledger, which has failed since it was last saved
 
 	mu        sync.Mutex
-	client    *cri.Client        // the client that collector uses
-	collector *reclaim.Collector // nil until a runtime has answered
-	notes     warnOnce           // air-gap files and containers in doubt
-	ended     map[string]bool    // sandboxes that were stopped; a reclaim of a disk need not wait until they count as finished
-	yield     chan struct{}      // closed when a reclaim under pressure needs the collector
-	acts      context.Context    //nolint:containedctx // ends when a pause begins; nil = paused
+	client    *cri.Client              // the client that collector uses
+	collector *reclaim.Collector       // nil until a runtime has answered
+	notes     warnOnce                 // air-gap files and containers in doubt
+	ended     map[string]time.Duration // sandboxes that were stopped; a reclaim of a disk need not wait until they count as finished
+	yield     chan struct{}            // closed when a reclaim under pressure needs the collector
+	acts      context.Context          //nolint:containedctx // ends when a pause begins; nil = paused
 	stopActs  context.CancelFunc
 }
 
@@ -119,7 +119,7 @@ type Manager struct {
 func New(opt Options) *Manager {
 	m := &Manager{
 		opt: opt, stops: make(chan struct{}, 1), begin: make(chan struct{}, 1),
-		would: map[policy.Signal]string{}, failures: map[policy.Signal]warnOnce{}, yield: make(chan struct{}), ended: map[string]bool{},
+		would: map[policy.Signal]string{}, failures: map[policy.Signal]warnOnce{}, yield: make(chan struct{}), ended: map[string]time.Duration{},
 	}
 	m.SetConfig(opt.Config)
 	m.SetPaused(false)
@@ -404,13 +404,13 @@ func view(s policy.Signal, reports []reclaim.Report, took time.Duration) api.Rec
 func (m *Manager) forgetEnded(left []cri.Sandbox) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.ended, func(id string, _ bool) bool {
+	maps.DeleteFunc(m.ended, func(id string, _ time.Duration) bool {
 		return !slices.ContainsFunc(left, func(b cri.Sandbox) bool { return b.ID == id })
 	})
 }
 
-// stopped returns the stopped sandboxes.
-func (m *Manager) stopped() map[string]bool {
+// stopped returns the stopped sandboxes, and when their stops began.
+func (m *Manager) stopped() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.ended)
@@ -420,7 +420,7 @@ func (m *Manager) stopped() map[string]bool {
 // not wait for a disk; Run writes the ledger.
 func (m *Manager) Stopped(p inventory.Pod) {
 	m.mu.Lock()
-	m.ended[p.ID] = true
+	m.ended[p.ID] = m.opt.Now()
 	m.mu.Unlock()
 	refs := slices.Clone(p.EndedImages)
 	for i := range p.Containers {

@@ -243,12 +243,45 @@ func TestReclaimRemovesWhatIsLeftOfTheStopped(t *testing.T) {
 		t.Errorf("left of the stopped pod: %t; of one that ended by itself: %t", k.server.Has(pods[0].Containers[0].ID), k.server.Has(pods[1].Containers[0].ID))
 	}
 	k.CollectContainers(t.Context())
-	if left := k.stopped(); !left[pods[0].ID] {
+	if _, left := k.stopped()[pods[0].ID]; !left {
 		t.Error("forgotten while the sandbox exists")
 	}
 	k.server.Forget(pods[0].ID)
 	if k.CollectContainers(t.Context()); len(k.stopped()) != 0 {
 		t.Error("remembered although the sandbox is gone")
+	}
+}
+
+// A runtime needs a while to stop the sandbox of a pod that has ended by a stop. A reclaim of a disk waits for that, unless it takes
+// unusually long, and removes the containers then.
+func TestReclaimWaitsForTheSandboxOfTheStopped(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		k := newKeeping(t)
+		readDisks(k.Manager, func(string) (cgroup.Space, error) { return spaceOn(1, 5), nil })
+		client, err := k.opt.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := k.server.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{Name: "main"}}})
+		k.Stopped(*inventory.ByID(k.opt.Lister.List(t.Context()).Pods, p.ID))
+		if old {
+			k.ended[p.ID] -= 2 * time.Minute
+		}
+		k.server.Exit(p.Containers[0].ID, 137)
+		k.server.ForgetCalls()
+		j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil)
+		if old {
+			<-j.Done()
+		} else {
+			k.server.WaitCalls(t, "ListPodSandbox", 2)
+			if err := client.StopSandbox(t.Context(), p.ID); err != nil {
+				t.Fatal(err)
+			}
+			<-j.Done()
+		}
+		if k.server.Has(p.Containers[0].ID) != old {
+			t.Errorf("stopped long ago: %t; its container is there: %t", old, !old)
+		}
 	}
 }
 
