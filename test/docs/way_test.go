@@ -68,6 +68,7 @@ var others = map[string]elsewhere{
 // shorter maps commands that take minutes or hours to a form with fewer tries or without machines.
 var shorter = map[string]string{
 	"make bench": `make bench BENCH="-only pass"`,
+	"make image": "make image ARCH=amd64",
 	`make bench BENCH="-only latency -tries 10"`: `make bench BENCH="-only latency -tries 1 -pods 5"`,
 	`make bench BENCH="-idle 1m -pods 50"`:       `make bench BENCH="-only idle -idle 1s -settle 5s -pods 5"`,
 	"make fleet":                                 `make -n fleet && go vet ./test/fleet`,
