@@ -104,7 +104,19 @@ func (c *container) kill() int {
 	if !c.alive {
 		return 0
 	}
-	c.die(137)
+	if c.spec.Lingers == 0 {
+		c.die(137)
+		return c.spec.Processes
+	}
+	c.alive, c.exitCode = false, 137
+	time.AfterFunc(c.spec.Lingers, func() {
+		s := c.pod.server
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.pod.frozen == nil {
+			c.note()
+		}
+	})
 	return c.spec.Processes
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/policy"
 )
 
 // accidentsOf lets users delete pods, in one of three seeds, and an operator drain the node for a while, in one of ten. It has
@@ -32,6 +33,21 @@ func accidentsOf(w *World, seed uint64, length time.Duration) {
 		w.At(at+d.at(time.Second, time.Minute), func(w *World) {
 			w.Command(api.Command{Command: api.CommandUndrain}, func() { w.drained = false })
 		})
+	}
+}
+
+// prunesOf has operators prune up to three times, in one of three seeds with a disk that runs short. It has dice of its own.
+func prunesOf(w *World, seed uint64, length time.Duration) {
+	d := dice{rand.New(rand.NewPCG(seed, 73))}
+	if w.free.bytes == 0 || !d.oneIn(3) {
+		return
+	}
+	for range d.between(1, 3) {
+		o := api.PruneOptions{Containers: d.oneIn(2), DryRun: d.oneIn(4), IgnoreAge: d.oneIn(4)}
+		if o.Images = !o.Containers || d.oneIn(2); d.oneIn(3) {
+			o.Signal, o.Until = policy.ImageFSAvailable, policy.Bytes(d.between(1, 8)*gib)
+		}
+		w.At(d.at(5*time.Second, length), func(w *World) { w.Prune(o) })
 	}
 }
 

@@ -80,14 +80,14 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 		w.violate("%s was stopped in observe mode", p)
 	}
 	late, decided := mayFollow, p.order.at // a soft stop takes effect up to its grace period later
-	if direct {
-		late, decided = shortStep, w.Now() // the signals are read again just before
+	pool := p.order.pool()
+	if direct && pool == "memory" { // the signals are read again just before
+		late, decided = shortStep, w.Now()
 	}
 	if at := p.order.at; at > c.pausedAt && at < c.pausedUntil { // a pause cancels no stop in flight
 		w.violate("%s was stopped during a pause", p)
 	}
 	c.note(w)
-	pool := p.order.pool()
 	if p.order.signal == "" {
 		w.violate("%s was stopped without a word in the log", p)
 	} else if at, met := c.metAt[pool]; pool != "limit" && (!met || decided-at > late) {
@@ -439,7 +439,8 @@ func (c *check) agree(w *World) {
 		}
 		lasts := stopLasts + mayFollow // one that the end of the service cuts short is continued by the next run
 		switch order := w.orderOf(s.UID); {
-		case order.pool() == "disk" && w.service == nil: // the files were still being deleted when it was killed, and no run follows
+		case (order.pool() == "disk" || order.pool() == "limit") && w.service == nil:
+			// The files were still being deleted when it was killed, and no run follows.
 			lasts = deletionLasts
 		case s.Kind == "soft" || policy.Cause(s.Kind).ByOperator(): // with a grace period
 			lasts = softLasts

@@ -103,8 +103,14 @@ func (k *kernel) mkdir(rel string) {
 	k.waker.note(rel, false)
 }
 
-// rmdir removes a cgroup and those below it.
+// rmdir removes a cgroup and those below it. Who still has their files open reads an error from a kernel, and zeros here.
 func (k *kernel) rmdir(rel string) {
+	isBelow := func(of string) bool { return of == rel || strings.HasPrefix(of, rel+"/") }
+	for of := range k.uses {
+		if isBelow(of) {
+			k.writeUse(of, [4]int64{})
+		}
+	}
 	for _, dir := range []string{k.memory(rel, "") + "/", k.tasks(rel, "") + "/"} {
 		if err := os.RemoveAll(filepath.Join(k.root, dir)); err != nil {
 			k.tb.Fatal(err)
@@ -116,7 +122,7 @@ func (k *kernel) rmdir(rel string) {
 			}
 		}
 	}
-	maps.DeleteFunc(k.uses, func(of string, _ uses) bool { return of == rel || strings.HasPrefix(of, rel+"/") })
+	maps.DeleteFunc(k.uses, func(of string, _ uses) bool { return isBelow(of) })
 	k.waker.note(rel, true)
 }
 

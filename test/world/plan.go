@@ -159,6 +159,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	}
 	napsOf(w, seed)
 	accidentsOf(w, seed, length)
+	prunesOf(w, seed, length)
 	taskLimitsOf(w, seed, length)
 	shimsOf(w, seed, length)
 	return w, length
@@ -207,6 +208,7 @@ func addPods(w *World, d dice) {
 		}
 		if d.oneIn(30) {
 			p.linger = d.at(0, 20*time.Second) // in D state
+			p.spec.Containers[0].Lingers = p.linger
 		}
 		w.addPod(p)
 	}

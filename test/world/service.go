@@ -183,6 +183,27 @@ func (w *World) Command(c api.Command, done func()) {
 	})
 }
 
+// Prune has the service prune and does not wait for the end.
+func (w *World) Prune(o api.PruneOptions) {
+	s := w.service
+	if s == nil {
+		return
+	}
+	w.logf("operator: prune %+v", o)
+	if o.IgnoreAge && o.Images && !o.DryRun {
+		w.keeps = 0
+	}
+	client := control.NewClientOver(rundir.Dir(s.dir), s.control.dial)
+	w.asking.Go(func() {
+		reports, err := client.Prune(context.Background(), o)
+		removed := 0
+		for i := range reports {
+			removed += len(reports[i].Removed)
+		}
+		w.logf("operator: prune: %d removed, error %v", removed, err)
+	})
+}
+
 // Reload has the service reload a configuration of these lines. A bad one is corrected before the next start.
 func (w *World) Reload(bad bool, lines ...string) {
 	w.logf("operator: reload with %q", lines)

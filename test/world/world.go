@@ -308,11 +308,6 @@ func (w *World) seeStops() {
 			continue
 		}
 		p.killed, p.atKill, p.expected, p.run = time.Now(), p.used, p.used+p.swapped, len(w.services)
-		if direct && p.linger > 0 { // a runtime stops no pod with a process in D state
-			for method, id := range map[string]string{"StopPodSandbox": p.ID, "StopContainer": p.Containers[0].ID} {
-				time.AfterFunc(p.linger, w.runtime.Inject(critest.Fault{Method: method, ID: id, Hang: true}))
-			}
-		}
 		if p.jobEnded {
 			continue
 		}
