@@ -413,6 +413,9 @@ func (c *check) ask(w *World) {
 		w.violate("the service does not say its history: %v", err)
 		return
 	}
+	if up := w.inTurn(list.Passes); status.Runtime.Up && (!up || w.said(s) != "up") {
+		w.violate("the runtime is up, which the history (%t) or the log (%q) does not say", up, w.said(s))
+	}
 	c.reported = []string{}
 	for _, p := range list.Passes {
 		if p.Stop != nil && !p.Stop.DryRun {
@@ -426,6 +429,7 @@ func (c *check) agree(w *World) {
 	var saved []string
 	stops := w.Stops()
 	c.budget(w, stops)
+	w.inTurn(w.passesOnDisk())
 	// A kubelet starts a pod again under its UID, and the service may not have listed its new sandbox.
 	ofPod := map[string]int{}
 	for _, s := range stops {

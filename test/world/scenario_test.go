@@ -2,6 +2,7 @@ package world
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -312,6 +313,47 @@ func scenes() []scene {
 			w.At(20*time.Second, (*World).Kill)
 			w.At(21*time.Second, (*World).Start)
 		}},
+		{name: "observe", hard: 500 * mib, lines: []string{`mode = "observe"`}, play: func(w *World) {
+			w.observe, w.weak = true, true
+			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "small"}, used: 100 * mib})
+			large := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "large"}, used: 200 * mib})
+			w.At(40*time.Second, func(w *World) {
+				w.Command(api.Command{Command: api.CommandDrain}, func() { w.violate("a drain was not refused") })
+			})
+			w.At(time.Minute, func(w *World) {
+				st, stops := w.answers()
+				if st.Mode != "observe" || len(st.InFlight) > 0 || len(stops) != 1 || !stops[0].DryRun || stops[0].Sandbox != large.ID {
+					w.violate("in %s mode, it stops %q, and the history has %+v", st.Mode, st.InFlight, stops)
+				}
+				if n := strings.Count(w.story.String(), "would stop pod"); n != 1 {
+					w.violate("the log has %d times which pod would be stopped", n)
+				}
+			})
+		}},
+		{name: "held-reload", lines: []string{plenty}, want: []string{"waits", "hurries"}, play: func(w *World) {
+			reload := func(threshold int64, now bool) {
+				w.hard, w.settings = threshold*mib, []string{plenty, fmt.Sprintf(`eviction.hard."memory.available" = "%dMi"`, threshold)}
+				w.Command(api.Command{Command: api.CommandReload, Now: now}, func() {})
+			}
+			waits := w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "waits"}, used: 200 * mib})
+			hurries := w.starts(70*time.Second, &pod{spec: critest.PodSpec{Name: "hurries"}, used: 180 * mib})
+			w.At(25*time.Second, func(*World) { reload(500, false) })
+			w.At(80*time.Second, func(*World) { reload(600, true) })
+			for at, run := range map[time.Duration][]*pod{54900 * time.Millisecond: {waits, hurries}, 57 * time.Second: {hurries}, 79 * time.Second: {hurries}, 82 * time.Second: {}} {
+				w.At(at, func(w *World) {
+					for _, p := range []*pod{waits, hurries} {
+						if p.runs() != slices.Contains(run, p) {
+							w.violate("%s runs: %t", p, p.runs())
+						}
+					}
+				})
+			}
+			w.At(90*time.Second, func(w *World) {
+				if n := strings.Count(w.story.String(), `msg="configuration held`); n != 1 {
+					w.violate("the log has %d times that a configuration is held", n)
+				}
+			})
+		}},
 		{name: "limit", lines: []string{limited}, want: []string{"writer"}, play: func(w *World) {
 			w.starts(20*time.Second, &pod{spec: critest.PodSpec{Name: "writer"}, used: mib, writes: 10 * mib, diskLimit: 100 * mib})
 		}},
@@ -488,13 +530,29 @@ func (w *World) vault(size, rate int64) {
 // givesUp checks that the service holds its stops for memory back at a time, and has raised one alarm.
 func (w *World) givesUp(at time.Duration, held string) {
 	w.At(at, func(w *World) {
-		s := w.service
-		st, err := control.NewClientOver(rundir.Dir(s.dir), s.control.dial).Status(w.tb.Context())
-		if err != nil || st.LastPass == nil || st.LastPass.Held != held || len(st.Alarms) != 1 || !strings.HasPrefix(st.Alarms[0], "memory: ") ||
+		st, _ := w.answers()
+		if st.LastPass == nil || st.LastPass.Held != held || len(st.Alarms) != 1 || !strings.HasPrefix(st.Alarms[0], "memory: ") ||
 			slices.Contains(st.Budget.Breakers, policy.PoolMemory) != (held == api.HeldBreaker) || strings.Count(w.story.String(), "event=alarm") != 1 {
-			w.violate("the status does not say that the stops are held by %s: %+v, error %v", held, st, err)
+			w.violate("the status does not say that the stops are held by %s: %+v", held, st)
 		}
 	})
+}
+
+// answers returns what the service says of itself, and the stops in its history.
+func (w *World) answers() (st api.Status, stops []api.StopView) {
+	w.tb.Helper()
+	client := control.NewClientOver(rundir.Dir(w.service.dir), w.service.control.dial)
+	st, err := client.Status(w.tb.Context())
+	list, listErr := client.Passes(w.tb.Context(), api.HistoryQuery{})
+	if err := errors.Join(err, listErr); err != nil {
+		w.tb.Fatal(err)
+	}
+	for _, p := range list.Passes {
+		if p.Stop != nil {
+			stops = append(stops, *p.Stop)
+		}
+	}
+	return st, stops
 }
 
 // shortDisk leaves 600 MiB until the threshold of a disk that deletes 50 MiB/s, and an idle pod has 300 MiB on it.

@@ -38,6 +38,7 @@ type service struct {
 	reload  chan func() (config.Config, error)
 	end     context.CancelFunc
 	ended   chan error
+	runtime string // what it logged of that last, see said
 	mu      sync.Mutex
 	cut     bool       // killed: the world no longer listens to it
 	conns   []net.Conn // to the runtime

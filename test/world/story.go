@@ -50,11 +50,21 @@ func (o order) pool() string {
 // stopLine is the line of a stop in a log.
 var stopLine = regexp.MustCompile(`msg="stopping pod".* uid=(\S+) sandbox=\S+ signal=(\S+) kind=(\S+)`)
 
+// runtimeLine is the line in a log that the runtime does not answer, or does again.
+var runtimeLine = regexp.MustCompile(` event=runtime-(\S+)`)
+
 // orderOf returns the last stop that a service logged for a pod.
 func (s *story) orderOf(uid string) order {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.orders[uid]
+}
+
+// said returns what a service logged of the runtime last: up, down, or nothing yet.
+func (s *story) said(from *service) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return from.runtime
 }
 
 type line struct {
@@ -131,6 +141,15 @@ func (w logWriter) Write(b []byte) (int, error) {
 			w.mu.Unlock()
 		}
 		w.logf("  criguard: %s", strings.TrimSpace(string(b)))
+		if m := runtimeLine.FindSubmatch(b); m != nil {
+			now := string(m[1])
+			if w.said(w.from) == now {
+				w.violate("the log says again that the runtime is %s", now)
+			}
+			w.mu.Lock()
+			w.from.runtime = now
+			w.mu.Unlock()
+		}
 	}
 	return len(b), nil
 }

@@ -406,16 +406,12 @@ func (w *World) openFiles() (names []string) {
 // Stops returns the stops in the history on disk, in order, with their results.
 func (w *World) Stops() (stops []api.StopView) {
 	w.tb.Helper()
-	list, err := history.Read(context.Background(), w.state, api.HistoryQuery{})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.tb.Fatal(err)
-	}
 	type begun struct { // a sandbox that keeps its name may be stopped again
 		pass    uint64
 		sandbox string
 	}
 	results := map[begun]*api.StopResult{}
-	for _, p := range list.Passes {
+	for _, p := range w.passesOnDisk() {
 		if p.Stop != nil {
 			stops = append(stops, *p.Stop)
 		}
@@ -427,6 +423,36 @@ func (w *World) Stops() (stops []api.StopView) {
 		stops[i].Result = results[begun{stops[i].Pass, stops[i].Sandbox}]
 	}
 	return stops
+}
+
+// passesOnDisk returns the history on disk.
+func (w *World) passesOnDisk() []api.Pass {
+	w.tb.Helper()
+	list, err := history.Read(context.Background(), w.state, api.HistoryQuery{})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.tb.Fatal(err)
+	}
+	return list.Passes
+}
+
+// inTurn checks a history over all runs of the service: the numbers of the passes rise, and outages of the runtime begin and end in
+// turn. It reports whether none has still to end.
+func (w *World) inTurn(passes []api.Pass) (up bool) {
+	last := uint64(0)
+	up = true
+	for _, p := range passes {
+		if p.ID <= last {
+			w.violate("the history has pass %d after pass %d", p.ID, last)
+		}
+		if last = p.ID; p.Runtime == nil {
+			continue
+		}
+		if p.Runtime.Up == up {
+			w.violate("pass %d has an outage of the runtime that begins or ends again", p.ID)
+		}
+		up = p.Runtime.Up
+	}
+	return up
 }
 
 // copyTree copies the files below a directory with their permissions.
