@@ -13,7 +13,6 @@ import (
 // config is a test's part of criguard's configuration. Hard thresholds that it does not name are
 // off, because a busy machine may meet them by itself.
 type config struct {
-	mode       string
 	hard, soft thresholds
 	grace      thresholds        // of the soft thresholds
 	reclaim    thresholds        // minimum reclaim
@@ -33,9 +32,6 @@ func bytes(n int64) string { return fmt.Sprint(n) }
 func (n *node) configure(c config) {
 	n.Helper()
 	var b strings.Builder
-	if c.mode != "" {
-		fmt.Fprintf(&b, "mode = %q\n", c.mode)
-	}
 	fmt.Fprintf(&b, "[runtime]\nendpoint = %q\ntimeout = %q\n", n.endpoint, cmp.Or(c.timeout, "10s"))
 	fmt.Fprintf(&b, "[node]\nroot_dir = %q\npod_log_dir = %q\npods_cgroup = %q\n", n.lab.KubeletRoot(), cmp.Or(c.logs, n.lab.PodLogDir()), n.lab.PodsCgroup())
 	fmt.Fprintf(&b, "[history]\ndir = %q\n", cmp.Or(c.history, n.dir))

@@ -174,15 +174,3 @@ func passes(n *node) int {
 	n.until("two passes", func() bool { return count() >= first+2 })
 	return count() - first
 }
-
-// In observe mode, a drain is refused with a message.
-func TestDrainObserves(t *testing.T) {
-	n := newNode(t, lab.Containerd2)
-	p := n.pod(lab.PodSpec{Name: "watched", Containers: one("pause")})
-	n.configure(config{mode: "observe"})
-	n.startWith(1)
-	if a := n.criguard(n.args("drain", "--yes")...); a.Code != 2 || !strings.Contains(a.Err, "observe") {
-		t.Errorf("exit code %d: %s", a.Code, a.Err)
-	}
-	n.alive(p)
-}
