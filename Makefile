@@ -98,7 +98,7 @@ export GORACE := atexit_sleep_ms=0
 # Go alone and may run concurrently.
 REAL := ./test/live ./test/lab ./test/prune ./test/report ./test/prom ./test/docs ./test/package ./test/fleet
 # Tests of test/live that show the whole on a real containerd.
-SMOKE := TestCheckExample TestCheckMistakes TestCommandsMisused TestSecondInstance TestReload TestCrash TestRuntimeKilled \
+SMOKE := TestCheckExample TestCheckMistakes TestCommandsMisused TestSecondInstance TestReload TestCrash \
 	TestRuntimeKilledDuringStop TestDisk/containerd-1.6 TestHardEndsSoftGrace/containerd-1.6 \
 	TestHardMemory/runtime_is_up/containerd-1.6 TestSoftMemory/ends_in_time/containerd-1.6
 # Tests of test/docs that run what the documents show, instead of reading them.

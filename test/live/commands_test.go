@@ -73,7 +73,7 @@ func TestCommandsWithoutRuntime(t *testing.T) {
 	look := func(t *testing.T, live bool) {
 		n := &node{T: t, lab: n.lab, dir: n.dir}
 		st := ask[api.Status](n, "status")
-		if st.Live != live || st.Runtime.Up || st.Runtime.Error == "" || available(st, policy.MemoryAvailable) <= 0 {
+		if st.Live != live || st.Runtime.Up || st.Runtime.Error == "" || st.Runtime.ListedAt != nil || available(st, policy.MemoryAvailable) <= 0 {
 			t.Errorf("status: %+v", st)
 		}
 		if a := n.criguard(n.args("status")...); a.Code != 3 || !strings.Contains(a.Out, "no runtime answers") {
@@ -129,6 +129,16 @@ func (n *node) versioned(command string) {
 	if err := json.Unmarshal([]byte(a.Out), &v); err != nil || a.Code != 0 || v.APIVersion != api.APIVersion {
 		n.Errorf("%s: exit code %d, apiVersion %q, %v: %s", command, a.Code, v.APIVersion, err, a.Err)
 	}
+}
+
+// available returns the amount of a signal in a status.
+func available(st api.Status, s policy.Signal) int64 {
+	for _, v := range st.Signals {
+		if v.Signal == s {
+			return v.Available
+		}
+	}
+	return 0
 }
 
 // unreachable checks that a command failed because its peer is unreachable, and printed a hint.
