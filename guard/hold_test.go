@@ -185,25 +185,6 @@ func TestEnforceAfterObserveIsHeld(t *testing.T) {
 	}
 }
 
-// A held configuration is in force after its time.
-func TestHoldEnds(t *testing.T) {
-	r, client, use := holding(t)
-	use("2Gi")
-	if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.do(t.Context(), func() { r.endHold(r.waiting.Until - 1) }); err != nil {
-		t.Fatal(err)
-	}
-	if got := hardInForce(t, client); got != "1Mi" {
-		t.Errorf("before its time, %s is in force", got)
-	}
-	if err := r.do(t.Context(), func() { r.waiting.Until = 0 }); err != nil {
-		t.Fatal(err)
-	}
-	nodetest.Await(t, "the end of the hold", func() bool { return hardInForce(t, client) == "2Gi" })
-}
-
 // serveNew serves a node that meets its threshold, in a run directory, until the end of the test or end.
 func serveNew(t *testing.T, dir rundir.Dir, cfg config.Config) (client *control.Client, end func()) {
 	t.Helper()

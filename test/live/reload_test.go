@@ -4,10 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/criguard/criguard/guard/api"
-	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/systemd"
 	"github.com/criguard/criguard/test/lab"
@@ -80,48 +78,6 @@ func TestReload(t *testing.T) {
 		t.Errorf("told %q, want the reload once, with what changed", got)
 	}
 	s.stopped("default/large") // the new threshold is met
-}
-
-// A configuration that would stop a pod at once is put in force after 30 s, not before. With --now it does not wait.
-func TestHoldEnds(t *testing.T) {
-	n := newNode(t, lab.Containerd1)
-	n.configure(config{more: plenty})
-	s := n.startWith(0)
-	for i, c := range []struct {
-		pod   string
-		flags []string
-		code  int
-		says  string
-		least time.Duration // until the threshold is in force
-	}{
-		{"waits", nil, 1, "would stop default/waits first; the configuration is held for ", hold.Time},
-		{"hurries", []string{"--now"}, 0, "reloaded: eviction.hard.", 0},
-	} {
-		before := n.available(policy.AllocatableMemoryAvailable)
-		pod := n.pod(lab.PodSpec{Name: c.pod, Containers: hog(128 * mib)})
-		n.hogs(pod)
-		n.until("the service to see the pod and its memory", func() bool {
-			return s.status().Pods == 1 && n.available(policy.AllocatableMemoryAvailable) < before-120*mib
-		})
-		limit := n.available(policy.AllocatableMemoryAvailable) + 64*mib
-		n.configure(config{hard: thresholds{policy.AllocatableMemoryAvailable: bytes(limit)}, more: plenty})
-		began := time.Now()
-		if a := n.criguard(n.args(append([]string{"reload"}, c.flags...)...)...); a.Code != c.code || !strings.Contains(a.Out, c.says) {
-			t.Errorf("reload %v: exit code %d, want %d and %q in\n%s%s", c.flags, a.Code, c.code, c.says, a.Out, a.Err)
-		}
-		n.until("the threshold to be in force", func() bool { return hard(s.status(), policy.AllocatableMemoryAvailable) == limit })
-		if took := time.Since(began); took < c.least {
-			t.Errorf("reload %v: in force after %s, want %s", c.flags, took, c.least)
-		}
-		n.until("the stop", func() bool { return len(s.settled()) == i+1 })
-		n.ended(pod)
-		n.configure(config{more: plenty})
-		s.reload()
-		n.until("the pod to be gone", func() bool { return s.status().Pods == 0 })
-	}
-	if got := s.events(systemd.EventAlarm); len(got) != 1 || !strings.Contains(got[0], `msg="configuration held`) {
-		t.Errorf("told %q, want the hold of the first reload", got)
-	}
 }
 
 // hard returns the hard threshold of a signal in bytes, or 0 without one.
