@@ -258,17 +258,6 @@ func TestPassStallWarns(t *testing.T) {
 	})
 }
 
-func TestPassNeverStopsProtected(t *testing.T) {
-	g, n := newManager(t, softAndHard)
-	for i := range n.pods {
-		n.pods[i].Protection = "test"
-	}
-	n.set(policy.MemoryAvailable, testGiB/2)
-	if p := n.at(g, 0); p.Stop != nil || p.Held != api.HeldProtected {
-		t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
-	}
-}
-
 // The same input gives the same record.
 func TestPassIsDeterministic(t *testing.T) {
 	var first string
