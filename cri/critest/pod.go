@@ -96,7 +96,7 @@ func (c *container) term() {
 		return
 	}
 	c.termed = true
-	c.die(0)
+	c.end(0)
 }
 
 // kill sends SIGKILL. It returns the number of processes that it was sent to.
@@ -104,11 +104,17 @@ func (c *container) kill() int {
 	if !c.alive {
 		return 0
 	}
-	if c.spec.Lingers == 0 {
-		c.die(137)
-		return c.spec.Processes
+	c.end(137)
+	return c.spec.Processes
+}
+
+// end ends the processes by a signal. The runtime notices when none is in an uninterruptible sleep any more.
+func (c *container) end(code int32) {
+	if c.spec.Lingers == 0 || !c.alive {
+		c.die(code)
+		return
 	}
-	c.alive, c.exitCode = false, 137
+	c.alive, c.exitCode = false, code
 	time.AfterFunc(c.spec.Lingers, func() {
 		s := c.pod.server
 		s.mu.Lock()
@@ -117,7 +123,6 @@ func (c *container) kill() int {
 			c.note()
 		}
 	})
-	return c.spec.Processes
 }
 
 // die ends the processes. The runtime notices unless the shim is frozen.

@@ -56,7 +56,7 @@ type ContainerSpec struct {
 
 	Processes  int  // 1
 	IgnoreTERM bool // only SIGKILL ends it
-	// For so long after SIGKILL, a process is in an uninterruptible sleep: the runtime notices the exit only then.
+	// For so long after a signal that ends it, a process is in an uninterruptible sleep: the runtime notices the exit only then.
 	Lingers time.Duration
 
 	// The usage of the writable layer. Unsampled is containerd's answer in the first seconds: zeros

@@ -22,6 +22,7 @@ const (
 	deletionLasts = 10 * time.Minute
 	hungLasts     = time.Minute // of a pod whose shim hangs
 	hogEchoes     = time.Minute
+	rounding      = 2 << 10 // bytes: the kernel says how much memory is available in KiB
 	fastLeak      = 200 * mib
 	manyPerStop   = 4               // pods for a hog outside: the breaker's three, and one that was already due
 	softBurst     = 2               // besides, for a soft threshold
@@ -343,7 +344,7 @@ func (c *check) note(w *World) {
 		c.overAt = w.Now()
 	}
 	for pool, met := range map[string]bool{
-		"memory": w.available() < max(c.hard, c.soft) || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": !w.disk.free().covers(c.free),
+		"memory": w.available() < max(c.hard, c.soft)+rounding || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": !w.disk.free().covers(c.free),
 	} {
 		if met {
 			c.metAt[pool] = w.Now()

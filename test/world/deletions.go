@@ -191,10 +191,13 @@ func (c *check) coming(w *World, p *pod, at time.Time) space {
 	return left.plus(w.disk.on(has))
 }
 
-// writes returns how many bytes the pods write per second, one that is being stopped among them.
+// risesAgain is how long after a pod has ended that wrote to the disk its free space may be below what it was before.
+const risesAgain = 30 * time.Second
+
+// writes returns how many bytes the pods write per second, one that is being stopped and those that have just ended among them.
 func (c *check) writes(w *World, stopping *pod) (sum int64) {
 	for _, p := range w.pods {
-		if p.runs() || p == stopping {
+		if p.runs() || p == stopping || w.Now()-p.ended < risesAgain {
 			sum += p.writes
 		}
 	}
