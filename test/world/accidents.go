@@ -1,7 +1,6 @@
 package world
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -11,7 +10,7 @@ import (
 // accidentsOf lets users delete pods, in one of three seeds, and an operator drain the node for a while, in one of ten. It has
 // dice of its own.
 func accidentsOf(w *World, seed uint64, length time.Duration) {
-	d := dice{rand.New(rand.NewPCG(seed, 41))}
+	d := diceOf(seed, 41)
 	if d.oneIn(3) {
 		for range d.between(1, 4) {
 			w.At(d.at(5*time.Second, length), func(w *World) {
@@ -38,7 +37,7 @@ func accidentsOf(w *World, seed uint64, length time.Duration) {
 
 // prunesOf has operators prune up to three times, in one of three seeds with a disk that runs short. It has dice of its own.
 func prunesOf(w *World, seed uint64, length time.Duration) {
-	d := dice{rand.New(rand.NewPCG(seed, 73))}
+	d := diceOf(seed, 73)
 	if w.free.bytes == 0 || !d.oneIn(3) {
 		return
 	}
@@ -54,7 +53,7 @@ func prunesOf(w *World, seed uint64, length time.Duration) {
 // napsOf lets the machine sleep for less than a minute soon after a pod that was stopped for the disk has ended, while the disk slowly
 // deletes its files, in one of two seeds with a disk that runs short. It has dice of its own.
 func napsOf(w *World, seed uint64) {
-	d := dice{rand.New(rand.NewPCG(seed, 61))}
+	d := diceOf(seed, 61)
 	if w.free.bytes == 0 || !d.oneIn(2) {
 		return
 	}
@@ -70,7 +69,7 @@ func (w *World) nap(p *pod) {
 // shimsOf lets the shims of some pods hang for a while, in one of six seeds, and the plugin for the network fail, in one of six. It
 // has dice of its own.
 func shimsOf(w *World, seed uint64, length time.Duration) {
-	d := dice{rand.New(rand.NewPCG(seed, 71))}
+	d := diceOf(seed, 71)
 	if d.oneIn(6) {
 		for range d.between(1, 10) {
 			lasts := d.at(time.Second, 2*time.Minute)

@@ -2,7 +2,6 @@ package world
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -112,7 +111,7 @@ func (d *deletions) done(at time.Time, id string) (sum space) {
 // deletionsOf lets the disk of a seed delete files over time, in one of two seeds, and its pods write many small files and a
 // threshold for inodes be met by that, in one of three. It returns the lines of a configuration. It has dice of its own.
 func deletionsOf(seed uint64, onFull bool) (lines []string, apply func(*World)) {
-	d := dice{rand.New(rand.NewPCG(seed, 37))}
+	d := diceOf(seed, 37)
 	var perSecond space
 	if d.oneIn(2) {
 		perSecond = space{d.spread(100, 2000) * mib, d.spread(20_000, 200_000)}

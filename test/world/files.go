@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,7 +80,7 @@ func (k *kernel) flatten(rel string) { k.create(k.memory(rel, "memory.use_hierar
 
 // flatOf switches memory.use_hierarchy off on one of four nodes with cgroup v1. It has dice of its own.
 func flatOf(w *World, seed uint64) {
-	d := dice{rand.New(rand.NewPCG(seed, 53))}
+	d := diceOf(seed, 53)
 	if w.flat = w.v1 && d.oneIn(4); w.flat {
 		w.flatten("/")
 		w.flatten(podsCgroup)

@@ -2,7 +2,6 @@ package world
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -11,7 +10,7 @@ import (
 // limitsOf limits what some pods may have on the disk, in some seeds, and lets some of these write, and take memory while they are
 // being stopped for it. It returns the limits as lines of a configuration. It has dice of its own.
 func limitsOf(seed uint64, length time.Duration, onFull bool) (lines []string, limit func(*World)) {
-	d := dice{rand.New(rand.NewPCG(seed, 31))}
+	d := diceOf(seed, 31)
 	if !d.oneIn(4) && !(onFull && d.oneIn(2)) {
 		return nil, func(*World) {}
 	}

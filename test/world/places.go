@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,7 +105,7 @@ func (w *World) seeLogs() {
 
 // apartOf puts some files on another disk than the one that may run short, in one of two seeds. It has dice of its own.
 func apartOf(w *World, seed uint64) {
-	d := dice{rand.New(rand.NewPCG(seed, 59))}
+	d := diceOf(seed, 59)
 	if !d.oneIn(2) {
 		return
 	}
@@ -117,7 +116,7 @@ func apartOf(w *World, seed uint64) {
 // giveLogs lets some pods write to their logs, in one of two seeds and wherever not all files are on one disk, and some have written
 // much before. It has dice of its own.
 func giveLogs(w *World, seed uint64) {
-	d := dice{rand.New(rand.NewPCG(seed, 67))}
+	d := diceOf(seed, 67)
 	if w.disk.apart == (apart{}) && !d.oneIn(2) {
 		return
 	}

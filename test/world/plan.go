@@ -16,6 +16,10 @@ import (
 // dice makes the choices of a seed.
 type dice struct{ *rand.Rand }
 
+// diceOf returns the dice of one kind of choice of a seed. Each kind has a number of its own, so that another choice of one
+// kind leaves the choices of all others as they are.
+func diceOf(seed, kind uint64) dice { return dice{rand.New(rand.NewPCG(seed, kind))} }
+
 // one in n.
 func (d dice) oneIn(n int) bool { return d.IntN(n) == 0 }
 
@@ -37,7 +41,7 @@ func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
 // seeds only: together, they would hide each other.
 func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	tb.Helper()
-	d := dice{rand.New(rand.NewPCG(seed, 13))}
+	d := diceOf(seed, 13)
 	capacity := d.between(1024, 8192) * mib
 	length = d.at(2*time.Minute, 6*time.Minute)
 	hard := d.between(100, 400) * mib
@@ -168,7 +172,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 // swapOf returns how much swap a seed has, and the threshold for it: in one of four seeds. cached is how much page cache is
 // left when a threshold of memory is met, so that the kernel fills the swap before that. It has dice of its own.
 func swapOf(seed uint64, capacity int64) (swap, threshold, cached int64) {
-	d := dice{rand.New(rand.NewPCG(seed, 17))}
+	d := diceOf(seed, 17)
 	if !d.oneIn(4) {
 		return 0, 0, 0
 	}
@@ -237,7 +241,7 @@ func (w *World) leave(bytes int64) {
 // giveVolumes gives some pods an emptyDir, in one of two seeds: they write to it, and some have filled it before. It has dice of
 // its own.
 func giveVolumes(w *World, seed uint64) {
-	d := dice{rand.New(rand.NewPCG(seed, 23))}
+	d := diceOf(seed, 23)
 	if !d.oneIn(2) {
 		return
 	}

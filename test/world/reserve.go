@@ -1,7 +1,6 @@
 package world
 
 import (
-	"math/rand/v2"
 	"time"
 )
 
@@ -9,7 +8,7 @@ import (
 // seeds, a process outside of the pods fills the disk and takes most of the reserve, while pods have much on the disk. It has dice
 // of its own.
 func reserveOf(w *World, seed uint64, length time.Duration) {
-	d := dice{rand.New(rand.NewPCG(seed, 43))}
+	d := diceOf(seed, 43)
 	if !d.oneIn(2) {
 		return
 	}

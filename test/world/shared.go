@@ -1,7 +1,6 @@
 package world
 
 import (
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -16,7 +15,7 @@ const kubeletStarts = 100 * time.Millisecond
 // sharedOf lets some pods have a part of their memory in files, and the runtime be late with them, in one of four seeds. It has
 // dice of its own.
 func sharedOf(w *World, seed uint64) {
-	d := dice{rand.New(rand.NewPCG(seed, 29))}
+	d := diceOf(seed, 29)
 	if !d.oneIn(4) || w.flat { // nothing says which files in memory a pod has
 		return
 	}

@@ -2,7 +2,6 @@ package world
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -114,7 +113,7 @@ func (w *waker) stalled(wake cgroup.Wake, total, now time.Duration) {
 // stallsOf returns the thresholds for stalls of a seed, as lines of a configuration, and when tasks are stalled: in one of four
 // seeds. It has dice of its own.
 func stallsOf(seed uint64, length time.Duration) (lines []string, limit [resources]float64, happens []event) {
-	d := dice{rand.New(rand.NewPCG(seed, 19))}
+	d := diceOf(seed, 19)
 	if !d.oneIn(4) {
 		return nil, limit, nil
 	}

@@ -2,7 +2,6 @@ package world
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -10,7 +9,7 @@ import (
 // taskLimitsOf has an operator lower the limit of the node's or the pods' tasks, perhaps below those that run, for a while or for
 // good, in one of eight seeds. It has dice of its own.
 func taskLimitsOf(w *World, seed uint64, length time.Duration) {
-	d := dice{rand.New(rand.NewPCG(seed, 47))}
+	d := diceOf(seed, 47)
 	if !d.oneIn(8) {
 		return
 	}
