@@ -83,12 +83,16 @@ func driverOf(rel string) Driver {
 
 // Resolve converts the cgroupsPath of an OCI runtime spec to the path that the runtime creates. It
 // leaves "/a/b" as it is. "a-b.slice:prefix:name" becomes /a.slice/a-b.slice/prefix-name.scope, as
-// systemd nests it; the default slice is system.slice. It returns "" for a path that no runtime
-// accepts.
+// systemd nests it; the default slice is system.slice. It returns "" for a path that no runtime accepts,
+// and for "a/b": each runtime creates it below another cgroup (runc below its own on cgroup v1, beside
+// it on v2).
 func (l Layout) Resolve(spec string) string {
 	rel := spec
 	if parts := strings.Split(spec, ":"); len(parts) == 3 && !strings.HasPrefix(spec, "/") {
 		rel = expandUnit(parts[0], parts[1], parts[2])
+	}
+	if !strings.HasPrefix(rel, "/") {
+		return ""
 	}
 	rel, err := cleanPath(rel)
 	if err != nil {

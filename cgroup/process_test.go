@@ -189,7 +189,7 @@ func TestPodsCgroupOf(t *testing.T) {
 func TestResolve(t *testing.T) {
 	for spec, want := range map[string]string{
 		"/kubepods/burstable/podx/abc": "/kubepods/burstable/podx/abc",
-		"kubepods/podx/abc":            "/kubepods/podx/abc",
+		"kubepods/podx/abc":            "",
 		"/k8s.io//abc/":                "/k8s.io/abc",
 
 		"kubepods-burstable-podx_y.slice:cri-containerd:abc": "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podx_y.slice/cri-containerd-abc.scope",

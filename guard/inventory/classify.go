@@ -222,13 +222,17 @@ func parseInt(s string) (int64, bool) {
 	return n, err == nil
 }
 
-// locator returns a function that completes the details of a container if the runtime reports only its
-// process, as cri-dockerd does. It adds the cgroup and oom_score_adj. If neither the process's cgroup nor one above it
+// locator returns a function that completes the details of a container if the runtime reports its process, but not its
+// cgroup, as cri-dockerd does, or only a relative path of it. It adds the cgroup and oom_score_adj. If neither the process's cgroup nor one above it
 // is named after the container ID, it skips the process: the PID is from another namespace. systemd in a container moves
 // itself to a cgroup below the container's.
 func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
 	return func(d cri.ContainerDetail) cri.ContainerDetail {
-		if d.CgroupsPath != "" || d.PID == 0 {
+		if l.Resolve(d.CgroupsPath) != "" {
+			return d
+		}
+		d.CgroupsPath = ""
+		if d.PID == 0 {
 			return d
 		}
 		rel, err := l.OfPID(d.PID)

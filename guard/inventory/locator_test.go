@@ -45,6 +45,8 @@ func TestLocator(t *testing.T) {
 		"its process":          {cri.ContainerDetail{PID: 70}, cri.ContainerDetail{PID: 70, CgroupsPath: own, Resources: cri.Resources{OOMScoreAdj: cri.Number{Value: -997, Known: true}}}},
 		"its process and more": {cri.ContainerDetail{PID: 70, Resources: cri.Resources{OOMScoreAdj: told}}, cri.ContainerDetail{PID: 70, CgroupsPath: own, Resources: cri.Resources{OOMScoreAdj: told}}},
 		"its cgroup":           {cri.ContainerDetail{PID: 70, CgroupsPath: "/told"}, cri.ContainerDetail{PID: 70, CgroupsPath: "/told"}},
+		"a relative cgroup":    {cri.ContainerDetail{PID: 70, CgroupsPath: "podx/c0ffee"}, cri.ContainerDetail{PID: 70, CgroupsPath: own, Resources: cri.Resources{OOMScoreAdj: cri.Number{Value: -997, Known: true}}}},
+		"no more than that":    {cri.ContainerDetail{CgroupsPath: "podx/c0ffee"}, cri.ContainerDetail{}},
 		"its systemd":          {cri.ContainerDetail{PID: 73}, cri.ContainerDetail{PID: 73, CgroupsPath: own, Resources: cri.Resources{OOMScoreAdj: cri.Number{Value: -997, Known: true}}}},
 		"another's process":    {cri.ContainerDetail{PID: 71}, cri.ContainerDetail{PID: 71}},
 		"one that has ended":   {cri.ContainerDetail{PID: 72}, cri.ContainerDetail{PID: 72}},

@@ -24,6 +24,7 @@ type PodSpec struct {
 	QoS      QoS  // empty: derived from the containers' memory
 	Critical bool // gets the oom_score_adj of a system-node-critical pod
 	Bare     bool // like a pod from crictl: no kubelet labels, annotations, mounts or pod cgroup
+	Relative bool // of a bare pod: its cgroup parent is no absolute path, so that the runtime chooses where it is
 
 	// Defaults for containers that set neither.
 	MemoryRequest, MemoryLimit int64
@@ -153,10 +154,17 @@ func (c ContainerSpec) complete(pod PodSpec) ContainerSpec {
 	return c
 }
 
+// relativeCgroup is the cgroup parent of all bare pods that have a relative one.
+const relativeCgroup = "relative"
+
 // cgroupParent returns the pod's cgroup. A bare pod's containers are directly below the lab's own
-// cgroup.
+// cgroup, or below the cgroup of runc, which is that of the runtime.
 func (l *Lab) cgroupParent(spec PodSpec) string {
 	switch {
+	case spec.Relative && l.cgroups.main().v2:
+		return filepath.Join(l.Cgroup(), relativeCgroup)
+	case spec.Relative:
+		return filepath.Join(l.Cgroup(), runtimeCgroup, relativeCgroup)
 	case spec.Bare:
 		return l.Cgroup()
 	case l.systemd:
@@ -175,6 +183,9 @@ func (l *Lab) containerCgroup(parent, id string) string {
 
 // runtimeParent returns the pod's cgroup in the runtime's notation: a path, or the name of a slice.
 func (l *Lab) runtimeParent(pod *RunningPod) string {
+	if pod.Relative {
+		return relativeCgroup
+	}
 	if l.systemd {
 		return filepath.Base(pod.CgroupParent)
 	}
