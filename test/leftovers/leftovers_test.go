@@ -51,6 +51,8 @@ func TestLook(t *testing.T) {
 		{"/dev/shm/criguard-idle-1", "file /dev/shm/criguard-idle-1"},
 		{"/var/lib/criguard-lab/8-1/", "file /var/lib/criguard-lab"}, // its owner is gone
 		{"/sys/fs/cgroup/memory/criguard-test-8-x/", "cgroup /sys/fs/cgroup/memory/criguard-test-8-x"},
+		{"/root/criguard.toml", "file /root/criguard.toml"},
+		{"/root/.config/criguard/x", "file /root/.config/criguard"},
 		{"/run/containerd/s/abc", "file /run/containerd"},
 		{"/run/netns/", "file /run/netns"},
 		{"/sys/class/net/cni0/", "file /sys/class/net/cni0"},
@@ -66,6 +68,7 @@ func TestLook(t *testing.T) {
 		{"/sys/fs/cgroup/memory/criguard-lab-7-1/", ""},
 		{"/sys/fs/cgroup/memory/kubepods/", ""},
 		{"/root/.cache/criguard-lab/debian/", ""},
+		{"/root/src/criguard/", ""}, // its user is at work
 		{"/root/criguard/bin/criguard", ""},
 		{mount + "none rw", ""},
 		{"/proc/9/environ=A=b", ""},
@@ -104,10 +107,15 @@ func TestOtherRuntime(t *testing.T) {
 	}
 }
 
+// The processes and the temporary directories are the machine's own. Its other places are not: somebody may put a file there
+// meanwhile whose name is ours.
 func TestRun(t *testing.T) {
-	m, err := thisMachine()
-	if err != nil {
-		t.Fatal(err)
+	m := tree(t)
+	for _, dir := range []string{"/proc", os.TempDir()} {
+		at := filepath.Join(m.root, dir)
+		if err := errors.Join(os.RemoveAll(at), os.MkdirAll(filepath.Dir(at), 0o755), os.Symlink(dir, at)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	pid := filepath.Join(t.TempDir(), "pid")
 	t.Cleanup(func() {

@@ -84,7 +84,9 @@ func (m machine) look() (t things) {
 			if count {
 				add("file", path)
 			}
-			return !count
+			// In a home, programs leave things at the top and in hidden directories. In others, its user may be at work.
+			users := filepath.Dir(path) == m.home && !strings.HasPrefix(filepath.Base(path), ".")
+			return !count && !users
 		})
 	}
 	m.walk(place{m.temp, 1}, func(path string) bool { add("file", path); return false })
