@@ -1,0 +1,59 @@
+package world
+
+import (
+	"slices"
+	"time"
+
+	"github.com/criguard/criguard/policy"
+)
+
+// innocent checks the stop of a pod for memory.
+func (c *check) innocent(w *World, p *pod) {
+	if p.rate > 0 {
+		return
+	}
+	// A stall for another reason stops pods until memory is above the stall floor. That is not for the hog, if memory would be
+	// below that without it, too.
+	forStall := w.stallsApart(p.order.signal, p.order.at) && w.available()+w.hogTook < w.capacity/5
+	if c.hogAt != 0 && w.Now()-c.hogAt < hogEchoes && !forStall {
+		most := manyPerStop
+		if c.soft > 0 {
+			most += softBurst
+		}
+		// A leak within its request is not the first to be stopped, and stops for it are not for the hog.
+		if slices.ContainsFunc(w.pods, func(p *pod) bool { return p.runs() && p.rate > w.hog }) {
+			return
+		}
+		if c.innocents++; c.innocents > most {
+			w.violate("%d pods were stopped for memory that a process outside of them took", c.innocents)
+		}
+		return
+	}
+	for _, leak := range w.pods {
+		// Of equal priorities, the one that uses most is stopped first, but for one that came back.
+		used, other := leak.used-int64(float64(leak.rate)*(w.Now()-p.order.at).Seconds()), p.used // when the stop was decided
+		short := c.hard
+		switch p.order.signal {
+		case policy.MemoryStall.String(), policy.IOStall.String():
+			short = w.capacity / 5
+			fallthrough
+		case policy.SwapAvailable.String():
+			used, other = used+leak.swapped, other+p.swapped
+		}
+		// One that does not take within a second what lacks is no culprit, as when the service comes back late.
+		fast := leak.rate >= max(fastLeak, short-w.available()) || c.steady && leak.rate > 0 && used > other && !c.again(p)
+		if fast && c.mustGo(w, leak, p.order.at) {
+			w.violate("%s was stopped, although %s leaks %d MiB/s", p, leak, leak.rate/mib)
+		}
+	}
+}
+
+// again reports whether a pod was stopped before and came back.
+func (c *check) again(p *pod) bool {
+	return slices.ContainsFunc(c.kills, func(k *pod) bool { return k != p && k.String() == p.String() })
+}
+
+// mustGo reports whether the service could know at a time that a pod takes something, and may stop it.
+func (c *check) mustGo(w *World, p *pod, at time.Duration) bool {
+	return w.Now() > max(c.blindUntil, c.sampledFrom) && p.runs() && !p.protected && at-p.leaks.Sub(w.began) > time.Second
+}
