@@ -214,8 +214,8 @@ func mountsOf(ms []*runtimeapi.Mount) []Mount {
 }
 
 // IsContainerCgroup reports whether a cgroup, relative to the hierarchy, is named by a container's ID
-// as runtimes name them: ID, runtime-ID, and with the systemd driver runtime-ID.scope. The cgroup of the
-// container's monitor is not the container's.
+// as runtimes name them: ID, runtime-ID, and with the systemd driver runtime-ID.scope, or "slice:runtime-name:ID" if the
+// runtime does not use systemd although the kubelet does. The cgroup of the container's monitor is not the container's.
 func IsContainerCgroup(rel, id string) bool {
 	return isNamedBy(rel, id) && !IsMonitorCgroup(rel, id)
 }
@@ -226,5 +226,5 @@ func IsMonitorCgroup(rel, id string) bool { return id != "" && isNamedBy(rel, "c
 
 func isNamedBy(rel, id string) bool {
 	name := strings.TrimSuffix(path.Base(rel), ".scope")
-	return id != "" && (name == id || strings.HasSuffix(name, "-"+id))
+	return id != "" && (name == id || strings.HasSuffix(name, "-"+id) || strings.HasSuffix(name, ":"+id))
 }

@@ -121,7 +121,7 @@ func TestIsContainerCgroup(t *testing.T) {
 	for rel, want := range map[string]struct{ container, monitor bool }{
 		"/p/a1": {true, false}, "/p/crio-a1": {true, false}, "/p/crio-a1.scope": {true, false}, "/p/cri-containerd-a1.scope": {true, false},
 		"/p/crio-conmon-a1.scope": {false, true}, "/p/crio-conmon-a1": {false, true}, "/p/conmon-a1": {false, true},
-		"/p/ba1": {false, false}, "/p/kata_a1": {false, false}, "/a1/p": {false, false}, "/p/crio-conmon-ba1": {false, false},
+		"/p/podb.slice:cri-containerd:a1": {true, false}, "/p/ba1": {false, false}, "/p/kata_a1": {false, false}, "/a1/p": {false, false}, "/p/crio-conmon-ba1": {false, false},
 	} {
 		if c, m := cri.IsContainerCgroup(rel, id), cri.IsMonitorCgroup(rel, id); c != want.container || m != want.monitor {
 			t.Errorf("%s: container's %t, monitor's %t", rel, c, m)

@@ -50,10 +50,11 @@ func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
 			p.Grace = g
 		}
 	}
-	parent := ""
+	parent, own := "", ""
 	for i := range s.classified {
 		if cg := s.classified[i].CgroupsPath; cg != "" {
-			parent = path.Dir(n.resolve(cg))
+			own = n.resolve(cg)
+			parent = path.Dir(own)
 			break
 		}
 	}
@@ -63,7 +64,7 @@ func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
 	}
 	p.dropUnnamed()
 	p.findUnreported(n.children)
-	p.QoS = qosFromCgroup(parent)
+	p.QoS = qosFromCgroup(own) // the name of the pod's slice may be part of the container's
 	f := Facts{
 		Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations,
 		Static: isStatic(s.Annotations), Self: n.self.contains(&p), Unclassified: len(s.classified) == 0,
@@ -223,23 +224,25 @@ func parseInt(s string) (int64, bool) {
 }
 
 // locator returns a function that completes the details of a container if the runtime reports its process, but not its
-// cgroup, as cri-dockerd does, or only a relative path of it. It adds the cgroup and oom_score_adj. If neither the process's cgroup nor one above it
-// is named after the container ID, it skips the process: the PID is from another namespace. systemd in a container moves
-// itself to a cgroup below the container's.
+// cgroup, as cri-dockerd does, or only a relative path of it. It adds the cgroup and oom_score_adj. So it does if the path
+// does not exist: a runtime that does not use systemd takes "slice:prefix:name" for the name of a cgroup. If neither the
+// process's cgroup nor one above it is named after the container ID, it skips the process: the PID is from another
+// namespace. systemd in a container moves itself to a cgroup below the container's.
 func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
+	exists := func(rel string) bool { _, err := l.Inode(rel); return err == nil }
 	return func(d cri.ContainerDetail) cri.ContainerDetail {
-		if l.Resolve(d.CgroupsPath) != "" {
-			return d
+		told := l.Resolve(d.CgroupsPath)
+		if told == "" {
+			d.CgroupsPath = ""
 		}
-		d.CgroupsPath = ""
-		if d.PID == 0 {
+		if d.PID == 0 || told != "" && exists(told) {
 			return d
 		}
 		rel, err := l.OfPID(d.PID)
 		for len(rel) > 1 && !cri.IsContainerCgroup(rel, d.ID) {
 			rel = path.Dir(rel)
 		}
-		if err != nil || len(rel) <= 1 {
+		if err != nil || len(rel) <= 1 || told != "" && !exists(rel) {
 			return d
 		}
 		d.CgroupsPath = rel

@@ -328,7 +328,8 @@ func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Contain
 		if c.State == cri.Exited {
 			continue
 		}
-		if d, ok := l.details[c.ID]; ok {
+		// The process of one that has started since shows where its cgroup is, see locator.
+		if d, ok := l.details[c.ID]; ok && (d.PID != 0 || d.State == c.State) {
 			d.State = c.State
 			got[i], keep[i] = d, true
 			continue
