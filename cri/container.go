@@ -81,6 +81,9 @@ type ContainerDetail struct {
 	LogPath     string    // absolute; "" = not reported
 	Resources   Resources
 	Mounts      []Mount
+	// SandboxCgroup is the cgroup of the sandbox's processes if they run the container, as those of a virtual machine do;
+	// "" = they do not. No runtime reports it.
+	SandboxCgroup string
 }
 
 // Mount is a host path or an image that is mounted into a container.

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"os"
 	"path"
 	"strconv"
@@ -49,6 +50,7 @@ func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
 		if g, ok := ctrs[i].GracePeriod(); ok {
 			p.Grace = g
 		}
+		p.SandboxCgroup = cmp.Or(p.SandboxCgroup, ctrs[i].SandboxCgroup)
 	}
 	parent, own := "", ""
 	for i := range s.classified {
@@ -228,6 +230,8 @@ func parseInt(s string) (int64, bool) {
 // does not exist: a runtime that does not use systemd takes "slice:prefix:name" for the name of a cgroup. If neither the
 // process's cgroup nor one above it is named after the container ID, it skips the process: the PID is from another
 // namespace. systemd in a container moves itself to a cgroup below the container's.
+//
+// Kata reports the virtual machine's process, and gVisor that of its kernel: their cgroup is named after the sandbox.
 func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
 	exists := func(rel string) bool { _, err := l.Inode(rel); return err == nil }
 	return func(d cri.ContainerDetail) cri.ContainerDetail {
@@ -235,14 +239,22 @@ func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
 		if told == "" {
 			d.CgroupsPath = ""
 		}
-		if d.PID == 0 || told != "" && exists(told) {
+		if d.PID == 0 {
 			return d
 		}
-		rel, err := l.OfPID(d.PID)
-		for len(rel) > 1 && !cri.IsContainerCgroup(rel, d.ID) {
-			rel = path.Dir(rel)
+		at, err := l.OfPID(d.PID)
+		if err != nil {
+			return d
 		}
-		if err != nil || len(rel) <= 1 || told != "" && !exists(rel) {
+		rel := nearest(at, func(name string) bool { return cri.IsContainerCgroup(name, d.ID) })
+		if rel == "" {
+			rel = nearest(at, func(name string) bool { return isSandboxCgroup(name, d.SandboxID) })
+			if rel != "" && exists(rel) {
+				d.SandboxCgroup = rel
+			}
+			return d
+		}
+		if told != "" && (exists(told) || !exists(rel)) {
 			return d
 		}
 		d.CgroupsPath = rel
@@ -251,4 +263,14 @@ func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
 		}
 		return d
 	}
+}
+
+// nearest returns the cgroup, or the first one above it, whose name is accepted; "" = none.
+func nearest(rel string, accept func(name string) bool) string {
+	for ; len(rel) > 1; rel = path.Dir(rel) {
+		if accept(path.Base(rel)) {
+			return rel
+		}
+	}
+	return ""
 }

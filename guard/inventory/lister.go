@@ -344,6 +344,7 @@ func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Contain
 			case err != nil:
 				d = cri.ContainerDetail{}
 			default:
+				d.SandboxID = c.SandboxID
 				d = l.locate(d)
 			}
 			// Keep the identity from the list: containerd's status may name another image tag.

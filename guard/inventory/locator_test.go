@@ -23,6 +23,7 @@ func TestLocator(t *testing.T) {
 		"71/cgroup": "1:memory:/system.slice/cron.service\n", "71/oom_score_adj": "0\n",
 		"73/cgroup": "1:memory:/kubepods/besteffort/poduid/c0ffee/init.scope\n", "73/oom_score_adj": "-997\n",
 		"75/cgroup": "1:memory:" + mismatch + "\n", "75/oom_score_adj": "-997\n",
+		"76/cgroup": "1:memory:/k8s.io/kata_5a\n", "77/cgroup": "1:memory:/k8s.io/kata_5b\n", "78/cgroup": "1:memory:/k8s.io/c0ffee/5a\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(proc, name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -33,6 +34,9 @@ func TestLocator(t *testing.T) {
 	}
 	sys := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(sys, "memory", mismatch), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(sys, "memory/k8s.io/kata_5a"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(sys, "memory/cgroup.procs"), nil, 0o600); err != nil {
@@ -55,13 +59,20 @@ func TestLocator(t *testing.T) {
 		"no more than that":    {cri.ContainerDetail{CgroupsPath: "podx/c0ffee"}, cri.ContainerDetail{}},
 		"another driver's":     {cri.ContainerDetail{PID: 75, CgroupsPath: systemd}, cri.ContainerDetail{PID: 75, CgroupsPath: mismatch, Resources: cri.Resources{OOMScoreAdj: cri.Number{Value: -997, Known: true}}}},
 		"another container's":  {cri.ContainerDetail{PID: 71, CgroupsPath: systemd}, cri.ContainerDetail{PID: 71, CgroupsPath: systemd}},
+		"its virtual machine":  {cri.ContainerDetail{PID: 76, CgroupsPath: "/k8s.io/c0ffee"}, cri.ContainerDetail{CgroupsPath: "/k8s.io/c0ffee", SandboxCgroup: "/k8s.io/kata_5a"}},
+		"another's machine":    {cri.ContainerDetail{PID: 77, CgroupsPath: "/k8s.io/c0ffee"}, cri.ContainerDetail{CgroupsPath: "/k8s.io/c0ffee"}},
+		"a name like that":     {cri.ContainerDetail{PID: 78, CgroupsPath: "/k8s.io/c0ffee"}, cri.ContainerDetail{CgroupsPath: "/k8s.io/c0ffee"}},
 		"its systemd":          {cri.ContainerDetail{PID: 73}, cri.ContainerDetail{PID: 73, CgroupsPath: own, Resources: cri.Resources{OOMScoreAdj: cri.Number{Value: -997, Known: true}}}},
 		"another's process":    {cri.ContainerDetail{PID: 71}, cri.ContainerDetail{PID: 71}},
 		"one that has ended":   {cri.ContainerDetail{PID: 72}, cri.ContainerDetail{PID: 72}},
 		"nothing":              {cri.ContainerDetail{}, cri.ContainerDetail{}},
 	} {
-		c.told.ID = "c0ffee"
-		if got := locate(c.told); got.CgroupsPath != c.want.CgroupsPath || got.Resources.OOMScoreAdj != c.want.Resources.OOMScoreAdj {
+		c.told.ID, c.told.SandboxID = "c0ffee", "5a"
+		got := locate(c.told)
+		if got.SandboxCgroup != c.want.SandboxCgroup {
+			t.Errorf("%s: the sandbox is in %q, want %q", name, got.SandboxCgroup, c.want.SandboxCgroup)
+		}
+		if got.CgroupsPath != c.want.CgroupsPath || got.Resources.OOMScoreAdj != c.want.Resources.OOMScoreAdj {
 			t.Errorf("%s: got %q, %+v; want %q, %+v", name, got.CgroupsPath, got.Resources, c.want.CgroupsPath, c.want.Resources)
 		}
 	}

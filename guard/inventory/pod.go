@@ -23,7 +23,10 @@ type Pod struct {
 	OwnPriority    *int64        // priority before any rule; nil = unknown
 	Cgroup         string        // relative to the hierarchy; "" = unknown
 	Containers     []Container
-	parent         string // the cgroup in which the runtime puts the containers; "" = unknown
+	// SandboxCgroup is the cgroup of the sandbox's processes, if these run the containers; "" = they do not.
+	SandboxCgroup string
+
+	parent string // the cgroup in which the runtime puts the containers; "" = unknown
 	// EndedImages are the image names of exited containers. They include the init containers, which a pod
 	// needs first when it is started again.
 	EndedImages []string

@@ -20,15 +20,18 @@ func IsCgroupOf(cgroup, uid string) bool {
 // container's ID: a container's own cgroup, a monitor's ("crio-conmon-ID.scope") or the sandbox's
 // ("kata_ID").
 func (p *Pod) OwnsCgroupNamed(name string) bool {
-	of := func(id string) bool {
-		return cri.IsContainerCgroup(name, id) || cri.IsMonitorCgroup(name, id) || id != "" && strings.HasSuffix(name, "_"+id)
-	}
+	of := func(id string) bool { return isSandboxCgroup(name, id) || cri.IsMonitorCgroup(name, id) }
 	for i := range p.Containers {
 		if of(p.Containers[i].ID) {
 			return true
 		}
 	}
 	return of(p.ID)
+}
+
+// isSandboxCgroup reports whether a cgroup is named after a sandbox's ID, like a container's or as Kata names it.
+func isSandboxCgroup(name, id string) bool {
+	return cri.IsContainerCgroup(name, id) || id != "" && strings.HasSuffix(name, "_"+id)
 }
 
 // findUnreported finds the cgroups of containers whose details the runtime does not give, by their names in the pod cgroup.

@@ -18,13 +18,13 @@ func (n *Node) PodsCgroup() string {
 	return ""
 }
 
-// outside reports whether a sandbox has cgroups, but none in the pods cgroup, such as one that crictl created
-// next to a kubelet's pods. Stopping it frees nothing in the pods cgroup. n.mu is held.
+// outside reports whether a sandbox has a cgroup outside the pods cgroup, such as one that crictl created next to a kubelet's
+// pods, or the virtual machine of a pod. Stopping it frees next to nothing in the pods cgroup. n.mu is held.
 func (n *Node) outside(sandbox string) bool {
 	pods, rels := n.PodsCgroup(), n.known[sandbox]
-	return pods != "" && len(rels) > 0 && !slices.ContainsFunc(rels, func(rel string) bool {
+	return pods != "" && slices.ContainsFunc(rels, func(rel string) bool {
 		below, ok := strings.CutPrefix(rel, strings.TrimSuffix(pods, "/"))
-		return ok && (below == "" || below[0] == '/')
+		return !ok || below != "" && below[0] != '/'
 	})
 }
 

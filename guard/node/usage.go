@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/inventory"
@@ -40,13 +41,19 @@ func (n *Node) Track(pods []inventory.Pod) {
 }
 
 // counted returns the cgroups whose usage adds up to the pod's: its own or, if it has none or that leaves out those below it,
-// those of its containers. "" = unknown.
+// those of its containers; and that of its sandbox's processes, if these run the containers, such as a virtual machine.
+// "" = unknown.
 func (n *Node) counted(p *inventory.Pod) (rels []string) {
-	if p.Cgroup != "" && n.opt.Layout.CountsBelow(p.Cgroup) {
-		return []string{p.Cgroup}
+	whole := p.Cgroup != "" && n.opt.Layout.CountsBelow(p.Cgroup)
+	if whole {
+		rels = append(rels, p.Cgroup)
+	} else {
+		for i := range p.Containers {
+			rels = append(rels, p.Containers[i].Cgroup)
+		}
 	}
-	for i := range p.Containers {
-		rels = append(rels, p.Containers[i].Cgroup)
+	if p.SandboxCgroup != "" && !(whole && strings.HasPrefix(p.SandboxCgroup, p.Cgroup+"/")) {
+		rels = append(rels, p.SandboxCgroup)
 	}
 	return rels
 }
