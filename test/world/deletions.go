@@ -162,7 +162,7 @@ func (c *check) gaveBack(w *World, p *pod, s *api.StopView) {
 		return
 	}
 	settled += time.Duration(r.SettledIn)
-	if w.tookAt >= p.order.at && w.tookAt <= settled || slices.ContainsFunc(w.sleptAt, func(at time.Duration) bool { return at >= p.order.at && at <= settled }) {
+	if slices.ContainsFunc(slices.Concat(w.tookAt, w.sleptAt), func(at time.Duration) bool { return at >= p.order.at && at <= settled }) {
 		return
 	}
 	taken := int64(0)

@@ -30,7 +30,7 @@ func reserveOf(w *World, seed uint64, length time.Duration) {
 	w.At(d.at(5*time.Second, length/3), func(w *World) {
 		w.logf("a process outside the pods fills the disk, and takes %d of the %d MiB that are reserved", taken/mib, w.disk.reserve/mib)
 		w.disk.other.Add(w.disk.unused().bytes - w.disk.reserve + taken)
-		w.tookAt = w.Now()
+		w.tookAt = append(w.tookAt, w.Now())
 		w.full = true // no stop prevents that
 	})
 }
