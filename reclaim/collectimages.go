@@ -180,23 +180,27 @@ func (j *job) saveLedger() {
 }
 
 // noteStuck records that the removal of an image failed, or that a container or sandbox hung or was unavailable.
-func (c *Collector) noteStuck(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.stuck[id] = c.clock().Boot
-}
+func (c *Collector) noteStuck(id string) { c.noteFailed(c.stuck, id) }
 
 // stuckAt returns the objects whose removal failed within the last stuckFor.
-func (c *Collector) stuckAt(now time.Duration) map[string]bool {
+func (c *Collector) stuckAt(now time.Duration) map[string]bool { return c.failedAt(c.stuck, now) }
+
+func (c *Collector) noteFailed(failed map[string]time.Duration, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stuck := make(map[string]bool, len(c.stuck))
-	for id, at := range c.stuck {
+	failed[id] = c.clock().Boot
+}
+
+func (c *Collector) failedAt(failed map[string]time.Duration, now time.Duration) map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	recently := make(map[string]bool, len(failed))
+	for id, at := range failed {
 		if now-at >= stuckFor {
-			delete(c.stuck, id)
+			delete(failed, id)
 			continue
 		}
-		stuck[id] = true
+		recently[id] = true
 	}
-	return stuck
+	return recently
 }

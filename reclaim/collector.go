@@ -35,8 +35,11 @@ type Collector struct {
 
 	mu    sync.Mutex
 	stuck map[string]time.Duration // by id: since boot, when its removal failed
-	last  *inventory               // the newest, unless something was removed since; read only
-	at    time.Duration            // since boot, when it was listed
+	// waited is by sandbox: since boot, when a long wait for its network plugin was in vain. Short waits do not count: they would
+	// put off the long one for ever.
+	waited map[string]time.Duration
+	last   *inventory    // the newest, unless something was removed since; read only
+	at     time.Duration // since boot, when it was listed
 }
 
 // recentFor is how long an inventory is good enough to see that there is nothing to remove.
@@ -49,7 +52,7 @@ func NewCollector(rt Runtime, o Options) *Collector {
 	}
 	return &Collector{
 		runtime: rt, ledger: o.Ledger, logs: o.Logs, clock: o.Clock, memory: o.Memory,
-		stuck: map[string]time.Duration{}, uses: useCache{asks: make(chan struct{}, 1)},
+		stuck: map[string]time.Duration{}, waited: map[string]time.Duration{}, uses: useCache{asks: make(chan struct{}, 1)},
 	}
 }
 

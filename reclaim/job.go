@@ -323,7 +323,7 @@ func (j *job) collectSandboxes(ctx context.Context) {
 	now := j.clock()
 	sel := selectSandboxes(inv, j.plan.Containers, &j.seen, now)
 	j.report.Kept = sel.Keep
-	stuck := j.stuckAt(now.Boot)
+	waited := j.failedAt(j.waited, now.Boot)
 	check := func(ctx context.Context, it Item) (string, error) {
 		sandbox, err := j.runtime.Sandbox(ctx, it.ID)
 		if errors.Is(err, cri.ErrGone) {
@@ -345,8 +345,11 @@ func (j *job) collectSandboxes(ctx context.Context) {
 		return "", nil
 	}
 	j.each(ctx, sel.Remove, check, func(ctx context.Context, it Item) error {
-		patient := !j.plan.Containers.Finished && !stuck[it.ID] && j.timeouts == 0
+		patient := !j.plan.Containers.Finished && !waited[it.ID] && j.timeouts == 0
 		if err := unlessGone(j.tearDown(ctx, it.ID, patient)); err != nil {
+			if patient && isTimeout(err) && ctx.Err() == nil {
+				j.noteFailed(j.waited, it.ID)
+			}
 			return err
 		}
 		return unlessGone(j.runtime.RemoveSandbox(ctx, it.ID))

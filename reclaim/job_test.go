@@ -246,3 +246,36 @@ func TestCollectSandboxesOfASlowNetwork(t *testing.T) {
 		})
 	}
 }
+
+// A dead sandbox with a slow network plugin is given the long wait again after a while, although every collection in between hangs.
+func TestCollectSandboxesOfASlowNetworkAgain(t *testing.T) {
+	t.Parallel()
+	quiet := Plan{Steps: []Step{StepSandboxes}}
+	pressed := Plan{Steps: []Step{StepSandboxes}, Containers: ContainerPolicy{Finished: true}}
+	for name, first := range map[string]Plan{"under pressure": pressed, "in quiet times": quiet} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(Options{})
+				w.rt.sandboxes = []cri.Sandbox{{ID: "a", UID: "p", CreatedAt: epoch}, {ID: "b", UID: "p", Attempt: 1, CreatedAt: epoch}}
+				w.rt.faults["StopSandbox"] = hang
+				w.Collect(t.Context(), first)
+				w.rt.faults["StopSandbox"] = func(ctx context.Context) (bool, error) {
+					select {
+					case <-time.After(30 * time.Second):
+						return false, nil
+					case <-ctx.Done():
+						return hang(ctx)
+					}
+				}
+				for range 2 * int(stuckFor/time.Minute) {
+					w.clock.add(time.Minute)
+					w.Collect(t.Context(), quiet)
+				}
+				if len(w.rt.called("RemoveSandbox a")) == 0 {
+					t.Errorf("still there after %s and %d attempts", 2*stuckFor, len(w.rt.called("StopSandbox a")))
+				}
+			})
+		})
+	}
+}
