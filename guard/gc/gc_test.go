@@ -338,6 +338,28 @@ func TestKeepsImagesOfInitContainers(t *testing.T) {
 	}
 }
 
+// So are its image volumes, also those of a container that has exited since it was listed.
+func TestKeepsImageVolumesOfTheStopped(t *testing.T) {
+	const image = "registry.example.com/app:1"
+	for _, exited := range []bool{false, true} {
+		k := newKeeping(t)
+		pod := k.server.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{
+			{Name: "other"}, {Name: "main", Mounts: []cri.Mount{{ContainerPath: "/etc/data", HostPath: "/data"}, {ContainerPath: "/models", Image: image}}},
+		}})
+		k.opt.Lister.List(t.Context())
+		if exited {
+			k.server.Exit(pod.Containers[1].ID, 1)
+			k.opt.Lister.List(t.Context())
+		}
+		k.Stopped(*inventory.ByID(k.opt.Lister.List(t.Context()).Pods, pod.ID))
+		k.server.Forget(pod.ID)
+		k.tidy(t.Context())
+		if !slices.ContainsFunc(k.images(t), func(img cri.Image) bool { return slices.Contains(img.Tags, image) }) {
+			t.Errorf("exited: %t: the image volume was removed", exited)
+		}
+	}
+}
+
 // images lists the runtime's images.
 func (k *keeping) images(t *testing.T) []cri.Image {
 	t.Helper()

@@ -93,13 +93,17 @@ func containerOf(d *cri.ContainerDetail, n *nodeFacts) Container {
 	if d.CgroupsPath != "" {
 		c.Cgroup = n.resolve(d.CgroupsPath)
 	}
-	c.Images = imageNames(&d.Container)
+	c.Images = imageNames(&d.Container, d.Mounts)
 	return c
 }
 
-// imageNames returns every name that the runtime reports for the container's image.
-func imageNames(c *cri.Container) []string {
-	return []string{c.ImageID, c.ImageRef, c.Image, c.UserImage}
+// imageNames returns every name that the runtime reports for the container's image and for those that it mounts.
+func imageNames(c *cri.Container, mounts []cri.Mount) []string {
+	names := []string{c.ImageID, c.ImageRef, c.Image, c.UserImage}
+	for _, m := range mounts {
+		names = append(names, m.Image)
+	}
+	return names
 }
 
 // holds reports whether the cgroup is that of one of the pod's containers, or below it.

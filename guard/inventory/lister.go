@@ -279,7 +279,8 @@ func (l *Lister) list(ctx context.Context) (at time.Duration, all cri.Listing, r
 		l.opt.Refresh(ctx)
 	}
 	l.refresh(ctx)
-	alive, ended, ruleLabels := l.alive(ctx, src, all.Containers), exitedIn(all.Containers), l.ruleLabels()
+	alive, ruleLabels := l.alive(ctx, src, all.Containers), l.ruleLabels()
+	ended := exitedIn(all.Containers, l.details)
 	seen := l.seen(ctx, src, all)
 	for _, s := range all.Sandboxes {
 		ctrs := alive[s.ID]
@@ -321,15 +322,20 @@ func (l *Lister) age(s *cri.Sandbox) time.Duration {
 func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Container) map[string][]cri.ContainerDetail {
 	got := make([]cri.ContainerDetail, len(containers))
 	keep := make([]bool, len(containers))
+	details := make(map[string]cri.ContainerDetail, len(containers))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, detailsAtOnce)
 	for i := range containers {
 		c := &containers[i]
+		d, ok := l.details[c.ID]
 		if c.State == cri.Exited {
+			if len(d.Mounts) > 0 {
+				details[c.ID] = d
+			}
 			continue
 		}
 		// The process of one that has started since shows where its cgroup is, see locator.
-		if d, ok := l.details[c.ID]; ok && (d.PID != 0 || d.State == c.State) {
+		if ok && (d.PID != 0 || d.State == c.State) {
 			d.State = c.State
 			got[i], keep[i] = d, true
 			continue
@@ -354,7 +360,6 @@ func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Contain
 		})
 	}
 	wg.Wait()
-	details := make(map[string]cri.ContainerDetail, len(containers))
 	out := map[string][]cri.ContainerDetail{}
 	for i := range got {
 		if !keep[i] {
@@ -423,7 +428,7 @@ type exited struct {
 }
 
 // exitedIn returns the exited containers by sandbox. The IDs are those of the containers that no newer attempt has replaced.
-func exitedIn(containers []cri.Container) map[string]exited {
+func exitedIn(containers []cri.Container, details map[string]cri.ContainerDetail) map[string]exited {
 	type name struct{ sandbox, name string }
 	last := map[name]uint32{}
 	for i := range containers {
@@ -441,7 +446,7 @@ func exitedIn(containers []cri.Container) map[string]exited {
 		if c.Attempt == last[name{c.SandboxID, c.Name}] {
 			e.ids = append(e.ids, c.ID)
 		}
-		for _, name := range imageNames(c) {
+		for _, name := range imageNames(c, details[c.ID].Mounts) {
 			if name != "" && !slices.Contains(e.images, name) {
 				e.images = append(e.images, name)
 			}

@@ -15,6 +15,8 @@ const (
 	maxAnnotation = 256     // one value; the annotations that criguard uses are far shorter
 	maxLabel      = 1 << 10 // the value of a label that rules use; Kubernetes allows 63 bytes
 	maxLabels     = 8 << 10 // all other labels together
+	maxImage      = 512     // the reference of an image that is mounted
+	maxImages     = 32      // such images of one container
 )
 
 // boundSandbox drops the annotations that criguard does not use, and labels beyond the limit.
@@ -25,10 +27,20 @@ func boundSandbox(s *cri.Sandbox, ruleLabels map[string]bool) {
 	s.Labels = boundLabels(s.Labels, ruleLabels)
 }
 
-// boundContainer drops the fields that criguard does not use.
+// boundContainer drops the fields that criguard does not use, and all mounts but images.
 func boundContainer(d *cri.ContainerDetail) {
-	d.Labels, d.Mounts = nil, nil
+	d.Labels, d.Mounts = nil, imageMounts(d.Mounts)
 	d.Annotations = pickAnnotations(d.Annotations, cri.AnnotationGracePeriod)
+}
+
+// imageMounts returns only the images that are mounted, without those whose reference is longer than maxImage.
+func imageMounts(all []cri.Mount) (images []cri.Mount) {
+	for _, m := range all {
+		if m.Image != "" && len(m.Image) <= maxImage && len(images) < maxImages {
+			images = append(images, cri.Mount{Image: m.Image})
+		}
+	}
+	return images
 }
 
 // pickAnnotations returns the values of the given keys, except those longer than maxAnnotation; nil if there are no such

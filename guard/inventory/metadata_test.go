@@ -51,6 +51,12 @@ func TestMetadataIsBounded(t *testing.T) {
 				p.Containers[0].Mounts = append(p.Containers[0].Mounts, cri.Mount{ContainerPath: "/" + path, HostPath: "/" + strings.Repeat("x", 220)})
 			}
 		},
+		"containers' image volumes": func(p *critest.PodSpec) {
+			for image := range many("image") {
+				p.Containers[0].Mounts = append(p.Containers[0].Mounts, cri.Mount{ContainerPath: "/x", Image: image})
+			}
+			p.Containers[0].Mounts = append(p.Containers[0].Mounts, cri.Mount{ContainerPath: "/x", Image: strings.Repeat("x", size)})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := critest.New(t, critest.Containerd2)

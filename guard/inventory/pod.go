@@ -28,7 +28,7 @@ type Pod struct {
 
 	parent string // the cgroup in which the runtime puts the containers; "" = unknown
 	// EndedImages are the image names of exited containers. They include the init containers, which a pod
-	// needs first when it is started again.
+	// needs first when it is started again, and image volumes of containers that were listed before they exited.
 	EndedImages []string
 	// Ended are the IDs of the exited containers that the sandbox still has, without those that a newer attempt has replaced.
 	Ended []string
@@ -40,7 +40,7 @@ type Container struct {
 	Name    string
 	Cgroup  string // the leaf, relative to the hierarchy; "" = unknown
 	LogPath string
-	Images  []string // every name that the runtime reports for its image; may contain ""
+	Images  []string // every name that the runtime reports for its image and its image volumes; may contain ""
 	Running bool
 }
 
