@@ -189,19 +189,32 @@ func (m *Manager) moment() reclaim.Moment {
 // Unsaved returns why the image ledger is not in its file, nil if it is.
 func (m *Manager) Unsaved() error { return m.ledger.Unsaved() }
 
-// Run collects garbage until ctx ends.
+// Run collects garbage until ctx ends. A collection may take minutes: the rest does not wait for it.
 func (m *Manager) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { m.collect(ctx) })
+	wg.Go(func() { m.measure(ctx) })
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-m.stops:
+			m.warnLedger(m.ledger.SaveDue(m.opt.Now()))
+		}
+	}
+	wg.Wait()
+	m.warnLedger(m.ledger.SaveEnd(m.opt.Now()))
+}
+
+// collect collects garbage until ctx ends, one collection at a time.
+func (m *Manager) collect(ctx context.Context) {
 	tick := time.Tick(limitsEvery)
 	containers, images := time.Now().Add(containersEvery), time.Now().Add(imagesEvery)
 	for {
 		select {
 		case <-ctx.Done():
-			m.warnLedger(m.ledger.SaveEnd(m.opt.Now()))
 			return
 		case <-m.begin:
 			m.start(ctx)
-		case <-m.stops:
-			m.warnLedger(m.ledger.SaveDue(m.opt.Now()))
 		case <-tick:
 			// With a ticker for each, chance would decide which of those goes first that are due at once.
 			if isDue(&containers, containersEvery) {
@@ -210,6 +223,18 @@ func (m *Manager) Run(ctx context.Context) {
 			if isDue(&images, imagesEvery) {
 				m.CollectImages(ctx)
 			}
+		}
+	}
+}
+
+// measure measures pods that have a storage limit until ctx ends.
+func (m *Manager) measure(ctx context.Context) {
+	tick := time.Tick(limitsEvery)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
 			m.measureLimited(ctx)
 		}
 	}

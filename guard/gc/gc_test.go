@@ -314,6 +314,66 @@ func TestCollectsAtASlowRuntime(t *testing.T) {
 	})
 }
 
+// onePod is a runtime with one pod.
+type onePod struct{ inventory.Source }
+
+func (onePod) Sandboxes(context.Context) ([]cri.Sandbox, error) {
+	return []cri.Sandbox{{ID: "s", Name: "app", Namespace: "default", UID: "uid", Ready: true}}, nil
+}
+
+func (onePod) Containers(context.Context) ([]cri.Container, error) {
+	return []cri.Container{{ID: "c", SandboxID: "s", Name: "main", State: cri.Running}}, nil
+}
+
+func (onePod) ContainerDetail(context.Context, string) (cri.ContainerDetail, error) {
+	return cri.ContainerDetail{PID: 1}, nil
+}
+
+// A collection that takes long delays neither the measurements of pods with a limit nor the save of a stop.
+func TestSlowCollectionDelaysNothingElse(t *testing.T) {
+	cfg := configtest.Parse(t, nodetest.Config(t, fmt.Sprintf("history.dir = %q", t.TempDir()), "limit = [{name = '*', ephemeral_storage = '1Gi'}]"))
+	synctest.Test(t, func(t *testing.T) {
+		opt := optionsOf(t, cfg, nil)
+		listed, measured := false, 0
+		opt.Lister = inventory.New(inventory.Options{
+			Config: cfg, Capacity: func() int64 { return 16 << 30 }, Now: cgroup.BootTime, Clock: time.Now,
+			Source: func(ctx context.Context) (inventory.Source, error) {
+				if listed {
+					<-ctx.Done()
+				}
+				listed = true
+				return onePod{}, ctx.Err()
+			},
+		})
+		opt.Meter = disk.NewMeter(disk.MeterOptions{
+			Root: cfg.Node.RootDir, Logs: cfg.Node.PodLogDir, Paths: opt.Disks.Paths, Now: cgroup.BootTime,
+			Source: func() (disk.LayerSource, error) {
+				measured++
+				return nil, cri.ErrNoRuntime
+			},
+		})
+		if pods := opt.Lister.List(t.Context()).Pods; len(pods) != 1 || pods[0].StorageLimit == 0 {
+			t.Fatalf("listed %+v", pods)
+		}
+		m := New(opt)
+		ctx, end := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { m.Run(ctx) })
+		time.Sleep(10*time.Minute + time.Second)
+		synctest.Wait()
+		if want := int(10 * time.Minute / limitsEvery); measured < want {
+			t.Errorf("measured %d times in ten minutes, want %d", measured, want)
+		}
+		m.Stopped(inventory.Pod{EndedImages: []string{"registry.example.com/a:1"}})
+		synctest.Wait()
+		if saved, err := os.ReadFile(ledgerPath(&cfg)); err != nil || !strings.Contains(string(saved), "registry.example.com/a:1") {
+			t.Errorf("saved %s, %v", saved, err)
+		}
+		end()
+		wg.Wait()
+	})
+}
+
 // The images of a stopped pod are kept.
 func TestKeepsImagesOfTheStopped(t *testing.T) {
 	k := newKeeping(t)
