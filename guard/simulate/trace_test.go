@@ -28,6 +28,27 @@ func TestSignalWithoutCapacity(t *testing.T) {
 	}
 }
 
+// The error for a value of the wrong type names JSON's types, not Go's.
+func TestValueOfTheWrongType(t *testing.T) {
+	for line, want := range map[string]string{
+		`[{"at":"0s"}]`:            "want an object, not the array",
+		`"0s"`:                     "want an object, not the string",
+		`{"at":"0s","signals":[]}`: "signals: want an object, not the array",
+		`{"at":"0s","signals":{"memory.available":5}}`:     "signals.memory.available: want an object, not the number",
+		`{"at":"0s","pods":{}}`:                            "pods: want an array, not the object",
+		`{"at":"0s","pods":[5]}`:                           "pods.0: want an object, not the number",
+		`{"at":"0s","pods":[{"name":5}]}`:                  "pods.0.name: want a string, not the number",
+		`{"at":"0s","pods":[{"name":"a","priority":1.5}]}`: "pods.0.priority: want a whole number, not the number 1.5",
+		`{"at":"0s","pods":[{"name":"a","static":"yes"}]}`: "pods.0.static: want true or false, not the string",
+		`{"at":"0s","pods":[{"name":"a","labels":["b"]}]}`: "pods.0.labels: want an object, not the array",
+		`{"at":"0s","began":"today"}`:                      `time "today": not like "2006-01-02T15:04:05Z"`,
+	} {
+		if err := traceError(line); err == nil || err.Error() != "trace line 1: "+want {
+			t.Errorf("%s: %v, want %q", line, err, want)
+		}
+	}
+}
+
 // Reclaiming frees every signal of the device.
 func TestReclaimFreesEverySignal(t *testing.T) {
 	const conf = "[eviction.hard]\n\"memory.available\" = \"0%\"\n\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n"

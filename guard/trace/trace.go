@@ -267,7 +267,7 @@ func parseLine(b []byte) (Line, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&l); err != nil {
-		return Line{}, err
+		return Line{}, api.WrongType(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Line{}, errors.New("more than one JSON value")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -104,10 +103,7 @@ func parseLine(b []byte) (Line, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&l); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Type.Kind() == reflect.Int {
-			return Line{}, fmt.Errorf("%s: want a whole number, not the %s", wrong.Field, wrong.Value)
-		}
-		return Line{}, err
+		return Line{}, api.WrongType(err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Line{}, errors.New("more than one JSON value")
