@@ -229,6 +229,14 @@ func TestFromKubeletMistakes(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+	notKubelet := "must be a KubeletConfiguration, with apiVersion and kind, or a configuration of k3s or RKE2 (hint: this is probably not a kubelet configuration)"
+	for name, text := range map[string]string{"flags": "KUBELET_KUBEADM_ARGS=\"--max-pods=3\"\n", "a list": "- a\n", "TOML": "mode = \"observe\"\n"} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Convert(Options{File: write(t, filepath.Join(t.TempDir(), "a"), text)}); err == nil || !strings.HasSuffix(err.Error(), ": "+notKubelet) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 	t.Run("no file", func(t *testing.T) {
 		if _, err := Convert(Options{File: "/not/there"}); !errors.Is(err, fs.ErrNotExist) || len(schema.Errors(err)) != 1 {
 			t.Errorf("got %v", err)

@@ -127,10 +127,7 @@ func (c *conversion) readK3s(f schema.File) (k k3sConfig, ok bool) {
 
 // hasKey reports whether a document has one of the keys at its top level, without decoding it.
 func hasKey(doc *yaml.Node, keys ...string) bool {
-	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		return false
-	}
-	return slices.ContainsFunc(keys, func(key string) bool { return hasField(doc.Content[0], key) })
+	return isTable(doc) && slices.ContainsFunc(keys, func(key string) bool { return hasField(doc.Content[0], key) })
 }
 
 // addK3s merges a file. A key replaces the one of an earlier file; "kubelet-arg+" adds to it.
@@ -145,7 +142,11 @@ func (c *conversion) addK3s(k *k3sConfig, f schema.File) {
 	if err == nil && mark(&doc, f.Name) > maxNodes {
 		err = fmt.Errorf("line %d: must have at most %d keys and values", doc.Line, maxNodes)
 	}
-	if err == nil && doc.Kind != 0 { // there is nothing but comments in many
+	switch {
+	case err != nil || doc.Kind == 0: // there is nothing but comments in many
+	case !isTable(&doc) && doc.Content[0].ShortTag() != "!!null":
+		err = errors.New("must be a configuration of k3s or RKE2")
+	default:
 		err = doc.Decode(&keys)
 	}
 	if err != nil {

@@ -244,6 +244,16 @@ func TestFromK3sAirgapDir(t *testing.T) {
 	}
 }
 
+// A drop-in that is text alone, such as a TOML file, is a mistake.
+func TestK3sDropInWithoutKeys(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "k3s/config.yaml"), "data-dir: /none\n")
+	dropIn := write(t, file+".d/a.yaml", "mode = \"observe\"\n")
+	want := dropIn + ": must be a configuration of k3s or RKE2 (hint: this is probably not a kubelet configuration)"
+	if _, err := Convert(Options{File: file}); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // A drop-in's kubelet-arg replaces the list of an earlier file, but not k3s's own key for the runtime.
 func TestFromK3sEndpoint(t *testing.T) {
 	for args, want := range map[string]string{"max-pods=50": "unix:///run/x.sock", "container-runtime-endpoint=unix:///run/y.sock": "unix:///run/y.sock"} {

@@ -140,8 +140,10 @@ func (c *conversion) parse(file string, text []byte) error {
 		if mark(&doc, file) > maxNodes {
 			return fmt.Errorf("line %d: must have at most %d keys and values", doc.Line, maxNodes)
 		}
-		if err := doc.Decode(&head); err != nil {
-			return err
+		if isTable(&doc) { // any other document is none of a kubelet
+			if err := doc.Decode(&head); err != nil {
+				return err
+			}
 		}
 		isKubelet := head.Kind == "KubeletConfiguration" && strings.HasPrefix(head.APIVersion, "kubelet.config.k8s.io/")
 		switch {
@@ -157,6 +159,11 @@ func (c *conversion) parse(file string, text []byte) error {
 		return errors.New("must be a KubeletConfiguration, with apiVersion and kind, or a configuration of k3s or RKE2")
 	}
 	return found.Decode(&c.settings)
+}
+
+// isTable reports whether a document consists of keys and values.
+func isTable(doc *yaml.Node) bool {
+	return len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode
 }
 
 // addYAML adds the mistakes in a file's YAML, with their lines.
