@@ -44,7 +44,20 @@ func misusedFlag(cmd *cobra.Command, err error) error {
 			return unknown
 		}
 	}
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		if want := flagValues[invalid.GetFlag().Value.Type()]; want != "" {
+			err = fmt.Errorf("--%s %q: want %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+		}
+	}
 	return cli.Misused(cmd, suggestFlag(cmd, err))
+}
+
+// flagValues says what the types of flags accept. The library returns the errors of Go's parsers, which do not.
+var flagValues = map[string]string{
+	"bool":     "true or false, or no value, which means true",
+	"duration": "a duration, as 30s or 1h30m",
+	"int":      "a whole number",
 }
 
 // suggestFlag adds the flag that was probably meant to the error for an unknown one.

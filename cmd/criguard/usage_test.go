@@ -48,7 +48,11 @@ func TestMisused(t *testing.T) {
 		{"simulate", "an argument is missing: want `criguard simulate TRACE", "`criguard simulate --help`"},
 		{"explain 1 2", "want `criguard explain [PASS|NAMESPACE/NAME|last]", "`criguard explain --help`"},
 		{"explain -5", "unknown shorthand flag", "`criguard explain --help`"},
-		{"pause --for 5", "missing unit", "`criguard pause --help`"},
+		{"pause --for 5", `--for "5": want a duration, as 30s or 1h30m`, "`criguard pause --help`"},
+		{"fleet pause --for 1x", `--for "1x": want a duration, as 30s or 1h30m`, "`criguard fleet pause --help`"},
+		{"top -i 5", `--interval "5": want a duration`, "`criguard top --help`"},
+		{"history --number ten", `--number "ten": want a whole number`, "`criguard history --help`"},
+		{"status --watch=on", `--watch "on": want true or false, or no value, which means true`, "`criguard status --help`"},
 		{"completion tcsh", "want `criguard completion SHELL", "`criguard completion --help`"},
 		{"completion powershell", "want `criguard completion SHELL", "`criguard completion --help`"},
 	} {
