@@ -102,7 +102,7 @@ func (o *options) explainStop(cmd *cobra.Command, pod string) (*words.Explanatio
 // unknownPass names the passes that are in the history.
 func unknownPass(passes []api.Pass, id uint64) error {
 	if len(passes) == 0 {
-		return cli.NewError(cli.ExitUsage, fmt.Errorf("explain pass: nothing has happened yet"), "`criguard status` shows the node as it is now")
+		return cli.NewError(cli.ExitUsage, fmt.Errorf("explain pass: the history has no pass"), "`criguard status` shows the node as it is now")
 	}
 	first, last := passes[0].ID, passes[len(passes)-1].ID
 	hint := fmt.Sprintf("there are passes %d to %d; `criguard history` lists them", first, last)

@@ -211,7 +211,7 @@ const textOfEvent = 40
 
 func printHistory(w io.Writer, passes []api.Pass, now time.Time) {
 	if len(passes) == 0 {
-		fmt.Fprintln(w, "Nothing has happened yet.")
+		fmt.Fprintln(w, "The history has no pass.")
 		return
 	}
 	t := cli.NewTable(w, "PASS", "TIME", "AGO", "WAKE", "TOOK", "WHAT", "WHY").Spare("TOOK", "WAKE", "AGO").Enough(textOfEvent)

@@ -285,14 +285,14 @@ func TestExplainArguments(t *testing.T) {
 		t.Errorf("without a stop: exit code %d, %.40q, %s", code, out, errs)
 	}
 	passes = nil
-	if code, out, errs := captured(t, "explain", "--run-dir", dir); code != cli.ExitOK || out != "Nothing has happened yet.\n" {
+	if code, out, errs := captured(t, "explain", "--run-dir", dir); code != cli.ExitOK || out != "The history has no pass.\n" {
 		t.Errorf("without a pass: exit code %d, %s%s", code, out, errs)
 	}
 	if code, out, errs := captured(t, "explain", "-o", "json", "--run-dir", dir); code != cli.ExitOK || !strings.Contains(out, `"pass": null`) {
 		t.Errorf("without a pass: exit code %d, %s%s", code, out, errs)
 	}
 	for _, arg := range []string{"last", "1"} {
-		if code, _, errs := captured(t, "explain", arg, "--run-dir", dir); code != cli.ExitUsage || !strings.Contains(errs, "nothing has happened yet") {
+		if code, _, errs := captured(t, "explain", arg, "--run-dir", dir); code != cli.ExitUsage || !strings.Contains(errs, "the history has no pass") {
 			t.Errorf("explain %s without a pass: exit code %d, %s", arg, code, errs)
 		}
 	}

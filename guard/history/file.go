@@ -37,6 +37,7 @@ type file struct {
 	size    int64
 	least   int64    // size when it was opened or compacted
 	skipped []lineAt // the damaged lines that load skipped
+	unknown int      // how many more have no ID
 }
 
 func (f *file) path() string { return filepath.Join(f.dir, FileName) }
@@ -53,10 +54,11 @@ func (f *file) load(keep int) (records []record, older int, last uint64, err err
 		return nil, 0, 0, fmt.Errorf("read history: %w", err)
 	}
 	defer func() { _ = old.Close() }()
-	lines, err := indexLines(old, keep)
+	lines, unknown, err := indexLines(old, keep)
 	if err != nil {
 		return nil, 0, 0, fmt.Errorf("read history: %w", err)
 	}
+	f.unknown = unknown
 	for _, l := range lines {
 		last = max(last, l.id)
 	}
@@ -186,7 +188,7 @@ func (f *file) compact(keep int) error {
 		return fmt.Errorf("compact history: %w", err)
 	}
 	defer func() { _ = old.Close() }()
-	lines, err := indexLines(old, keep)
+	lines, _, err := indexLines(old, keep)
 	if err != nil {
 		return fmt.Errorf("compact history: %w", err)
 	}

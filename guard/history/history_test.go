@@ -140,7 +140,7 @@ func TestHistorySavesWhatIsNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		lines, err := indexLines(f, 100)
+		lines, _, err := indexLines(f, 100)
 		if err != nil {
 			t.Fatal(err)
 		}

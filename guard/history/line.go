@@ -60,21 +60,22 @@ type lineAt struct {
 	cut  bool // read it with only the first rows
 }
 
-// indexLines returns the newest n passes of a file.
-func indexLines(r io.Reader, n int) ([]lineAt, error) {
+// indexLines returns the newest n passes of a file, and counts the lines in which it found no pass.
+func indexLines(r io.Reader, n int) (passes []lineAt, unknown int, err error) {
 	lines := newLineReader(r)
 	var found []lineAt // a ring once it is full
 	next := 0
 	for {
 		line, at, err := lines.next()
 		if errors.Is(err, io.EOF) {
-			return append(found[next:len(found):len(found)], found[:next]...), nil
+			return append(found[next:len(found):len(found)], found[:next]...), unknown, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		l, ok := parseHead(line)
 		if l.at = at; !ok {
+			unknown++
 			continue
 		}
 		if len(found) < n {

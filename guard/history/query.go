@@ -59,6 +59,9 @@ func (h *History) Query(ctx context.Context, q api.HistoryQuery, emit func(line 
 		}
 	}
 	skipped := 0
+	if q.From == 0 {
+		skipped = h.file.unknown
+	}
 	for _, l := range h.file.skipped {
 		if q.Selects(l.id, time.Unix(0, l.time)) {
 			skipped++
@@ -152,18 +155,22 @@ func (f *file) query(ctx context.Context, q fileQuery, lines chan<- []byte) erro
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	all, err := indexLines(file, q.keep+q.newer)
+	all, skipped, err := indexLines(file, q.keep+q.newer)
 	if err != nil {
 		return err
 	}
 	all = q.older(all)
 	markShort(all, q.whole)
 	all = slices.DeleteFunc(all, func(l lineAt) bool { return !q.Selects(l.id, time.Unix(0, l.time)) })
-	if q.N > 0 && len(all) > q.N {
+	enough := q.N > 0 && len(all) >= q.N
+	if enough {
 		all = all[len(all)-q.N:]
 	}
+	if enough || q.From > 0 { // the damaged lines without an ID are probably others
+		skipped = 0
+	}
 	var buffers [2][]byte // the receiver uses one of them
-	sent, skipped := 0, 0
+	sent := 0
 	for _, l := range all {
 		line, err := l.read(file, buffers[sent%2])
 		if errors.Is(err, errDamagedLine) {

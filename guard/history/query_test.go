@@ -166,13 +166,29 @@ func TestHistoryUnreadableAtLoad(t *testing.T) {
 	}
 }
 
+// A file of which no line is a pass, as after a power cut, is not an empty history, neither with the service nor without it.
+func TestHistoryOfDamagedLinesAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, FileName), []byte(strings.Repeat("\x00", 100)+"\n{\"id\":7,\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := saved(t, dir, 1000, 0)
+	for q, want := range map[api.HistoryQuery]string{{}: "damaged line: 2 skipped", {N: 20}: "damaged line: 2 skipped", {From: 1}: ""} {
+		got, note := queried(t, h, q)
+		list, err := Read(t.Context(), dir, q)
+		if len(got)+len(list.Passes) > 0 || err != nil || !strings.HasSuffix(note, want) || !strings.HasSuffix(list.Note, want) {
+			t.Errorf("%+v: %v, note %q, without the service %v, note %q, error %v; want %q", q, got, note, list.Passes, list.Note, err, want)
+		}
+	}
+}
+
 // If a part of the file cannot be read, the newer passes are still in order.
 func TestHistoryPartlyUnreadable(t *testing.T) {
 	var text []byte
 	for id := range uint64(4) {
 		text = append(append(text, encodePass(&api.Pass{ID: id + 1}).line...), '\n')
 	}
-	lines, err := indexLines(bytes.NewReader(text), 10)
+	lines, _, err := indexLines(bytes.NewReader(text), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -464,7 +480,7 @@ func FuzzHistoryLines(f *testing.F) {
 	f.Add([]byte("{\"id\":1,\"time\":\"x\"}\n{\"id\":18446744073709551616}\n\n{\"id\":2,\n}"), uint8(1))
 	f.Add([]byte("{\"id\":3,\"time\":\"2026-01-02T03:04:05Z\",}\n{\"time\":1,\"id\":4}\n"), uint8(0))
 	f.Fuzz(func(t *testing.T, text []byte, n uint8) {
-		lines, err := indexLines(bytes.NewReader(text), int(n))
+		lines, _, err := indexLines(bytes.NewReader(text), int(n))
 		if err != nil || len(lines) > int(n) {
 			t.Fatalf("%d lines, %v", len(lines), err)
 		}

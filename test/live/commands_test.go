@@ -59,7 +59,7 @@ func TestCommands(t *testing.T) {
 	t.Run("history with the service", func(t *testing.T) {
 		n := &node{T: t, dir: n.dir}
 		n.versioned("history")
-		if a := n.criguard(n.args("history")...); a.Code != 0 || !strings.Contains(a.Out, "Nothing has happened yet") {
+		if a := n.criguard(n.args("history")...); a.Code != 0 || !strings.Contains(a.Out, "The history has no pass") {
 			t.Errorf("exit code %d, stdout %q", a.Code, a.Out)
 		}
 	})
