@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -30,6 +31,9 @@ the last pass, whatever it did. A pod's name alone means the pod in any namespac
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			now := time.Now()
+			if len(args) == 1 && args[0] == "" { // not the last stop in place of a pod's
+				return cli.Misused(cmd, errors.New("the argument is empty: name a pass or a pod, or leave it out"))
+			}
 			e, err := o.explanation(cmd, strings.Join(args, ""))
 			if err != nil {
 				return err

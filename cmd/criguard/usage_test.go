@@ -68,6 +68,9 @@ func TestMisused(t *testing.T) {
 	if ce := refused(t, "check", ""); !strings.Contains(ce.Error(), "FILE is empty") {
 		t.Errorf("criguard check '': %v", ce)
 	}
+	if ce := refused(t, "explain", ""); !strings.Contains(ce.Error(), "the argument is empty") {
+		t.Errorf("criguard explain '': %v", ce)
+	}
 	for _, c := range []struct{ args, says string }{
 		{"record --for -1s", "--for -1s: must not be negative"}, {"record --interval 1ms", "want 10ms or more"},
 		{"images --endpoint tcp://x", `--endpoint "tcp://x": want unix:///path or /path`},
