@@ -576,3 +576,27 @@ func TestCollectListsOnce(t *testing.T) {
 		}
 	}
 }
+
+// A dry run changes nothing, so that it lists everything once, however much it would remove.
+func TestDryRunListsOnce(t *testing.T) {
+	t.Parallel()
+	const many = 20
+	w := newWorld(Options{Logs: logsIn(t.TempDir())})
+	w.withDead(many, 1)
+	for i := range many {
+		w.rt.sandboxes = append(w.rt.sandboxes, sandbox("dead-"+string(rune('a'+i)), "p", false, epoch.Add(-time.Hour)))
+	}
+	w.withImages(t, many, 1)
+	w.rt.calls = nil
+	plan := Plan{Steps: []Step{StepContainers, StepSandboxes, StepImages}, DryRun: true, Images: anyImage.Images, Containers: anyContainer.Containers}
+	for _, r := range w.Collect(t.Context(), plan) {
+		if len(r.Removed) != many {
+			t.Errorf("%s: would remove %d, want %d", r.Step, len(r.Removed), many)
+		}
+	}
+	for _, call := range []string{"Containers", "Sandboxes", "Images"} {
+		if n := len(slices.DeleteFunc(w.rt.called(call), func(c string) bool { return c != call })); n != 1 {
+			t.Errorf("%s: called %d times", call, n)
+		}
+	}
+}

@@ -70,8 +70,8 @@ func (c *Collector) judge(ctx context.Context, p Plan, inventory func(context.Co
 	return list, nil
 }
 
-// collectImages removes unused images, one at a time. For each removal it lists and judges all images
-// again, and re-lists the users of images right before: a container may have been created meanwhile,
+// collectImages removes unused images, one at a time. After each removal it lists and judges all images
+// again, and before each it re-lists the users of images: a container may have been created meanwhile,
 // and containerd removes an image in use without warning.
 func (j *job) collectImages(ctx context.Context) {
 	tried := map[string]bool{}
@@ -80,8 +80,12 @@ func (j *job) collectImages(ctx context.Context) {
 			j.saveLedger()
 		}
 	}()
-	for {
-		list, err := j.judge(ctx, j.plan, j.inventory)
+	var list ImageList
+	for judged := false; ; judged = j.plan.DryRun { // a dry run changes nothing
+		var err error
+		if !judged {
+			list, err = j.judge(ctx, j.plan, j.inventory)
+		}
 		if err != nil {
 			j.failed(Item{}, err)
 			return

@@ -79,10 +79,13 @@ func (j *job) run(ctx context.Context, unmeasured error) Report {
 	return r
 }
 
-// inventory lists the containers and sandboxes, without those that a dry run pretends to have removed.
+// inventory lists the containers and sandboxes. For a dry run, which endangers nothing, a recent listing will do, without
+// those that it pretends to have removed.
 func (j *job) inventory(ctx context.Context) (inventory, error) {
-	inv, err := j.Collector.inventory(ctx)
-	return j.pretend(inv), err
+	if j.plan.DryRun {
+		return j.recent(ctx)
+	}
+	return j.Collector.inventory(ctx)
 }
 
 // recent does the same with a recent listing, for the selection.
