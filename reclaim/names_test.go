@@ -59,11 +59,21 @@ func TestMatchesPattern(t *testing.T) {
 	t.Parallel()
 	img := cri.Image{ID: "sha256:abcdef", Tags: []string{"nginx:1.25"}, Digests: []string{"ghcr.io/x/y@sha256:99"}, UserImage: "my/app"}
 	for pattern, want := range map[string]bool{
-		"nginx:1.25": true, "nginx": false, "docker.io/library/nginx": true, "docker.io/library/nginx:*": true,
+		"nginx:1.25": true, "nginx": true, "nginx:1.2": false, "docker.io/library/nginx": true, "docker.io/library/nginx:*": true,
 		"ghcr.io/x/*": true, "ghcr.io/x/y": true, "docker.io/my/app": true, "my/app": true, "abcdef": true,
 		"sha256:abc*": true, "*:2*": false, "": false,
 	} {
 		if got := MatchesImage(pattern, img); got != want {
+			t.Errorf("%q: %v", pattern, got)
+		}
+	}
+	// Runtimes list full names. People write them as they pull them.
+	listed := cri.Image{ID: "sha256:1", Tags: []string{"docker.io/library/redis:7", "docker.io/rancher/shell:2", "ghcr.io/library/etcd:3"}}
+	for pattern, want := range map[string]bool{
+		"redis:7": true, "redis": true, "redis:*": true, "red*": true, "redis:8*": false, "docker.io*": true, "library/redis": true, "*/redis": true, "rancher/shell:2": true, "rancher/*": true, "shell": false,
+		"etcd": false, "library/etcd": false,
+	} {
+		if got := MatchesImage(pattern, listed); got != want {
 			t.Errorf("%q: %v", pattern, got)
 		}
 	}
