@@ -57,6 +57,9 @@ no hard threshold for a signal, criguard's default stays; --exact switches it of
 				return errors.New("--exact belongs to --from-kubelet")
 			}
 			if len(args) == 1 {
+				if o.config != "" {
+					return cli.Misused(cmd, errors.New("FILE and --config name two files: leave one out"))
+				}
 				if o.config = args[0]; o.config == "" { // not the default file in place of one
 					return cli.Misused(cmd, errors.New("FILE is empty: name a file, or leave it out"))
 				}

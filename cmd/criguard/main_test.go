@@ -98,9 +98,15 @@ func TestFullOutput(t *testing.T) {
 	if err := os.WriteFile(met, []byte("[eviction.hard]\n\"memory.available\" = \"99.99%\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	line := `{"at":"0s","signals":{"memory.available":{"available":1,"capacity":1073741824}},"pods":[{"name":"a/b","memory_usage":1073741823}]}` + "\n"
+	if err := os.WriteFile(trace, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{
 		{"version"}, {"version", "-o", "json"}, {"check", config, "--offline"}, {"--help"}, {"completion", "bash"},
 		{"check", met}, {"check", met, "-o", "json"}, // with a finding, for which it exits with 1
+		{"simulate", "--config", config, trace},
 	} {
 		errs, err := os.CreateTemp(t.TempDir(), "")
 		if err != nil {
@@ -109,7 +115,7 @@ func TestFullOutput(t *testing.T) {
 		os.Stdout, os.Stderr = full, errs
 		code := execute(args)
 		text, err := os.ReadFile(errs.Name())
-		if code != cli.ExitUsage || strings.Count(string(text), "no space left on device") != 1 || err != nil {
+		if code != cli.ExitUsage || strings.Count(string(text), "no space left on device") != 1 || strings.Contains(string(text), traceHint) || err != nil {
 			t.Errorf("%q: exit code %d, %s (%v)", args, code, text, err)
 		}
 		_ = errs.Close()

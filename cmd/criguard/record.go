@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/criguard/criguard/cmd/criguard/internal/cli"
 	"github.com/criguard/criguard/guard"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/control"
@@ -46,7 +47,7 @@ has only what changed. It reclaims and stops nothing.`,
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", interval, "most time between two lines, at least 10ms")
-	cmd.Flags().DurationVar(&length, "for", 0, "how long to record; 0 = until interrupted")
+	cmd.Flags().Var((*cli.Duration)(&length), "for", "how long to record; 0 = until interrupted")
 	return cmd
 }
 

@@ -65,13 +65,17 @@ node but the configuration, and changes nothing.`,
 			}
 			out := bufio.NewWriter(cmd.OutOrStdout())
 			report, err := simulated(cmd.Context(), cfgs, in, out, opt, [2]string{o.fileOf(&cfg), other})
-			err = errors.Join(err, out.Flush(), in.Close())
+			written := out.Flush()
+			err = errors.Join(err, in.Close())
 			switch { // also of the lines before a mistake: the last one is cut off if the node lost power
 			case report == nil:
 			case other != "":
 				report(cmd.OutOrStdout())
 			default:
 				report(cmd.ErrOrStderr())
+			}
+			if written != nil {
+				return fmt.Errorf("simulate %s: %w", args[0], written)
 			}
 			if err != nil {
 				return cli.NewError(cli.ExitUsage, fmt.Errorf("simulate %s: %w", args[0], err), traceHint)

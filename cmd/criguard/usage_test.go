@@ -68,6 +68,9 @@ func TestMisused(t *testing.T) {
 	if ce := refused(t, "check", ""); !strings.Contains(ce.Error(), "FILE is empty") {
 		t.Errorf("criguard check '': %v", ce)
 	}
+	if ce := refused(t, "check", "a.toml", "--config", "b.toml"); !strings.Contains(ce.Error(), "two files") {
+		t.Errorf("criguard check of two files: %v", ce)
+	}
 	if ce := refused(t, "explain", ""); !strings.Contains(ce.Error(), "the argument is empty") {
 		t.Errorf("criguard explain '': %v", ce)
 	}
