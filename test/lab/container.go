@@ -76,7 +76,7 @@ func (l *Lab) createContainer(ctx context.Context, pod *RunningPod, spec Contain
 		return RunningContainer{}, err
 	}
 	c.ID = answer.GetContainerId()
-	c.Cgroup = l.containerCgroup(pod.CgroupParent, c.ID)
+	c.Cgroup = l.containerCgroup(pod, c.ID)
 	return c, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -21,10 +22,10 @@ type PodSpec struct {
 	UID       string // random if empty
 	Attempt   uint32
 
-	QoS      QoS  // empty: derived from the containers' memory
-	Critical bool // gets the oom_score_adj of a system-node-critical pod
-	Bare     bool // like a pod from crictl: no kubelet labels, annotations, mounts or pod cgroup
-	Relative bool // of a bare pod: its cgroup parent is no absolute path, so that the runtime chooses where it is
+	QoS      QoS    // empty: derived from the containers' memory
+	Critical bool   // gets the oom_score_adj of a system-node-critical pod
+	Bare     bool   // like a pod from crictl: no kubelet labels, annotations, mounts or pod cgroup
+	Parent   string // of a bare pod: a cgroup parent that is no path from the root, such as "a" or "a.slice"
 
 	// Defaults for containers that set neither.
 	MemoryRequest, MemoryLimit int64
@@ -154,17 +155,19 @@ func (c ContainerSpec) complete(pod PodSpec) ContainerSpec {
 	return c
 }
 
-// relativeCgroup is the cgroup parent of all bare pods that have a relative one.
-const relativeCgroup = "relative"
-
 // cgroupParent returns the pod's cgroup. A bare pod's containers are directly below the lab's own
-// cgroup, or below the cgroup of runc, which is that of the runtime.
+// cgroup. For another parent, runc goes out from its own cgroup, which is that of the runtime: on v2 it puts
+// the parent beside it. Without systemd, a slice is part of the containers' names.
 func (l *Lab) cgroupParent(spec PodSpec) string {
+	from := filepath.Join(l.Cgroup(), runtimeCgroup)
+	if l.cgroups.main().v2 {
+		from = l.Cgroup()
+	}
 	switch {
-	case spec.Relative && l.cgroups.main().v2:
-		return filepath.Join(l.Cgroup(), relativeCgroup)
-	case spec.Relative:
-		return filepath.Join(l.Cgroup(), runtimeCgroup, relativeCgroup)
+	case isSlice(spec.Parent):
+		return from
+	case spec.Parent != "":
+		return filepath.Join(from, spec.Parent)
 	case spec.Bare:
 		return l.Cgroup()
 	case l.systemd:
@@ -173,18 +176,22 @@ func (l *Lab) cgroupParent(spec PodSpec) string {
 	return filepath.Join(l.PodsCgroup(), podCgroup(spec.QoS, spec.UID))
 }
 
+func isSlice(parent string) bool { return strings.HasSuffix(parent, ".slice") }
+
 // containerCgroup returns the cgroup of a container, below its pod's cgroup.
-func (l *Lab) containerCgroup(parent, id string) string {
+func (l *Lab) containerCgroup(pod *RunningPod, id string) string {
 	if l.systemd {
-		return filepath.Join(parent, "cri-containerd-"+id+".scope")
+		id = "cri-containerd-" + id + ".scope"
+	} else if isSlice(pod.Parent) {
+		id = pod.Parent + ":cri-containerd:" + id
 	}
-	return filepath.Join(parent, id)
+	return filepath.Join(pod.CgroupParent, id)
 }
 
 // runtimeParent returns the pod's cgroup in the runtime's notation: a path, or the name of a slice.
 func (l *Lab) runtimeParent(pod *RunningPod) string {
-	if pod.Relative {
-		return relativeCgroup
+	if pod.Parent != "" {
+		return pod.Parent
 	}
 	if l.systemd {
 		return filepath.Base(pod.CgroupParent)

@@ -3,6 +3,7 @@ package live_test
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,35 +14,49 @@ import (
 )
 
 // A pod without a cgroup of its own shares one with all others, and its short UID occurs in that
-// cgroup's name. Another's cgroup parent is a relative path. criguard charges each pod with its own usage
-// alone, and stops neither for another pod's leak.
+// cgroup's name. The cgroup parents of others are a relative path and, although the runtime does not use
+// systemd, a slice. criguard charges each pod with its own usage alone, stops none for another pod's
+// leak, and sees when the processes of one that is stopped have ended.
 func TestSharedCgroups(t *testing.T) {
 	onEach(t, func(n *node) {
 		shared := path.Base(n.lab.Cgroup())
 		uid := shared[strings.LastIndexByte(shared, '-')+1:]
 		calm := n.pod(lab.PodSpec{Name: "calm", Containers: hog(300 * mib)})
-		little := []lab.ContainerSpec{{Name: "main", Args: []string{"hog", "-mib", "16"}}}
-		small := n.pod(lab.PodSpec{Name: "small", UID: uid, Bare: true, Containers: little})
-		relative := n.pod(lab.PodSpec{Name: "relative", Bare: true, Relative: true, Containers: little})
+		var bare []*lab.RunningPod
+		for _, spec := range []lab.PodSpec{{Name: "small", UID: uid}, {Name: "relative", Parent: "bare"}, {Name: "sliced", Parent: "bare.slice"}} {
+			spec.Bare, spec.Containers = true, []lab.ContainerSpec{{Name: "main", Args: []string{"hog", "-mib", "16"}}}
+			bare = append(bare, n.pod(spec))
+		}
 		leaky := n.pod(lab.PodSpec{Name: "leaky", Containers: leak(1024*mib, "800")})
 		n.hogs(calm)
-		n.hogs(small)
-		n.hogs(relative)
+		for _, p := range bare {
+			n.hogs(p)
+		}
 		conf := config{}
 		n.configure(conf)
-		s := n.startWith(4)
+		s := n.startWith(2 + len(bare))
 		r, err := control.NewClient(rundir.Dir(s.dir)).Rank(context.Background(), policy.MemoryAvailable)
 		if err != nil {
 			n.Fatal(err)
 		}
 		for _, p := range r.Pods {
-			bare := p.Sandbox == small.SandboxID || p.Sandbox == relative.SandboxID
-			if bare && (p.Usage < 16*mib || p.Usage > 64*mib) {
-				n.Errorf("pod %s with UID %q is charged with %d MiB, want 16", p.Pod, uid, p.Usage/mib)
+			isBare := slices.ContainsFunc(bare, func(b *lab.RunningPod) bool { return b.SandboxID == p.Sandbox })
+			if isBare && (p.Usage < 16*mib || p.Usage > 64*mib) {
+				n.Errorf("pod %s is charged with %d MiB, want 16", p.Pod, p.Usage/mib)
 			}
 		}
 		n.leakUntilDead(leaky, s.arm(conf))
 		s.stopped("default/leaky")
-		n.alive(calm, small, relative)
+		n.alive(append(bare, calm)...)
+		for _, p := range bare {
+			if a := n.criguard(n.args("stop", "--grace", "0s", "--reason", "test", "default/"+p.Name)...); a.Code != 0 {
+				n.Errorf("stop %s: exit code %d: %s%s", p.Name, a.Code, a.Out, a.Err)
+			}
+			settled := s.settled()
+			if r := settled[len(settled)-1].Result; !r.Emptied || r.EmptiedIn == 0 || len(n.pids(p.Containers[0].Cgroup)) > 0 {
+				n.Errorf("%s: %+v", p.Name, r)
+			}
+		}
+		n.alive(calm)
 	})
 }
