@@ -71,7 +71,7 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	if p.asked {
 		return
 	}
-	if w.service == nil && (direct || p.sinceOrder > stopLasts) { // the runtime goes on with what it was asked for
+	if w.service == nil && (direct || p.sinceOrder > softLasts) { // the runtime goes on with what it was asked for
 		w.violate("%s was stopped without a service", p)
 	}
 	if p.protected {
@@ -82,7 +82,7 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	}
 	late, decided := mayFollow, p.order.at // a soft stop takes effect up to its grace period later
 	pool := p.order.pool()
-	if direct && pool == "memory" { // the signals are read again just before
+	if direct && pool == "memory" && p.sinceOrder < directAfter { // the signals are read again just before
 		late, decided = shortStep, w.Now()
 	}
 	if at := p.order.at; at > c.pausedAt && at < c.pausedUntil { // a pause cancels no stop in flight
