@@ -108,6 +108,7 @@ type pod struct {
 	ended      time.Duration
 	gone       bool     // it has no process left
 	jobEnded   bool     // by itself, or by its limit
+	exitCode   int32    // then
 	written    [4]int64 // what its files say of memory, that in files, swap and tasks
 }
 

@@ -261,7 +261,13 @@ func (w *World) act(d time.Duration) {
 			dead := func() bool { return i == 0 || w.isKilled(p, i) || !w.runtime.Alive(c.ID) }
 			empty := func(w *World) {
 				w.rmdir(c.Cgroup)
-				w.At(w.Now()+noticeDelay, func(w *World) { w.runtime.Kill(c.ID) })
+				w.At(w.Now()+noticeDelay, func(w *World) {
+					if p.jobEnded {
+						w.runtime.Exit(c.ID, p.exitCode)
+					} else {
+						w.runtime.Kill(c.ID)
+					}
+				})
 			}
 			if dead() {
 				empty(w)
@@ -308,9 +314,6 @@ func (w *World) seeStops() {
 			continue
 		}
 		p.killed, p.atKill, p.expected, p.run = time.Now(), p.used, p.used+p.swapped, len(w.services)
-		if p.jobEnded {
-			continue
-		}
 		p.order, p.direct = w.orderOf(p.UID), direct
 		p.sinceOrder = w.Now() - p.order.at
 		w.stopped(w, p, direct)
@@ -323,11 +326,11 @@ const volumeStays = 2 * time.Second
 // keepsVolume reports whether a kubelet starts the pod again after its end, and so keeps its volume.
 func (w *World) keepsVolume(p *pod) bool { return w.kubelet && p.returns > 0 }
 
-// end ends a pod without a stop.
+// end ends a pod without a stop. The kernel frees the memory of a process before anybody sees that it has ended.
 func (w *World) end(p *pod, how string, code int32) {
 	w.logf("%s %s", p, how)
-	p.jobEnded = true
-	w.runtime.Exit(p.Containers[0].ID, code)
+	p.jobEnded, p.exitCode = true, code
+	p.killed, p.atKill, p.expected, p.run = time.Now(), p.used, p.used+p.swapped, len(w.services)
 }
 
 // comeBack starts a pod again under its name, as a controller does.
