@@ -38,19 +38,32 @@ func ParseReference(s string) Reference {
 	if r.Tag == "" && r.Digest == "" {
 		r.Tag = defaultTag
 	}
+	r.Registry, r.Repository, r.Short = complete(s)
+	return r
+}
+
+// CompleteName returns a name, or a pattern of names, with the registry and the user that it leaves out: "nginx:*" is
+// "docker.io/library/nginx:*".
+func CompleteName(s string) string {
+	registry, repository, _ := complete(s)
+	return registry + "/" + repository
+}
+
+// complete splits a name. short is set if it names no registry.
+func complete(s string) (registry, repository string, short bool) {
 	host, rest, ok := strings.Cut(s, "/")
 	if ok && isRegistry(host) {
-		r.Registry, r.Repository = host, rest
+		registry, repository = host, rest
 	} else {
-		r.Registry, r.Repository, r.Short = defaultRegistry, s, true
+		registry, repository, short = defaultRegistry, s, true
 	}
-	if r.Registry == legacyRegistry {
-		r.Registry = defaultRegistry
+	if registry == legacyRegistry {
+		registry = defaultRegistry
 	}
-	if r.Registry == defaultRegistry && !strings.Contains(r.Repository, "/") {
-		r.Repository = officialPrefix + r.Repository
+	if registry == defaultRegistry && !strings.Contains(repository, "/") {
+		repository = officialPrefix + repository
 	}
-	return r
+	return registry, repository, short
 }
 
 // String returns the complete name: "docker.io/library/nginx:latest".

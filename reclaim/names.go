@@ -42,7 +42,7 @@ func isPause(r cri.Reference) bool {
 // MatchesImage reports whether a pattern with * (any string) and ? (any one byte) matches the image's
 // id or one of its names: as listed, in full, or without tag and digest.
 func MatchesImage(pattern string, img cri.Image) bool {
-	full := fullPattern(pattern)
+	full := cri.CompleteName(pattern) // as a runtime completes a name that is pulled
 	for _, name := range names(img) {
 		r := cri.ParseReference(name)
 		for _, form := range []string{name, r.String(), repository(r)} {
@@ -52,18 +52,6 @@ func MatchesImage(pattern string, img cri.Image) bool {
 		}
 	}
 	return glob(pattern, img.ID) || glob(pattern, cri.TrimID(img.ID))
-}
-
-// fullPattern completes a pattern as a runtime completes a name that is pulled: with the default registry and its default user.
-func fullPattern(pattern string) string {
-	first, _, hasSlash := strings.Cut(pattern, "/")
-	switch {
-	case !hasSlash:
-		return "docker.io/library/" + pattern
-	case strings.ContainsAny(first, ".:*?") || first == "localhost":
-		return pattern
-	}
-	return "docker.io/" + pattern
 }
 
 // glob matches all of s. It never backtracks beyond the last star.

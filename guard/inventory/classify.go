@@ -239,8 +239,8 @@ func parseInt(s string) (int64, bool) {
 func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
 	exists := func(rel string) bool { _, err := l.Inode(rel); return err == nil }
 	return func(d cri.ContainerDetail) cri.ContainerDetail {
-		told := l.Resolve(d.CgroupsPath)
-		if told == "" {
+		reported := l.Resolve(d.CgroupsPath)
+		if reported == "" {
 			d.CgroupsPath = ""
 		}
 		if d.PID == 0 {
@@ -258,7 +258,7 @@ func locator(l cgroup.Layout) func(cri.ContainerDetail) cri.ContainerDetail {
 			}
 			return d
 		}
-		if told != "" && (exists(told) || !exists(rel)) {
+		if reported != "" && (exists(reported) || !exists(rel)) {
 			return d
 		}
 		d.CgroupsPath = rel

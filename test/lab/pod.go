@@ -156,8 +156,8 @@ func (c ContainerSpec) complete(pod PodSpec) ContainerSpec {
 }
 
 // cgroupParent returns the pod's cgroup. A bare pod's containers are directly below the lab's own
-// cgroup. For another parent, runc goes out from its own cgroup, which is that of the runtime: on v2 it puts
-// the parent beside it. Without systemd, a slice is part of the containers' names.
+// cgroup. For another parent, runc starts at its own cgroup, the runtime's: on v2 it puts the parent
+// beside it. Without systemd, a slice is part of the containers' names.
 func (l *Lab) cgroupParent(spec PodSpec) string {
 	from := filepath.Join(l.Cgroup(), runtimeCgroup)
 	if l.cgroups.main().v2 {

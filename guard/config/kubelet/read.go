@@ -140,7 +140,7 @@ func (c *conversion) parse(file string, text []byte) error {
 		if mark(&doc, file) > maxNodes {
 			return fmt.Errorf("line %d: must have at most %d keys and values", doc.Line, maxNodes)
 		}
-		if isTable(&doc) { // any other document is none of a kubelet
+		if isTable(&doc) { // otherwise it is not a kubelet's
 			if err := doc.Decode(&head); err != nil {
 				return err
 			}
