@@ -61,10 +61,12 @@ func TestNoAlarmDuringTheReclaim(t *testing.T) {
 		n.at(g, time.Duration(i)*time.Second)
 	}
 	wait := g.reclaimWait(policy.PoolNodeBytes, g.pressure.Met[0])
+	n.set(policy.NodeFSAvailable, testGiB/4)
 	if p := n.at(g, 2*time.Second+wait); p.Alarm != "" || p.Held != api.HeldReclaiming || wait >= ReclaimTimeout {
 		t.Fatalf("after %s: alarm %q, held by %q", wait, p.Alarm, p.Held)
 	}
 	n.reliefs[0].over = true
+	n.set(policy.NodeFSAvailable, testGiB/8)
 	if p := n.at(g, 3*time.Second+wait); p.Held != api.HeldUnknown {
 		t.Errorf("when it takes too long: held by %q", p.Held)
 	}

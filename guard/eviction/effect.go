@@ -100,6 +100,9 @@ func (g *Manager) Slept(d time.Duration) {
 	for _, f := range slices.Concat(g.flights, g.unconfirmed) {
 		f.delay(d)
 	}
+	for i := range g.pools {
+		g.pools[i].reclaim.delay(d)
+	}
 }
 
 // settle checks the stops in flight and records those that are over.

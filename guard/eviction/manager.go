@@ -268,10 +268,11 @@ const (
 // saveSamples is how often samples are saved at most.
 const saveSamples = time.Second
 
-// isSampleDue reports whether the pods were listed or changed enough since the last sample.
+// isSampleDue reports whether the pods were listed or changed enough since the last sample, or a disk's reclaim begins now: how
+// fast the disk fills from then on says how long a stop waits.
 func (g *Manager) isSampleDue(ctx context.Context, now time.Duration) bool {
 	age, sampled := g.samples.Age(now)
-	return !g.sampleAll && (!sampled || g.runtime.Inventory(ctx, 0).At != g.listed || age >= g.SamplePause())
+	return !g.sampleAll && (!sampled || g.runtime.Inventory(ctx, 0).At != g.listed || age >= g.SamplePause() || g.beginsReclaim(now))
 }
 
 // IsCalm reports whether nothing is being stopped, no threshold is met, and none of memory, swap or tasks is near.

@@ -69,6 +69,14 @@ const remeasureAtMost = 3
 // second at the latest. A runtime samples what they wrote every 10 s.
 const measuredWithin = 15 * time.Second
 
+// delay moves the begin of the running reclaim: it has not gone on while the machine slept.
+func (r *poolReclaim) delay(d time.Duration) {
+	r.started += d
+	for s := range r.began {
+		r.began[s].At += d
+	}
+}
+
 // measures reports whether the pods are still being measured for the first time since the pool was short.
 func (r *poolReclaim) measures(now time.Duration) bool {
 	return r.job != nil && !r.job.Overdue() && r.again == 0 && now-r.started < measuredWithin
@@ -83,12 +91,13 @@ const (
 )
 
 // reclaimWait returns how long a stop for a threshold waits for a reclaim. A disk must not be full before a
-// stop has taken effect. One that is full already fills no further, and waits no longer for that.
+// stop has taken effect. One that is full already fills no further, and waits no longer for that, but for a reclaim that empties it:
+// a filesystem deletes the files of a stopped pod only after those that the reclaim has removed.
 func (g *Manager) reclaimWait(i policy.Pool, m policy.Met) time.Duration {
 	switch {
 	case i.IsDisk():
 		left, fill := g.obs[m.Signal].Available, g.diskFill(i, m.Signal)
-		if left <= 0 {
+		if left <= 0 && !g.empties(i, m) {
 			return minDiskReclaimWait
 		}
 		if fill <= 0 {
@@ -113,6 +122,22 @@ func (g *Manager) diskFill(i policy.Pool, s policy.Signal) int64 {
 	}
 	span := max(now-r.started, o.At-began.At, time.Second)
 	return max(fill, policy.PerSecond(began.Available-o.Available, span))
+}
+
+// emptiesAtLeast is the part of what lacks that a reclaim has to free of a full disk within ReclaimTimeout, to tell it from files
+// that come and go.
+const emptiesAtLeast = 10
+
+// empties reports whether a disk has emptied since its reclaim began, and nobody takes what comes back.
+func (g *Manager) empties(i policy.Pool, m policy.Met) bool {
+	r, o := &g.pools[i].reclaim, g.obs[m.Signal]
+	began := r.began[m.Signal]
+	if r.job == nil || o.Status != policy.OK || began.Status != policy.OK {
+		return false
+	}
+	span := max(g.kernel.Now()-r.started, o.At-began.At, time.Second)
+	freed := o.Free() - began.Free()
+	return freed > 0 && float64(freed)*(ReclaimTimeout.Seconds()/span.Seconds()) >= float64(m.Lack)/emptiesAtLeast
 }
 
 // reclaimPause shortens a pause of the loop if a stop has waited long enough for a reclaim before it ends.
@@ -171,6 +196,16 @@ func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.
 	r.job, r.relieves = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), m.Threshold
 	r.started, r.began, r.since, r.stale, r.ready = now, g.obs, now, false, false
 	g.harvest(now, i, p)
+}
+
+// beginsReclaim reports whether a disk's reclaim has begun at that time.
+func (g *Manager) beginsReclaim(now time.Duration) bool {
+	for i := range policy.PoolCount {
+		if r := &g.pools[i].reclaim; i.IsDisk() && r.job != nil && r.started == now {
+			return true
+		}
+	}
+	return false
 }
 
 // reclaimed reports whether a stop need not wait for a reclaim any more: one has ended since the last stop

@@ -295,6 +295,55 @@ func TestFullDiskWaitsForReclaimNoLonger(t *testing.T) {
 	}
 }
 
+// A stop waits for a reclaim that empties a full disk in time: a pod's files would be deleted only after those that were removed.
+func TestFullDiskWaitsForReclaimThatEmptiesIt(t *testing.T) {
+	const begins = 5 * time.Second
+	for name, c := range map[string]struct {
+		perSecond int64         // that comes back
+		lasts     time.Duration // of that
+		reserved  int64         // of that, what only root may use
+		stops     time.Duration // after the reclaim has begun
+	}{
+		"a gigabyte within 10 s":              {103 * testMiB, 10 * time.Second, 0, ReclaimTimeout},
+		"root's reserve comes back before":    {103 * testMiB, time.Hour, 2 * testGiB, ReclaimTimeout},
+		"a tenth of it within a minute":       {2 * testMiB, time.Hour, testGiB, ReclaimTimeout},
+		"hardly anything":                     {1 * testMiB, time.Hour, testGiB, minDiskReclaimWait},
+		"it frees 40 MiB and then no more":    {10 * testMiB, 4 * time.Second, testGiB, 23500 * time.Millisecond},
+		"it frees nothing, or others use all": {0, 0, 0, minDiskReclaimWait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newDiskManager(t)
+			n.set(policy.NodeFSAvailable, 8*testGiB)
+			n.at(g, 0)
+			for d := time.Duration(0); ; d += 250 * time.Millisecond {
+				back := int64(min(d, c.lasts)/time.Millisecond) * c.perSecond / 1000
+				n.set(policy.NodeFSAvailable, max(back-c.reserved, 0))
+				n.obs[policy.NodeFSAvailable].Reserved = min(back, c.reserved)
+				if p := n.at(g, begins+d); d == c.stops {
+					wantStop(t, p, "d/big")
+					return
+				} else if p.Stop != nil {
+					t.Fatalf("stopped %s after %v, want a stop after %v", p.Stop.Pod, d, c.stops)
+				} else if len(g.pressure.Met) == 0 {
+					return // relieved
+				}
+			}
+		})
+	}
+}
+
+// While the machine sleeps, a reclaim does not go on, and uses up none of its time.
+func TestDiskWaitsForReclaimThroughASleep(t *testing.T) {
+	const slept = 2 * time.Hour
+	g, n := newDiskManager(t)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantHeld(t, n.at(g, 0), api.HeldReclaiming)
+	g.Slept(slept)
+	wantHeld(t, n.at(g, slept+time.Second), api.HeldReclaiming)
+	wantHeld(t, n.at(g, slept+ReclaimTimeout-1), api.HeldReclaiming)
+	wantStop(t, n.at(g, slept+ReclaimTimeout), "d/big")
+}
+
 // The wait of a full disk being short, its pods may still be as they were measured long before. Then it goes on.
 func TestFullDiskWaitsForMeasurements(t *testing.T) {
 	g, n := newDiskManager(t)
