@@ -433,7 +433,8 @@ func (c *check) agree(w *World) {
 	}
 	for i, s := range stops {
 		again := slices.ContainsFunc(stops[:i], func(o api.StopView) bool { return o.Sandbox == s.Sandbox })
-		failed := slices.ContainsFunc(w.pods, func(p *pod) bool { return p.ID == s.Sandbox && p.linger >= stopLasts }) // the first time
+		// The first time, the pod survived, or the runtime could not stop its sandbox.
+		failed := slices.ContainsFunc(w.pods, func(p *pod) bool { return p.ID == s.Sandbox && (p.linger >= stopLasts || p.hangs) })
 		// A run that was killed or ends may not have come to its stop. After a sleep, the pod may still be listed, and the service
 		// does not remember that long that it has emptied it.
 		if !s.DryRun && s.Result != nil && again && !failed && killed[s.UID]+len(w.services)-1+len(w.sleptAt) < ofPod[s.UID] {

@@ -28,10 +28,11 @@ func taskLimitsOf(w *World, seed uint64, length time.Duration) {
 	}
 }
 
-// limitTasks sets the limits of the tasks of the node and of the pods; 0 = none for the pods. Processes that run go on.
+// limitTasks sets the limits of the tasks of the node and of the pods; 0 = none for the pods. Processes that run go on. How fast
+// tasks become fewer is not known across that, so neither is which pod uses them up.
 func (w *World) limitTasks(node, pods int64) {
 	w.logf("the node may have %d tasks, its pods %d", node, pods)
-	w.taskLimit, w.podTasks = node, pods
+	w.taskLimit, w.podTasks, w.sampledFrom = node, pods, w.Now()+firstSample
 	if pods > 0 {
 		node = min(node, pods)
 		w.write(w.files[w.tasks(podsCgroup, "pids.max")], "%d\n", pods)

@@ -242,13 +242,13 @@ func (w *World) Run(d time.Duration) {
 // act is one step of the world, after d has passed.
 func (w *World) act(d time.Duration) {
 	w.grow(d)
-	w.flush()
-	w.stall(d, w.Now(), w.swapOut(d))
 	for _, p := range w.pods {
 		if p.runs() && p.limit > 0 && p.used == p.limit {
 			w.end(p, "is killed by the kernel, at its limit", 137)
 		}
 	}
+	w.flush()
+	w.stall(d, w.Now(), w.swapOut(d))
 	w.seeStops()
 	w.seeUnmounts()
 	w.seeLogs()
