@@ -98,10 +98,10 @@ func (s *stage) copyTree(t *testing.T) {
 }
 
 // shim calls criguard as on a node, with the node's own configuration and service unless the
-// command names others. It interrupts endless commands after two seconds and gives top a terminal.
+// command names others or a file to check. It interrupts endless commands after two seconds and gives top a terminal.
 const shim = `#!/bin/bash
 here=(--config %[2]s/config.toml --run-dir %[3]s)
-case " $* " in *" --config "*|*" --from-kubelet "*) here=() ;; esac
+case " $* " in *" --config "*|*" --from-kubelet "*|" check "[!-]*) here=() ;; esac
 case "$1 $* " in
 record*|*" -f "*|*" --watch "*) exec timeout --preserve-status --signal=INT 2 %[1]s "$@" "${here[@]}" ;;
 top*) exec script -qec "timeout --foreground --preserve-status --signal=INT 2 %[1]s $* ${here[*]}" /dev/null ;;
