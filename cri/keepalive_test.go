@@ -95,11 +95,13 @@ func TestSuspendedRuntime(t *testing.T) {
 // A runtime that is silent for hours, because nothing happens in it, keeps its connection: it answers pings, and does not mind them.
 func TestSilentRuntimeStaysConnected(t *testing.T) {
 	inMemory(t, func(t *testing.T, _ *critest.Server, c *cri.Client, _ *pipes) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Hour)
+		const silent = 3 * time.Hour
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), silent)
 		defer cancel()
-		err := watch(ctx, c, "", nil)
-		if !errors.Is(err, cri.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil || c.Connections() != 1 {
-			t.Errorf("%v, %d connections", err, c.Connections())
+		err := watch(ctx, c, "", nil) // the runtime knows the deadline, too, and may be the first to say that it is over
+		if !errors.Is(err, cri.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) || time.Since(began) < silent || c.Connections() != 1 {
+			t.Errorf("after %v: %v, %d connections", time.Since(began), err, c.Connections())
 		}
 	})
 }
