@@ -115,29 +115,34 @@ func (g *Manager) reclaimWait(i policy.Pool, m policy.Met) time.Duration {
 // diskFill returns how fast a disk fills, per second: of late or since its reclaim began, whichever is more. What fills it
 // may pause for a second, or have almost no room left.
 func (g *Manager) diskFill(i policy.Pool, s policy.Signal) int64 {
-	now, r := g.kernel.Now(), &g.pools[i].reclaim
-	fill, o, began := g.samples.Fill(s, &g.obs, now), g.obs[s], r.began[s]
-	if r.job == nil || o.Status != policy.OK || began.Status != policy.OK {
+	fill := g.samples.Fill(s, &g.obs, g.kernel.Now())
+	began, now, span := g.sinceReclaim(i, s)
+	if span == 0 {
 		return fill
 	}
-	span := max(now-r.started, o.At-began.At, time.Second)
-	return max(fill, policy.PerSecond(began.Available-o.Available, span))
+	return max(fill, policy.PerSecond(began.Available-now.Available, span))
 }
 
-// emptiesAtLeast is the part of what lacks that a reclaim has to free of a full disk within ReclaimTimeout, to tell it from files
-// that come and go.
+// sinceReclaim returns a disk's readings when its reclaim began and now, and the time between them, at least 1 s. The time is 0 if no
+// reclaim runs or one of them failed.
+func (g *Manager) sinceReclaim(i policy.Pool, s policy.Signal) (began, now policy.Observation, span time.Duration) {
+	r := &g.pools[i].reclaim
+	began, now = r.began[s], g.obs[s]
+	if r.job != nil && began.Status == policy.OK && now.Status == policy.OK {
+		span = max(g.kernel.Now()-r.started, now.At-began.At, time.Second)
+	}
+	return began, now, span
+}
+
+// emptiesAtLeast is the part of what lacks that a reclaim has to free of a full disk within ReclaimTimeout. Less may be files that
+// come and go.
 const emptiesAtLeast = 10
 
-// empties reports whether a disk has emptied since its reclaim began, and nobody takes what comes back.
+// empties reports whether a disk has more free space than when its reclaim began, by enough for emptiesAtLeast.
 func (g *Manager) empties(i policy.Pool, m policy.Met) bool {
-	r, o := &g.pools[i].reclaim, g.obs[m.Signal]
-	began := r.began[m.Signal]
-	if r.job == nil || o.Status != policy.OK || began.Status != policy.OK {
-		return false
-	}
-	span := max(g.kernel.Now()-r.started, o.At-began.At, time.Second)
-	freed := o.Free() - began.Free()
-	return freed > 0 && float64(freed)*(ReclaimTimeout.Seconds()/span.Seconds()) >= float64(m.Lack)/emptiesAtLeast
+	began, now, span := g.sinceReclaim(i, m.Signal)
+	freed := now.Free() - began.Free()
+	return span > 0 && freed > 0 && float64(freed)*(ReclaimTimeout.Seconds()/span.Seconds()) >= float64(m.Lack)/emptiesAtLeast
 }
 
 // reclaimPause shortens a pause of the loop if a stop has waited long enough for a reclaim before it ends.
