@@ -87,6 +87,7 @@ func shimsOf(w *World, seed uint64, length time.Duration) {
 		lasts := d.at(time.Second, 2*time.Minute)
 		w.At(d.at(5*time.Second, length), func(w *World) {
 			w.logf("the network of pods cannot be removed for %v", lasts)
+			w.networkUntil = w.Now() + lasts
 			repair := w.runtime.BreakNetwork()
 			w.At(w.Now()+lasts, func(*World) { repair() })
 		})

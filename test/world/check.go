@@ -47,6 +47,7 @@ type check struct {
 	kills            []*pod                   // that the service stopped, in order
 	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
 	lateUntil        time.Duration            // memory in files may come back too late
+	networkUntil     time.Duration            // the network of pods cannot be removed
 	sampledFrom      time.Duration            // before, the service has no sample to tell who grows
 	observe          bool
 	pausedAt         time.Duration   // from then …

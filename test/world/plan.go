@@ -166,6 +166,7 @@ func FromSeed(tb testing.TB, seed uint64) (w *World, length time.Duration) {
 	prunesOf(w, seed, length)
 	taskLimitsOf(w, seed, length)
 	shimsOf(w, seed, length)
+	garbageOf(w, seed, length)
 	return w, length
 }
 

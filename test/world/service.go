@@ -31,6 +31,7 @@ const patience = 30 * time.Second
 type service struct {
 	dir     string        // run directory and history
 	config  string        // file
+	began   time.Duration // at this time of the world
 	away    bool          // the directory cannot be used
 	saved   time.Duration // what was not saved meanwhile is saved again until then
 	control *pipe
@@ -57,7 +58,7 @@ const firstSample = 2 * time.Second
 // Start starts a service.
 func (w *World) Start() {
 	w.tb.Helper()
-	s := &service{dir: w.newDir(), config: filepath.Join(w.newDir(), "config.toml")}
+	s := &service{dir: w.newDir(), config: filepath.Join(w.newDir(), "config.toml"), began: w.Now()}
 	if w.state != "" {
 		if err := copyTree(s.dir, w.state); err != nil {
 			w.tb.Fatal(err)

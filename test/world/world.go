@@ -55,10 +55,11 @@ type World struct {
 	state    string         // the directory of the last one
 	asking   sync.WaitGroup // commands without an answer
 	images   []image        // that no pod uses
-	kubelet  bool           // one restarts pods under their UIDs
-	away     bool           // the runtime does not run
-	askedAt  time.Duration  // when the service was last asked to end
-	drained  bool           // an operator has every pod stopped
+	garbage  []*garbage
+	kubelet  bool          // one restarts pods under their UIDs
+	away     bool          // the runtime does not run
+	askedAt  time.Duration // when the service was last asked to end
+	drained  bool          // an operator has every pod stopped
 	sleptAt  []time.Duration
 	sleptOff bool         // while no service ran
 	naps     *dice        // of sleeps while a disk deletes files; nil = none
