@@ -314,7 +314,8 @@ func (c *check) budget(w *World, stops []api.StopView) {
 	}
 	tokens, last := float64(burst), time.Duration(0)
 	stopped := map[string]bool{}
-	for _, p := range c.kills {
+	kills := slices.SortedStableFunc(slices.Values(c.kills), func(a, b *pod) int { return cmp.Compare(a.order.time(), b.order.time()) })
+	for _, p := range kills {
 		name := p.String()
 		i := slices.IndexFunc(stops, func(s api.StopView) bool { return s.Sandbox == p.ID })
 		// The pod may have ended by itself while it was being stopped for the first time.
@@ -326,7 +327,7 @@ func (c *check) budget(w *World, stops []api.StopView) {
 		if i < 0 || again || stops[i].Kind != "hard" || isCulprit(stops[i].Reason) {
 			continue
 		}
-		at := p.stoppedAt
+		at := p.order.time()
 		tokens = min(tokens+float64(at-last)/float64(budgetEvery), burst)
 		last = at
 		if tokens--; tokens < -0.1 {

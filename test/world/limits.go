@@ -104,7 +104,7 @@ func (c *check) limited(w *World, p *pod) {
 	}
 	p.volume = w.disk.volumes.of(p.UID).bytes
 	for _, k := range c.kills {
-		if k != p && k.UID == p.UID && k.byLimit() && k.run == p.run && w.time()-k.order.slept-k.order.at < time.Hour && p.volume > p.diskLimit && p.volume == k.volume {
+		if k != p && k.UID == p.UID && k.byLimit() && k.run == p.run && w.time()-k.order.time() < time.Hour && p.volume > p.diskLimit && p.volume == k.volume {
 			w.violate("%s was stopped again for its limit, although a kubelet keeps its volume", p)
 		}
 	}

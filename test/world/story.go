@@ -33,6 +33,9 @@ type order struct {
 	slept        time.Duration // what the machine had slept by then
 }
 
+// time is when it was, with what the machine had slept by then.
+func (o order) time() time.Duration { return o.at + o.slept }
+
 // pool returns the pool of the order's signal.
 func (o order) pool() string {
 	switch {

@@ -54,10 +54,11 @@ func (c *check) inspectTasks(w *World) {
 			free += p.tasks
 		}
 	}
-	hung := slices.ContainsFunc(c.kills, func(p *pod) bool { // it brought nothing, which counts for the breaker
+	// What counts for the breaker: a stop that brought nothing, or whose tasks a protected pod takes.
+	fruitless := slices.ContainsFunc(c.kills, func(p *pod) bool {
 		return p.linger > 0 && p.order.pool() == "tasks" && w.time()-p.stoppedAt < backoffReset
-	})
-	if free < c.pids || hung {
+	}) || slices.ContainsFunc(w.pods, func(p *pod) bool { return p.protected && p.forks > 0 && p.runs() })
+	if free < c.pids || fruitless {
 		c.fewAt = w.Now()
 	} else if w.Now()-c.fewAt > budgetEvery+mayFollow {
 		c.fewAt = w.Now()
