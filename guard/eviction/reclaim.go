@@ -97,7 +97,10 @@ func (g *Manager) reclaimWait(i policy.Pool, m policy.Met) time.Duration {
 	switch {
 	case i.IsDisk():
 		left, fill := g.obs[m.Signal].Available, g.diskFill(i, m.Signal)
-		if left <= 0 && !g.empties(i, m) {
+		if left <= 0 {
+			if g.empties(i, m) {
+				return ReclaimTimeout
+			}
 			return minDiskReclaimWait
 		}
 		if fill <= 0 {

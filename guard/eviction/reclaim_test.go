@@ -302,21 +302,29 @@ func TestFullDiskWaitsForReclaimThatEmptiesIt(t *testing.T) {
 		perSecond int64         // that comes back
 		lasts     time.Duration // of that
 		reserved  int64         // of that, what only root may use
+		taken     int64         // after 3 s, by others at once
 		stops     time.Duration // after the reclaim has begun
 	}{
-		"a gigabyte within 10 s":              {103 * testMiB, 10 * time.Second, 0, ReclaimTimeout},
-		"root's reserve comes back before":    {103 * testMiB, time.Hour, 2 * testGiB, ReclaimTimeout},
-		"a tenth of it within a minute":       {2 * testMiB, time.Hour, testGiB, ReclaimTimeout},
-		"hardly anything":                     {1 * testMiB, time.Hour, testGiB, minDiskReclaimWait},
-		"it frees 40 MiB and then no more":    {10 * testMiB, 4 * time.Second, testGiB, 23500 * time.Millisecond},
-		"it frees nothing, or others use all": {0, 0, 0, minDiskReclaimWait},
+		"a gigabyte within 10 s":              {103 * testMiB, 10 * time.Second, 0, 0, ReclaimTimeout},
+		"root's reserve comes back before":    {103 * testMiB, time.Hour, 2 * testGiB, 0, ReclaimTimeout},
+		"a tenth of it within a minute":       {2 * testMiB, time.Hour, testGiB, 0, ReclaimTimeout},
+		"hardly anything":                     {1 * testMiB, time.Hour, testGiB, 0, minDiskReclaimWait},
+		"it frees 40 MiB and then no more":    {10 * testMiB, 4 * time.Second, testGiB, 0, 23500 * time.Millisecond},
+		"others take some at once":            {103 * testMiB, time.Hour, 2 * testGiB, 200 * testMiB, ReclaimTimeout},
+		"it frees nothing, or others use all": {0, 0, 0, 0, minDiskReclaimWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, n := newDiskManager(t)
+			if c.taken > 0 {
+				g.FollowTrace() // sample every pass
+			}
 			n.set(policy.NodeFSAvailable, 8*testGiB)
 			n.at(g, 0)
 			for d := time.Duration(0); ; d += 250 * time.Millisecond {
 				back := int64(min(d, c.lasts)/time.Millisecond) * c.perSecond / 1000
+				if d >= 3*time.Second {
+					back -= c.taken
+				}
 				n.set(policy.NodeFSAvailable, max(back-c.reserved, 0))
 				n.obs[policy.NodeFSAvailable].Reserved = min(back, c.reserved)
 				if p := n.at(g, begins+d); d == c.stops {
