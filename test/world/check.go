@@ -298,7 +298,7 @@ func (c *check) note(w *World) {
 		c.overAt = w.Now()
 	}
 	for pool, met := range map[string]bool{
-		"memory": w.available() < max(c.hard, c.soft)+rounding || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5, "tasks": w.freeTasks() < c.pids, "disk": !w.disk.free().covers(c.free),
+		"memory": w.available() < max(c.hard, c.soft)+rounding || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5+rounding, "tasks": w.freeTasks() < c.pids, "disk": !w.disk.free().covers(c.free),
 	} {
 		if met {
 			c.metAt[pool] = w.Now()
@@ -414,7 +414,8 @@ func (c *check) agree(w *World) {
 				lasts = max(lasts, hungLasts)
 			}
 		}
-		waits := cmp.Or(w.askedAt, w.Now())-w.orderOf(s.UID).at < lasts
+		last := w.services[len(w.services)-1].began // it goes on with what the run before it has begun
+		waits := cmp.Or(w.askedAt, w.Now())-max(w.orderOf(s.UID).at, last) < lasts
 		if !waits && (r == nil || !r.Emptied && len(r.Errors) == 0) {
 			w.violate("the history does not know how the stop of %s ended: %+v", w.nameOf(s.Sandbox), r)
 		}

@@ -136,9 +136,17 @@ func deletionsOf(seed uint64, onFull bool) (lines []string, apply func(*World)) 
 
 // afterOther checks the stop of a pod for the disk: what the stop of another gives back may be enough, and the service waits until
 // its files are deleted, unless others write as fast. Nothing says for how long the files of one that was stopped for its limit
-// wait before the pods are measured again: once its processes have ended, it is no candidate.
+// wait before the pods are measured again: once its processes have ended, it is no candidate. Nor does it wait longer than a minute.
 func (c *check) afterOther(w *World, p *pod) {
-	if speed := w.disk.deleted.perSecond.bytes; w.Now() < c.blindUntil || speed > 0 && c.writes(w, p) > speed/2 {
+	speed := w.disk.deleted.perSecond
+	if w.Now() < c.blindUntil || speed.bytes > 0 && c.writes(w, p) > speed.bytes/2 {
+		return
+	}
+	if rate := speed.of(p.order.signal); rate > 0 && c.free.of(p.order.signal)/rate > reclaimLasts {
+		return
+	}
+	// What takes some of the disk at once hides that files are being deleted.
+	if slices.ContainsFunc(w.tookAt, func(at time.Duration) bool { return at <= p.order.at && p.order.at-at < hidesDeletion }) {
 		return
 	}
 	decided := w.began.Add(p.order.at)
@@ -153,6 +161,12 @@ func (c *check) afterOther(w *World, p *pod) {
 		}
 	}
 }
+
+// hidesDeletion is how long free space may not rise before nothing seems to be deleted any more, and some more.
+const hidesDeletion = 1500 * time.Millisecond
+
+// reclaimLasts is how many seconds a stop waits for what is being deleted.
+const reclaimLasts = 60
 
 // gaveBack checks that the service saw what the stop of a pod gave back of the disk, unless as much was written meanwhile: half of
 // what it expected, if that much was deleted of the pod's writable layer.
