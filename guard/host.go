@@ -92,9 +92,9 @@ func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 	}
 	h.lister = inventory.New(inventory.Options{
 		Config: cfg, Source: h.connect, Layout: layout, Proc: proc, Capacity: h.kernel.Total, KubeletRoot: root, Refresh: h.readDiskPaths,
-		Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: m.BootTime, Clock: time.Now,
+		Track: h.kernel.Track, Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: m.BootTime, Clock: time.Now,
 	})
-	h.listed = func(inv inventory.Inventory) { h.kernel.Track(inv.Pods) }
+	h.listed = func(inv inventory.Inventory) { h.kernel.Sweep(inv.Pods) }
 	h.conn = cri.NewConnector(h.connectorOptions(cfg.Runtime, m))
 	return h, nil
 }

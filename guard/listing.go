@@ -84,7 +84,7 @@ func (h *host) hinted() bool {
 
 // listed handles every listing, in the lister's goroutine.
 func (s *Service) listed(inv inventory.Inventory) {
-	s.host.kernel.Track(inv.Pods)
+	s.host.kernel.Sweep(inv.Pods)
 	hint(s.look)
 	s.metrics.Inventory(inv)
 	endpoint, v := s.host.conn.Version()

@@ -93,7 +93,7 @@ func TestEmptyPodCgroupsAreRemoved(t *testing.T) {
 		}
 	})
 	l.Process(busy + "/c")
-	l.node.Track(nil)
+	l.node.Sweep(nil)
 	l.CollectContainers(t.Context())
 	if got, dry := l.collected(); len(got) != 1 || got[0] != "/besteffort/podold" || dry {
 		t.Errorf("removed %q, dry run %t", got, dry)
@@ -142,7 +142,7 @@ func TestEmptyPodCgroupsStay(t *testing.T) {
 			l := newLitter(t, c.lines)
 			pod := l.Root + "/podold"
 			l.Mkdir(pod)
-			l.node.Track(nil)
+			l.node.Sweep(nil)
 			c.setup(l)
 			l.CollectContainers(t.Context())
 			if !l.exists("memory", pod) {

@@ -48,6 +48,9 @@ type Options struct {
 	// Refresh is called in the first listing in which the runtime answers, and after the others; nil = not called.
 	// A stop does not wait for it.
 	Refresh func(context.Context)
+	// Track is called with the pods of each listing before they replace those of the last one, so that whoever sees them can measure
+	// them; nil = not called.
+	Track func([]Pod)
 	// Publish is called after each listing that was not abandoned, on its goroutine; nil = not called.
 	Publish func(Inventory)
 	Now     func() time.Duration
@@ -189,6 +192,9 @@ func (l *Lister) update(at time.Duration, sandboxes []listed, err error) Invento
 		inv.Pods = append(inv.Pods, l.build(s))
 	}
 	dropShared(inv.Pods)
+	if l.opt.Track != nil {
+		l.opt.Track(inv.Pods)
+	}
 	l.current.Store(&inv)
 	return inv
 }
@@ -420,40 +426,6 @@ func (l *Lister) seen(ctx context.Context, src Source, all cri.Listing) map[stri
 	}
 	l.ends = ends
 	return seen
-}
-
-// exited are the exited containers of a sandbox.
-type exited struct {
-	ids, images []string // the images' names, without duplicates
-}
-
-// exitedIn returns the exited containers by sandbox. The IDs are those of the containers that no newer attempt has replaced.
-func exitedIn(containers []cri.Container, details map[string]cri.ContainerDetail) map[string]exited {
-	type name struct{ sandbox, name string }
-	last := map[name]uint32{}
-	for i := range containers {
-		c := &containers[i]
-		n := name{c.SandboxID, c.Name}
-		last[n] = max(last[n], c.Attempt)
-	}
-	all := map[string]exited{}
-	for i := range containers {
-		c := &containers[i]
-		if c.State != cri.Exited {
-			continue
-		}
-		e := all[c.SandboxID]
-		if c.Attempt == last[name{c.SandboxID, c.Name}] {
-			e.ids = append(e.ids, c.ID)
-		}
-		for _, name := range imageNames(c, details[c.ID].Mounts) {
-			if name != "" && !slices.Contains(e.images, name) {
-				e.images = append(e.images, name)
-			}
-		}
-		all[c.SandboxID] = e
-	}
-	return all
 }
 
 // Run lists at once and then, until ctx ends, after each pause and on each kick. The pause may change while

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -147,6 +148,35 @@ func TestListerLeftByItsCaller(t *testing.T) {
 			t.Errorf("when the time is over: told %d times", len(told))
 		}
 	})
+}
+
+// A pod that others see can be measured, with all of its containers: otherwise it would seem to use nothing.
+func TestPodsAreTrackedBeforeTheyAreSeen(t *testing.T) {
+	src := fixedSource{sandboxes: []cri.Sandbox{{ID: "s", Ready: true}}}
+	var l *Lister
+	var tracked, seen []int
+	containers := func(pods []Pod) (n int) {
+		for i := range pods {
+			n += len(pods[i].Containers)
+		}
+		return n
+	}
+	l = New(Options{
+		Source: func(context.Context) (Source, error) { return src, nil },
+		Track: func(pods []Pod) {
+			tracked, seen = append(tracked, containers(pods)), append(seen, containers(l.Current().Pods))
+		},
+		Now: func() time.Duration { return time.Hour }, Clock: time.Now,
+	})
+	for n := range 3 {
+		if got := containers(l.List(t.Context()).Pods); got != n {
+			t.Errorf("%d containers listed, want %d", got, n)
+		}
+		src.containers = append(src.containers, cri.Container{ID: fmt.Sprint(n), SandboxID: "s", State: cri.Running})
+	}
+	if !slices.Equal(tracked, []int{0, 1, 2}) || !slices.Equal(seen, []int{0, 0, 1}) {
+		t.Errorf("tracked %d containers while %d were seen", tracked, seen)
+	}
 }
 
 // lateContext is past its deadline, but not done yet.

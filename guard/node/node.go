@@ -39,7 +39,7 @@ type Waker interface {
 }
 
 // Node observes the node through package cgroup. The loop's goroutine calls Observe, Measure, Layout,
-// Arm, Slept and Reconfigure; the lister's calls Track; and that of a reclaim calls Measure, too.
+// Arm, Slept and Reconfigure; the lister's calls Track and Sweep; and that of a reclaim calls Measure, too.
 type Node struct {
 	opt     Options
 	node    *cgroup.Node

@@ -114,9 +114,9 @@ func (ix *podIndex) lose() {
 	clear(ix.quiet)
 }
 
-// sweepPods finds out which pod cgroups are empty now, except those of listed pods. Only the lister's
+// Sweep finds out which pod cgroups are empty now, except those of listed pods. Only the lister's
 // goroutine calls it, because its cost grows with the number of cgroups.
-func (n *Node) sweepPods(pods []inventory.Pod) {
+func (n *Node) Sweep(pods []inventory.Pod) {
 	root := n.PodsCgroup()
 	if root == "" || n.waker == nil {
 		return

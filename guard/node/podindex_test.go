@@ -32,6 +32,12 @@ func newIndexed(t *testing.T) *indexed {
 	return k
 }
 
+// list does what each listing does.
+func (k *indexed) list(pods ...inventory.Pod) {
+	k.Track(pods)
+	k.Sweep(pods)
+}
+
 func (k *indexed) finds(what string, want bool, pods ...inventory.Pod) {
 	k.t.Helper()
 	if _, found := k.Unlisted(pods, policy.MemoryAvailable); found != want {
@@ -43,8 +49,8 @@ func (k *indexed) finds(what string, want bool, pods ...inventory.Pod) {
 func TestUnlistedSearchIsIndependentOfEmptyCgroups(t *testing.T) {
 	k := newIndexed(t)
 	cost := func() float64 {
-		k.Track(nil)
-		k.Track(nil)
+		k.list()
+		k.list()
 		return testing.AllocsPerRun(20, func() { k.Unlisted(nil, policy.MemoryAvailable) })
 	}
 	none := cost()
@@ -103,7 +109,7 @@ func TestUnlistedInACgroupThatWasEmpty(t *testing.T) {
 			pod := k.Root + "/besteffort/podu"
 			k.Mkdir(pod + "/left")
 			for range 2 {
-				k.Track(nil)
+				k.list()
 			}
 			k.finds("an empty cgroup", false)
 			if k.index.mu.Lock(); len(k.index.quiet) != 1 || len(k.index.open) != 0 || !k.index.complete {
@@ -112,7 +118,7 @@ func TestUnlistedInACgroupThatWasEmpty(t *testing.T) {
 			k.index.mu.Unlock()
 			come(k, pod)
 			k.finds("right after it came", true)
-			k.Track(nil)
+			k.list()
 			k.finds("after a listing without it", true)
 		})
 	}
@@ -126,7 +132,7 @@ func TestEmptyCgroupsAreUnknownAfterALoss(t *testing.T) {
 	for i := range pods {
 		k.Mkdir(pod(i))
 	}
-	k.Track(nil)
+	k.list()
 	if n := len(k.index.quiet); n != pods {
 		t.Fatalf("%d empty cgroups, want %d", n, pods)
 	}
@@ -140,7 +146,7 @@ func TestEmptyCgroupsAreUnknownAfterALoss(t *testing.T) {
 	}
 	k.finds("right after the loss", true)
 	for range 2 {
-		k.Track(nil)
+		k.list()
 		if len(k.index.quiet) != 0 || len(k.index.open) != pods || !k.index.complete {
 			t.Errorf("%d count as empty, %d others, complete %t", len(k.index.quiet), len(k.index.open), k.index.complete)
 		}
@@ -154,13 +160,13 @@ func TestCgroupOfAPodThatEnds(t *testing.T) {
 	k.Mkdir(pod + "/c")
 	end := k.Process(pod + "/c")
 	listed := inventory.Pod{Candidate: policy.Candidate{ID: "s", UID: "u"}, Cgroup: pod, Containers: []inventory.Container{{ID: "c", Cgroup: pod + "/c"}}}
-	k.Track([]inventory.Pod{listed})
+	k.list(listed)
 	k.finds("a listed pod", false, listed)
 	k.finds("one that the runtime has forgotten", true)
-	k.Track(nil)
+	k.list()
 	k.finds("one that the runtime forgot before the listing", true)
 	end()
-	k.Track(nil)
+	k.list()
 	k.finds("one that has ended", false)
 	if _, ok := k.index.quiet[pod]; !ok || len(k.index.open) != 0 {
 		t.Errorf("empty: %v, others: %v", k.index.quiet, k.index.open)
@@ -177,7 +183,7 @@ func TestPodCgroupThatIsUsedAgainStays(t *testing.T) {
 	k := newIndexed(t)
 	pod := k.Root + "/podagain"
 	k.Mkdir(pod)
-	k.Track(nil)
+	k.list()
 	old := k.QuietFor(0)
 	if len(old) != 1 {
 		t.Fatalf("empty: %v", old)
@@ -196,7 +202,7 @@ func TestBusyCgroupIsNotEmpty(t *testing.T) {
 	k := newIndexed(t)
 	pod := k.Root + "/besteffort/podu"
 	k.Mkdir(pod)
-	k.Track(nil)
+	k.list()
 	since, ok := k.index.quiet[pod]
 	if !ok {
 		t.Fatal("it does not count as empty")
@@ -213,7 +219,7 @@ func TestBusyCgroupIsNotEmpty(t *testing.T) {
 func TestNoQuietCgroupsAfterALoss(t *testing.T) {
 	k := newIndexed(t)
 	k.Mkdir(k.Root + "/podold")
-	k.Track(nil)
+	k.list()
 	k.index.lose()
 	if old := k.QuietFor(0); len(old) != 0 {
 		t.Errorf("empty: %v", old)

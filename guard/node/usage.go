@@ -9,10 +9,10 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// Track keeps descriptors open for the pods' cgroups, so that reading their usage opens no files.
+// Track keeps descriptors open for the pods' cgroups, so that reading their usage opens no files. It comes before anybody measures
+// these pods: one whose container has just been listed would seem to use nothing.
 func (n *Node) Track(pods []inventory.Pod) {
 	n.followPods(pods)
-	defer n.sweepPods(pods)
 	dirs := make(map[string]string, len(pods))
 	known := make(map[string][]string, len(pods))
 	for i := range pods {
