@@ -269,6 +269,7 @@ func (w *World) Kill() {
 	}
 	s.mu.Unlock()
 	s.end()
+	w.seeStops() // that it has begun at this very moment
 	w.state, w.service = dir, nil
 }
 
