@@ -50,14 +50,14 @@ type check struct {
 	networkUntil     time.Duration            // the network of pods cannot be removed
 	sampledFrom      time.Duration            // before, the service has no sample to tell who grows
 	observe          bool
-	pausedAt         time.Duration   // from then …
-	pausedUntil      time.Duration   // … until then, an operator's pause lasts
-	plenty           bool            // the budget never holds a stop back
-	tookAt           []time.Duration // when what is outside the pods took some of the disk
-	full             bool            // the disk was full, or an image was missing
-	reported         []string        // the stops in the history that the service returned at the end; nil = none was requested
-	innocents        int             // while a hog took memory outside
-	weak             bool            // memory may run out: the service was away or paused, or could not stop what took memory
+	pausedAt         time.Duration // from then …
+	pausedUntil      time.Duration // … until then, an operator's pause lasts
+	plenty           bool          // the budget never holds a stop back
+	took             []taking      // by what is outside the pods
+	full             bool          // the disk was full, or an image was missing
+	reported         []string      // the stops in the history that the service returned at the end; nil = none was requested
+	innocents        int           // while a hog took memory outside
+	weak             bool          // memory may run out: the service was away or paused, or could not stop what took memory
 }
 
 // stopped checks a stop of the service when it takes effect.

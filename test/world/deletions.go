@@ -145,8 +145,7 @@ func (c *check) afterOther(w *World, p *pod) {
 	if rate := speed.of(p.order.signal); rate > 0 && c.free.of(p.order.signal)/rate > reclaimLasts {
 		return
 	}
-	// What takes some of the disk at once hides that files are being deleted.
-	if slices.ContainsFunc(w.tookAt, func(at time.Duration) bool { return at <= p.order.at && p.order.at-at < hidesDeletion }) {
+	if slices.ContainsFunc(w.took, func(t taking) bool { return t.hides(p.order.at, speed.bytes) }) {
 		return
 	}
 	decided := w.began.Add(p.order.at)
@@ -160,6 +159,19 @@ func (c *check) afterOther(w *World, p *pod) {
 			w.violate("%s was stopped for %s, although the files of %s, which was stopped for %s, were not deleted: %d MiB, %d inodes", p, p.order.signal, other, other.order.signal, left.bytes/mib, left.inodes)
 		}
 	}
+}
+
+// taking is what something took of the disk at once.
+type taking struct {
+	at    time.Duration
+	bytes int64
+}
+
+// hides reports whether it hides at a time that files are being deleted, until as much was: only more free space than ever before says
+// that. A stop that seems to be over because of it may be followed by another until a reclaim has ended.
+func (t taking) hides(at time.Duration, speed int64) bool {
+	age := at - t.at
+	return age >= 0 && (age < hidesDeletion || speed > 0 && t.bytes > speed && age < reclaimLasts*time.Second)
 }
 
 // hidesDeletion is how long free space may not rise before nothing seems to be deleted any more, and some more.
@@ -176,7 +188,8 @@ func (c *check) gaveBack(w *World, p *pod, s *api.StopView) {
 		return
 	}
 	settled += time.Duration(r.SettledIn)
-	if slices.ContainsFunc(slices.Concat(w.tookAt, w.sleptAt), func(at time.Duration) bool { return at >= p.order.at && at <= settled }) {
+	within := func(at time.Duration) bool { return at >= p.order.at && at <= settled }
+	if slices.ContainsFunc(w.sleptAt, within) || slices.ContainsFunc(w.took, func(t taking) bool { return within(t.at) }) {
 		return
 	}
 	taken := int64(0)

@@ -179,7 +179,7 @@ type image struct {
 // pull adds an image that no pod uses.
 func (w *World) pull(name string, size int64) {
 	id := w.runtime.AddImage(critest.ImageSpec{Tags: []string{"registry.local/" + name}, Size: size})
-	w.images, w.tookAt = append(w.images, image{id, w.time()}), append(w.tookAt, w.Now())
+	w.images, w.took = append(w.images, image{id, w.time()}), append(w.took, taking{w.Now(), size})
 }
 
 // time is the time since the world began, with what the machine has slept.

@@ -29,8 +29,9 @@ func reserveOf(w *World, seed uint64, length time.Duration) {
 	taken := int64(float64(w.disk.reserve) * (1 + d.Float64()) / 2)
 	w.At(d.at(5*time.Second, length/3), func(w *World) {
 		w.logf("a process outside the pods fills the disk, and takes %d of the %d MiB that are reserved", taken/mib, w.disk.reserve/mib)
-		w.disk.other.Add(w.disk.unused().bytes - w.disk.reserve + taken)
-		w.tookAt = append(w.tookAt, w.Now())
+		bytes := w.disk.unused().bytes - w.disk.reserve + taken
+		w.disk.other.Add(bytes)
+		w.took = append(w.took, taking{w.Now(), bytes})
 		w.full = true // no stop prevents that
 	})
 }
