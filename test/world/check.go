@@ -306,6 +306,12 @@ func (c *check) note(w *World) {
 	}
 }
 
+// writeAll brings the kernel's files up to date, and notes which thresholds are met then: the service may read them before the step ends.
+func (w *World) writeAll() {
+	w.kernel.writeAll()
+	w.note(w)
+}
+
 // budget checks the stops for hard thresholds that the budget bounds: not those of culprits and of workloads that came back.
 func (c *check) budget(w *World, stops []api.StopView) {
 	const burst = 3
