@@ -56,6 +56,7 @@ type check struct {
 	took             []taking      // by what is outside the pods
 	full             bool          // the disk was full, or an image was missing
 	reported         []string      // the stops in the history that the service returned at the end; nil = none was requested
+	forgets          bool          // that history was so long that it lacks the oldest stops
 	innocents        int           // while a hog took memory outside
 	weak             bool          // memory may run out: the service was away or paused, or could not stop what took memory
 }
@@ -345,6 +346,9 @@ func (c *check) budget(w *World, stops []api.StopView) {
 // transition is how long a condition outlasts its threshold.
 const transition = 5 * time.Minute
 
+// passesKept is the default of history.passes.
+const passesKept = 1000
+
 // ask checks what the service says of itself, in a world that has stood still for a while.
 func (c *check) ask(w *World) {
 	s := w.service
@@ -378,7 +382,7 @@ func (c *check) ask(w *World) {
 	if up := w.inTurn(list.Passes); status.Runtime.Up && (!up || w.said(s) != "up") {
 		w.violate("the runtime is up, which the history (%t) or the log (%q) does not say", up, w.said(s))
 	}
-	c.reported = []string{}
+	c.reported, c.forgets = []string{}, len(list.Passes) >= passesKept
 	for _, p := range list.Passes {
 		if p.Stop != nil && !p.Stop.DryRun {
 			c.reported = append(c.reported, p.Stop.Sandbox)
@@ -425,6 +429,9 @@ func (c *check) agree(w *World) {
 		if !waits && (r == nil || !r.Emptied && len(r.Errors) == 0) {
 			w.violate("the history does not know how the stop of %s ended: %+v", w.nameOf(s.Sandbox), r)
 		}
+	}
+	if c.forgets { // the file is shortened later
+		saved = saved[max(len(saved)-len(c.reported), 0):]
 	}
 	if c.reported != nil && !slices.Equal(c.reported, saved) {
 		w.violate("the service returned the stops %q, and its history on disk has %q", c.reported, saved)

@@ -42,6 +42,9 @@ func (w *World) limitTasks(node, pods int64) {
 	w.pids = int64(math.Ceil(float64(node) / 20))
 }
 
+// fewTasks is below how many tasks one that comes or goes outside the listed pods decides whether a stop was fruitless.
+const fewTasks = 20
+
 // inspectTasks checks that a pod is stopped for tasks, if the pods have enough of them.
 func (c *check) inspectTasks(w *World) {
 	free := w.freeTasks()
@@ -58,7 +61,7 @@ func (c *check) inspectTasks(w *World) {
 	fruitless := slices.ContainsFunc(c.kills, func(p *pod) bool {
 		return p.linger > 0 && p.order.pool() == "tasks" && w.time()-p.stoppedAt < backoffReset
 	}) || slices.ContainsFunc(w.pods, func(p *pod) bool { return p.protected && p.forks > 0 && p.runs() })
-	if free < c.pids || fruitless {
+	if free < c.pids || fruitless || c.pids < fewTasks {
 		c.fewAt = w.Now()
 	} else if w.Now()-c.fewAt > budgetEvery+mayFollow {
 		c.fewAt = w.Now()
