@@ -469,8 +469,10 @@ func (w *World) sleep(d time.Duration) {
 	w.sleptAt = append(w.sleptAt, w.Now())
 	w.pausedUntil -= d
 	w.sleptOff = w.service == nil
-	if d >= backoffReset { // a breaker that was open is closed
-		w.innocents = 0
+	if d >= backoffReset { // a breaker that was open is closed, and what has come to lack since then may take many pods
+		if w.innocents = 0; w.available() < w.hard {
+			w.innocents = -len(w.pods)
+		}
 	}
 }
 
