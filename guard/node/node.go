@@ -70,7 +70,7 @@ type Node struct {
 	found []unlisted          // pod cgroups in the last search,
 	prior []unlisted          // and in the search before
 	// confirmed holds the confirmed unlisted cgroups and since when: a listing that began later did not include them.
-	confirmed map[string]time.Duration
+	confirmed map[string]unlisted
 }
 
 // Open opens the kernel's files.

@@ -219,7 +219,7 @@ func TestMeasureWithoutHierarchy(t *testing.T) {
 		t.Cleanup(k.node.Close)
 		pods := []inventory.Pod{{
 			Candidate: policy.Candidate{ID: "a"}, Cgroup: "/kubepods/poda",
-			Containers: []inventory.Container{{ID: "1", Cgroup: "/kubepods/poda/c1"}, {ID: "2", Cgroup: "/kubepods/poda/c2"}},
+			Containers: []inventory.Container{{ID: "c1", Cgroup: "/kubepods/poda/c1"}, {ID: "c2", Cgroup: "/kubepods/poda/c2"}},
 		}}
 		k.Track(pods)
 		cs := inventory.Candidates(pods)
@@ -231,9 +231,16 @@ func TestMeasureWithoutHierarchy(t *testing.T) {
 		if largest, found := k.Unlisted(pods, policy.MemoryAvailable); largest != want.unlisted || !found {
 			t.Errorf("use_hierarchy %q: an unlisted pod uses %d, found %t; want %d", setting, largest, found, want.unlisted)
 		}
+		off := setting == "0\n"
+		nodetest.Write(t, layout.Dir("memory", "kubepods/poda/c3"), map[string]string{"cgroup.procs": "1\n"})
+		if err := os.RemoveAll(layout.Dir("memory", "kubepods/podnew")); err != nil {
+			t.Fatal(err)
+		}
+		if _, found := k.Unlisted(pods, policy.MemoryAvailable); found != off {
+			t.Errorf("use_hierarchy %q: a container that was not listed is found: %t", setting, found)
+		}
 		var obs policy.Observations
 		k.observeMemory(&obs, k.Now())
-		off := setting == "0\n"
 		if o := obs[policy.AllocatableMemoryAvailable]; k.PodsMemory().Known == off || (o.Status == policy.Absent) != off {
 			t.Errorf("use_hierarchy %q: the pods cgroup uses %+v, signal %+v, %v", setting, k.PodsMemory(), o, k.Reason(policy.AllocatableMemoryAvailable))
 		}

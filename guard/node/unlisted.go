@@ -29,22 +29,21 @@ func (n *Node) Unlisted(pods []inventory.Pod, s policy.Signal) (largest int64, f
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.Now()
-	maps.DeleteFunc(n.confirmed, func(_ string, at time.Duration) bool { return now-at > confirmedFor })
+	maps.DeleteFunc(n.confirmed, func(_ string, u unlisted) bool { return now-u.since > confirmedFor })
 	n.found, n.prior = n.prior[:0], n.found
 	known := cgroupsOf(pods)
 	for _, rel := range n.suspects(root) {
-		if known[rel] {
+		if known[rel] && n.opt.Layout.CountsBelow(rel) || !n.mayRun(rel) || n.isListed(rel, pods) {
+			delete(n.confirmed, rel)
 			continue
 		}
-		if n.mayRun(rel) && !n.isListed(rel, pods) {
-			_, confirmed := n.confirmed[rel]
-			largest, found = max(largest, n.peek(rel, s)), found || !confirmed
-			u := unlisted{rel: rel, since: math.MaxInt64}
-			if i := slices.IndexFunc(n.prior, func(p unlisted) bool { return p.rel == rel }); i >= 0 {
-				u.since = n.prior[i].since
-			}
-			n.found = append(n.found, u)
+		u := unlisted{rel: rel, running: n.unlistedIn(rel), since: math.MaxInt64}
+		c, confirmed := n.confirmed[rel]
+		largest, found = max(largest, n.peek(rel, s)), found || !confirmed || u.hasMore(&c)
+		if i := slices.IndexFunc(n.prior, func(p unlisted) bool { return p.rel == rel }); i >= 0 && !u.hasMore(&n.prior[i]) {
+			u.since = n.prior[i].since
 		}
+		n.found = append(n.found, u)
 	}
 	now = n.Now() // searching took time
 	for i := range n.found {
@@ -55,8 +54,14 @@ func (n *Node) Unlisted(pods []inventory.Pod, s policy.Signal) (largest int64, f
 
 // unlisted is a pod cgroup that is not listed, and since when each search has found it.
 type unlisted struct {
-	rel   string
-	since time.Duration
+	rel     string
+	running []string // cgroups in it
+	since   time.Duration
+}
+
+// hasMore reports whether more runs in it than before: its sandbox starts before its containers.
+func (u *unlisted) hasMore(before *unlisted) bool {
+	return slices.ContainsFunc(u.running, func(rel string) bool { return !slices.Contains(before.running, rel) })
 }
 
 // cgroupsOf returns the cgroups of pods.
@@ -77,11 +82,11 @@ func (n *Node) ConfirmUnlisted(listed time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.confirmed == nil {
-		n.confirmed = map[string]time.Duration{}
+		n.confirmed = map[string]unlisted{}
 	}
 	for _, u := range n.found {
-		if _, ok := n.confirmed[u.rel]; !ok && u.since <= listed {
-			n.confirmed[u.rel] = n.Now()
+		if c, ok := n.confirmed[u.rel]; (!ok || u.hasMore(&c)) && u.since <= listed {
+			n.confirmed[u.rel] = unlisted{u.rel, u.running, n.Now()}
 		}
 	}
 }

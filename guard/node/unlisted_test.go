@@ -49,8 +49,8 @@ func TestUnlistedWithoutContainers(t *testing.T) {
 	if _, found := k.Unlisted(nil, policy.MemoryAvailable); !found {
 		t.Error("another one beside it is not noticed")
 	}
-	k.confirmed["/kubepods/besteffort/poduid-1"] -= confirmedFor
-	k.confirmed["/kubepods/besteffort/poduid-2"] = k.Now()
+	k.confirmed["/kubepods/besteffort/poduid-1"] = unlisted{since: k.Now() - confirmedFor}
+	k.confirmed["/kubepods/besteffort/poduid-2"] = unlisted{since: k.Now()}
 	if _, found := k.Unlisted(nil, policy.MemoryAvailable); !found {
 		t.Error("after a while it is not asked for again")
 	}
@@ -69,6 +69,32 @@ func TestUnlistedWithoutContainers(t *testing.T) {
 	}
 	if _, found := k.Unlisted(pods, policy.MemoryAvailable); !found {
 		t.Error("a container that was not listed is not noticed")
+	}
+}
+
+// A pod that no listing had is asked for again once a container has started in it: a runtime lists a sandbox, and then its
+// containers, later than their processes run.
+func TestUnlistedPodGetsAContainer(t *testing.T) {
+	sandbox := inventory.Pod{Candidate: policy.Candidate{ID: "pause", UID: "n"}}
+	for name, pods := range map[string][]inventory.Pod{"not listed yet": nil, "listed without it": {sandbox}} {
+		k := kernelOn(t, map[string]string{
+			"cgroup.controllers": "memory pids\n", "kubepods/podn/cgroup.events": "populated 1\n", "kubepods/podn/pause/cgroup.events": "populated 1\n",
+		})
+		for range 2 {
+			k.Unlisted(nil, policy.MemoryAvailable)
+			k.ConfirmUnlisted(k.Now())
+		}
+		if _, found := k.Unlisted(pods, policy.MemoryAvailable); found {
+			t.Errorf("%s: a sandbox that no listing had is asked for again", name)
+		}
+		nodetest.Write(t, k.opt.Layout.Dir("memory", "kubepods/podn/c1"), map[string]string{"cgroup.events": "populated 1\n"})
+		before := k.Now() - 1
+		for range 2 {
+			if _, found := k.Unlisted(pods, policy.MemoryAvailable); !found {
+				t.Errorf("%s: its first container is not noticed", name)
+			}
+			k.ConfirmUnlisted(before)
+		}
 	}
 }
 
