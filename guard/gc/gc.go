@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -111,7 +112,7 @@ type Manager struct {
 	notes     warnOnce                 // air-gap files and containers in doubt
 	ended     map[string]time.Duration // sandboxes that were stopped; a reclaim of a disk need not wait until they count as finished
 	yield     chan struct{}            // closed when a reclaim under pressure needs the collector
-	acts      context.Context          //nolint:containedctx // ends when a pause begins; nil = paused
+	acts      context.Context          //nolint:containedctx // ends when a pause begins or the configuration changes; nil = paused
 	stopActs  context.CancelFunc
 }
 
@@ -121,7 +122,7 @@ func New(opt Options) *Manager {
 		opt: opt, stops: make(chan struct{}, 1), begin: make(chan struct{}, 1),
 		would: map[policy.Signal]string{}, failures: map[policy.Signal]warnOnce{}, yield: make(chan struct{}), ended: map[string]time.Duration{},
 	}
-	m.SetConfig(opt.Config)
+	m.cfg.Store(&opt.Config)
 	m.SetPaused(false)
 	open := reclaim.OpenLedger
 	if opt.ReadOnly {
@@ -133,8 +134,17 @@ func New(opt Options) *Manager {
 	return m
 }
 
-// SetConfig applies a configuration from the next collection on.
-func (m *Manager) SetConfig(cfg config.Config) { m.cfg.Store(&cfg) }
+// SetConfig applies a configuration. If another one is in force for what may be removed, it cancels all removals in progress. The
+// next ones follow the new configuration.
+func (m *Manager) SetConfig(cfg config.Config) {
+	was := m.cfg.Swap(&cfg)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.acts != nil && (was.Mode != cfg.Mode || was.Containers != cfg.Containers || !reflect.DeepEqual(was.Images, cfg.Images)) {
+		m.stopActs()
+		m.acts, m.stopActs = context.WithCancel(context.Background())
+	}
+}
 
 // SetPaused cancels all removals in progress and prevents new ones, or allows them again. A call that changes
 // nothing does not interrupt removals.
@@ -150,7 +160,7 @@ func (m *Manager) SetPaused(paused bool) {
 	}
 }
 
-// withPause returns a context that ends when ctx ends or a pause begins. ok is false during a pause.
+// withPause returns a context that ends when ctx ends, a pause begins or what may be removed changes. ok is false during a pause.
 func (m *Manager) withPause(ctx context.Context) (acting context.Context, end func(), ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

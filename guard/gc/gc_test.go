@@ -264,6 +264,46 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// Another configuration for what may be removed cancels the removals in progress. Any other one does not.
+func TestReloadDuringACollection(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*config.Config)
+		ends   bool
+	}{
+		"observe":           {func(c *config.Config) { c.Mode = config.ModeObserve }, true},
+		"no containers":     {func(c *config.Config) { c.Containers.GC = false }, true},
+		"an image to keep":  {func(c *config.Config) { c.Images.Keep = []string{"x"} }, true},
+		"another threshold": {func(c *config.Config) { c.Eviction.Thresholds, c.History.Passes = nil, 1 }, false},
+	} {
+		m := newHung(t, func(api.ReclaimView, *api.Peer) {})
+		synctest.Test(t, func(t *testing.T) {
+			rt := hang(m, 100)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				p := m.plan(m.config())
+				p.Steps = []reclaim.Step{reclaim.StepSandboxes}
+				m.run(t.Context(), m.collector, p, policy.ContainerFSAvailable)
+			}()
+			synctest.Wait() // the first removals hang
+			cfg := m.config()
+			c.change(&cfg)
+			m.SetConfig(cfg)
+			close(rt.release)
+			<-done
+			if left := len(rt.left()); left > 50 != c.ends || left == 100 {
+				t.Errorf("%s: %d of 100 sandboxes left", name, left)
+			}
+			m.SetPaused(true)
+			m.SetConfig(m.opt.Config)
+			if _, end, ok := m.withPause(t.Context()); ok {
+				end()
+				t.Errorf("%s: the next configuration ends a pause", name)
+			}
+		})
+	}
+}
+
 // Of the collections that are due at the same time, that of dead containers goes first: their images are unused then.
 func TestCollectsContainersBeforeImages(t *testing.T) {
 	for range 10 {
