@@ -48,6 +48,33 @@ func TestCulpritAtAHardThresholdIsNeverHeld(t *testing.T) {
 	}
 }
 
+// What the containers of a pod have left in memory does not make it a candidate while none runs, nor a culprit when the next one starts.
+func TestPodBetweenTwoContainers(t *testing.T) {
+	for _, starts := range []bool{false, true} {
+		g, n := newManager(t, memoryHard)
+		small := &n.pods[1]
+		containers := small.Containers
+		small.Containers, small.IdleCgroup = nil, "/kubepods/podsmall"
+		n.at(g, 0)
+		if starts {
+			small.Containers, small.IdleCgroup = containers, ""
+		}
+		n.leak("big", testGiB/2)
+		p := n.at(g, time.Second)
+		if wantStop(t, p, "d/big"); p.Need.Culprit != "d/big" {
+			t.Errorf("starts %t: culprit %q", starts, p.Need.Culprit)
+		}
+		for _, r := range p.Ranked {
+			if r.Pod == "d/small" && (r.Usage != testGiB || (r.Frees == testGiB) != starts || (r.Excluded == "") != starts) {
+				t.Errorf("starts %t: %+v", starts, r)
+			}
+		}
+		if got := g.measured(n.Inventory(t.Context(), 0), n.now)[1].PIDs.Value != 0; got != starts {
+			t.Errorf("starts %t: it has tasks: %t", starts, got)
+		}
+	}
+}
+
 // A culprit waits its turn while the pods that rank before it can carry the pool for 60 s. If budget or breaker holds
 // them at a hard threshold, the culprit is stopped in their place. At a soft threshold, or within its request, it is
 // not.

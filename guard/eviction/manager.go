@@ -319,9 +319,12 @@ func (g *Manager) measured(inv inventory.Inventory, now time.Duration) []policy.
 		c, pod := &cs[i], &inv.Pods[i]
 		used := c.Memory
 		if len(pod.Containers) == 0 {
-			used = policy.Amount{} // its cgroup is not read
+			used = policy.Amount{} // its cgroup may not be known
 		}
 		c.Kept = stops.KeptMemory(c.UID, c.ID, used)
+		if pod.IdleCgroup != "" { // what its containers have left outlives a stop
+			c.Kept, c.PIDs.Value = max(c.Kept, c.Memory.Value+c.Swap.Value), 0
+		}
 		c.KeepsVolumes = stops.KeepsVolumes(c.UID, c.ID)
 		c.Survived = now < g.survived[c.ID]
 		c.Ended = inv.At < g.emptied[c.ID]-survivedPenalty && len(g.kernel.UnlistedIn(*pod)) == 0

@@ -377,6 +377,30 @@ func TestListerKnowsTheClass(t *testing.T) {
 	}
 }
 
+// The cgroup of a pod stays known while none of its containers runs, unless two sandboxes share it.
+func TestListerKnowsTheIdleCgroup(t *testing.T) {
+	const uid = "11111111-2222-3333-4444-555555555555"
+	const parent = "/kubepods/burstable/pod" + uid
+	for _, sandboxes := range []int{1, 2} {
+		s := critest.New(t, critest.Containerd2)
+		var ids []string
+		for range sandboxes {
+			pod := s.AddPod(critest.PodSpec{UID: uid, CgroupParent: parent})
+			ids = append(ids, s.AddContainer(pod.ID, critest.ContainerSpec{Name: "a"}).ID)
+		}
+		l := newTestLister(t, s, cgroup.Layout{})
+		for _, runs := range []bool{true, false} {
+			p := l.List(t.Context()).Pods[0]
+			if own, idle := p.Cgroup == parent, p.IdleCgroup == parent; own != (runs && sandboxes == 1) || idle != (!runs && sandboxes == 1) {
+				t.Errorf("%d sandboxes, containers run %t: cgroup %q, idle %q", sandboxes, runs, p.Cgroup, p.IdleCgroup)
+			}
+			for _, id := range ids {
+				s.Exit(id, 1)
+			}
+		}
+	}
+}
+
 // A restarted container whose details cannot be had does not change what the pod requests, and is found in the pod's cgroup.
 func TestListerWithoutDetailsOfOneContainer(t *testing.T) {
 	const uid = "11111111-2222-3333-4444-555555555555"

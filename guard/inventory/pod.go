@@ -23,6 +23,8 @@ type Pod struct {
 	OwnPriority    *int64        // priority before any rule; nil = unknown
 	Cgroup         string        // relative to the hierarchy; "" = unknown
 	Containers     []Container
+	// IdleCgroup is the pod's cgroup while no container is listed: files in memory stay charged to it. "" = unknown, or there are containers.
+	IdleCgroup string
 	// SandboxCgroup is the cgroup of the sandbox's processes, if these run the containers; "" = they do not.
 	SandboxCgroup string
 

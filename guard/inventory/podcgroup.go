@@ -88,6 +88,9 @@ func dropShared(pods []Pod) {
 		}
 	}
 	for i := range pods {
+		if shared[pods[i].IdleCgroup] {
+			pods[i].IdleCgroup = ""
+		}
 		if shared[pods[i].Cgroup] {
 			pods[i].Cgroup = ""
 			pods[i].dropUnnamed()

@@ -367,6 +367,21 @@ func TestRemaining(t *testing.T) {
 	}
 }
 
+// A pod's containers leave files in memory behind. These count while no container runs.
+func TestMeasureBetweenTwoContainers(t *testing.T) {
+	k := kernelOn(t, map[string]string{
+		"cgroup.controllers": "memory pids\n", "kubepods/poda/memory.current": "1000\n", "kubepods/poda/memory.stat": "inactive_file 0\n",
+	})
+	for rel, want := range map[string]int64{"": 0, "/kubepods/poda": 1000, "/kubepods/podgone": 0} {
+		pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "a"}, IdleCgroup: rel}}
+		k.Track(pods)
+		cs := inventory.Candidates(pods)
+		if k.Measure(cs); cs[0].Memory != policy.Known(want) {
+			t.Errorf("cgroup %q: the pod uses %+v, want %d", rel, cs[0].Memory, want)
+		}
+	}
+}
+
 // In a container with a cgroup namespace of its own, no pod's cgroup is there. What the pods use is unknown then, rather than
 // nothing. Once the cgroup of a pod or the pods cgroup was there, one that is not was removed.
 func TestMeasureWithoutThePodsCgroups(t *testing.T) {

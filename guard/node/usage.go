@@ -18,7 +18,10 @@ func (n *Node) Track(pods []inventory.Pod) {
 	for i := range pods {
 		p := &pods[i]
 		if len(p.Containers) == 0 {
-			known[p.ID] = []string{} // nothing runs in it, so it uses nothing
+			known[p.ID] = []string{} // nothing runs in it, so it uses nothing but what its containers have left
+			if rel := p.IdleCgroup; rel != "" && n.opt.Layout.CountsBelow(rel) {
+				dirs[rel], known[p.ID] = rel, []string{rel}
+			}
 			continue
 		}
 		for _, rel := range n.counted(p) {
