@@ -194,7 +194,8 @@ func (c *check) gaveBack(w *World, p *pod, s *api.StopView) {
 	}
 	taken := int64(0)
 	for _, other := range w.pods {
-		if other != p && other.leaks.Before(w.began.Add(settled)) && (other.ended == 0 || other.ended > p.order.at) {
+		mayWrite := other.leaks.Before(w.began.Add(settled)) || other.rate > 0 || other.forks > 0 // it may have written before
+		if other != p && mayWrite && (other.ended == 0 || other.ended > p.order.at) {
 			taken += int64(float64(other.writes) * time.Duration(r.SettledIn).Seconds())
 		}
 	}
