@@ -71,7 +71,8 @@ type Lister struct {
 	current atomic.Pointer[Inventory]
 	// listings counts those that were not abandoned.
 	listings atomic.Int64
-	fresh    lastgood.Value[Inventory]
+	// For a runtime that hangs, Fresh and Next each wait once. Neither is without a listing because the other waits for it.
+	fresh, next lastgood.Value[Inventory]
 
 	mu    sync.Mutex // held while pods are derived and stored
 	ended time.Time  // when the last listing ended
@@ -108,19 +109,21 @@ func (l *Lister) Current() Inventory {
 }
 
 // Fresh lists the pods for a caller that cannot wait long. After FreshTimeout it returns the current inventory.
-func (l *Lister) Fresh(ctx context.Context) Inventory { return l.soon(ctx, l.opt.Now(), FreshTimeout) }
+func (l *Lister) Fresh(ctx context.Context) Inventory {
+	return l.soon(ctx, &l.fresh, l.opt.Now(), FreshTimeout)
+}
 
 // Next waits for the next listing to end, the one in progress or another one, but not longer than wait.
 func (l *Lister) Next(ctx context.Context, wait time.Duration) Inventory {
-	return l.soon(ctx, -1, wait)
+	return l.soon(ctx, &l.next, -1, wait)
 }
 
 // soon waits for a listing that began at since or later, but not longer than wait. The listing goes on after that: if every caller
 // cut it short, a runtime that takes a little longer would never be listed.
-func (l *Lister) soon(ctx context.Context, since, wait time.Duration) Inventory {
+func (l *Lister) soon(ctx context.Context, v *lastgood.Value[Inventory], since, wait time.Duration) Inventory {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	l.fresh.Get(waiting, func() Inventory { inv, _ := l.share(ctx, since); return inv })
+	v.Get(waiting, func() Inventory { inv, _ := l.share(ctx, since); return inv })
 	return l.Current() // another listing may have replaced the result
 }
 

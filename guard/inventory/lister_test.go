@@ -323,6 +323,31 @@ func TestListerNext(t *testing.T) {
 	}
 }
 
+// The loop waits for a listing that a command has begun, and lists by itself if that command's client has gone.
+func TestNextBesideFresh(t *testing.T) {
+	const takes, later = 100 * time.Millisecond, 40 * time.Millisecond
+	for goes, want := range map[bool][2]time.Duration{false: {takes - later, 0}, true: {takes, later}} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			l := New(Options{
+				Source: func(context.Context) (Source, error) { return slowSource{takes: takes}, nil },
+				Now:    func() time.Duration { return time.Since(began) }, Clock: time.Now,
+			})
+			client, leave := context.WithCancel(t.Context())
+			defer leave()
+			go l.Fresh(client)
+			time.Sleep(later)
+			if goes {
+				leave()
+			}
+			asked := time.Now()
+			if inv := l.Next(t.Context(), FreshTimeout); time.Since(asked) != want[0] || inv.At != want[1] || inv.Err != nil {
+				t.Errorf("the client goes %t: after %s one that began at %s, want %s", goes, time.Since(asked), inv.At, want)
+			}
+		})
+	}
+}
+
 // A stop's listing does not wait for what the runtime says of its disks, which may take long on a busy one.
 func TestFreshWaitsForNoDisk(t *testing.T) {
 	s := critest.New(t, critest.Containerd2)
