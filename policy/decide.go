@@ -17,6 +17,8 @@ type Shortage struct {
 	Samples  *Samples
 	Pods     Amount // working set of the pods cgroup
 	Now      time.Duration
+	// GaveBack returns what stops for the pool have given back since then; nil = nothing.
+	GaveBack func(since time.Duration) int64
 }
 
 // Lack is what a pool lacks, in its unit.
@@ -26,6 +28,7 @@ type Lack struct {
 	Outside int64 // the fall of the signal that the growth of the unprotected pods does not explain, per second
 	Need    int64 // what has to come back for the pool to be above its target when a stop has taken effect
 
+	whole int64 // the fall of the signal and what stops gave back within it, per second: they do not give that back again
 	back  int64 // what comes back from outside the unprotected pods, per second
 	taken int64 // what was taken outside them within ten seconds, at most
 	lasts bool  // see Samples.Lasts
@@ -89,7 +92,7 @@ const (
 //  1. Thresholds of swap are dropped while memory and swap together last for a minute.
 //  2. A culprit is a pod that by itself grows by at least half of the need of a threshold within the horizon.
 //     Such a pod above its request is the victim, unless the candidates that rank before it could carry the
-//     pool for 60 s. One within its request is the victim only if the candidates above theirs could not carry
+//     pool for 60 s, at the rate without what stops have just given back. One within its request is the victim only if the candidates above theirs could not carry
 //     it for 10 s. This rule needs KeyCulprit.
 //  3. Otherwise, thresholds whose signal recovers by itself are dropped: it still rises, and what comes back
 //     from outside the pods makes up for the deficit within a second (on a disk, within 30). So are those for which the candidates
@@ -108,7 +111,7 @@ func Decide(cs []Candidate, q Shortage) Decision {
 	for i := range cs {
 		cs[i].Growth, cs[i].New = q.Samples.Growth(&cs[i], d.Pool, q.Now), base.isNew(&cs[i], q.Now)
 	}
-	needs := q.needs(cs, d.Pool)
+	needs := q.needs(cs, d.Pool, base)
 	d.lack(needs)
 	if len(q.Keys) == 0 {
 		q.Keys = DefaultKeys(d.Met.Signal.Resource())
@@ -205,13 +208,16 @@ func contains(ranked []Ranked, f func(*Ranked) bool) bool {
 }
 
 // needs returns what each due threshold lacks.
-func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
+func (q *Shortage) needs(cs []Candidate, pool Pool, base *sample) []Lack {
 	needs := make([]Lack, len(q.Due))
 	for i, m := range q.Due {
 		n := Lack{Deficit: max(m.Deficit, 1)}
 		o := q.Observed.level(m.Signal)
 		fall, outside := q.Samples.fall(m.Signal, o, cs, q.Pods, q.Now)
 		n.Fill, n.Outside, n.back = max(fall, 0), max(outside, 0), max(-outside, 0)
+		if n.whole = fall; base != nil && q.GaveBack != nil {
+			n.whole = addCapped(fall, PerSecond(q.GaveBack(base.at), q.Now-base.at))
+		}
 		if pool.IsDisk() { // the pods' growth is not known, but what they write lowers the signal
 			n.back = times(max(-fall, 0), carryDeletion)
 		}
@@ -260,12 +266,12 @@ func (o *order) culprit(p Pool, n *Lack) *Ranked {
 	}
 	sumBefore := int64(0)
 	return fastest(o.candidates, func(c *Ranked) bool {
-		others, seconds := over, int64(carryCovered)
+		others, fill, seconds := over, n.Fill, int64(carryCovered)
 		if c.Over {
-			others, seconds = sumBefore, carryCulprit
+			others, fill, seconds = sumBefore, max(n.Fill, min(c.Growth.Value, n.whole)), carryCulprit
 		}
 		sumBefore = addCapped(sumBefore, c.Yield)
-		return fills(c.Growth.Value, p, n.Need) && others < addCapped(n.Deficit, times(n.Fill, seconds))
+		return fills(c.Growth.Value, p, n.Need) && others < addCapped(n.Deficit, times(fill, seconds))
 	})
 }
 

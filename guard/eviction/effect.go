@@ -178,7 +178,8 @@ func (g *Manager) settledForPool(f *flight, out *StopOutcome, now time.Duration,
 		}
 	}
 	if f.awaited {
-		if st := &g.pools[f.stop.Pool]; st.flight == f {
+		st := &g.pools[f.stop.Pool]
+		if st.give(back, now); st.flight == f {
 			st.flight = nil
 		}
 		g.invalidateReclaims(f.stop.Pool)

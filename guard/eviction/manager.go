@@ -215,7 +215,7 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 	} else {
 		g.act(ctx, now, &p)
 	}
-	if p.Stop == nil && g.isSampleDue(ctx, now) {
+	if p.Stop == nil && p.Escalated == "" && g.isSampleDue(ctx, now) { // otherwise, the pods may use less by now than the signals say
 		g.sample(ctx)
 	}
 	if p.Notable() {
