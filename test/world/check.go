@@ -76,7 +76,7 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	if w.service == nil && (direct || p.sinceOrder > softLasts) { // the runtime goes on with what it was asked for
 		w.violate("%s was stopped without a service", p)
 	}
-	if p.protected {
+	if p.protected && p.order.at >= p.protectedAt { // a stop in flight continues
 		w.violate("%s is protected and was stopped", p)
 	}
 	if c.observe {

@@ -71,45 +71,46 @@ type kernel struct {
 // pod is a pod on the kernel and the runtime.
 type pod struct {
 	critest.Pod
-	spec       critest.PodSpec
-	used       int64 // bytes of memory, in its first container
-	swapped    int64 // bytes of swap
-	limit      int64 // bytes at which the kernel kills it; 0 = none
-	rate       int64 // bytes per second that it takes
-	most       int64 // bytes of memory and swap at which it takes no more; 0 = no end
-	tasks      int64
-	forks      int64   // tasks per second that it starts
-	writes     int64   // bytes per second that it writes to the disk
-	toVolume   float64 // the share of that which goes to its volume
-	root       bool    // it may use the disk's reserve
-	toLog      float64 // the share of the rest which goes to its log
-	fileSize   int64   // bytes of each file that it writes; 0 = a few large ones
-	wrote      space   // in its writable layer
-	diskLimit  int64   // bytes on the disk above which the service stops it; 0 = none
-	flushes    int64   // bytes of memory per second that it takes while it is being stopped for that
-	volume     int64   // bytes in its volume when it was
-	linger     time.Duration
-	hangs      bool          // its shim does or did: what it has on the disk may stay
-	shared     float64       // the share of its memory that is in files
-	unmounting time.Duration // how long the runtime takes for these
-	unmounted  bool
-	run        int           // of the service that stopped it
-	returns    time.Duration // after this long a stopped pod is back; 0 = never
-	asked      bool          // an operator asked for its stop
-	order      order         // what the service stopped it for
-	direct     bool          // through its cgroup
-	sinceOrder time.Duration // when it was killed
-	protected  bool
-	leaks      time.Time // since when
-	killed     time.Time
-	stoppedAt  time.Duration // at this time of the world, with what the machine slept
-	atKill     int64
-	expected   int64 // what the service expects of its stop, at most
-	ended      time.Duration
-	gone       bool     // it has no process left
-	jobEnded   bool     // by itself, or by its limit
-	exitCode   int32    // then
-	written    [4]int64 // what its files say of memory, that in files, swap and tasks
+	spec        critest.PodSpec
+	used        int64 // bytes of memory, in its first container
+	swapped     int64 // bytes of swap
+	limit       int64 // bytes at which the kernel kills it; 0 = none
+	rate        int64 // bytes per second that it takes
+	most        int64 // bytes of memory and swap at which it takes no more; 0 = no end
+	tasks       int64
+	forks       int64   // tasks per second that it starts
+	writes      int64   // bytes per second that it writes to the disk
+	toVolume    float64 // the share of that which goes to its volume
+	root        bool    // it may use the disk's reserve
+	toLog       float64 // the share of the rest which goes to its log
+	fileSize    int64   // bytes of each file that it writes; 0 = a few large ones
+	wrote       space   // in its writable layer
+	diskLimit   int64   // bytes on the disk above which the service stops it; 0 = none
+	flushes     int64   // bytes of memory per second that it takes while it is being stopped for that
+	volume      int64   // bytes in its volume when it was
+	linger      time.Duration
+	hangs       bool          // its shim does or did: what it has on the disk may stay
+	shared      float64       // the share of its memory that is in files
+	unmounting  time.Duration // how long the runtime takes for these
+	unmounted   bool
+	run         int           // of the service that stopped it
+	returns     time.Duration // after this long a stopped pod is back; 0 = never
+	asked       bool          // an operator asked for its stop
+	order       order         // what the service stopped it for
+	direct      bool          // through its cgroup
+	sinceOrder  time.Duration // when it was killed
+	protected   bool
+	protectedAt time.Duration // by an operator
+	leaks       time.Time     // since when
+	killed      time.Time
+	stoppedAt   time.Duration // at this time of the world, with what the machine slept
+	atKill      int64
+	expected    int64 // what the service expects of its stop, at most
+	ended       time.Duration
+	gone        bool     // it has no process left
+	jobEnded    bool     // by itself, or by its limit
+	exitCode    int32    // then
+	written     [4]int64 // what its files say of memory, that in files, swap and tasks
 }
 
 func (p *pod) String() string { return p.Namespace + "/" + p.Name }

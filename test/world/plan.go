@@ -421,7 +421,7 @@ func operate(w *World, d dice, at time.Duration) {
 	case 3:
 		w.At(at, func(w *World) {
 			if p := someone(w, d); p != nil {
-				w.Command(api.Command{Command: api.CommandProtect, Pod: p.String(), For: api.Duration(24 * time.Hour)}, func() { p.protected = true })
+				w.Command(api.Command{Command: api.CommandProtect, Pod: p.String(), For: api.Duration(24 * time.Hour)}, func() { p.protected, p.protectedAt = true, w.Now() })
 			}
 		})
 		if d.oneIn(2) {
