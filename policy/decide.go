@@ -17,8 +17,6 @@ type Shortage struct {
 	Samples  *Samples
 	Pods     Amount // working set of the pods cgroup
 	Now      time.Duration
-	// GaveBack returns what stops for the pool have given back since then; nil = nothing.
-	GaveBack func(since time.Duration) int64
 }
 
 // Lack is what a pool lacks, in its unit.
@@ -28,7 +26,7 @@ type Lack struct {
 	Outside int64 // the fall of the signal that the growth of the unprotected pods does not explain, per second
 	Need    int64 // what has to come back for the pool to be above its target when a stop has taken effect
 
-	whole int64 // the fall of the signal and what stops gave back within it, per second: they do not give that back again
+	whole int64 // Fill, had stops given nothing back meanwhile: they do not give that back again; negative if the signal rose even so
 	back  int64 // what comes back from outside the unprotected pods, per second
 	taken int64 // what was taken outside them within ten seconds, at most
 	lasts bool  // see Samples.Lasts
@@ -92,8 +90,9 @@ const (
 //  1. Thresholds of swap are dropped while memory and swap together last for a minute.
 //  2. A culprit is a pod that by itself grows by at least half of the need of a threshold within the horizon.
 //     Such a pod above its request is the victim, unless the candidates that rank before it could carry the
-//     pool for 60 s, at the rate without what stops have just given back. One within its request is the victim only if the candidates above theirs could not carry
-//     it for 10 s. This rule needs KeyCulprit.
+//     pool for 60 s, at the rate at which it would fill if stops had just given nothing back. One within its
+//     request is the victim only if the candidates above theirs could not carry it for 10 s. This rule needs
+//     KeyCulprit.
 //  3. Otherwise, thresholds whose signal recovers by itself are dropped: it still rises, and what comes back
 //     from outside the pods makes up for the deficit within a second (on a disk, within 30). So are those for which the candidates
 //     together do not yield the deficit and ten seconds of what grows outside the pods, or what was taken
@@ -111,7 +110,7 @@ func Decide(cs []Candidate, q Shortage) Decision {
 	for i := range cs {
 		cs[i].Growth, cs[i].New = q.Samples.Growth(&cs[i], d.Pool, q.Now), base.isNew(&cs[i], q.Now)
 	}
-	needs := q.needs(cs, d.Pool, base)
+	needs := q.needs(cs, d.Pool)
 	d.lack(needs)
 	if len(q.Keys) == 0 {
 		q.Keys = DefaultKeys(d.Met.Signal.Resource())
@@ -208,16 +207,14 @@ func contains(ranked []Ranked, f func(*Ranked) bool) bool {
 }
 
 // needs returns what each due threshold lacks.
-func (q *Shortage) needs(cs []Candidate, pool Pool, base *sample) []Lack {
+func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 	needs := make([]Lack, len(q.Due))
 	for i, m := range q.Due {
 		n := Lack{Deficit: max(m.Deficit, 1)}
 		o := q.Observed.level(m.Signal)
 		fall, outside := q.Samples.fall(m.Signal, o, cs, q.Pods, q.Now)
 		n.Fill, n.Outside, n.back = max(fall, 0), max(outside, 0), max(-outside, 0)
-		if n.whole = fall; base != nil && q.GaveBack != nil {
-			n.whole = addCapped(fall, PerSecond(q.GaveBack(base.at), q.Now-base.at))
-		}
+		n.whole = addCapped(fall, q.Samples.gaveBack(pool, q.Now))
 		if pool.IsDisk() { // the pods' growth is not known, but what they write lowers the signal
 			n.back = times(max(-fall, 0), carryDeletion)
 		}

@@ -22,6 +22,14 @@ type Samples struct {
 	outside  [SignalCount]swing
 	swap     swing // of memory and swap together: all that is used of them, also by pods
 	byCgroup bool  // the memory of the pods in outside is that of the pods cgroup
+	gifts    []gift
+}
+
+// gift is an amount that a stop gave back, in the unit of its pool, and when that was seen.
+type gift struct {
+	pool   Pool
+	at     time.Duration
+	amount int64
 }
 
 // sample is one reading of the signals and of all pods.
@@ -122,6 +130,30 @@ func (s *Samples) Slept(d time.Duration) {
 		s.outside[sig].shift(int64(d / time.Second))
 	}
 	s.swap.shift(int64(d / time.Second))
+	for i := range s.gifts {
+		s.gifts[i].at += d
+	}
+}
+
+// Gave notes an amount of a pool that a stop has given back.
+func (s *Samples) Gave(p Pool, amount int64, now time.Duration) {
+	s.gifts = slices.DeleteFunc(s.gifts, func(g gift) bool { return now-g.at > maxSampleAge })
+	s.gifts = append(s.gifts, gift{p, now, amount})
+}
+
+// gaveBack returns how much of a pool stops gave back per second since the sample from which its rates are measured.
+func (s *Samples) gaveBack(p Pool, now time.Duration) int64 {
+	base := s.base(now, maxSampleAge)
+	if base == nil {
+		return 0
+	}
+	sum := int64(0)
+	for _, g := range s.gifts {
+		if g.pool == p && g.at > base.at {
+			sum = addCapped(sum, g.amount)
+		}
+	}
+	return PerSecond(sum, now-base.at)
 }
 
 // Late lets the samples count for longer, because what reads them was late by d. A rate that is an average over a longer time is

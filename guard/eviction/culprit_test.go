@@ -48,23 +48,28 @@ func TestCulpritAtAHardThresholdIsNeverHeld(t *testing.T) {
 	}
 }
 
-// What another stop gives back does not hide a leak that goes on: within the next second, the pods before it seem to carry it.
+// Memory that another stop gives back does not hide a leak that goes on: within a second, the pods that rank before it seem to
+// carry it.
 func TestCulpritRightAfterAnotherStop(t *testing.T) {
-	g, n := newManager(t, memoryHard)
-	n.appear("leaky", "leaky", testGiB)
-	n.pods[2].Created, n.pods[2].Priority = time.Minute, 10
-	n.set(policy.MemoryAvailable, 2*testGiB)
-	n.at(g, 0)
-	n.leak("big", testGiB/2)
-	wantStop(t, n.at(g, time.Second), "d/big")
-	n.at(g, time.Second+sampleClose) // takes a sample
-	n.free(6 * testGiB)              // all of its 5.5 GiB
-	wantSettled(t, n.at(g, time.Second+2*sampleClose), 1)
-	n.leak("leaky", testGiB-100*testMiB)
-	wantStop(t, n.at(g, 2*time.Second+2*sampleClose), "d/leaky")
+	for _, slept := range []time.Duration{0, time.Hour} {
+		g, n := newManager(t, memoryHard)
+		n.appear("leaky", "leaky", testGiB)
+		n.pods[2].Created, n.pods[2].Priority = time.Minute, 10
+		n.set(policy.MemoryAvailable, 2*testGiB)
+		n.at(g, 0)
+		n.leak("big", testGiB/2)
+		wantStop(t, n.at(g, time.Second), "d/big")
+		n.at(g, time.Second+sampleClose) // takes a sample
+		n.free(6 * testGiB)              // all of its 5.5 GiB
+		wantSettled(t, n.at(g, time.Second+2*sampleClose), 1)
+		g.Slept(slept)
+		n.leak("leaky", testGiB-100*testMiB)
+		wantStop(t, n.at(g, slept+2*time.Second+2*sampleClose), "d/leaky")
+	}
 }
 
-// What the containers of a pod have left in memory does not make it a candidate while none runs, nor a culprit when the next one starts.
+// Files in memory that the containers of a pod have left do not make it a candidate while none runs, nor a culprit when the next
+// one starts.
 func TestPodBetweenTwoContainers(t *testing.T) {
 	for _, starts := range []bool{false, true} {
 		g, n := newManager(t, memoryHard)

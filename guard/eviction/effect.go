@@ -178,10 +178,10 @@ func (g *Manager) settledForPool(f *flight, out *StopOutcome, now time.Duration,
 		}
 	}
 	if f.awaited {
-		st := &g.pools[f.stop.Pool]
-		if st.give(back, now); st.flight == f {
+		if st := &g.pools[f.stop.Pool]; st.flight == f {
 			st.flight = nil
 		}
+		g.samples.Gave(f.stop.Pool, back, now)
 		g.invalidateReclaims(f.stop.Pool)
 	}
 	if f.stop.Cause == policy.CauseLimit {

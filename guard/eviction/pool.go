@@ -25,37 +25,11 @@ type pool struct {
 	observed []string      // sandboxes that observe mode has reported in this episode
 	flight   *flight       // the stop in flight for the pool; nil = none
 	held     api.Hold      // what holds a stop for the pool back, as of the last pass that looked at it
-	gave     []gift        // by stops that were over within the last giftsFor
 	reclaim  poolReclaim
 }
 
 // overdue reports whether the alarm for a reclaim that takes too long is raised.
 func (p *pool) overdue() bool { return p.reclaim.overdue && p.episode }
-
-// gift is what a stop gave back, in the unit of its pool, and when that was seen.
-type gift struct {
-	at     time.Duration
-	amount int64
-}
-
-// giftsFor is how long what a stop gave back is remembered: the signals' rates are averages over at most that long.
-const giftsFor = 10 * time.Second
-
-// give notes what a stop gave back.
-func (p *pool) give(amount int64, now time.Duration) {
-	p.gave = slices.DeleteFunc(p.gave, func(g gift) bool { return now-g.at > giftsFor })
-	p.gave = append(p.gave, gift{now, amount})
-}
-
-// gaveBack returns what stops gave back since then.
-func (p *pool) gaveBack(since time.Duration) (sum int64) {
-	for _, g := range p.gave {
-		if g.at > since {
-			sum += g.amount
-		}
-	}
-	return sum
-}
 
 // episodeGap is how long no threshold of a pool must be met for its episode to end.
 const episodeGap = 30 * time.Second
@@ -233,7 +207,6 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 	c.Decision = policy.Decide(cs, policy.Shortage{
 		Due: due, Layout: g.kernel.Layout(), Keys: g.cfg.Rank.Keys(due[0].Signal.Resource()),
 		Observed: &g.obs, Before: &g.before, Samples: &g.samples, Pods: c.cgroup, Now: now,
-		GaveBack: g.pools[i].gaveBack,
 	})
 	return c
 }

@@ -134,8 +134,8 @@ func New(opt Options) *Manager {
 	return m
 }
 
-// SetConfig applies a configuration. If another one is in force for what may be removed, it cancels all removals in progress. The
-// next ones follow the new configuration.
+// SetConfig applies a configuration. If it changes which images and containers may be removed, or whether any may, it cancels all
+// removals in progress. The next ones follow the new configuration.
 func (m *Manager) SetConfig(cfg config.Config) {
 	was := m.cfg.Swap(&cfg)
 	m.mu.Lock()

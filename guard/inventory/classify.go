@@ -61,12 +61,12 @@ func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
 		}
 	}
 	// Without containers, the pod cgroup stays unknown: anything that starts in it is found as unlisted.
-	switch p.parent = parent; {
-	case !IsCgroupOf(parent, s.UID):
-	case len(p.Containers) > 0:
-		p.Cgroup = parent
-	default:
-		p.IdleCgroup = parent
+	if p.parent = parent; IsCgroupOf(parent, s.UID) {
+		if len(p.Containers) > 0 {
+			p.Cgroup = parent
+		} else {
+			p.IdleCgroup = parent
+		}
 	}
 	p.dropUnnamed()
 	p.findUnreported(n.children)

@@ -48,8 +48,8 @@ type Options struct {
 	// Refresh is called in the first listing in which the runtime answers, and after the others; nil = not called.
 	// A stop does not wait for it.
 	Refresh func(context.Context)
-	// Track is called with the pods of each listing before they replace those of the last one, so that whoever sees them can measure
-	// them; nil = not called.
+	// Track is called with the pods of each listing before these replace the pods of the last one: from then on, they are measured.
+	// nil = not called.
 	Track func([]Pod)
 	// Publish is called after each listing that was not abandoned, on its goroutine; nil = not called.
 	Publish func(Inventory)
