@@ -60,6 +60,9 @@ type Candidate struct {
 	Survived   bool   // a stop of it within the last minute killed nothing
 	Ended      bool   // a stop has ended it since it was listed, and no container has started in it
 	CameBack   bool   // its workload was stopped for the pool, see Restraint.CameBack
+	// Had is what a fruitless stop of its workload for the pool was expected to give back, if the sandbox is younger, see
+	// Restraint.CameBack: to use as much again is no growth.
+	Had int64
 	// KeepsVolumes means that a stop does not free its local volumes, see PodStops.KeepsVolumes.
 	KeepsVolumes bool
 }

@@ -95,7 +95,7 @@ type breaker struct {
 	Fruitless int           `json:"fruitless"`
 	Last      []begun       `json:"last,omitempty"` // the last stops, at most BudgetConfig.Breaker, whether fruitless or not
 	Pods      Amount        `json:"pods"`           // what the unprotected pods used at the last of them, or when it opened
-	Need      int64         `json:"need"`           // by how much they have to grow to close it: by the pool's need then, or what came back
+	Need      int64         `json:"need"`           // by how much they have to grow to close it: by the pool's need then and what the last stops gave back
 	Seen      time.Duration `json:"seen"`           // when the pool last had an episode
 }
 
@@ -290,7 +290,7 @@ func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now 
 	}
 	together := len(b.Last) == r.budget.Breaker && grew(b.Last[0], back)
 	if b.Seen = now; !r.isOpen(p) {
-		b.Pods, b.Need = pods, max(s.Need, s.Back)
+		b.Pods, b.Need = pods, addCapped(s.Need, back)
 	}
 	switch {
 	case together:
@@ -304,8 +304,8 @@ func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now 
 }
 
 // Episode records that a pool has an episode, which keeps its breaker open. It closes the breaker if the
-// unprotected pods have grown since, by what the pool needed and by what the last stop gave back, and reports
-// whether that changed anything. The need alone may be a few pages.
+// unprotected pods have grown since, by what the pool needed beyond what the last stops gave back, and reports
+// whether that changed anything. Pods that come back do not close it.
 func (r *Restraint) Episode(p Pool, pods Amount, now time.Duration) (closed bool) {
 	r.at(now)
 	b := &r.breakers[p]
@@ -324,19 +324,22 @@ func (r *Restraint) Stopped(p Pool, episode, now time.Duration) bool {
 }
 
 // CameBack reports whether a sandbox is younger than a stop of its workload for a pool in the current
-// episode, which began then. A fruitless stop shows that the workload is not the cause.
-func (r *Restraint) CameBack(p Pool, workload string, created, episode, now time.Duration) bool {
+// episode, which began then. A fruitless stop shows that the workload is not the cause: a sandbox that is younger
+// than that has not come back in this sense, and had is what the stop was expected to give back.
+func (r *Restraint) CameBack(p Pool, workload string, created, episode, now time.Duration) (came bool, had int64) {
 	r.at(now)
-	came := false
 	first := sort.Search(len(r.stops), func(i int) bool { return r.stops[i].At >= episode })
 	for i := first; i < len(r.stops); i++ {
 		s := &r.stops[i]
 		lasts := now-s.At < r.backoff.Reset // a record may last longer than the reset
 		if r.backoff.First > 0 && s.Cause == CausePressure && s.Pool == p && s.Workload == workload && lasts {
-			came = !s.Fruitless && (came || created > s.At)
+			came, had = !s.Fruitless && (came || created > s.At), 0
+			if s.Fruitless && created > s.At {
+				had = s.Expected
+			}
 		}
 	}
-	return came
+	return came, had
 }
 
 // left returns the rest of a workload's back-off. It applies to a sandbox that came back after a stop, that

@@ -304,7 +304,8 @@ func TestBackoffConfigs(t *testing.T) {
 	r.Begin(*a, 0)
 	r.Configure(testBudget, BackoffConfig{Reset: time.Hour})
 	r.Begin(*a, 0)
-	if r.Check(stopOf(Soft, "b"), 0).By != HeldBudget || r.Check(a, 1).By == HeldBackoff || r.CameBack(PoolMemory, a.Workload, 1, 0, 1) || r.Status(1).Workloads != nil {
+	came, _ := r.CameBack(PoolMemory, a.Workload, 1, 0, 1)
+	if came || r.Check(stopOf(Soft, "b"), 0).By != HeldBudget || r.Check(a, 1).By == HeldBackoff || r.Status(1).Workloads != nil {
 		t.Error("back-off is not off")
 	}
 }
@@ -341,32 +342,36 @@ func TestCameBack(t *testing.T) {
 		}
 		r := restrained()
 		r.Begin(*s, at)
-		if got := restart(t, r, at).CameBack(PoolMemory, "a", v.created, v.episode, v.now); got != v.want {
+		if got, _ := restart(t, r, at).CameBack(PoolMemory, "a", v.created, v.episode, v.now); got != v.want {
 			t.Errorf("%s: %t after a restart", v.name, got)
 		}
-		if got := r.CameBack(PoolMemory, "a", v.created, v.episode, v.now); got != v.want {
+		if got, _ := r.CameBack(PoolMemory, "a", v.created, v.episode, v.now); got != v.want {
 			t.Errorf("%s: %t", v.name, got)
 		}
 	}
 	r := restrained()
 	r.Configure(testBudget, BackoffConfig{First: second, Max: second, Reset: 5 * second})
 	r.Begin(*stopOf(Hard, "a"), 0)
-	if r.CameBack(PoolMemory, "of a", 1, 0, 5*second) {
+	if came, _ := r.CameBack(PoolMemory, "of a", 1, 0, 5*second); came {
 		t.Error("with a short reset, the workload still counts")
 	}
 }
 
-// After a fruitless stop its workload is neither free nor considered first.
+// After a fruitless stop its workload is neither free nor considered first, and what it used then is no growth.
 func TestFruitlessIsNotConsideredFirst(t *testing.T) {
 	r := restrained()
 	for i, v := range []struct {
 		back int64
 		want bool
-	}{{100, true}, {49, false}, {50, true}} {
+		had  int64
+	}{{100, true, 0}, {49, false, 100}, {50, true, 0}} {
 		now := time.Duration(i+1) * second
 		finish(r, stopOf(Hard, "a"), v.back, 0, now)
-		if got := r.CameBack(PoolMemory, "of a", now+1, 0, now+1); got != v.want {
-			t.Errorf("stop %d: came back %t", i+1, got)
+		if got, had := r.CameBack(PoolMemory, "of a", now+1, 0, now+1); got != v.want || had != v.had {
+			t.Errorf("stop %d: came back %t, had %d", i+1, got, had)
+		}
+		if _, had := r.CameBack(PoolMemory, "of a", now, 0, now+1); had != 0 { // another replica, which is no younger
+			t.Errorf("stop %d: another replica had %d", i+1, had)
 		}
 	}
 }

@@ -186,16 +186,16 @@ func (s *Samples) base(now, maxAge time.Duration) *sample {
 }
 
 // Growth returns how fast a candidate's usage of a pool grows, per second. A sandbox younger than the sample has grown by all
-// that it uses (but for what a stop left), and so has a young one that was not listed when the sample was taken. It is unknown for disks, and without a
-// sample.
+// that it uses (but for what a stop left, or what it had before a fruitless stop), and so has a young one that was not listed
+// when the sample was taken. It is unknown for disks, and without a sample.
 func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	base := s.base(now, maxSampleAge)
 	if p.IsDisk() || base == nil {
 		return Amount{}
 	}
 	used, span := c.sample(), now-base.at
-	past := base.pods[c.ID]
-	if base.isNew(c, now) {
+	past, isNew := base.pods[c.ID], base.isNew(c, now)
+	if isNew {
 		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(now-c.Created, minSampleAge)
 	}
 	if c.Kept > 0 { // a sandbox without a container seems to use nothing
@@ -204,6 +204,9 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	grown := used.since(&past, p)
 	if !grown.Known {
 		return Amount{}
+	}
+	if isNew {
+		grown.Value = max(grown.Value-c.Had, 0)
 	}
 	return Known(PerSecond(grown.Value, span))
 }

@@ -385,3 +385,23 @@ func TestGrowthWithoutWhatAStopLeft(t *testing.T) {
 		t.Errorf("grew by %+v", got)
 	}
 }
+
+// What a fruitless stop of its workload was expected to give back is no growth of a sandbox that comes back, until a sample has it.
+func TestGrowthWithoutWhatWasTakenBefore(t *testing.T) {
+	var s Samples
+	s.Add(minute-second, &Observations{}, nil, Amount{})
+	c := Candidate{ID: "again", Created: minute - second/2, Memory: Known(10 * mi), PIDs: Known(10), Had: 10}
+	for pool, want := range map[Pool]int64{PoolMemory: 10*mi - 10, PoolPIDs: 0} {
+		if got := s.Growth(&c, pool, minute); got != Known(want) {
+			t.Errorf("%s: grew by %+v", pool, got)
+		}
+	}
+	if c.Had = 11 * mi; s.Growth(&c, PoolMemory, minute) != Known(0) {
+		t.Errorf("it uses less than before, and grew by %+v", s.Growth(&c, PoolMemory, minute))
+	}
+	s.Add(minute, &Observations{}, []Candidate{c}, Amount{})
+	c.Memory = Known(12 * mi)
+	if got := s.Growth(&c, PoolMemory, minute+second); got != Known(2*mi) {
+		t.Errorf("with a sample, it grew by %+v", got)
+	}
+}

@@ -83,7 +83,7 @@ func TestReturningScenario(t *testing.T) {
 	q := lacking(MemoryAvailable, 200*mi)
 	var stops []time.Duration
 	for now := time.Duration(0); now <= 2*minute; now += second {
-		leak.CameBack = r.CameBack(PoolMemory, leak.Workload, leak.Created, 0, now)
+		leak.CameBack, leak.Had = r.CameBack(PoolMemory, leak.Workload, leak.Created, 0, now)
 		cs := []Candidate{leak, calm}
 		if now == 0 {
 			cs = cs[:1] // it was alone at the first stop

@@ -37,7 +37,7 @@ func TestPassEnforces(t *testing.T) {
 			t.Errorf("stopped %+v, held by %q", p.Stop, p.Held)
 		}
 		g.restraint.Begin(policy.Stop{Workload: old.Workload, Sandbox: "before", Pool: policy.PoolMemory}, time.Hour)
-		if g.restraint.CameBack(policy.PoolMemory, old.Workload, old.Created, 0, n.now) {
+		if came, _ := g.restraint.CameBack(policy.PoolMemory, old.Workload, old.Created, 0, n.now); came {
 			t.Error("it is taken for one that was stopped and has come back")
 		}
 	})

@@ -199,7 +199,7 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 		if i.IsDisk() && pod.DiskAt < g.pools[i].reclaim.since-measuredBefore {
 			pod.Disk, pod.Inodes = policy.DiskUsage{}, policy.DiskUsage{} // another pod may have filled the disk since
 		}
-		pod.CameBack = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
+		pod.CameBack, pod.Had = g.restraint.CameBack(i, pod.Workload, pod.Created, g.pools[i].began, now)
 	}
 	if !i.IsDisk() {
 		g.samples.Note(now, &g.obs, cs, c.cgroup)

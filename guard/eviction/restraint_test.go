@@ -189,7 +189,7 @@ func TestStopsKeepTheirTimeWhileADecisionLists(t *testing.T) {
 	if n.at(g, 3*time.Second); n.listed < 2 {
 		t.Fatalf("listed %d times", n.listed)
 	}
-	if !g.restraint.CameBack(policy.PoolMemory, "d/big", n.now, time.Hour, n.now) {
+	if came, _ := g.restraint.CameBack(policy.PoolMemory, "d/big", n.now, time.Hour, n.now); !came {
 		t.Error("the first stop belongs to no episode any more")
 	}
 }
@@ -354,7 +354,7 @@ func TestThreeFruitlessStopsOpenTheBreaker(t *testing.T) {
 }
 
 // The breaker outlives the episode by backoff.reset. It closes after that, or when the unprotected pods have
-// grown since it opened, by the need and by what the last stop gave back.
+// grown since it opened, by the need beyond what the last stops gave back: those that come back do not close it.
 func TestBreakerCloses(t *testing.T) {
 	const conf = memoryHard + "[budget]\nhard.burst = 10\n[backoff]\nmax = \"2m\"\nreset = \"2m\"\n"
 	open := func(t *testing.T) (*Manager, *fakeNode) {
@@ -379,7 +379,7 @@ func TestBreakerCloses(t *testing.T) {
 	})
 	t.Run("growth of the pods", func(t *testing.T) {
 		g, n := open(t)
-		n.grow("p5", testGiB/2) // what was needed, but less than a stop gave back
+		n.grow("p5", 3*testGiB) // what the stops gave back
 		wantHeld(t, n.at(g, 40*time.Millisecond), api.HeldBreaker)
 		n.grow("p5", testGiB/2)
 		g.RankNow(t.Context(), policy.MemoryAvailable)
@@ -399,6 +399,25 @@ func TestFruitlessWorkloadIsLikeAnyOther(t *testing.T) {
 	// "big" gave back 4 GiB, and something outside the pods has taken them.
 	g.restraint.Judge(policy.PoolMemory, func(policy.Signal) policy.Amount { return policy.Known(1 << 50) }, policy.Amount{}, n.now)
 	wantStop(t, n.at(g, 7*time.Second), "d/small")
+}
+
+// After a fruitless stop, the memory that its workload takes again when it comes back makes it no culprit, which neither budget nor
+// breaker would hold. What it takes beyond that does.
+func TestFruitlessWorkloadIsNoCulpritByComingBack(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+	n.set(policy.MemoryAvailable, testGiB+testMiB)
+	n.at(g, 0)
+	n.set(policy.MemoryAvailable, testGiB-testMiB)
+	wantStop(t, n.at(g, time.Second), "d/big")
+	n.free(testGiB - testMiB) // something outside the pods has taken what came back
+	n.at(g, 2*time.Second)
+	wantHeld(t, n.at(g, 15*time.Second), api.HeldBreaker)
+	n.at(g, 16*time.Second)
+	n.now += time.Second
+	n.appear("big", "big-again", 4*testGiB)
+	wantHeld(t, n.at(g, 17100*time.Millisecond), api.HeldBreaker)
+	n.leak("big-again", testGiB/2)
+	wantStop(t, n.at(g, 17200*time.Millisecond), "d/big")
 }
 
 // A stop is fruitless if less than half of its expected yield came back from the victim itself.
