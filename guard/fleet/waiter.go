@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/criguard/criguard/policy"
@@ -143,7 +144,15 @@ func (w *Waiter) Pause(until, now time.Duration) {
 // Reached records a successful round trip to the fleet.
 func (w *Waiter) Reached(now time.Duration) {
 	w.advance(now)
+	if !w.link.alone && !w.isHeld(now) {
+		w.Idle() // no pool repeats a request that failed, so that nothing would end the failure
+	}
 	w.link.reached(now, w.beat)
+}
+
+// isHeld reports whether the fleet holds a pool's stop, which asks again.
+func (w *Waiter) isHeld(now time.Duration) bool {
+	return slices.ContainsFunc(w.waits[:], func(e *wait) bool { return e != nil && w.phase(e, now) == held })
 }
 
 // Failed records a round trip that began at a time and failed, for any reason.

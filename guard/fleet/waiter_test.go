@@ -380,6 +380,22 @@ func TestRequestsThatFailedAreForgotten(t *testing.T) {
 	}
 }
 
+// Nothing repeats a request that failed just before the node's patience ended. The next contact that succeeds ends the failure, so that
+// one that fails much later does not make the node one that was alone since.
+func TestRequestThatFailedLast(t *testing.T) {
+	w := NewWaiter(15*time.Minute, policy.Bucket{Burst: 1, Every: 5 * time.Minute}, rand.New(rand.NewPCG(1, 2)))
+	w.Begin(pool, start)
+	now := start + 14*time.Minute + 59*time.Second
+	w.Refused(now, now)
+	for now = start + 15*time.Minute; now < start+time.Hour; now += 30 * time.Second {
+		w.Reached(now)
+	}
+	w.Failed(now, now)
+	if d, alone := w.Alone(now); alone || w.Turn(pool, now).Verdict == Local {
+		t.Errorf("alone %t for %s, %+v", alone, d, w.Turn(pool, now))
+	}
+}
+
 // The next request of a pool for another workload need not wait for the slot of the one that was denied.
 func TestChangedWorkload(t *testing.T) {
 	spread(t, "the request for another workload", 0, 30*time.Second, func(seed uint64) time.Duration {

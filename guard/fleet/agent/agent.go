@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -35,7 +36,7 @@ type Options struct {
 	Client     Client
 	Disconnect func() // closes the client's connection until its next call
 	Rates      fleet.Rates
-	Soft       policy.Bucket // the node's budget of soft stops, until the guard sends another
+	Soft       policy.Bucket // the node's budget of soft stops, until the guard has sent one
 	Saved      Saved         // of an agent before a restart; zero = none
 	Save       func(Saved)   // keeps the state for the next agent; nil = none. Calls do not overlap
 	// ContactPeriod is in which time the node contacts the fleet once; 0 = 30 s. A shorter one is for small fleets, as in tests.
@@ -77,21 +78,23 @@ type Agent struct {
 	mu       sync.Mutex
 	waiter   *fleet.Waiter
 	state    State
+	soft     policy.Bucket // the node's budget of soft stops
 	heard    time.Duration // when the guard last sent its state; 0 = never
 	reported bool          // etcd has the state
 	contact  time.Duration
 	requests [policy.PoolCount]*request
-	asked    time.Duration // when the guard last asked for a permit
-	unused   []etcd.Permit // to release
-	err      error         // of the last contact
-	seen     etcd.Survey   // by the last report
-	reached  bool          // there was one
-	paused   time.Duration // until then
-	lost     bool          // a pause ended before its time, and no operator resumed
-	full     bool          // the fleet is full, by the last answer that shows it
-	fullAt   time.Duration // of that answer
-	shared   []etcd.Shared // configurations of the nodes that want a soft stop; nil = not read
-	sharedAt time.Duration // when they were read
+	taken    [policy.PoolCount]string // the workload because of which the pool's last request was denied; "" = another reason
+	asked    time.Duration            // when the guard last asked for a permit
+	unused   []etcd.Permit            // to release
+	err      error                    // of the last contact
+	seen     etcd.Survey              // by the last report
+	reached  bool                     // there was one
+	paused   time.Duration            // until then
+	lost     bool                     // a pause ended before its time, and no operator resumed
+	full     bool                     // the fleet is full, by the last answer that shows it
+	fullAt   time.Duration            // of that answer
+	shared   []etcd.Shared            // configurations of the nodes that want a soft stop; nil = not read
+	sharedAt time.Duration            // when they were read
 	metrics  *metrics
 }
 
@@ -104,15 +107,15 @@ type request struct {
 	permit etcd.Permit   // of the fleet
 	given  Answer        // to the guard; zero = nothing granted
 	lost   bool          // etcd had lost the node's state at the last request
-	taken  bool          // it was denied because of its workload
 }
 
 // New returns an agent, which continues where another one stopped.
 func New(opt Options) *Agent {
 	now := opt.Now()
 	a := &Agent{
-		opt: opt, begun: now, wake: make(chan struct{}, 1), paused: opt.Saved.Paused, waiter: fleet.NewWaiter(opt.Rates.Patience, opt.Soft, opt.Rand),
+		opt: opt, begun: now, wake: make(chan struct{}, 1), paused: opt.Saved.Paused, soft: cmp.Or(opt.Saved.Soft, opt.Soft),
 	}
+	a.waiter = fleet.NewWaiter(opt.Rates.Patience, a.soft, opt.Rand)
 	if opt.ContactPeriod > 0 {
 		a.waiter.SetContactPeriod(opt.ContactPeriod)
 	}
@@ -137,7 +140,7 @@ func (a *Agent) save() {
 	if a.opt.Save == nil {
 		return
 	}
-	s := Saved{Fleet: a.opt.Fleet, Saved: a.waiter.Save(), Requests: map[policy.Pool]SavedRequest{}}
+	s := Saved{Fleet: a.opt.Fleet, Saved: a.waiter.Save(), Soft: a.soft, Requests: map[policy.Pool]SavedRequest{}}
 	for p, r := range a.requests {
 		if r != nil && r.id != "" {
 			s.Requests[policy.Pool(p)] = SavedRequest{r.sandbox, r.Request, r.id}
@@ -157,7 +160,8 @@ func (a *Agent) SetState(s State) {
 	changed := a.heard == 0 || s.Digest != a.state.Digest || s.Version != a.state.Version || !slices.Equal(s.Wants, a.state.Wants)
 	a.heard, a.state = now, s
 	if s.Soft != (Soft{}) {
-		a.waiter.SetSoft(policy.Bucket{Burst: s.Soft.Burst, Every: time.Duration(s.Soft.Every)})
+		a.soft = policy.Bucket{Burst: s.Soft.Burst, Every: time.Duration(s.Soft.Every)}
+		a.waiter.SetSoft(a.soft)
 	}
 	for p := range policy.PoolCount {
 		if slices.Contains(s.Wants, p) {
@@ -179,6 +183,7 @@ func (a *Agent) SetState(s State) {
 func (a *Agent) end(p policy.Pool, now time.Duration) {
 	a.withdraw(p, now)
 	_, _ = a.waiter.End(p, now) // withdraw has taken its permit
+	a.taken[p] = ""
 }
 
 // changed makes the agent report with its next contact: a change may come to all nodes at once.
@@ -202,8 +207,9 @@ func (a *Agent) Request(p policy.Pool, sandbox string, q Request) Answer {
 		a.changed(now)
 	}
 	if r := a.requests[p]; r == nil || r.sandbox != sandbox || r.Request != q {
-		if r != nil && r.taken && r.Workload != q.Workload {
+		if w := a.taken[p]; w != "" && w != q.Workload {
 			a.waiter.Changed(p, now)
+			a.taken[p] = ""
 		}
 		a.withdraw(p, now)
 		a.requests[p] = &request{sandbox: sandbox, Request: q}

@@ -348,6 +348,12 @@ func TestAloneWithoutSpace(t *testing.T) {
 
 // A workload whose slot is taken does not hold back the pool's next victim, of another workload.
 func TestDenialOfAnotherWorkload(t *testing.T) {
+	t.Run("replaced", func(t *testing.T) { testDenialOfAnotherWorkload(t, false) })
+	t.Run("withdrawn", func(t *testing.T) { testDenialOfAnotherWorkload(t, true) })
+}
+
+// testDenialOfAnotherWorkload lets the guard withdraw the denied request first or not.
+func testDenialOfAnotherWorkload(t *testing.T, withdrawn bool) {
 	run(t, Saved{}, func(n *node) {
 		n.etcd.denial = &etcd.DeniedError{Code: etcd.WorkloadTaken, Denial: fleet.Denial{Reason: "workload shop/web: next permit in 5m", Left: 5 * time.Minute, Slot: 5 * time.Minute}}
 		n.wants(memory)
@@ -355,6 +361,13 @@ func TestDenialOfAnotherWorkload(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 		n.etcd.set(func(f *etcdFake) { f.denial = nil })
+		if withdrawn {
+			n.Withdraw(memory, "u1")
+			if a := n.asks("u1", "shop/web", time.Second); a.State != Denied || a.Reason == fleet.FirstContact {
+				t.Errorf("the same workload again: %+v", a)
+			}
+			n.Withdraw(memory, "u1")
+		}
 		if a := n.Request(memory, "u2", Request{Kind: "soft", Workload: "shop/api"}); a.State != Denied || a.Reason != fleet.FirstContact {
 			t.Errorf("at once: %+v", a)
 		}
@@ -492,6 +505,23 @@ func TestRestartWithoutGuard(t *testing.T) {
 		n.after(13 * time.Minute)
 		if a := n.ask(memory, "u1", Denied, 0); a.Reason != "fleet is full: 0/s" {
 			t.Errorf("before patience: %+v", a)
+		}
+	})
+}
+
+// A restart brings no token forward: the guard sends its budget only later.
+func TestRestartKeepsThePeriodOfTheTokens(t *testing.T) {
+	first := 10 * time.Hour
+	saved := Saved{Soft: policy.Bucket{Burst: 1, Every: time.Hour}, Saved: fleet.Saved{
+		Held: map[policy.Pool]time.Duration{memory: time.Hour}, Trickle: fleet.SavedTokens{On: true, First: first},
+	}}
+	run(t, saved, func(n *node) {
+		n.ask(memory, "u1", Denied, 0)
+		n.after(10 * time.Second)
+		n.SetState(State{Wants: []policy.Pool{memory}, Soft: Soft{1, api.Duration(time.Hour)}})
+		n.Save()
+		if s, _ := n.last(); s.Trickle.First != first || s.Soft != saved.Soft {
+			t.Errorf("saved %+v", s)
 		}
 	})
 }

@@ -184,7 +184,7 @@ func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
 	a.metrics.asked(denied, err)
 	switch {
 	case err == nil:
-		a.err = nil
+		a.err, a.taken[p] = nil, ""
 		// The guard may have withdrawn the request meanwhile.
 		if a.requests[p] != r || !a.waiter.Granted(p, fleet.Grant{ID: permit.ID, Deadline: permit.Deadline}, now) {
 			a.unused = append(a.unused, permit)
@@ -203,9 +203,12 @@ func (a *Agent) ask(ctx context.Context, p policy.Pool, r *request) {
 			a.pause(now+denied.Left, now)
 			a.contact = min(a.contact, now+pauseInterval+a.random(pauseSpread))
 		}
-		if r.taken = denied.Code == etcd.WorkloadTaken; r.taken && (a.requests[p] == nil || a.requests[p].Workload != r.Workload) {
-			a.waiter.Reached(now) // the denial does not concern the workload that is wanted now
-			return
+		if a.taken[p] = ""; denied.Code == etcd.WorkloadTaken {
+			if q := a.requests[p]; q != nil && q.Workload != r.Workload {
+				a.waiter.Reached(now) // the denial does not concern the workload that is wanted now
+				return
+			}
+			a.taken[p] = r.Workload
 		}
 		a.waiter.Denied(p, denied.Denial, now)
 	default:

@@ -374,19 +374,19 @@ func TestParseState(t *testing.T) {
 	s := Saved{Fleet: "f", Saved: fleet.Saved{
 		Held: map[policy.Pool]time.Duration{policy.PoolMemory: time.Minute, policy.PoolNodeBytes: time.Second}, AloneSince: time.Hour,
 		Paused: 2 * time.Hour, Trickle: fleet.SavedTokens{On: true, First: 3 * time.Hour}, Local: fleet.SavedTokens{First: 4 * time.Hour},
-	}, Requests: map[policy.Pool]SavedRequest{policy.PoolMemory: {"u1", Request{"soft", "shop/web"}, "ID"}}}
+	}, Soft: policy.Bucket{Burst: 3, Every: time.Hour}, Requests: map[policy.Pool]SavedRequest{policy.PoolMemory: {"u1", Request{"soft", "shop/web"}, "ID"}}}
 	text, err := formatState(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := parseState(text, time.Hour)
 	if err != nil || got.Fleet != s.Fleet || got.Held[policy.PoolMemory] != time.Minute || got.Held[policy.PoolNodeBytes] != time.Second || got.AloneSince != s.AloneSince ||
-		got.Paused != s.Paused || !maps.Equal(got.Requests, s.Requests) || got.Trickle != s.Trickle || got.Local != s.Local {
+		got.Paused != s.Paused || !maps.Equal(got.Requests, s.Requests) || got.Trickle != s.Trickle || got.Local != s.Local || got.Soft != s.Soft {
 		t.Errorf("%s: %+v, %v", text, got, err)
 	}
 	for _, text := range []string{
 		"", "[]", `{"held":{"heat":"1s"}}`, `{"held":{"memory":"-1s"}}`, `{"held":{"memory":"2h"}}`, `{"alone_since":"2h"}`,
-		`{"alone_since":"-1s"}`, `{"paused_until":"-1s"}`, `{"trickle":{"first":"2000000h"}}`,
+		`{"alone_since":"-1s"}`, `{"paused_until":"-1s"}`, `{"trickle":{"first":"2000000h"}}`, `{"soft":{"every":"-1s"}}`, `{"soft":{"burst":-1}}`,
 		`{"requests":{"heat":{}}}`, `{"requests":{"memory":{"sandbox":"u1","kind":"soft","workload":"w"}}}`, `{"requests":{"memory":{"sandbox":"u1","kind":"hard","workload":"w","id":"i"}}}`,
 		`{"requests":{"memory":{"sandbox":"u1","kind":"soft","workload":"w","id":"` + strings.Repeat("i", 99) + `"}}}`, strings.Repeat(" ", maxStateFile) + "{}",
 	} {

@@ -24,6 +24,7 @@ const maxStateFile = 64 << 10
 type Saved struct {
 	Fleet string // whose pause and permits it has
 	fleet.Saved
+	Soft     policy.Bucket                // the node's budget of soft stops: tokens are spread over its period
 	Requests map[policy.Pool]SavedRequest // that etcd may know
 }
 
@@ -42,6 +43,7 @@ type savedState struct {
 	Paused     api.Duration                 `json:"paused_until,omitempty"`
 	Trickle    savedTokens                  `json:"trickle,omitzero"`
 	Local      savedTokens                  `json:"local,omitzero"`
+	Soft       Soft                         `json:"soft,omitzero"`
 	Requests   map[policy.Pool]SavedRequest `json:"requests,omitempty"`
 }
 
@@ -82,7 +84,10 @@ func parseState(text []byte, now time.Duration) (Saved, error) {
 			return Saved{}, errOtherBoot
 		}
 	}
-	s := Saved{Fleet: f.Fleet, Requests: f.Requests, Saved: fleet.Saved{
+	if f.Soft.Burst < 0 || f.Soft.Every < 0 {
+		return Saved{}, errOtherBoot
+	}
+	s := Saved{Fleet: f.Fleet, Soft: policy.Bucket{Burst: f.Soft.Burst, Every: time.Duration(f.Soft.Every)}, Requests: f.Requests, Saved: fleet.Saved{
 		Held: map[policy.Pool]time.Duration{}, AloneSince: time.Duration(f.AloneSince), Paused: time.Duration(f.Paused),
 		Trickle: fleet.SavedTokens{On: f.Trickle.On, First: time.Duration(f.Trickle.First)},
 		Local:   fleet.SavedTokens{On: f.Local.On, First: time.Duration(f.Local.First)},
@@ -105,6 +110,7 @@ func formatState(s Saved) ([]byte, error) {
 	f := savedState{
 		Fleet:      s.Fleet,
 		Requests:   s.Requests,
+		Soft:       Soft{s.Soft.Burst, api.Duration(s.Soft.Every)},
 		AloneSince: api.Duration(s.AloneSince), Paused: api.Duration(s.Paused),
 		Trickle: savedTokens{s.Trickle.On, api.Duration(s.Trickle.First)},
 		Local:   savedTokens{s.Local.On, api.Duration(s.Local.First)},

@@ -200,6 +200,7 @@ func (c *Client) Observe(pass *api.Pass) {
 		if o.token {
 			c.waiter.Stop(o.pool, now)
 			c.withdraw(p)
+			c.notify() // to save it: a service that is killed after this takes it once
 		}
 		p.request = nil // the agent counts a permit as used unless it is given back
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -260,6 +261,22 @@ func TestRestart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A token that was taken stays taken, however soon after it the service ends.
+func TestRestartAfterAToken(t *testing.T) {
+	run(t, func(g *guard) {
+		g.agent.set(nil)
+		g.want[memory] = "u1"
+		for s, _ := g.pass(); s == ""; s, _ = g.pass() {
+			time.Sleep(250 * time.Millisecond)
+			synctest.Wait()
+		}
+		g.stop()
+		g.start("boot", enabled(t))
+		g.want[memory] = "u2"
+		g.wantHeld(time.Minute, "alone for")
+	})
 }
 
 // A state file that cannot be read means a start from the beginning.

@@ -48,6 +48,7 @@ type soft struct {
 
 // Run talks to the agent until ctx ends. Permits stay with the agent after it.
 func (c *Client) Run(ctx context.Context) {
+	defer c.save()
 	for ctx.Err() == nil {
 		job, wait := c.next()
 		c.save()
