@@ -288,7 +288,7 @@ func (a *Agent) Status() Status {
 	defer a.mu.Unlock()
 	now := a.opt.Now()
 	s := Status{
-		Fleet: a.opt.Fleet, Node: a.opt.Node, NameTaken: a.seen.NameTaken, PauseLost: a.lost, Full: a.full,
+		Fleet: a.opt.Fleet, Node: a.opt.Node, NameTaken: a.seen.NameTaken, PauseLost: a.lost, PausedFor: api.Duration(max(a.paused-now, 0)), Full: a.full,
 		Wants: append([]policy.Pool{}, a.state.Wants...), Requests: []Waiting{}, Counts: a.waiter.Counts(),
 	}
 	if a.reached {

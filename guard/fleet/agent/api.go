@@ -62,6 +62,7 @@ type Status struct {
 	Zone      *Zone         `json:"zone,omitempty"`       // at the last report; absent before the first
 	NameTaken bool          `json:"name_taken,omitempty"` // another agent reports under this name: its machine is a clone, with the same machine ID
 	PauseLost bool          `json:"pause_lost,omitempty"` // a pause ended before its time, and no operator resumed
+	PausedFor api.Duration  `json:"paused_for,omitempty"` // for how long an operator has suspended soft stops
 	Full      bool          `json:"full,omitempty"`       // the fleet is full and permits no soft stop
 	Pressured []etcd.Shared `json:"pressured,omitempty"`  // configurations of the zone's nodes that want a soft stop, if the fleet is full
 	Wants     []policy.Pool `json:"wants"`                // pools that want a soft stop

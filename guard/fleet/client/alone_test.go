@@ -101,6 +101,55 @@ func TestPermitOutlivesTheAgent(t *testing.T) {
 	})
 }
 
+// A pause holds without the agent, until its end.
+func TestPauseOutlivesTheAgent(t *testing.T) {
+	for name, resumed := range map[string]bool{"agent away": false, "resumed": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(g *guard) {
+				end := g.now() + time.Hour
+				g.agent.set(g.agent.answers(func(c call) string {
+					if agenttest.AsksPermit(c.method, c.path) {
+						return isDenied
+					}
+					return fmt.Sprintf(`{"paused_for":%q}`, max(end-g.now(), 0))
+				}))
+				g.want[memory] = "u1"
+				g.after(2 * time.Minute)
+				if resumed {
+					end = 0
+					g.after(2 * time.Minute)
+				}
+				g.agent.set(nil)
+				g.after(time.Minute)
+				g.stop()
+				g.start("boot", enabled(t))
+				if s, held := g.after(40 * time.Minute); resumed {
+					if len(s) == 0 {
+						t.Errorf("resumed: held by %+v", held)
+					}
+					return
+				} else if len(s) > 0 || held.Detail != "soft stops are paused" {
+					t.Errorf("stopped %v, held by %+v", s, held)
+				}
+				if s, held := g.after(25 * time.Minute); len(s) == 0 {
+					t.Errorf("after the pause: held by %+v", held)
+				}
+			})
+		})
+	}
+}
+
+// An agent may pause for a week at most, as operators.
+func TestParsePaused(t *testing.T) {
+	for body, want := range map[string]time.Duration{
+		`{"paused_for":"1h"}`: time.Hour, `{"paused_for":"1000h"}`: 168 * time.Hour, `{"paused_for":"-1h"}`: 0, `{}`: 0, `[]`: 0,
+	} {
+		if got := parsePaused([]byte(body)); got != want {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+}
+
 // A short absence of the agent, as at an upgrade, is not being alone.
 func TestAgentRestarts(t *testing.T) {
 	run(t, func(g *guard) {

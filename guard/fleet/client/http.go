@@ -26,6 +26,7 @@ const (
 	maxReason = 200           // bytes
 	maxPermit = time.Minute   // a permit is used by the next pass
 	maxRetry  = 2 * time.Hour // longer than the first token of a trickle takes
+	maxPaused = 7 * 24 * time.Hour
 )
 
 // Longest texts of a request that the agent accepts, in bytes.
@@ -112,6 +113,17 @@ func parseAnswer(body []byte) (a answer, err error) {
 		return answer{}, fmt.Errorf("read answer: state %.20q", a.State)
 	}
 	return a, nil
+}
+
+// parsePaused parses for how long soft stops are suspended, from 0 to maxPaused, by the answer to a state. An older agent does not say.
+func parsePaused(body []byte) time.Duration {
+	var s struct {
+		PausedFor api.Duration `json:"paused_for"`
+	}
+	if json.Unmarshal(body, &s) != nil {
+		return 0
+	}
+	return min(max(time.Duration(s.PausedFor), 0), maxPaused)
 }
 
 // until returns until when a permit is valid, at most maxPermit from now; 0 = it is not.

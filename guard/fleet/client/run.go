@@ -106,9 +106,30 @@ func (c *Client) sendState(ctx context.Context) {
 	s := state{Wants: c.wants(), Digest: c.digest, Version: c.opt.Version, Soft: soft{c.soft.Burst, api.Duration(c.soft.Every)}}
 	c.report = began + stateEvery // unless it changes meanwhile
 	c.mu.Unlock()
-	_, err := c.send(ctx, http.MethodPut, []string{"v1", "state"}, s)
+	body, err := c.send(ctx, http.MethodPut, []string{"v1", "state"}, s)
+	if err == nil {
+		c.pause(parsePaused(body))
+	}
 	c.done(ctx, began, err)
 }
+
+// pause notes for how long an operator has suspended soft stops. That holds without the agent, too: an operator ends a pause only in
+// the fleet, and it has an end.
+func (c *Client) pause(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, until := c.opt.Now(), time.Duration(0)
+	if d > 0 {
+		until = now + d
+	}
+	if (until-c.paused).Abs() > pauseTolerance || until == 0 {
+		c.paused = until
+		c.waiter.Pause(until, now)
+	}
+}
+
+// pauseTolerance is how exactly the end of a pause is known.
+const pauseTolerance = 5 * time.Second
 
 func (c *Client) wants() []policy.Pool {
 	all := []policy.Pool{}

@@ -32,6 +32,7 @@ func (c *Client) restore(b []byte) {
 		return
 	}
 	c.waiter.Restore(s.Fleet, now)
+	c.paused = s.Fleet.Paused
 	for p := range s.Fleet.Held {
 		if int(p) < len(c.pools) {
 			c.pools[p].wants, c.pools[p].asked = true, now // grace periods have started again
@@ -44,7 +45,7 @@ func (c *Client) save() {
 	c.mu.Lock()
 	s := savedState{c.opt.BootID, c.waiter.Save()}
 	c.mu.Unlock()
-	if c.saved == nil && len(s.Fleet.Held) == 0 && s.Fleet.AloneSince == 0 {
+	if c.saved == nil && len(s.Fleet.Held) == 0 && s.Fleet.AloneSince == 0 && s.Fleet.Paused == 0 {
 		return
 	}
 	for p := range s.Fleet.Held {

@@ -272,6 +272,9 @@ func printNode(w io.Writer, n *nodeStatus) {
 	switch {
 	case a.AloneFor > 0:
 		cli.Say(w, "ALONE       for %s: %s\n", cli.Age(time.Duration(a.AloneFor)), a.Error)
+		if a.PausedFor > 0 {
+			cli.Say(w, "PAUSED      for another %s, as the node last knew\n", cli.Age(time.Duration(a.PausedFor)))
+		}
 	case a.Error != "":
 		cli.Say(w, "agent       %s\n", a.Error)
 	case a.Zone == nil:
