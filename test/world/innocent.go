@@ -20,8 +20,9 @@ func (c *check) innocent(w *World, p *pod) {
 		if c.soft > 0 {
 			most += softBurst
 		}
-		// A leak within its request is not the first to be stopped, and stops for it are not for the hog.
-		if slices.ContainsFunc(w.pods, func(p *pod) bool { return p.runs() && p.rate > w.hog }) {
+		// A leak within its request is not the first to be stopped, and stops for it are not for the hog. Nor are those for one that is
+		// about to come back.
+		if slices.ContainsFunc(w.pods, func(p *pod) bool { return (p.runs() || p.returns > 0) && p.rate > w.hog }) {
 			return
 		}
 		if c.innocents++; c.innocents > most {
