@@ -115,9 +115,7 @@ func (d *airGapDir) read() (*airGapNames, error) {
 		if f.note != "" {
 			all.notes = append(all.notes, path+": "+f.note)
 		}
-		if !f.again {
-			files[path] = f
-		}
+		files[path] = f
 		all.found = append(all.found, f.names...)
 	}
 	d.files = files
@@ -130,10 +128,9 @@ func (d *airGapDir) read() (*airGapNames, error) {
 // airGapFile is the result of reading one file.
 type airGapFile struct {
 	modified time.Time
-	size     int64
+	size     int64 // -1 = read it again
 	names    []string
 	note     string // why some or all of the file's names are unknown
-	again    bool   // the disk failed or descriptors ran out: the content is not the cause, so read it again
 }
 
 // airGapPaths lists the tarballs and lists in a directory and a few levels below. It follows links to
@@ -180,23 +177,24 @@ func isArchive(path string) bool {
 	return false
 }
 
-// readAirGapFile reads one file, unless the known result is current.
+// readAirGapFile reads one file, unless the known result is current. If it cannot be read to its end, such as while it is replaced,
+// what was known of it may still be so.
 func readAirGapFile(path string, known map[string]airGapFile) airGapFile {
 	info, err := os.Stat(path)
-	if err != nil { // what was known of it may still be so; no file has this size, so that it is read again
+	if err != nil {
 		return airGapFile{note: err.Error(), names: known[path].names, size: -1}
 	}
 	if !info.Mode().IsRegular() {
 		return airGapFile{note: "not a regular file"}
 	}
 	f := airGapFile{modified: info.ModTime(), size: info.Size()}
-	if old, ok := known[path]; ok && old.modified.Equal(f.modified) && old.size == f.size {
+	old, ok := known[path]
+	if ok && old.modified.Equal(f.modified) && old.size == f.size {
 		return old
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		f.note, f.again = err.Error(), true
-		return f
+		return airGapFile{note: err.Error(), names: old.names, size: -1}
 	}
 	defer func() { _ = file.Close() }()
 	if isList(path) {
@@ -205,8 +203,12 @@ func readAirGapFile(path string, known map[string]airGapFile) airGapFile {
 		f.names, err = readArchive(context.Background(), file)
 	}
 	if err != nil {
-		var failed *fs.PathError // an error in the content is not a PathError
-		f.note, f.again = err.Error(), errors.As(err, &failed)
+		f.note, f.names = err.Error(), append(f.names, old.names...)
+		slices.Sort(f.names)
+		f.names = slices.Compact(f.names)
+		if _, failed := errors.AsType[*fs.PathError](err); failed { // of the disk: an error in the content is none
+			f.size = -1
+		}
 	}
 	return f
 }

@@ -235,12 +235,43 @@ func TestAirGap(t *testing.T) {
 		if err != nil || len(got.notes) != 2 || !strings.Contains(got.notes[0], "input/output error") {
 			t.Fatalf("notes %q, %v", got.notes, err)
 		}
-		if _, ok := a.dir(dir).files[failing]; ok {
+		if a.dir(dir).files[failing].size != -1 {
 			t.Error("an error of the disk is kept for one of the file")
 		}
-		if _, ok := a.dir(dir).files[format]; !ok {
+		if a.dir(dir).files[format].size < 0 {
 			t.Error("what is no tarball is read again and again")
 		}
+	})
+	t.Run("one that cannot be read to its end keeps what was known of it", func(t *testing.T) {
+		var a airGap
+		dir := t.TempDir()
+		file := filepath.Join(dir, "images.tar")
+		good := tarball(t, entry{"layer", strings.Repeat("x", 1000)}, entry{"manifest.json", dockerManifest})
+		names := func(notes int, want ...string) {
+			t.Helper()
+			got, err := a.names(t.Context(), []string{dir})
+			if equal(t, "names", got.found, want); err != nil || len(got.notes) != notes {
+				t.Errorf("notes %q, %v", got.notes, err)
+			}
+		}
+		known := []string{"docker.io/rancher/pause:3.6", "rancher/app:v1"}
+		writeFile(t, file, string(good))
+		names(0, known...)
+		writeFile(t, file, string(good[:1000])) // it is being replaced
+		names(1, known...)
+		if err := errors.Join(os.Remove(file), os.Symlink("/proc/self/mem", file)); err != nil {
+			t.Fatal(err)
+		}
+		names(1, known...)
+		names(1, known...)
+		if n := len(a.dir(dir).files[file].names); n != len(known) {
+			t.Errorf("%d names are kept", n)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, file, string(tarball(t, entry{"manifest.json", `[{"RepoTags":["new/x:1"]}]`})))
+		names(0, "new/x:1")
 	})
 	t.Run("a directory that cannot be read holds all, or keeps what was known", func(t *testing.T) {
 		var a airGap
