@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -147,6 +148,15 @@ func (inv inventory) podOf() []string {
 		}
 	}
 	return keys
+}
+
+// hasMore reports whether it has containers that another listing lacks.
+func (inv inventory) hasMore(than inventory) bool {
+	known := make(map[string]bool, len(than.Containers))
+	for i := range than.Containers {
+		known[than.Containers[i].ID] = true
+	}
+	return slices.ContainsFunc(inv.Containers, func(c cri.Container) bool { return !known[c.ID] })
 }
 
 // pods returns every pod and whether it shows life: a ready sandbox, or a container that runs or may

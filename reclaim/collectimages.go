@@ -130,6 +130,9 @@ func (j *job) keepImages(verdicts []Verdict, tried map[string]bool) {
 func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error) {
 	j.ledger.noteRemoving(v.ID)
 	j.saveLedger()
+	if err := j.gauge.begin(ctx); err != nil { // before the look at its users, because a disk may take seconds
+		return false, err
+	}
 	needed, err := j.needed(ctx, v.Image)
 	if err != nil {
 		j.failed(Item{}, err) // not the image's fault
@@ -137,9 +140,6 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 	}
 	if needed {
 		return false, nil
-	}
-	if err := j.gauge.begin(ctx); err != nil {
-		return false, err
 	}
 	if j.plan.Orderly {
 		ctx = context.WithoutCancel(ctx)
@@ -162,20 +162,36 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 	return false, err
 }
 
-// needed reports whether an image is in use now.
+// needed reports whether an image is in use now. To ask for the details of new containers and sandboxes may take seconds, in which
+// further containers start: it looks again until there are none.
 func (j *job) needed(ctx context.Context, img cri.Image) (bool, error) {
 	inv, err := j.inventory(ctx)
-	if err != nil {
-		return false, err
+	for range neededLooks {
+		if err != nil {
+			return false, err
+		}
+		use, err := j.usesOf(ctx, inv)
+		if err != nil {
+			return false, err
+		}
+		use.Absent = j.absentAt()
+		if _, doubtful := use.doubtful(img.ID); doubtful || len(use.needed([]cri.Image{img})) > 0 {
+			return true, nil
+		}
+		next, err := j.inventory(ctx)
+		if err != nil {
+			return false, err
+		}
+		if !next.hasMore(inv) {
+			return false, nil
+		}
+		inv = next
 	}
-	use, err := j.usesOf(ctx, inv)
-	if err != nil {
-		return false, err
-	}
-	use.Absent = j.absentAt()
-	_, doubtful := use.doubtful(img.ID)
-	return doubtful || len(use.needed([]cri.Image{img})) > 0, nil
+	return true, nil
 }
+
+// neededLooks is how often needed looks before it takes an image for needed.
+const neededLooks = 3
 
 func (j *job) saveLedger() {
 	if err := j.ledger.Save(j.clock().Boot); err != nil {

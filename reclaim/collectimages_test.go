@@ -217,6 +217,42 @@ func TestCollectImagesLooksBeforeEach(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a container that starts meanwhile", func(t *testing.T) {
+		t.Parallel()
+		for name, fault := range map[string]string{"while another is asked for its volumes": "ContainerStatus other", "while the disk is measured": ""} {
+			w := newWorld(Options{})
+			images := w.withImages(t, 1, 10)
+			start := func(id string) {
+				w.rt.mu.Lock()
+				defer w.rt.mu.Unlock()
+				w.rt.containers = append(w.rt.containers, cri.Container{ID: id, State: cri.Created, Image: map[string]string{"late": images[0].Tags[0]}[id]})
+			}
+			p := anyImage
+			listed := 0
+			w.rt.faults["Images"] = func(context.Context) (bool, error) {
+				if listed++; listed == 1 && fault != "" {
+					start("other")
+				}
+				return false, nil
+			}
+			w.rt.faults[fault] = func(context.Context) (bool, error) {
+				start("late")
+				return false, nil
+			}
+			measured := 0
+			p.Target = func(ctx context.Context) (Room, error) {
+				if measured++; measured == 2 && fault == "" {
+					start("late")
+				}
+				return w.rt.want(100)(ctx)
+			}
+			r := w.Collect(t.Context(), p)[0]
+			equal(t, name, w.rt.called("RemoveImage"), nil)
+			if len(r.Errors) > 0 {
+				t.Errorf("%s: %s", name, messages(r))
+			}
+		}
+	})
 	t.Run("without that look nothing goes", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(Options{})
