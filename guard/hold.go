@@ -10,6 +10,7 @@ import (
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/history"
 	"github.com/criguard/criguard/guard/hold"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -32,6 +33,7 @@ func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.D
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cfg.Node, cfg.Runtime = s.opt.Config.Node, s.opt.Config.Runtime
+	cfg.Node.RootDir = s.host.root
 	l, err := OpenLook(ctx, cfg)
 	if err != nil {
 		s.degraded("look", "reload", "new thresholds not checked", err)
@@ -59,7 +61,7 @@ func (s *Service) holdAtStart(ctx context.Context) config.Config {
 	cfg := s.opt.Config
 	read, end := context.WithTimeout(ctx, lookAtStart)
 	defer end()
-	s.hard = hold.Open(read, gc.StateDir(&cfg), s.readers)
+	s.hard = hold.Open(read, s.opt.Dir, rundir.Dir(gc.StateDir(&cfg)), s.readers)
 	s.hardSaver = history.NewWriter(s.hard.Save, func(err error) {
 		s.degraded("thresholds", "reload", "a restart may hold the thresholds in force again", err)
 	})
@@ -82,8 +84,12 @@ func (s *Service) endHold(now time.Duration) {
 	}
 }
 
-// keepHard keeps the hard thresholds in force for the next start: none in observe mode, which stops no pod for them.
+// keepHard keeps the hard thresholds in force for the next start: none in observe mode, which stops no pod for them. A held start
+// keeps those from before, also if they could not be read.
 func (s *Service) keepHard() {
+	if s.waiting != nil && s.waiting.AtStart {
+		return
+	}
 	s.hard.Set(s.guard.Hard())
 	s.hardSaver.Wake()
 }

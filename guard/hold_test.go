@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"github.com/criguard/criguard/guard/control"
 	"github.com/criguard/criguard/guard/disk"
 	"github.com/criguard/criguard/guard/hold"
+	"github.com/criguard/criguard/guard/lastgood/lastgoodtest"
 	"github.com/criguard/criguard/guard/metrics/metricstest"
 	"github.com/criguard/criguard/guard/node"
 	"github.com/criguard/criguard/guard/node/nodetest"
@@ -241,9 +241,6 @@ func TestRebootIsNotHeld(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(state, hold.FileName)); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(boot.Path(hold.FileName)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the thresholds are in the run directory: %v", err)
-	}
 	ranBefore(t, rundir.Dir(state), config("100Mi"))
 	client, _ := serveNew(t, rundir.Dir(shortDir(t)), config("100Mi")) // another boot: its run directory is empty
 	if got := hardInForce(t, client); got != "100Mi" || strings.Contains(alarms(t, client), "held") {
@@ -264,6 +261,25 @@ func TestHeldStartKeepsTheOldThreshold(t *testing.T) {
 			t.Errorf("in force is %q, with the alarms %q", got, alarms(t, client))
 		}
 		end()
+	}
+}
+
+// A start that cannot read what was in force before does not replace it by what it has in force meanwhile.
+func TestHeldStartWithoutTheOldThreshold(t *testing.T) {
+	dir, state := rundir.Dir(shortDir(t)), rundir.Dir(t.TempDir())
+	cfg := configtest.Parse(t, fmt.Sprintf("history.dir = %q\n", state)+nodetest.Config(t, "runtime.endpoint = '/none'\n[eviction.hard]\n'memory.available' = '1Gi'"))
+	ranBefore(t, state, cfg)
+	lastgoodtest.Stall(t, state.Path(hold.FileName))
+	client, end := serveNew(t, dir, cfg)
+	if got := hardInForce(t, client); got == "1Gi" || !strings.Contains(alarms(t, client), "held for") {
+		t.Errorf("in force is %q, with the alarms %q", got, alarms(t, client))
+	}
+	end()
+	if _, err := os.Stat(dir.Path(hold.FileName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the run directory has what the held start had in force: %v", err)
+	}
+	if st, err := os.Stat(state.Path(hold.FileName)); err != nil || st.Mode().IsRegular() {
+		t.Errorf("the state directory has what the held start had in force: %v", err)
 	}
 }
 

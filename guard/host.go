@@ -42,6 +42,7 @@ type host struct {
 	disks   *disk.Watcher
 	meter   *disk.Meter
 	lister  *inventory.Lister
+	root    string // of the kubelet
 	podLogs string
 	proc    cgroup.Proc
 	bootID  string
@@ -65,14 +66,17 @@ func detectCgroups(cfg config.Node) (cgroup.Layout, cgroup.Proc, error) {
 
 // openHost opens the kernel's files. It does not call the runtime yet.
 func openHost(cfg config.Config, m machine.Machine) (*host, error) {
-	root := cmp.Or(cfg.Node.RootDir, node.FindKubeletRoot())
+	root := cfg.Node.RootDir
+	if root == "" {
+		root = node.FindKubeletRoot()
+	}
 	layout, proc, err := detectCgroups(cfg.Node)
 	if err != nil {
 		return nil, err
 	}
 	h := &host{
 		cgroups: m.Cgroups(layout), layout: layout, disks: disk.NewWatcher(root, m.Statfs), wake: func(string) {},
-		podLogs: cmp.Or(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
+		root: root, podLogs: cmp.Or(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
 	}
 	h.mounts = mounts.New(mounts.Options{Layout: layout, Proc: proc, KubeletRoot: root, PodLogs: h.podLogs})
 	h.cfg.Store(&cfg)

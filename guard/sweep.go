@@ -18,7 +18,7 @@ const sweepAge = 10 * time.Minute
 func (s *Service) sweep() {
 	run, cfg := string(s.opt.Dir), s.opt.Config
 	cfg.Dir = s.opt.Dir
-	saved, state := cfg.HistoryDir(), gc.StateDir(&cfg)
+	saved := cfg.HistoryDir()
 	rundir.SweepTemporary(run, 0, time.Now())
 	rundir.SweepTemporary(filepath.Join(run, history.WindowDir), 0, time.Now())
 	if saved != run {
@@ -27,7 +27,9 @@ func (s *Service) sweep() {
 			rundir.SweepTemporary(filepath.Join(saved, history.WindowDir), sweepAge, time.Now())
 		}()
 	}
-	if state != saved {
-		go rundir.SweepTemporary(state, sweepAge, time.Now())
-	}
+	go func() {
+		if state := gc.StateDir(&cfg); state != saved {
+			rundir.SweepTemporary(state, sweepAge, time.Now())
+		}
+	}()
 }

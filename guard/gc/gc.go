@@ -20,6 +20,7 @@ import (
 	"github.com/criguard/criguard/guard/disk"
 	"github.com/criguard/criguard/guard/eviction"
 	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/lastgood"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
@@ -33,8 +34,12 @@ const (
 	limitsEvery     = 20 * time.Second
 )
 
-// stateDir keeps state across reboots, unless the history has its own directory.
-const stateDir = "/var/lib/criguard"
+// stateDir keeps state across reboots, unless the history has its own directory. If its disk does not answer for stateDirWait, it is
+// assumed to exist.
+const (
+	stateDir     = "/var/lib/criguard"
+	stateDirWait = time.Second
+)
 
 // StateDir returns the directory of the state that is worth keeping across reboots, "" if there is none: that of the
 // history. If that is the default run directory, which is in memory, and the package has created stateDir, it is
@@ -42,7 +47,8 @@ const stateDir = "/var/lib/criguard"
 func StateDir(c *config.Config) string {
 	dir := c.HistoryDir()
 	if dir == string(rundir.Default) {
-		if st, err := os.Stat(stateDir); err == nil && st.IsDir() {
+		exists := lastgood.Within(stateDirWait, func() bool { st, err := os.Stat(stateDir); return err == nil && st.IsDir() }, true)
+		if exists {
 			dir = stateDir
 		}
 	}

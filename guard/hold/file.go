@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"slices"
 	"sync/atomic"
 
@@ -16,29 +17,34 @@ import (
 // FileName is the file of the hard thresholds that were in force last.
 const FileName = "thresholds.json"
 
-// InForce are the hard thresholds that were in force last, in this run or an earlier one.
+// InForce are the hard thresholds that were in force last, in this run or an earlier one. They are kept in the state directory, which
+// outlives a reboot, and in the run directory, which is in memory: a restart must not depend on a disk.
 type InForce struct {
-	dir     rundir.Dir
-	access  rundir.Access
-	hard    atomic.Pointer[config.HardThresholds]
-	unsaved atomic.Bool
+	run, state rundir.Dir // may be the same
+	access     rundir.Access
+	hard       atomic.Pointer[config.HardThresholds]
+	unsaved    atomic.Bool
 }
 
-// Open reads the thresholds of an earlier run from a directory. Without a file, or if its disk does not answer until ctx
+// Open reads the thresholds of an earlier run. Without a file, or if its disk does not answer until ctx
 // ends, none was in force.
-func Open(ctx context.Context, dir string, access rundir.Access) *InForce {
-	f := &InForce{dir: rundir.Dir(dir), access: access}
-	f.load(ctx, f.dir.ReadFile)
+func Open(ctx context.Context, run, state rundir.Dir, access rundir.Access) *InForce {
+	f := &InForce{run: run, state: state, access: access}
+	f.load(ctx, f.state.ReadFile)
 	return f
 }
 
 func (f *InForce) load(ctx context.Context, read func(string, rundir.Access) ([]byte, error)) {
+	known := config.HardThresholds{}
+	if b, err := f.run.ReadFile(FileName, f.access); err == nil && f.run != f.state && json.Unmarshal(b, &known) == nil {
+		f.hard.Store(&known)
+		return
+	}
 	var text lastgood.Value[[]byte]
 	b := text.Get(ctx, func() []byte {
 		b, _ := read(FileName, f.access)
 		return b
 	})
-	known := config.HardThresholds{}
 	if json.Unmarshal(b, &known) != nil {
 		known = config.HardThresholds{}
 	}
@@ -79,12 +85,16 @@ func (f *InForce) Unchecked(hard config.HardThresholds, why func(policy.Signal) 
 	return slices.DeleteFunc(all, f.Had)
 }
 
-// Save writes the thresholds that were set since the last time. The directory may be on a disk that does not answer.
+// Save writes the thresholds that were set since the last time. The state directory may be on a disk that does not answer.
 func (f *InForce) Save() error {
 	if !f.unsaved.Swap(false) {
 		return nil
 	}
-	err := rundir.Save(f.dir, FileName, f.access, f.Get(), rundir.Synced)
+	hard := f.Get()
+	if f.run != f.state && rundir.Save(f.run, FileName, f.access, hard, !rundir.Synced) != nil {
+		_ = os.Remove(f.run.Path(FileName)) // an old one would count
+	}
+	err := rundir.Save(f.state, FileName, f.access, hard, rundir.Synced)
 	if err != nil {
 		f.unsaved.Store(true)
 	}

@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,7 @@ func TestInForceOnADiskThatStalls(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	answer, answered := make(chan []byte), make(chan struct{})
-	f := &InForce{}
+	f := &InForce{run: rundir.Dir(t.TempDir())}
 	f.load(ended, func(string, rundir.Access) ([]byte, error) { // returns only after load
 		defer close(answered)
 		return <-answer, nil
@@ -81,7 +82,7 @@ func TestInForceOnADiskThatStalls(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, FileName), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	none(Open(t.Context(), dir, rundir.ForOperators()))
+	none(Open(t.Context(), rundir.Dir(dir), rundir.Dir(dir), rundir.ForOperators()))
 }
 
 // The thresholds in force outlive the process, once they are saved. A file that cannot be read counts as none, and a
@@ -92,7 +93,7 @@ func TestInForce(t *testing.T) {
 	met := func(amount int64) api.MetNow {
 		return api.MetNow{Signal: policy.MemoryAvailable, Amount: amount, Capacity: 16 << 30}
 	}
-	f := Open(t.Context(), dir, access)
+	f := Open(t.Context(), rundir.Dir(dir), rundir.Dir(dir), access)
 	if f.Had(met(1)) || f.Save() != nil {
 		t.Error("there are thresholds without a file, or they are saved")
 	}
@@ -113,13 +114,13 @@ func TestInForce(t *testing.T) {
 	if err := f.Save(); err != nil {
 		t.Error(err)
 	}
-	if again := Open(t.Context(), dir, access); !again.Had(met(1<<30)) || again.Had(met(1<<30+1)) {
+	if again := Open(t.Context(), rundir.Dir(dir), rundir.Dir(dir), access); !again.Had(met(1<<30)) || again.Had(met(1<<30+1)) {
 		t.Errorf("read %v", again.Get())
 	}
 	if err := os.WriteFile(filepath.Join(dir, FileName), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if again := Open(t.Context(), dir, access); len(again.Get()) > 0 {
+	if again := Open(t.Context(), rundir.Dir(dir), rundir.Dir(dir), access); len(again.Get()) > 0 {
 		t.Errorf("read %v from a torn file", again.Get())
 	}
 }
@@ -150,7 +151,7 @@ func TestUnchecked(t *testing.T) {
 		{allocatable, "'memory.available' = '3Gi'", "allocatableMemory.available", "allocatableMemory.available 3Gi"},
 		{memory, "'memory.available' = '3Gi'", "allocatableMemory.available", ""},
 	} {
-		f := Open(t.Context(), t.TempDir(), rundir.ForOperators())
+		f := Open(t.Context(), "", rundir.Dir(t.TempDir()), rundir.ForOperators())
 		f.Set(hard(c.before))
 		got := ""
 		for _, m := range f.Unchecked(hard(c.after), func(s policy.Signal) error {
@@ -168,4 +169,42 @@ func TestUnchecked(t *testing.T) {
 			t.Errorf("%q after %q without %s: %q, want %q", c.after, c.before, c.unread, got, c.want)
 		}
 	}
+}
+
+// Within a boot, the copy in the run directory counts: it needs no disk. An older one does not stay if it cannot be replaced.
+func TestInForceWithinABoot(t *testing.T) {
+	run, state, access := rundir.Dir(t.TempDir()), rundir.Dir(t.TempDir()), rundir.ForOperators()
+	hard := func(text string) config.HardThresholds {
+		cfg, err := config.Parse("a", strings.NewReader("[eviction.hard]\n'memory.available' = '"+text+"'\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg.Hard()
+	}
+	want := func(f *InForce, text string) {
+		t.Helper()
+		if !maps.Equal(f.Get(), hard(text)) {
+			t.Errorf("in force are %v, want %s", f.Get(), text)
+		}
+	}
+	f := Open(t.Context(), run, state, access)
+	f.Set(hard("1Gi"))
+	if err := f.Save(); err != nil {
+		t.Fatal(err)
+	}
+	stalled, end := context.WithCancel(t.Context())
+	end()
+	again := &InForce{run: run, state: state, access: access}
+	again.load(stalled, func(string, rundir.Access) ([]byte, error) { return nil, errors.New("stalled") })
+	want(again, "1Gi")
+	want(Open(t.Context(), rundir.Dir(t.TempDir()), state, access), "1Gi") // after a reboot
+
+	if err := errors.Join(os.Remove(run.Path(FileName)), os.Mkdir(run.Path(FileName), 0o700)); err != nil { // nothing replaces a directory
+		t.Fatal(err)
+	}
+	f.Set(hard("2Gi"))
+	if err := f.Save(); err != nil {
+		t.Fatal(err)
+	}
+	want(Open(t.Context(), run, state, access), "2Gi")
 }

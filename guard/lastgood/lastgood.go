@@ -52,3 +52,15 @@ func (v *Value[T]) end(t T) {
 	defer v.mu.Unlock()
 	v.last, v.busy = t, false
 }
+
+// Within runs read in a goroutine of its own and returns its result, or another value if that takes longer than d.
+func Within[T any](d time.Duration, read func() T, otherwise T) T {
+	done := make(chan T, 1)
+	go func() { done <- read() }()
+	select {
+	case v := <-done:
+		return v
+	case <-time.After(d):
+		return otherwise
+	}
+}

@@ -39,3 +39,19 @@ func TestValue(t *testing.T) {
 		}
 	})
 }
+
+// A call that hangs is not waited for.
+func TestWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan int, 1)
+		answers <- 1
+		if v := Within(time.Second, func() int { return <-answers }, 2); v != 1 {
+			t.Errorf("a read that returns: %d", v)
+		}
+		began := time.Now()
+		if v := Within(time.Second, func() int { return <-answers }, 2); v != 2 || time.Since(began) != time.Second {
+			t.Errorf("a read that hangs: %d after %s", v, time.Since(began))
+		}
+		answers <- 3
+	})
+}

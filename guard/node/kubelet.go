@@ -12,6 +12,7 @@ import (
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/guard/inventory"
+	"github.com/criguard/criguard/guard/lastgood"
 )
 
 // kubeletRoots are the directories where kubelets keep their pods, the most common one first.
@@ -19,8 +20,11 @@ var kubeletRoots = []string{
 	"/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet",
 }
 
-// FindKubeletRoot returns the directory where this node's kubelet keeps its pods.
-func FindKubeletRoot() string { return findKubeletRoot(kubeletRoots) }
+// FindKubeletRoot returns the directory where this node's kubelet keeps its pods. If its disk does not answer in time, it returns the
+// most common one: a service that waited for the disk would not guard memory either.
+func FindKubeletRoot() string {
+	return lastgood.Within(kubeletWait, func() string { return findKubeletRoot(kubeletRoots) }, kubeletRoots[0])
+}
 
 // findKubeletRoot returns the first directory with a kubelet's state, or else the first that exists: a CSI driver that expects
 // the kubelet in another directory creates that one.
