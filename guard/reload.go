@@ -34,12 +34,18 @@ type reloadAnswer struct {
 // it notifies before reading anything, and again after the configuration was applied, held or refused.
 func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan func() {
 	wg.Go(func() {
+		var r reloadRequest
+		var next chan<- reloadRequest // nil = no signal waits
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case load := <-s.opt.Reload:
-				_, _ = s.request(ctx, reloadRequest{load: load})
+				if next == nil { // one that waits reads the files later than this signal
+					r, next = reloadRequest{load: load, asked: s.host.kernel.Now(), answer: make(chan reloadAnswer, 1)}, s.reloads
+				}
+			case next <- r:
+				next = nil
 			}
 		}
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/criguard/criguard/guard/hold"
 	"github.com/criguard/criguard/guard/hook"
 	"github.com/criguard/criguard/guard/journal"
+	"github.com/criguard/criguard/guard/lastgood"
 	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/metrics"
 	"github.com/criguard/criguard/guard/rundir"
@@ -218,14 +219,7 @@ func (s *Service) serve(ctx context.Context) error {
 
 // within reports whether f returns within d. If not, f keeps running.
 func within(d time.Duration, f func()) bool {
-	done := make(chan struct{})
-	go func() { f(); close(done) }()
-	select {
-	case <-done:
-		return true
-	case <-time.After(d):
-		return false
-	}
+	return lastgood.Within(d, func() bool { f(); return true }, false)
 }
 
 // awaitStops waits a limited time for the stops in flight and records their results.

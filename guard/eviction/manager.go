@@ -301,11 +301,10 @@ func (g *Manager) SamplePause() time.Duration {
 // sample takes a sample of the signals and the pods, once these were listed: in a later sample, each would seem new.
 func (g *Manager) sample(ctx context.Context) {
 	inv := g.runtime.Inventory(ctx, 0)
-	if g.listed = inv.At; inv.At < 0 {
-		return
-	}
 	now := g.kernel.Now() // a listing has taken time
-	g.samples.Add(now, &g.obs, g.measured(inv, now), g.kernel.PodsMemory())
+	if g.listed = inv.At; inv.At >= 0 {
+		g.samples.Add(now, &g.obs, g.measured(inv, now), g.kernel.PodsMemory())
+	}
 	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {
 		g.savedAt = now
 	}
