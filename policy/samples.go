@@ -39,6 +39,7 @@ type sample struct {
 	pods   map[string]podSample
 	cgroup Amount        // working set of the pods cgroup
 	late   time.Duration // for how much longer it counts, see Samples.Late
+	slept  time.Duration // by how much at was moved, see Samples.Slept
 }
 
 // podSample is what a pod used: bytes of memory and of swap, and tasks. cache is the part of memory that is page cache in use.
@@ -117,21 +118,27 @@ func (s *Samples) Note(now time.Duration, obs *Observations, cs []Candidate, pod
 	s.byCgroup = podsMemory.Known
 }
 
-// Slept makes the samples younger by a time in which the machine slept: what grows when it wakes is as new as before.
-func (s *Samples) Slept(d time.Duration) {
+// Slept makes the samples younger by a time in which the machine slept: what grows when it wakes is as new as before. now is after it. What
+// would be later than that was read when the machine had woken.
+func (s *Samples) Slept(d, now time.Duration) {
 	for i := range s.kept {
 		k := &s.kept[i]
-		k.at += d
+		if k.at+d > now {
+			break
+		}
+		k.at, k.slept = k.at+d, k.slept+d
 		for sig := range k.obs {
 			k.obs[sig].At += d
 		}
 	}
 	for sig := range s.outside {
-		s.outside[sig].shift(int64(d / time.Second))
+		s.outside[sig].shift(d, now)
 	}
-	s.swap.shift(int64(d / time.Second))
+	s.swap.shift(d, now)
 	for i := range s.gifts {
-		s.gifts[i].at += d
+		if g := &s.gifts[i]; g.at+d <= now {
+			g.at += d
+		}
 	}
 }
 
@@ -162,7 +169,7 @@ func (s *Samples) Late(d time.Duration) {
 	for i := range s.kept {
 		s.kept[i].late += d
 	}
-	s.swap.shift(int64(d / time.Second)) // otherwise a leak would seem to begin only now
+	s.swap.shift(d, math.MaxInt64) // otherwise a leak would seem to begin only now
 }
 
 // Age returns how long ago the last sample was taken. It returns false if there is none.
@@ -196,7 +203,7 @@ func (s *Samples) Growth(c *Candidate, p Pool, now time.Duration) Amount {
 	used, span := c.sample(), now-base.at
 	past, isNew := base.pods[c.ID], base.isNew(c, now)
 	if isNew {
-		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(now-c.Created, minSampleAge)
+		past, span = podSample{memory: Known(0), swap: Known(0), pids: Known(0)}, max(base.age(c, now), minSampleAge)
 	}
 	if c.Kept > 0 { // a sandbox without a container seems to use nothing
 		past.memory.Value = max(past.memory.Value, c.Kept)
@@ -218,7 +225,15 @@ func (s *sample) isNew(c *Candidate, now time.Duration) bool {
 		return false
 	}
 	_, listed := s.pods[c.ID]
-	return c.Created > s.at || !listed && now-c.Created <= maxSampleAge+s.late
+	return c.Created > s.at-s.slept || !listed && s.age(c, now) <= maxSampleAge+s.late
+}
+
+// age returns how old a sandbox is, without what the machine has slept since the sample, if it is older than that.
+func (s *sample) age(c *Candidate, now time.Duration) time.Duration {
+	if c.Created > s.at {
+		return now - c.Created
+	}
+	return now - c.Created - s.slept
 }
 
 // Fill returns how fast a signal falls, per second. It is 0 without a sample.
@@ -328,14 +343,19 @@ func (w *swing) note(now time.Duration, sig Signal, o Observation, used Amount) 
 	s.low, s.high = min(s.low, w.level), max(s.high, w.level)
 }
 
-// shift moves the readings by whole seconds.
-func (w *swing) shift(seconds int64) {
-	before := w.seconds
+// shift moves the readings by whole seconds, but none to later than until.
+func (w *swing) shift(by, until time.Duration) {
+	before, seconds, last := w.seconds, int64(by/time.Second), int64(until/time.Second)
 	clear(w.seconds[:])
 	for _, s := range before {
-		if s.any {
+		if !s.any {
+			continue
+		}
+		if s.at+seconds <= last {
 			s.at += seconds
-			w.seconds[uint64(s.at)%uint64(len(w.seconds))] = s
+		}
+		if to := &w.seconds[uint64(s.at)%uint64(len(w.seconds))]; !to.any || to.at < s.at {
+			*to = s
 		}
 	}
 }

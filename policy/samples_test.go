@@ -339,7 +339,7 @@ func TestSlept(t *testing.T) {
 	}
 	for _, slept := range []time.Duration{0, 1500 * time.Millisecond, 3 * time.Second, 3*time.Hour + 7*time.Millisecond} {
 		s := samplesOf(MemoryAvailable, reading{10 * second, 1000, Amount{}, pod(100)}, reading{12 * second, 400, Amount{}, pod(300)})
-		s.Slept(slept)
+		s.Slept(slept, slept+13*second)
 		now := slept + 13*second
 		cs := pod(350)
 		fall, outside := s.fall(MemoryAvailable, read(350, math.MaxInt64), cs, Amount{}, now)
@@ -349,9 +349,43 @@ func TestSlept(t *testing.T) {
 		}
 		var disk Samples
 		disk.Add(9*second, one(NodeFSAvailable, Observation{Available: 500, Capacity: 1000, At: 5 * second, Status: OK}), nil, Amount{})
-		disk.Slept(slept)
+		disk.Slept(slept, slept+13*second)
 		if got := disk.Fill(NodeFSAvailable, one(NodeFSAvailable, Observation{Available: 400, At: slept + 10*second, Capacity: 1000, Status: OK}), slept+10*second); got != 20 {
 			t.Errorf("slept %v: a disk falls by %d, want 20", slept, got)
+		}
+	}
+}
+
+// A sandbox that was created after the last sample before a sleep has grown by all that it uses, over the time in which the machine was
+// awake. So has one that was created after the sleep.
+func TestGrowthOfANewSandboxAfterASleep(t *testing.T) {
+	for created, want := range map[time.Duration]int64{11 * second: 50, 9 * second: 30, time.Hour + 14*second: 150} {
+		s := samplesOf(MemoryAvailable, reading{10 * second, 1000, Amount{}, nil})
+		s.Slept(time.Hour, time.Hour+12*second)
+		c := Candidate{ID: "new", Created: created, Memory: Known(150)}
+		if got := s.Growth(&c, PoolMemory, time.Hour+14*second); got != Known(want) {
+			t.Errorf("created at %s: grew by %+v, want %d", created, got, want)
+		}
+	}
+}
+
+// What was read when the machine had already woken is not moved into the future, where it would stay, and keep all that follow.
+func TestSleptBeforeTheLastSample(t *testing.T) {
+	s := samplesOf(MemoryAvailable, reading{9 * second, 1000, Amount{}, nil}, reading{time.Hour + 10*second, 900, Amount{}, nil})
+	s.Gave(PoolMemory, 100, time.Hour+10*second)
+	s.Slept(time.Hour, time.Hour+11*second)
+	for i := range 100 {
+		s.Add(time.Hour+time.Duration(11+i)*second, one(MemoryAvailable, read(900, math.MaxInt64)), nil, Amount{})
+	}
+	if len(s.kept) > 3 {
+		t.Errorf("%d samples are kept", len(s.kept))
+	}
+	if got := s.gaveBack(PoolMemory, time.Hour+111*second); got != 0 {
+		t.Errorf("stops gave back %d per second", got)
+	}
+	for _, r := range s.outside[MemoryAvailable].seconds {
+		if r.at > int64(time.Hour/second)+111 {
+			t.Errorf("a reading of the %d. second", r.at)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func TestSwapThatLasts(t *testing.T) {
 		if held := d.Victim == nil && d.Held == HeldRecovers; held != v.wantsNothing || (d.Victim == nil) != v.wantsNothing {
 			t.Errorf("%s: held by %q, victim %+v", v.name, d.Held, d.Victim)
 		}
-		q.Samples.Slept(10 * minute)
+		q.Samples.Slept(10*minute, q.Now+10*minute)
 		q.Now += 10 * minute
 		if again := Decide(used(0), q); (again.Victim == nil) != v.wantsNothing {
 			t.Errorf("%s, after a sleep: held by %q, victim %+v", v.name, again.Held, again.Victim)

@@ -62,7 +62,7 @@ func TestCulpritRightAfterAnotherStop(t *testing.T) {
 		n.at(g, time.Second+sampleClose) // takes a sample
 		n.free(6 * testGiB)              // all of its 5.5 GiB
 		wantSettled(t, n.at(g, time.Second+2*sampleClose), 1)
-		g.Slept(slept)
+		n.sleep(g, slept)
 		n.leak("leaky", testGiB-100*testMiB)
 		wantStop(t, n.at(g, slept+2*time.Second+2*sampleClose), "d/leaky")
 	}

@@ -96,9 +96,14 @@ func (g *Manager) stillRises(f *flight, now time.Duration) bool {
 
 // Slept is called before the first pass after the machine slept, with how long. Nothing grows and nothing comes back meanwhile.
 func (g *Manager) Slept(d time.Duration) {
-	g.samples.Slept(d)
-	for _, f := range slices.Concat(g.flights, g.unconfirmed) {
+	g.samples.Slept(d, g.kernel.Now())
+	for _, f := range g.flights {
 		f.delay(d)
+	}
+	for _, f := range g.unconfirmed {
+		if !slices.Contains(g.flights, f) { // a disk may still wait for it
+			f.delay(d)
+		}
 	}
 	for i := range g.pools {
 		g.pools[i].reclaim.delay(d)

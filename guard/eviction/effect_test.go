@@ -209,7 +209,7 @@ func TestDiskStopOverASuspend(t *testing.T) {
 		wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
 		wantHeld(t, n.at(g, 2*time.Second), api.HeldInFlight)
 		n.set(policy.NodeFSAvailable, testGiB+testGiB/8)
-		g.Slept(slept)
+		n.sleep(g, slept)
 		wantHeld(t, n.at(g, slept+2*time.Second), api.HeldInFlight)
 		wantHeld(t, n.at(g, slept+diskEffectWait), api.HeldInFlight)
 		wantSettled(t, n.at(g, slept+time.Second+diskEffectWait), 1)
@@ -689,7 +689,7 @@ func TestMemoryThatComesBackAfterASuspend(t *testing.T) {
 	n.at(g, 0)
 	wantSettled(t, n.at(g, sharedStill), 1)
 	const slept = 5 * time.Minute
-	g.Slept(slept)
+	n.sleep(g, slept)
 	n.at(g, slept+sharedStill)
 	n.remains["big"] = policy.Known(testGiB)
 	n.at(g, slept+2*sharedStill)

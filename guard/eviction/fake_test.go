@@ -302,6 +302,12 @@ func restarted(t *testing.T, g *Manager, n *fakeNode) *Manager {
 	return next
 }
 
+// sleep lets the machine sleep.
+func (n *fakeNode) sleep(g *Manager, d time.Duration) {
+	n.now += d
+	g.Slept(d)
+}
+
 // at moves the clock to an hour plus d and makes a pass.
 func (n *fakeNode) at(g *Manager, d time.Duration) api.Pass {
 	n.now = time.Hour + d

@@ -172,6 +172,20 @@ func TestDiskWaitsWhileMemoryComesBack(t *testing.T) {
 	}
 }
 
+// A sleep of the machine delays such a stop once, also if the runtime has not unmounted the pod's files in memory yet.
+func TestDiskWaitsForAStopThroughASleep(t *testing.T) {
+	const slept = 2 * time.Hour
+	g, n := stoppedOnAShortDisk(t, 100*testMiB)
+	wantHeld(t, n.at(g, 10*time.Millisecond), api.HeldInFlight)
+	n.stops[0].outcome.Shared, n.remains["big"] = true, policy.Known(3*testGiB)
+	n.set(policy.MemoryAvailable, 2*testGiB)
+	n.end(n.stops[0])
+	n.at(g, 20*time.Millisecond)
+	wantSettled(t, n.at(g, 20*time.Millisecond+sharedStill), 1)
+	n.sleep(g, slept)
+	wantStop(t, n.at(g, slept+diskEffectWait+5*time.Second), "d/small")
+}
+
 // The same for a pod that is stopped for another device.
 func TestDiskReclaimsWhatAStopForAnotherDeviceLeaves(t *testing.T) {
 	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n\"imagefs.available\" = \"1Gi\"\n")

@@ -346,7 +346,7 @@ func TestDiskWaitsForReclaimThroughASleep(t *testing.T) {
 	g, n := newDiskManager(t)
 	n.set(policy.NodeFSAvailable, testGiB/2)
 	wantHeld(t, n.at(g, 0), api.HeldReclaiming)
-	g.Slept(slept)
+	n.sleep(g, slept)
 	wantHeld(t, n.at(g, slept+time.Second), api.HeldReclaiming)
 	wantHeld(t, n.at(g, slept+ReclaimTimeout-1), api.HeldReclaiming)
 	wantStop(t, n.at(g, slept+ReclaimTimeout), "d/big")
