@@ -35,6 +35,7 @@ type Tracker struct {
 type tracked struct {
 	rel   string
 	inode uint64 // of its directory; 0 = did not exist
+	gone  bool   // it existed, and was removed
 	open  bool   // files are kept open
 	files
 }
@@ -47,8 +48,9 @@ func NewTracker(l Layout) *Tracker {
 	return &Tracker{layout: l, names: l.memoryNames(), tracked: map[string]*tracked{}}
 }
 
-// Sync sets the cgroups to track: a map from the caller's IDs to paths. If a cgroup does not exist, the
-// next Sync looks for it again.
+// Sync sets the cgroups to track: a map from the caller's IDs to paths. If a cgroup was removed, the
+// next Sync looks for it again. One that does not exist yet is looked for by Usage as well: a runtime lists a container before it makes
+// its cgroup.
 func (t *Tracker) Sync(dirs map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,11 +72,8 @@ func (t *Tracker) Sync(dirs map[string]string) {
 				room++
 			}
 			c.close()
+			c.gone = ino == 0 && (c.gone || c.inode != 0)
 			c.inode = ino
-		}
-		if c.open && c.pids == nil {
-			// On v1 a runtime creates a cgroup in one hierarchy after the other.
-			c.pids = openIf(t.pidsFile(rel))
 		}
 		if c.inode == 0 || c.open || room <= 0 {
 			continue
@@ -150,24 +149,35 @@ func (t *Tracker) Usage(id string) (Usage, error) {
 	if c == nil {
 		return Usage{}, fmt.Errorf("read usage of %s: not tracked", id)
 	}
+	if c.inode == 0 && !c.gone {
+		c.inode, _ = inode(t.layout.dir(c.rel))
+	}
 	if c.inode == 0 {
 		return Usage{}, fmt.Errorf("read usage of %s: %w", c.rel, ErrGone)
 	}
-	f := c.files
-	if !c.open {
-		var err error
-		f, err = t.openFiles(c)
-		defer f.close()
-		if err != nil {
-			return Usage{}, fmt.Errorf("read usage of %s: %w", c.rel, gone(err))
-		}
+	if c.open && c.pids == nil {
+		// On v1 a runtime creates a cgroup in one hierarchy after the other.
+		c.pids = openIf(t.pidsFile(c.rel))
 	}
-	u, err := t.read(&f)
+	u, err := t.usage(c)
 	if errors.Is(err, ErrGone) {
 		c.close()
-		c.inode = 0
+		c.inode, c.gone = 0, true
 	}
 	return u, err
+}
+
+// usage reads the files of a tracked cgroup, which it opens if they are not kept open.
+func (t *Tracker) usage(c *tracked) (Usage, error) {
+	if c.open {
+		return t.read(&c.files)
+	}
+	f, err := t.openFiles(c)
+	defer f.close()
+	if err != nil {
+		return Usage{}, fmt.Errorf("read usage of %s: %w", c.rel, gone(err))
+	}
+	return t.read(&f)
 }
 
 // Peek reads a cgroup that is not tracked. It returns ErrGone if the cgroup does not exist.
@@ -178,12 +188,7 @@ func (t *Tracker) Peek(rel string) (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("read usage of %s: %w", rel, gone(err))
 	}
-	f, err := t.openFiles(&tracked{rel: rel, inode: ino})
-	defer f.close()
-	if err != nil {
-		return Usage{}, fmt.Errorf("read usage of %s: %w", rel, gone(err))
-	}
-	return t.read(&f)
+	return t.usage(&tracked{rel: rel, inode: ino})
 }
 
 func (t *Tracker) read(f *files) (Usage, error) {
@@ -223,7 +228,7 @@ func (t *Tracker) number(f *file) (int64, error) {
 
 // Inode returns the inode of a tracked cgroup. Compare it with [Layout.Inode] right before acting on
 // the cgroup, to detect another one under the same path. 0 means that the cgroup did not exist at the
-// last Sync or has been removed since.
+// last Sync and reading, or has been removed since.
 func (t *Tracker) Inode(id string) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -150,8 +150,24 @@ func TestTrackerOfACgroupInTheMaking(t *testing.T) {
 	}
 	tr := NewTracker(l)
 	defer tr.Close()
+	tr.Sync(map[string]string{"a": "/c", "late": "/d"})
+	if _, err := tr.Usage("late"); !errors.Is(err, ErrGone) {
+		t.Errorf("a cgroup that does not exist: %v", err)
+	}
+	write(t, dir, map[string]string{"memory/d/memory.usage_in_bytes": "5000\n", "memory/d/memory.stat": "total_inactive_file 1000\n"})
+	if got, err := tr.Usage("late"); got != (Usage{4000, 0, -1, -1}) || err != nil || tr.Inode("late") == 0 {
+		t.Errorf("without another Sync: %+v, %v", got, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "memory/d")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := tr.Usage("late"); !errors.Is(err, ErrGone) {
+			t.Errorf("after it is removed: %v", err)
+		}
+		write(t, dir, map[string]string{"memory/d/memory.usage_in_bytes": "5000\n", "memory/d/memory.stat": "total_inactive_file 1000\n"})
+	}
 	for _, want := range []Usage{{8000, 0, -1, -1}, {8000, 0, -1, 12}} {
-		tr.Sync(map[string]string{"a": "/c"})
 		if got, err := tr.Usage("a"); got != want || err != nil {
 			t.Errorf("got %+v, %v; want %+v", got, err, want)
 		}
