@@ -19,6 +19,7 @@ import (
 
 // fakeNode is a node that the test controls: its signals, its pods and the results of jobs.
 type fakeNode struct {
+	cpus       int
 	layout     policy.Layout
 	now        time.Duration
 	obs        policy.Observations
@@ -56,6 +57,7 @@ type fakeNode struct {
 func (n *fakeNode) Now() time.Duration               { return n.now }
 func (n *fakeNode) Observe(obs *policy.Observations) { *obs = n.obs; n.stamp(obs) }
 func (n *fakeNode) Layout() policy.Layout            { return n.layout }
+func (n *fakeNode) CPUs() int                        { return max(n.cpus, 1) }
 func (n *fakeNode) PodsMemory() policy.Amount        { return n.podsMemory }
 func (n *fakeNode) ConfirmUnlisted(at time.Duration) { n.confirmed = n.confirmed || at >= n.sought }
 

@@ -38,6 +38,7 @@ func (n *twoPools) Measure(cs []policy.Candidate) {
 func (n *twoPools) DiskUsage(string) (bytes, inodes policy.DiskUsage) {
 	return policy.DiskUsage{}, policy.DiskUsage{}
 }
+func (n *twoPools) CPUs() int                                                       { return 1 }
 func (n *twoPools) PodsMemory() policy.Amount                                       { return policy.Amount{} }
 func (n *twoPools) Remaining(inventory.Pod, policy.Pool) policy.Amount              { return policy.Amount{} }
 func (n *twoPools) Unlisted([]inventory.Pod, policy.Signal) (largest int64, _ bool) { return 0, false }

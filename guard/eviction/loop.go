@@ -78,6 +78,7 @@ func (l *Loop) wait(ctx context.Context, timer *time.Timer, due time.Time) (wake
 
 // Pause returns how long the loop may sleep after the last pass.
 func (g *Manager) Pause() time.Duration {
+	g.pacer.cpus = g.kernel.CPUs()
 	g.pacer.see(&g.obs, g.kernel.Now())
 	if g.again {
 		return minPause

@@ -28,6 +28,7 @@ func (k *loopKernel) Observe(obs *policy.Observations) {
 }
 func (k *loopKernel) Layout() policy.Layout      { return policy.SingleFS }
 func (k *loopKernel) Measure([]policy.Candidate) {}
+func (k *loopKernel) CPUs() int                  { return 1 }
 func (k *loopKernel) PodsMemory() policy.Amount  { return policy.Amount{} }
 func (k *loopKernel) DiskUsage(string) (bytes, inodes policy.DiskUsage) {
 	return policy.DiskUsage{}, policy.DiskUsage{}
@@ -360,6 +361,18 @@ func (n *leakyNode) Observe(obs *policy.Observations) {
 	n.fakeNode.Observe(obs)
 }
 
+// All CPUs of the machine can fill its memory, also those that this process may not use.
+func TestPauseCountsTheCPUsOfTheMachine(t *testing.T) {
+	for cpus, want := range map[int]time.Duration{1: maxPause, 4: maxPause, 64: maxPause / 4} {
+		g, n := newManager(t, memoryHard)
+		n.cpus = cpus
+		n.set(policy.MemoryAvailable, 17*testGiB)
+		if n.at(g, 0); g.Pause() != want {
+			t.Errorf("%d CPUs: pauses for %s, want %s", cpus, g.Pause(), want)
+		}
+	}
+}
+
 // A leak may cross its threshold twice, because no two readings are equally exact: the first reading of a pass is below the
 // threshold, the one that the stop rests on is not, and the next pass does not wait as if the stop were held back.
 func TestLeakThatCrossesTwice(t *testing.T) {
@@ -370,7 +383,7 @@ func TestLeakThatCrossesTwice(t *testing.T) {
 			_, fake := newManager(t, memoryHard)
 			n := &leakyNode{fakeNode: fake, start: time.Now().Add(-phase)}
 			g := New(configtest.Parse(t, memoryHard), n, n, n, n, nil, policy.NewRestraint("boot"))
-			g.pacer.cpus = 2
+			n.cpus = 2
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			var stopped time.Duration

@@ -2,7 +2,6 @@ package eviction
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -24,6 +23,8 @@ type Kernel interface {
 	Measure(cs []policy.Candidate)
 	// DiskUsage returns what a sandbox uses of the disks as last measured, in bytes and in inodes, without reading its cgroups.
 	DiskUsage(sandbox string) (bytes, inodes policy.DiskUsage)
+	// CPUs returns how many CPUs the machine has: as many can fill the memory at once.
+	CPUs() int
 	// PodsMemory returns the working set of the pods cgroup, as of the last Observe.
 	PodsMemory() policy.Amount
 	// Remaining returns what a pod's cgroups still hold of a pool: what its stop has not given back.
@@ -121,7 +122,7 @@ type derivedFrom struct {
 // the budget of an earlier run of the service, and [Manager.Samples] its samples.
 func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, fleet Fleet, restraint *policy.Restraint) *Manager {
 	g := &Manager{
-		kernel: k, runtime: rt, reclaimer: rc, stopper: st, fleet: fleet, restraint: restraint, started: k.Now(), pacer: pacer{cpus: runtime.NumCPU()},
+		kernel: k, runtime: rt, reclaimer: rc, stopper: st, fleet: fleet, restraint: restraint, started: k.Now(),
 		condSince: map[policy.Condition]time.Duration{},
 		survived:  map[string]time.Duration{},
 		emptied:   map[string]time.Duration{},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,7 @@ type Node struct {
 	waker   Waker                  // nil = only the timer wakes the loop
 	pods    atomic.Pointer[string] // the pods cgroup; nil = unknown
 	total   atomic.Int64           // MemTotal, bytes
+	cpus    atomic.Int64           // online
 	near    atomic.Bool            // see Near
 	noSwap  atomic.Bool            // see SwapUnaccounted
 	seen    atomic.Bool            // the cgroup of a listed pod existed, see canSeePods
@@ -90,8 +92,21 @@ func Open(opt Options) (*Node, error) {
 	if info, err := reader.MemInfo(); err == nil {
 		n.total.Store(info.Total)
 	}
+	n.countCPUs()
 	return n, nil
 }
+
+// countCPUs counts the online CPUs, which may change while a machine runs.
+func (n *Node) countCPUs() {
+	cpus, err := n.opt.Layout.OnlineCPUs()
+	if err != nil {
+		cpus = runtime.NumCPU()
+	}
+	n.cpus.Store(int64(cpus))
+}
+
+// CPUs returns how many CPUs the machine has online, as of the last listing.
+func (n *Node) CPUs() int { return int(n.cpus.Load()) }
 
 // Close releases the kernel's files. It does not close the disk watcher.
 func (n *Node) Close() {

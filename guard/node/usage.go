@@ -13,6 +13,7 @@ import (
 // these pods: one whose container has just been listed would seem to use nothing.
 func (n *Node) Track(pods []inventory.Pod) {
 	n.followPods(pods)
+	n.countCPUs()
 	dirs := make(map[string]string, len(pods))
 	known := make(map[string][]string, len(pods))
 	for i := range pods {

@@ -211,6 +211,7 @@ func (w *loopWorld) DiskUsage(string) (bytes, inodes policy.DiskUsage) {
 }
 
 // PodsMemory implements Kernel.
+func (w *loopWorld) CPUs() int                 { return 1 }
 func (w *loopWorld) PodsMemory() policy.Amount { return policy.Known(w.podsUse()) }
 
 // Remaining implements Kernel.

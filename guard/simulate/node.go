@@ -226,6 +226,9 @@ func (n *Node) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { return 0
 // ConfirmUnlisted does nothing.
 func (n *Node) ConfirmUnlisted(time.Duration) {}
 
+// CPUs does not matter: the lines of a trace set the pace.
+func (n *Node) CPUs() int { return 1 }
+
 // PodsMemory is unknown: a trace has no cgroup of all pods, so their sum counts.
 func (n *Node) PodsMemory() policy.Amount { return policy.Amount{} }
 

@@ -129,13 +129,14 @@ func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 		self = "2:pids:/\n1:memory:/\n"
 	}
 	boot := map[string]string{
-		"proc/loadavg":                   "0.00 0.00 0.00 1/100 1000\n",
-		pidMaxFile:                       "",
-		"proc/sys/kernel/random/boot_id": "3f7e1d2c-0000-0000-0000-000000000000\n",
-		stallFiles[onMemory]:             nodetest.Stall(0),
-		stallFiles[onIO]:                 nodetest.Stall(0),
-		"proc/self/cgroup":               self,
-		"proc/meminfo":                   "",
+		"proc/loadavg":                             "0.00 0.00 0.00 1/100 1000\n",
+		pidMaxFile:                                 "",
+		"proc/sys/kernel/random/boot_id":           "3f7e1d2c-0000-0000-0000-000000000000\n",
+		stallFiles[onMemory]:                       nodetest.Stall(0),
+		stallFiles[onIO]:                           nodetest.Stall(0),
+		"proc/self/cgroup":                         self,
+		"proc/meminfo":                             "",
+		"sys/devices/system/cpu/online":            "0-1\n",
 		fmt.Sprintf("proc/%d/cgroup", os.Getpid()): self,
 	}
 	if !v1 {
