@@ -140,12 +140,12 @@ func New(opt Options) *Manager {
 	return m
 }
 
-// SetConfig applies a configuration. If it changes which images and containers may be removed, or whether any may, it cancels all
-// removals in progress. The next ones follow the new configuration.
+// SetConfig applies a configuration. If it changes which images and containers may be removed, or whether any may, it cancels the
+// removals that were planned before, but for those that an operator asked for. The next ones follow the new configuration.
 func (m *Manager) SetConfig(cfg config.Config) {
-	was := m.cfg.Swap(&cfg)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	was := m.cfg.Swap(&cfg)
 	if m.acts != nil && (was.Mode != cfg.Mode || was.Containers != cfg.Containers || !reflect.DeepEqual(was.Images, cfg.Images)) {
 		m.stopActs()
 		m.acts, m.stopActs = context.WithCancel(context.Background())
@@ -166,15 +166,26 @@ func (m *Manager) SetPaused(paused bool) {
 	}
 }
 
-// withPause returns a context that ends when ctx ends, a pause begins or what may be removed changes. ok is false during a pause.
-func (m *Manager) withPause(ctx context.Context) (acting context.Context, end func(), ok bool) {
+// mandate is what removals are planned by, and for how long that holds.
+type mandate struct {
+	cfg  config.Config
+	acts context.Context //nolint:containedctx // as in Manager
+}
+
+func (m *Manager) mandate() mandate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.acts == nil {
+	return mandate{m.config(), m.acts}
+}
+
+// begin returns a context that ends when ctx ends, a pause begins or what may be removed changes. ok is false if one of these has
+// happened since.
+func (w *mandate) begin(ctx context.Context) (acting context.Context, end func(), ok bool) {
+	if w.acts == nil || w.acts.Err() != nil {
 		return ctx, func() {}, false
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(m.acts, cancel)
+	stop := context.AfterFunc(w.acts, cancel)
 	return ctx, func() { stop(); cancel() }, true
 }
 
@@ -319,13 +330,13 @@ func (m *Manager) measureLimited(ctx context.Context) {
 // in use. It leaves the logs of unlisted pods until there is pressure: CRI-O forgets all pods at a reboot but
 // leaves their logs, which an operator may still want to read.
 func (m *Manager) CollectContainers(ctx context.Context) {
-	c, cfg := m.notice(ctx), m.config()
-	if c == nil || !cfg.Containers.GC {
+	c, w := m.notice(ctx), m.mandate()
+	if c == nil || !w.cfg.Containers.GC {
 		return
 	}
-	p := m.plan(cfg)
+	p := m.plan(w.cfg)
 	p.Steps = []reclaim.Step{reclaim.StepContainers, reclaim.StepSandboxes}
-	m.run(ctx, c, p, policy.ContainerFSAvailable)
+	m.run(ctx, c, &w, p, policy.ContainerFSAvailable)
 	m.collectCgroups(ctx)
 }
 
@@ -333,14 +344,14 @@ func (m *Manager) CollectContainers(ctx context.Context) {
 // below the low one. It removes images past their maximum age at any time.
 func (m *Manager) CollectImages(ctx context.Context) {
 	c, err := m.current()
-	cfg := m.config()
-	if err != nil || cfg.Images.Prune == config.PruneNever {
+	w := m.mandate()
+	if err != nil || w.cfg.Images.Prune == config.PruneNever {
 		return
 	}
-	p := m.plan(cfg)
+	p := m.plan(w.cfg)
 	p.Steps, p.Expire = []reclaim.Step{reclaim.StepImages}, true
-	p.Target = m.watermark(cfg.Images)
-	m.run(ctx, c, p, policy.ImageFSAvailable)
+	p.Target = m.watermark(w.cfg.Images)
+	m.run(ctx, c, &w, p, policy.ImageFSAvailable)
 }
 
 // watermark returns a target: once usage has reached the high watermark, it measures how far usage exceeds
@@ -393,8 +404,8 @@ func (m *Manager) preempt() {
 
 // run collects and records the removals. In observe mode it records what it would have removed, if that has
 // changed. If it removed nothing, it logs the errors.
-func (m *Manager) run(ctx context.Context, c *reclaim.Collector, p reclaim.Plan, s policy.Signal) {
-	ctx, end, ok := m.withPause(ctx)
+func (m *Manager) run(ctx context.Context, c *reclaim.Collector, w *mandate, p reclaim.Plan, s policy.Signal) {
+	ctx, end, ok := w.begin(ctx)
 	defer end()
 	if !ok {
 		return

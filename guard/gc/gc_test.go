@@ -239,10 +239,15 @@ func TestRemovesNothing(t *testing.T) {
 	}
 }
 
+func begin(ctx context.Context, m *Manager) (acting context.Context, end func(), ok bool) {
+	w := m.mandate()
+	return w.begin(ctx)
+}
+
 // A pause cancels the removals in progress. After it, new ones may begin.
 func TestPause(t *testing.T) {
 	k := newKeeping(t)
-	acting, end, ok := k.withPause(t.Context())
+	acting, end, ok := begin(t.Context(), k.Manager)
 	if !ok || acting.Err() != nil {
 		t.Fatal("it may act")
 	}
@@ -253,7 +258,7 @@ func TestPause(t *testing.T) {
 	k.SetPaused(true)
 	<-acting.Done()
 	end()
-	if _, end, ok := k.withPause(t.Context()); ok {
+	if _, end, ok := begin(t.Context(), k.Manager); ok {
 		end()
 		t.Error("it may act during a pause")
 	}
@@ -281,9 +286,10 @@ func TestReloadDuringACollection(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				p := m.plan(m.config())
+				w := m.mandate()
+				p := m.plan(w.cfg)
 				p.Steps = []reclaim.Step{reclaim.StepSandboxes}
-				m.run(t.Context(), m.collector, p, policy.ContainerFSAvailable)
+				m.run(t.Context(), m.collector, &w, p, policy.ContainerFSAvailable)
 			}()
 			synctest.Wait() // the first removals hang
 			cfg := m.config()
@@ -296,9 +302,35 @@ func TestReloadDuringACollection(t *testing.T) {
 			}
 			m.SetPaused(true)
 			m.SetConfig(m.opt.Config)
-			if _, end, ok := m.withPause(t.Context()); ok {
+			if _, end, ok := begin(t.Context(), m); ok {
 				end()
 				t.Errorf("%s: the next configuration ends a pause", name)
+			}
+		})
+	}
+}
+
+// A reload between the plan of a reclaim and its first removal ends it, too: a slow disk takes seconds to say where the logs are.
+func TestReloadBeforeAReclaim(t *testing.T) {
+	for _, observe := range []bool{false, true} {
+		m := newHung(t, func(api.ReclaimView, *api.Peer) {})
+		synctest.Test(t, func(t *testing.T) {
+			rt := hang(m, 3)
+			close(rt.release)
+			readDisks(m, func(string) (cgroup.Space, error) {
+				time.Sleep(10 * time.Millisecond)
+				return spaceOn(1, 5), nil
+			})
+			j := m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil)
+			time.Sleep(5 * time.Millisecond)
+			cfg := m.config()
+			if observe {
+				cfg.Mode = config.ModeObserve
+			}
+			m.SetConfig(cfg)
+			<-j.Done()
+			if left := len(rt.left()); left == 3 != observe || j.Relief().Inconclusive != observe {
+				t.Errorf("observe mode %t: %d of 3 sandboxes left, %+v", observe, left, j.Relief())
 			}
 		})
 	}

@@ -20,10 +20,10 @@ import (
 // collectCgroups removes the empty pod cgroups of sandboxes that are no longer listed, because each one keeps
 // kernel memory. It leaves them to a kubelet if there is one, and leaves slices to systemd.
 func (m *Manager) collectCgroups(ctx context.Context) {
-	cfg := m.config()
-	ctx, end, ok := m.withPause(ctx)
+	w := m.mandate()
+	ctx, end, ok := w.begin(ctx)
 	defer end()
-	old := m.opt.Node.QuietFor(cfg.Containers.MinAge)
+	old := m.opt.Node.QuietFor(w.cfg.Containers.MinAge)
 	client, err := m.opt.Client()
 	if err != nil || !ok || len(old) == 0 {
 		return
@@ -34,7 +34,7 @@ func (m *Manager) collectCgroups(ctx context.Context) {
 		return
 	}
 	pods := m.opt.Lister.Current().Pods
-	r := reclaim.Report{Step: reclaim.StepCgroups, DryRun: cfg.Mode == config.ModeObserve}
+	r := reclaim.Report{Step: reclaim.StepCgroups, DryRun: w.cfg.Mode == config.ModeObserve}
 	now := m.opt.Now()
 	for rel, since := range old {
 		owned := strings.HasSuffix(rel, ".slice") ||

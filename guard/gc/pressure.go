@@ -26,7 +26,8 @@ const reliefAtMost = 2 * time.Second
 // Reclaim starts the reclaim steps of a signal. If there are none and no disk to measure, it is done at once
 // without a goroutine, so that nothing delays a kill for memory.
 func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Layout, pods []inventory.Pod) eviction.ReliefJob {
-	cfg := m.config()
+	w := m.mandate()
+	cfg := w.cfg
 	steps := eviction.Steps(&cfg, met.Signal, layout, policy.LogsPlace{})
 	onDisk := met.Signal.IsDisk()
 	if len(steps) == 0 && !onDisk {
@@ -47,7 +48,7 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 	}
 	go func() {
 		defer func() { close(j.done); m.opt.Wake() }()
-		acting, end, ok := m.withPause(ctx)
+		acting, end, ok := w.begin(ctx)
 		defer end()
 		var measuring measurement
 		if onDisk {
@@ -56,7 +57,7 @@ func (m *Manager) Reclaim(ctx context.Context, met policy.Met, layout policy.Lay
 			defer measuring.cancel()
 		}
 		if len(plan.Steps) > 0 {
-			j.relief = m.relieve(ctx, j, met.Signal, c, plan)
+			j.relief = m.relieve(ctx, j, met.Signal, c, &w, plan)
 			j.relief.WouldRelieve = plan.DryRun && slices.ContainsFunc(j.relief.Reports, func(r reclaim.Report) bool { return r.Met || r.AtMost })
 		}
 		if onDisk {
@@ -134,13 +135,13 @@ func (m *Manager) beginMeasuring(ctx context.Context, started time.Time) measure
 // relieve runs a plan and waits up to eviction.ReclaimTimeout for it. Then it begins no further removal, but
 // lets the one in flight finish, because an interrupted removal leaves remains. Until it finishes, relieve
 // does not start other disk reclaims: they would only wait for it.
-func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c *reclaim.Collector, plan reclaim.Plan) eviction.Relief {
+func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c *reclaim.Collector, w *mandate, plan reclaim.Plan) eviction.Relief {
 	onDisk := s.IsDisk()
 	if onDisk && m.overdue.Load() > 0 {
 		j.overdue.Store(true)
 		return eviction.Relief{}
 	}
-	acting, end, ok := m.withPause(ctx)
+	acting, end, ok := w.begin(ctx)
 	if c == nil || !ok {
 		end()
 		plan.Turn.Leave()
