@@ -38,8 +38,10 @@ type Collector struct {
 	// waited is by sandbox: since boot, when a long wait for its network plugin was in vain. Short waits do not count: they would
 	// put off the long one for ever.
 	waited map[string]time.Duration
-	last   *inventory    // the newest, unless something was removed since; read only
-	at     time.Duration // since boot, when it was listed
+	// logsLeft are the logs of removed containers that may still be there, by container.
+	logsLeft map[string]cri.ContainerDetail
+	last     *inventory    // the newest, unless something was removed since; read only
+	at       time.Duration // since boot, when it was listed
 }
 
 // recentFor is how long an inventory is good enough to see that there is nothing to remove.
@@ -52,7 +54,7 @@ func NewCollector(rt Runtime, o Options) *Collector {
 	}
 	return &Collector{
 		runtime: rt, ledger: o.Ledger, logs: o.Logs, clock: o.Clock, memory: o.Memory,
-		stuck: map[string]time.Duration{}, waited: map[string]time.Duration{}, uses: useCache{asks: make(chan struct{}, 1)},
+		stuck: map[string]time.Duration{}, waited: map[string]time.Duration{}, logsLeft: map[string]cri.ContainerDetail{}, uses: useCache{asks: make(chan struct{}, 1)},
 	}
 }
 

@@ -231,6 +231,11 @@ func (j *job) collectContainers(ctx context.Context) {
 		j.failed(Item{}, err)
 		return
 	}
+	if !j.plan.DryRun {
+		if err := j.removeLogsLeft(ctx, inv); err != nil {
+			j.report.fail(Item{}, err)
+		}
+	}
 	choose := selectContainers
 	if j.replaced {
 		choose = selectReplaced
@@ -268,11 +273,11 @@ func (j *job) collectContainers(ctx context.Context) {
 				return err
 			}
 		}
+		j.noteLog(detail)
 		if err := unlessGone(j.runtime.RemoveContainer(ctx, it.ID)); err != nil {
 			return err
 		}
-		d := detail
-		if err := j.onFiles(ctx, func() error { return j.logs.RemoveOf(d.LogPath, d.Name, d.Attempt) }); err != nil {
+		if err := j.removeLog(ctx, detail); err != nil {
 			j.report.fail(it, err) // the container is gone all the same
 		}
 		return nil

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -106,6 +108,62 @@ func TestLogDirectoryStalls(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
+	})
+}
+
+// A log that could not be removed with its container is removed by the next run, unless it may be another container's by now. So is
+// that of a container whose removal took effect although the runtime gave no answer.
+func TestLogsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w := newWorld(Options{Logs: logsIn(dir)})
+		w.withDead(4, 10)
+		log := func(attempt string) string { return filepath.Join(dir, "default_p_p", "c", attempt+".log") }
+		for i, id := range []string{"a", "b", "c", "d"} {
+			n := strconv.Itoa(i)
+			write(t, log(n), 1, epoch)
+			w.rt.details[id] = cri.ContainerDetail{LogPath: log(n)}
+		}
+		w.rt.faults["RemoveContainer a"] = func(context.Context) (bool, error) {
+			w.rt.mu.Lock()
+			defer w.rt.mu.Unlock()
+			w.rt.containers = slices.DeleteFunc(w.rt.containers, func(c cri.Container) bool { return c.ID == "a" })
+			return true, cri.ErrTimeout
+		}
+		w.rt.faults["RemoveContainer d"] = refuse
+		release := make(chan struct{})
+		w.files.begin(func() { <-release })
+		w.Collect(t.Context(), anyContainer)
+		left := func(want ...string) {
+			t.Helper()
+			entries, err := os.ReadDir(filepath.Dir(log("0")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+			equal(t, "logs", names, want)
+		}
+		left("0.log", "1.log", "2.log", "3.log")
+		again := container("again", "p", "c", epoch)
+		again.Attempt, again.State = 2, cri.Running
+		w.rt.containers = append(w.rt.containers, again)
+		w.Collect(t.Context(), anyContainer) // the disk still stalls
+		left("0.log", "1.log", "2.log", "3.log")
+		close(release)
+		synctest.Wait()
+		p := anyContainer
+		p.DryRun = true
+		w.Collect(t.Context(), p)
+		left("0.log", "1.log", "2.log", "3.log")
+		w.Collect(t.Context(), anyContainer)
+		left("2.log", "3.log")
+		w.rt.containers = slices.DeleteFunc(w.rt.containers, func(c cri.Container) bool { return c.ID == "again" })
+		w.Collect(t.Context(), anyContainer)
+		left("2.log", "3.log")
 	})
 }
 

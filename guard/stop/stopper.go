@@ -130,7 +130,8 @@ func (s *Stopper) withDead(ctx context.Context, client *cri.Client, sandbox stri
 func (s *Stopper) discarded(ctx context.Context, client *cri.Client, id string, o eviction.StopOrder, dead bool, logs map[string]cri.ContainerDetail) bool {
 	d, err := client.ContainerStatus(ctx, id)
 	if log, left := logs[id]; left && errors.Is(err, cri.ErrGone) {
-		return s.logs.Remove(ctx, log) == nil
+		listed, err := client.Containers(ctx)
+		return err == nil && (reclaim.LogIsTaken(log, listed) || s.logs.Remove(ctx, log) == nil)
 	}
 	// One that was only created has no process, either, and the pod is gone that would start it.
 	if err == nil && d.State != cri.Exited && !(dead && d.State == cri.Created) {

@@ -313,8 +313,16 @@ func TestStopperWaits(t *testing.T) {
 	}
 }
 
-// A log that cannot be removed, as on a filesystem that has become read-only, keeps no container. It is tried again.
+// A log that cannot be removed, as on a filesystem that has become read-only, keeps no container. It is tried again, unless the pod has
+// come back meanwhile: then it may be the new container's.
 func TestDiscardTriesLogsAgain(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		testDiscardTriesLogsAgain(t, back)
+	}
+}
+
+func testDiscardTriesLogsAgain(t *testing.T, back bool) {
+	t.Helper()
 	srv := critest.New(t, critest.Containerd2)
 	o := options(t, srv)
 	dir := t.TempDir()
@@ -324,7 +332,7 @@ func TestDiscardTriesLogsAgain(t *testing.T) {
 	}
 	o.Logs = reclaim.Logs{Dir: base}
 	log := filepath.Join(base, "d_writer_u/full/0.log")
-	pod := srv.AddPod(critest.PodSpec{Name: "writer", Containers: []critest.ContainerSpec{{Name: "full", LogPath: log, State: cri.Exited}}})
+	pod := srv.AddPod(critest.PodSpec{Name: "writer", UID: "u", Containers: []critest.ContainerSpec{{Name: "full", LogPath: log, State: cri.Exited}}})
 	full := pod.Containers[0].ID
 	done := make(chan struct{})
 	go func() {
@@ -335,13 +343,16 @@ func TestDiscardTriesLogsAgain(t *testing.T) {
 	for asked := len(srv.Calls("ContainerStatus")); len(srv.Calls("ContainerStatus")) < asked+2; { // the second one begins after the first has failed
 		runtime.Gosched()
 	}
+	if back {
+		srv.AddPod(critest.PodSpec{Name: "writer", UID: "u", Attempt: 1, Containers: []critest.ContainerSpec{{Name: "full", LogPath: log}}})
+	}
 	if err := errors.Join(os.MkdirAll(filepath.Join(logs, "d_writer_u/full"), 0o755), os.WriteFile(filepath.Join(logs, "d_writer_u/full/0.log"), []byte("full"), 0o600),
 		os.Symlink(logs, base+"2"), os.Rename(base+"2", base)); err != nil {
 		t.Fatal(err)
 	}
 	<-done
-	if _, err := os.Stat(log); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the log: %v", err)
+	if _, err := os.Stat(log); errors.Is(err, fs.ErrNotExist) == back {
+		t.Errorf("the pod is back: %t; the log: %v", back, err)
 	}
 }
 
