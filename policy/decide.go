@@ -228,13 +228,14 @@ func (q *Shortage) needs(cs []Candidate, pool Pool) []Lack {
 
 // recovers reports whether a signal still rises, and what comes back from outside the pods makes up for its deficit
 // within a second. That rate alone is not enough: it is an average over a second or more. A disk whose files are being deleted
-// has longer, because a stop has no effect before that either, and must not fall: the filesystem gives back in lumps.
+// has longer, because a stop has no effect before that either. For it, the rate is enough: the filesystem gives back in lumps, and others
+// write meanwhile.
 func (q *Shortage) recovers(s Signal, n Lack) bool {
 	if q.Before == nil || n.back < n.Deficit {
 		return false
 	}
 	before, now := q.Before.level(s), q.Observed.level(s)
-	return before.usable() && (now.Free() > before.Free() || s.IsDisk() && now.Free() == before.Free())
+	return before.usable() && (now.Free() > before.Free() || s.IsDisk())
 }
 
 // lack sets what the pool lacks: the largest of each.

@@ -82,7 +82,7 @@ func randomTrial(r *rand.Rand) *trial {
 }
 
 // recovers reports whether a threshold's signal still rises, and what comes back from outside makes up for its deficit
-// within a second. That of a disk has 30 s, and only must not fall.
+// within a second. That of a disk has 30 s, and may fall since the last pass.
 func (tr *trial) recovers(m Met) bool {
 	s := counted(m.Signal)
 	if tr.q.Before == nil || tr.q.Before[s].Status != OK {
@@ -97,7 +97,7 @@ func (tr *trial) recovers(m Met) bool {
 		before += tr.q.Before[MeminfoAvailable].Available
 	}
 	if tr.pool.IsDisk() {
-		return tr.age >= second && 30*int64(-tr.fall(m)/tr.age.Seconds()) >= m.Deficit && before <= now
+		return tr.age >= second && 30*int64(-tr.fall(m)/tr.age.Seconds()) >= m.Deficit
 	}
 	return int64(outside) <= -m.Deficit && before < now
 }

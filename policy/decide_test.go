@@ -369,7 +369,7 @@ func TestRecovers(t *testing.T) {
 		{"a disk rises by the deficit within 30 s", scene{signal: NodeFSAvailable, lack: 90, fell: -3, last: -1, pods: idle}, "", ByRank, HeldRecovers},
 		{"a disk rises by less", scene{signal: NodeFSAvailable, lack: 91, fell: -3, last: -1, pods: idle}, "idle", ByRank, ""},
 		{"a disk has not risen since the last pass", scene{signal: NodeFSAvailable, lack: 90, fell: -3, still: true, pods: idle}, "", ByRank, HeldRecovers},
-		{"a disk falls again", scene{signal: NodeFSAvailable, lack: 90, fell: -3, last: 1, pods: idle}, "idle", ByRank, ""},
+		{"others write to a disk meanwhile", scene{signal: NodeFSAvailable, lack: 90, fell: -3, last: 1, pods: idle}, "", ByRank, HeldRecovers},
 		{"its inodes", scene{signal: ImageFSInodesFree, lack: 90, fell: -3, last: -1, pods: idle}, "", ByRank, HeldRecovers},
 	})
 	if d := two.decide(); d.Need != 300*mi {
