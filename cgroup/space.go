@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,30 @@ type Space struct {
 	Total, Available   int64
 	Inodes, InodesFree int64
 	Reserved           int64 // free bytes that only root can use, as on ext4
+	// Lag is how long after the deletion of a file its space may still count as used: btrfs and ZFS free it with a transaction.
+	// That of btrfs may be open for 30 s, unless something commits it, see StartCommit.
+	Lag      time.Duration
+	ByCommit bool // what was deleted is free after a commit, as on btrfs
+}
+
+// zfsMagic is the type of OpenZFS (ZFS_SUPER_MAGIC), which the kernel does not know.
+const zfsMagic = 0x2fc12fc1
+
+// startSync is BTRFS_IOC_START_SYNC, _IOR(0x94, 24, __u64).
+const startSync = 0x80089418
+
+// StartCommit lets btrfs commit its transaction on the filesystem that holds a directory (ioctl_btrfs BTRFS_IOC_START_SYNC), which it
+// does every 30 s by itself. Unlike syncfs(2), that writes no data that is still in memory. It blocks as long as the filesystem does.
+func StartCommit(dir string) error {
+	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOATIME)
+	if err != nil {
+		return fmt.Errorf("commit filesystem of %s: %w", dir, errors.Unwrap(err))
+	}
+	defer unix.Close(fd)                                       //nolint:errcheck // only read
+	if err := unix.IoctlSetInt(fd, startSync, 0); err != nil { // nobody waits for the transaction, so its number is not asked for
+		return fmt.Errorf("commit filesystem of %s: %w", dir, err)
+	}
+	return nil
 }
 
 // Statfs reads the filesystem that holds a path (statfs(2)). It blocks as long as the filesystem does,
@@ -58,12 +83,20 @@ func spaceOf(fs *unix.Statfs_t, device uint64) Space {
 	if unit <= 0 {
 		unit = int64(fs.Bsize) //nolint:unconvert // as above
 	}
+	lag, byCommit := time.Duration(0), false
+	switch uint32(fs.Type) { //nolint:gosec // all types have 32 bits
+	case unix.BTRFS_SUPER_MAGIC:
+		lag, byCommit = 5*time.Second, true // for a commit that was asked for, beside other writes
+	case zfsMagic:
+		lag = 6 * time.Second // zfs_txg_timeout is 5 s
+	}
 	return Space{
 		// btrfs mixes the subvolume ID only into the lower 32 of these 64 bits (btrfs_statfs).
 		Device: device, Pool: fs.Fsid.Val[0],
 		Total: product(fs.Blocks, unit), Available: product(fs.Bavail, unit),
 		Inodes: product(fs.Files, 1), InodesFree: product(fs.Ffree, 1),
 		Reserved: product(max(fs.Bfree, fs.Bavail)-fs.Bavail, unit),
+		Lag:      lag, ByCommit: byCommit,
 	}
 }
 

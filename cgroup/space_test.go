@@ -6,7 +6,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,6 +58,12 @@ func TestStatfsOfWhatIsNotThere(t *testing.T) {
 	}
 }
 
+// ofType sets the type of a filesystem, which has 32 bits and a sign on some processors.
+func ofType(magic uint32, fs unix.Statfs_t) unix.Statfs_t {
+	reflect.ValueOf(&fs).Elem().FieldByName("Type").SetInt(int64(int32(magic))) //nolint:gosec // only its bits count
+	return fs
+}
+
 func TestSpaceOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		in   unix.Statfs_t
@@ -63,16 +71,18 @@ func TestSpaceOf(t *testing.T) {
 	}{
 		"blocks of the fragment size": {
 			unix.Statfs_t{Bsize: 1 << 20, Frsize: 4096, Blocks: 100, Bfree: 60, Bavail: 50, Files: 10, Ffree: 3},
-			Space{7, 0, 409600, 204800, 10, 3, 40960},
+			Space{Device: 7, Total: 409600, Available: 204800, Inodes: 10, InodesFree: 3, Reserved: 40960},
 		},
-		"without a fragment size": {unix.Statfs_t{Bsize: 512, Blocks: 4, Bavail: 2}, Space{7, 0, 2048, 1024, 0, 0, 0}},
+		"without a fragment size": {unix.Statfs_t{Bsize: 512, Blocks: 4, Bavail: 2}, Space{Device: 7, Total: 2048, Available: 1024}},
 		"a subvolume of a btrfs": {
-			unix.Statfs_t{Frsize: 4096, Blocks: 4, Fsid: unix.Fsid{Val: [2]int32{11, 22}}}, Space{Device: 7, Pool: 11, Total: 16384},
+			ofType(unix.BTRFS_SUPER_MAGIC, unix.Statfs_t{Frsize: 4096, Blocks: 4, Fsid: unix.Fsid{Val: [2]int32{11, 22}}}),
+			Space{Device: 7, Pool: 11, Total: 16384, Lag: 5 * time.Second, ByCommit: true},
 		},
+		"a dataset of ZFS": {ofType(zfsMagic, unix.Statfs_t{Frsize: 4096, Blocks: 4}), Space{Device: 7, Total: 16384, Lag: 6 * time.Second}},
 		"without any size": {unix.Statfs_t{Blocks: 4, Bavail: 2}, Space{Device: 7}},
 		"unlimited": {
 			unix.Statfs_t{Frsize: 4096, Blocks: math.MaxUint64, Bavail: math.MaxUint64, Files: math.MaxUint64, Ffree: math.MaxUint64},
-			Space{7, 0, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, 0},
+			Space{Device: 7, Total: math.MaxInt64, Available: math.MaxInt64, Inodes: math.MaxInt64, InodesFree: math.MaxInt64},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,5 +90,15 @@ func TestSpaceOf(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+// Only btrfs has a commit to start.
+func TestStartCommitElsewhere(t *testing.T) {
+	if err := StartCommit("/proc"); !errors.Is(err, unix.ENOTTY) {
+		t.Errorf("on proc: %v", err)
+	}
+	if err := StartCommit(filepath.Join(t.TempDir(), "none")); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("nowhere: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ type Room struct {
 	LackBytes, LackInodes int64
 	// Unlimited means that no room is enough: a run removes everything eligible, and only measures.
 	Unlimited bool
+	Lag       time.Duration // how long what was deleted may count as used, see cgroup.Space
 }
 
 // Met reports whether nothing is missing.

@@ -26,6 +26,23 @@ func TestCollectWaitsForTheSpace(t *testing.T) {
 			}
 		})
 	})
+	t.Run("also on a filesystem that frees it with a transaction", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			images := w.withImages(t, 20, 100)
+			w.rt.lag = 4 * time.Second
+			late := func(ctx context.Context) (Room, error) {
+				room, err := w.rt.want(150)(ctx)
+				room.Lag = 5 * time.Second
+				return room, err
+			}
+			r := w.Collect(t.Context(), anyImage.until(late))[0]
+			if equal(t, "removed", ids(r.Removed), []string{images[0].ID, images[1].ID}); !r.Met {
+				t.Errorf("not met: %+v", r)
+			}
+		})
+	})
 	t.Run("where nothing comes, not for long", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

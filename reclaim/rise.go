@@ -29,7 +29,7 @@ type Settling struct {
 // waitPoll is the pause between two measurements.
 const waitPoll = 20 * time.Millisecond
 
-// Await measures a target until there is enough room or no more comes.
+// Await measures a target until there is enough room or no more comes. A filesystem that frees what was deleted only later has more time.
 func (s Settling) Await(ctx context.Context, target Target, enough func(Room) bool) error {
 	var bytes, inodes Rise
 	began := time.Now()
@@ -41,7 +41,7 @@ func (s Settling) Await(ctx context.Context, target Target, enough func(Room) bo
 		now := time.Since(began)
 		bytes.See(now, room.Bytes, room.LackBytes/100*s.Percent)
 		inodes.See(now, room.Inodes, room.LackInodes/100*s.Percent)
-		if now-max(bytes.At, inodes.At) >= s.Still || now >= s.AtMost {
+		if now-max(bytes.At, inodes.At) >= max(s.Still, room.Lag) || now >= max(s.AtMost, 2*room.Lag) {
 			return nil
 		}
 		select {

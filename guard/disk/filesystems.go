@@ -14,12 +14,16 @@ import (
 // signals fail, and the others are still read.
 type Watcher struct {
 	read    func(dir string) (cgroup.Space, error)
+	commit  func(dir string) error
 	answers chan fsReading
 	closed  chan struct{}
 
 	mu     sync.Mutex
 	paths  Paths
 	probes map[string]int // reads in progress, by path
+	// commits is when the last commit ended, by path. Of one that is under way, it is in the future.
+	commits map[string]time.Time
+	near    bool // a disk is near its threshold
 
 	// readers are by path. A reader that hangs stays until it answers, even if its path is no longer
 	// watched, so removing and adding a path repeatedly costs at most one goroutine.
@@ -92,8 +96,8 @@ func NewWatcher(nodeRoot string, read func(dir string) (cgroup.Space, error)) *W
 		read = Statfs
 	}
 	return &Watcher{
-		read: read, answers: make(chan fsReading), closed: make(chan struct{}),
-		paths: Paths{Node: nodeRoot}, readers: map[string]*fsReader{}, probes: map[string]int{},
+		read: read, commit: cgroup.StartCommit, answers: make(chan fsReading), closed: make(chan struct{}),
+		paths: Paths{Node: nodeRoot}, readers: map[string]*fsReader{}, probes: map[string]int{}, commits: map[string]time.Time{},
 	}
 }
 
@@ -110,7 +114,9 @@ func (d *Watcher) run(f *fsReader) {
 				return
 			}
 		}
-		r.space, r.err = d.read(f.path)
+		if r.space, r.err = d.read(f.path); d.isNear() {
+			d.free(f.path, &r.space)
+		}
 		select {
 		case <-d.closed:
 			return
@@ -156,6 +162,7 @@ func (d *Watcher) Read(dir string) (cgroup.Space, error) {
 	defer late.Stop()
 	select {
 	case r := <-answer:
+		d.free(dir, &r.space)
 		return r.space, r.err
 	case <-late.C:
 		return cgroup.Space{}, ErrHangs
@@ -164,7 +171,43 @@ func (d *Watcher) Read(dir string) (cgroup.Space, error) {
 
 // SetMaxAge sets how old a reading may be for Observe not to wait for another one. 0 = it always reads again: near a
 // threshold, a reading from before the end of a reclaim could get a pod stopped for space that is free again.
-func (d *Watcher) SetMaxAge(age time.Duration) { d.maxAge = age }
+func (d *Watcher) SetMaxAge(age time.Duration) {
+	d.maxAge = age
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.near = age == 0
+}
+
+func (d *Watcher) isNear() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.near
+}
+
+// commitEvery is the least pause between two commits of a filesystem. Each is a write.
+const commitEvery = time.Second
+
+// free lets a filesystem free what was deleted on it, if only a commit does that. It does not wait for it.
+func (d *Watcher) free(dir string, s *cgroup.Space) {
+	if !s.ByCommit {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.commits[dir]) < commitEvery {
+		return
+	}
+	d.commits[dir] = time.Now().Add(endless)
+	go func() {
+		_ = d.commit(dir) // the filesystem's own commit comes later
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.commits[dir] = time.Now()
+	}()
+}
+
+// endless is longer than any commit that ends.
+const endless = 1000 * time.Hour
 
 // MaxAge returns what SetMaxAge was called with last.
 func (d *Watcher) MaxAge() time.Duration { return d.maxAge }

@@ -407,3 +407,60 @@ func TestDiskReaderReads(t *testing.T) {
 		t.Errorf("%s, %v", d.Layout(), reasons)
 	}
 }
+
+// On btrfs, what was deleted is free only after a commit. A reclaim asks for it, and so do passes near a threshold, but not more often
+// than once a second, and not while one is under way.
+func TestAsksForCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		d := NewWatcher("/btrfs", func(dir string) (cgroup.Space, error) {
+			return cgroup.Space{Device: uint64(len(dir)), Total: 1, ByCommit: dir == "/btrfs"}, nil
+		})
+		defer func() { d.Close(); synctest.Wait() }()
+		commits, hangs := 0, make(chan struct{})
+		d.commit = func(dir string) error {
+			if commits++; dir != "/btrfs" {
+				t.Errorf("a commit of %s", dir)
+			}
+			<-hangs
+			return nil
+		}
+		want := func(what string, n int) {
+			t.Helper()
+			if synctest.Wait(); commits != n {
+				t.Errorf("%s: %d commits, want %d", what, commits, n)
+			}
+		}
+		read := func(dir string) {
+			if _, err := d.Read(dir); err != nil {
+				t.Error(err)
+			}
+		}
+		observe := func() {
+			time.Sleep(10 * time.Millisecond)
+			var obs policy.Observations
+			var reasons [policy.SignalCount]error
+			d.Observe(&obs, &reasons, time.Since(began)+time.Hour)
+		}
+		d.SetMaxAge(10 * time.Second)
+		observe()
+		read("/ext4")
+		want("far from a threshold", 0)
+		read("/btrfs")
+		read("/btrfs")
+		want("by a reclaim", 1)
+		time.Sleep(time.Minute)
+		read("/btrfs")
+		want("while one is under way", 1)
+		close(hangs)
+		synctest.Wait()
+		read("/btrfs")
+		want("within a second", 1)
+		d.SetMaxAge(0)
+		observe()
+		want("within a second near a threshold", 1)
+		time.Sleep(commitEvery)
+		observe()
+		want("near a threshold", 2)
+	})
+}

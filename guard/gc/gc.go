@@ -365,7 +365,7 @@ func (m *Manager) watermark(c config.Images) reclaim.Target {
 		}
 		used := s.Total - s.Available
 		above = above || used >= c.High.Of(s.Total)
-		room := reclaim.Room{Bytes: s.Available + s.Reserved, Inodes: s.InodesFree}
+		room := reclaim.Room{Bytes: s.Available + s.Reserved, Inodes: s.InodesFree, Lag: s.Lag}
 		if above {
 			room.LackBytes = used - c.Low.Of(s.Total)
 		}

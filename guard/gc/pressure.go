@@ -213,7 +213,7 @@ func (m *Manager) until(s policy.Signal, available func(total int64) int64) recl
 		if err != nil {
 			return reclaim.Room{}, fmt.Errorf("%s: %w", s, err)
 		}
-		room := reclaim.Room{Bytes: fs.Available + fs.Reserved, Inodes: fs.InodesFree}
+		room := reclaim.Room{Bytes: fs.Available + fs.Reserved, Inodes: fs.InodesFree, Lag: fs.Lag}
 		var total int64
 		if s.Resource() == policy.ResourceInodes {
 			total, room.LackInodes = fs.Inodes, available(fs.Inodes)-fs.InodesFree
