@@ -25,6 +25,9 @@ func (c *check) innocent(w *World, p *pod) {
 		if slices.ContainsFunc(w.pods, func(p *pod) bool { return (p.runs() || p.returns > 0) && p.rate > w.hog }) {
 			return
 		}
+		if p.order.at-p.spec.CreatedAt.Sub(w.began) < startsWithin { // all that it uses is growth: it may be what was too much
+			return
+		}
 		if c.innocents++; c.innocents > most {
 			w.violate("%d pods were stopped for memory that a process outside of them took", c.innocents)
 		}
@@ -48,6 +51,9 @@ func (c *check) innocent(w *World, p *pod) {
 		}
 	}
 }
+
+// startsWithin is how old a pod may be for all that it uses to be growth, with a sample from before a restart of the service.
+const startsWithin = 3 * time.Second
 
 // again reports whether a pod was stopped before and came back.
 func (c *check) again(p *pod) bool {

@@ -41,7 +41,8 @@ type service struct {
 	ended   chan error
 	runtime string // what it logged of that last, see said
 	mu      sync.Mutex
-	cut     bool       // killed: the world no longer listens to it
+	cut     bool // killed: the world no longer listens to it
+	cutAt   time.Duration
 	conns   []net.Conn // to the runtime
 }
 
@@ -263,7 +264,7 @@ func (w *World) Kill() {
 		w.tb.Fatal(err)
 	}
 	s.mu.Lock()
-	s.cut = true
+	s.cut, s.cutAt = true, w.Now()
 	for _, c := range s.conns {
 		_ = c.Close()
 	}
