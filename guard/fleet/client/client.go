@@ -145,7 +145,8 @@ func (c *Client) Permit(s *policy.Stop) policy.Held {
 	}
 	p := &c.pools[t.pool]
 	if r := p.request; r != nil && (r.target != t || r.ask != a) {
-		if now-p.asked < withdrawAfter {
+		// A threshold that is due does not wait behind a limit, whose workload may be the one that has to wait.
+		if now-p.asked < withdrawAfter && (r.ask.Kind == a.Kind || a.Kind == api.KindLimit) {
 			return policy.Held{By: api.HeldFleet, Detail: "another stop of the pool waits for its permit"}
 		}
 		c.withdraw(p)

@@ -169,6 +169,28 @@ func TestOneRequestForEachPool(t *testing.T) {
 	})
 }
 
+// The stop of a pod above its limit does not keep a threshold of the same pool from asking, as long as its own workload has to wait.
+func TestThresholdBesideALimit(t *testing.T) {
+	run(t, func(g *guard) {
+		limit := &policy.Stop{Sandbox: "u2", Workload: "ci/job", Kind: policy.Soft, Cause: policy.CauseLimit}
+		for range 8 {
+			g.Permit(limit)
+			g.after(250 * time.Millisecond)
+		}
+		g.agent.got("", "")
+		g.want[nodefs] = "u1"
+		for range 8 {
+			g.after(250 * time.Millisecond)
+			if held := g.Permit(limit); !strings.Contains(held.Detail, "another stop") {
+				t.Errorf("the limit is held by %+v", held)
+			}
+		}
+		if got := g.agent.got(http.MethodPut, "/v1/permits/"); len(got) != 1 || got[0].path != "/v1/permits/nodefs bytes/u1" {
+			t.Errorf("requests: %v", got)
+		}
+	})
+}
+
 // A stop whose sandbox or workload the agent would refuse is asked for all the same.
 func TestStrangeNames(t *testing.T) {
 	run(t, func(g *guard) {

@@ -42,9 +42,11 @@ type Client struct {
 	list    time.Duration           // when lists allows the next list; 0 = not known yet
 	orphans []int64                 // leases that etcd may have and that are not needed
 	// The history of etcd; see history.go.
-	seen     position
-	back     bool          // etcd has gone back to an earlier position
-	reported time.Duration // when the last report to this history began that succeeded; 0 = none yet
+	seen      position
+	back      bool          // etcd has gone back to an earlier position
+	longest   time.Duration // the longest slot by rates that were in force
+	longestAt time.Duration // when they were last
+	reported  time.Duration // when the last report to this history began that succeeded; 0 = none yet
 
 	instance string        // marks this client's reports
 	other    time.Duration // when another's report was in the place of this client's; 0 = never

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/criguard/criguard/guard/fleet"
 )
 
 // position is how far etcd's history had come when this client last looked; zero = not known.
@@ -17,7 +19,7 @@ const recall = 80 * time.Minute
 func (c *Client) forget(now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now-c.reported > max(recall, c.opt.Rates.LongestSlot()) {
+	if now-c.reported > max(recall, c.longestSlot(now)) {
 		c.seen, c.back, c.reported = position{}, false, 0
 	}
 }
@@ -47,9 +49,30 @@ func (c *Client) wentBack() bool {
 	return c.back
 }
 
+// applied notes the rates that are in force, also by the operators' policy. Slots that were taken by others last on.
+func (c *Client) applied(rates fleet.Rates) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.opt.Now()
+	if slot := rates.LongestSlot(); slot >= c.longestSlot(now) {
+		c.longest, c.longestAt = slot, now
+	}
+}
+
+// longestSlot returns how long a slot may last that was taken until now. The caller holds the lock.
+func (c *Client) longestSlot(now time.Duration) time.Duration {
+	if now-c.longestAt > c.longest {
+		return c.opt.Rates.LongestSlot()
+	}
+	return max(c.longest, c.opt.Rates.LongestSlot())
+}
+
 // settle lets the fleet settle, unless it does already or another condition does not hold.
 func (c *Client) settle(ctx context.Context, op string, conditions ...*compare) error {
-	id, _, err := c.grant(ctx, max(SettlingTTL, c.opt.Rates.LongestSlot()))
+	c.mu.Lock()
+	whole := max(SettlingTTL, c.longestSlot(c.opt.Now()))
+	c.mu.Unlock()
+	id, _, err := c.grant(ctx, whole)
 	if err != nil {
 		return err
 	}

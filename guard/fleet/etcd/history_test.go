@@ -77,6 +77,37 @@ func TestHistoryGoesBack(t *testing.T) {
 	}
 }
 
+// The fleet settles for as long as the longest slot by the rates that the operators have set, also if those are lost with the slots.
+func TestSettlesForTheLongestSlotInForce(t *testing.T) {
+	m := newMemory()
+	n1, n2 := m.client(t, "n1"), m.client(t, "n2")
+	wish, interval := State{Pools: []string{"memory"}}, Duration(6*time.Hour)
+	must(t, n1.SetRates(t.Context(), &Overrides{WorkloadInterval: &interval}))
+	for _, n := range []*Client{n1, n2} {
+		must(t, n.Report(t.Context(), wish))
+	}
+	m.now += SettlingTTL
+	must(t, n2.Report(t.Context(), wish))
+	before := m.snapshot()
+	must(t, n1.Report(t.Context(), wish))
+	_, err := n1.Acquire(t.Context(), n1.opt.Rates, "shop/web", rand.Text())
+	must(t, err)
+	_, err = n2.Survey(t.Context(), n2.opt.Rates)
+	must(t, err)
+	must(t, n2.Report(t.Context(), wish))
+	m.restore(before)
+	for range 5 {
+		must(t, n2.Report(t.Context(), wish))
+		_, err = n2.Acquire(t.Context(), n2.opt.Rates, "shop/web", rand.Text())
+		wantDenied(t, err, Settling)
+		m.now += time.Hour
+	}
+	m.now += time.Hour + time.Minute
+	must(t, n2.Report(t.Context(), wish))
+	_, err = n2.Acquire(t.Context(), n2.opt.Rates, "shop/web", rand.Text())
+	must(t, err)
+}
+
 // A node takes no slot if etcd goes back between its look at the fleet and the transaction, and leaves none behind.
 func TestHistoryGoesBackMeanwhile(t *testing.T) {
 	for at := 0; ; at++ {

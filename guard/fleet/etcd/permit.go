@@ -79,6 +79,7 @@ func (c *Client) Acquire(ctx context.Context, rates fleet.Rates, workload, id st
 	if rates, err = look.Policy.Apply(rates); err != nil {
 		return Permit{}, refuse("apply policy", ErrPolicy, err.Error())
 	}
+	c.applied(rates)
 	if !look.Reported {
 		return Permit{}, deny(NotReported, "the fleet does not know that the node wants a stop", 0, 0)
 	}
@@ -204,7 +205,7 @@ func PermitsBegin(rates fleet.Rates, left, whole time.Duration) time.Duration {
 	if left <= 0 {
 		return 0
 	}
-	return max(left-(whole-rates.LongestSlot()), 0)
+	return max(left-max(whole-rates.LongestSlot(), 0), 0)
 }
 
 // request requests the leases of both slots.

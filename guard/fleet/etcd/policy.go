@@ -148,6 +148,7 @@ func (c *Client) Survey(ctx context.Context, rates fleet.Rates) (Survey, error) 
 	if rates, err = look.Policy.Apply(rates); err != nil && !look.Policy.Paused {
 		return Survey{}, refuse("apply policy", ErrPolicy, err.Error())
 	}
+	c.applied(rates)
 	s := Survey{Zone: look.Zone, State: rates.State(look.Zone), Resumed: look.Policy.Resumed, NameTaken: c.nameTaken()}
 	if look.Policy.Paused { // whatever the rates are
 		s.Paused, err = c.remaining(ctx, look.pause)

@@ -189,7 +189,7 @@ func TestPermitsBegin(t *testing.T) {
 	rates := fleet.DefaultRates()
 	rates.WorkloadInterval = time.Hour
 	for _, c := range []struct{ left, whole, want time.Duration }{
-		{SettlingTTL, SettlingTTL, time.Hour}, {11 * time.Minute, SettlingTTL, time.Minute}, {time.Minute, SettlingTTL, 0}, {0, 0, 0},
+		{SettlingTTL, SettlingTTL, time.Hour}, {11 * time.Minute, SettlingTTL, time.Minute}, {time.Minute, SettlingTTL, 0}, {0, 0, 0}, {20 * time.Minute, 30 * time.Minute, 20 * time.Minute},
 	} {
 		if got := PermitsBegin(rates, c.left, c.whole); got != c.want {
 			t.Errorf("%s of %s left: %s, want %s", c.left, c.whole, got, c.want)
