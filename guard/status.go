@@ -121,7 +121,7 @@ func (s *Service) Windows() []api.Window { return s.samples.Windows() }
 // Settings implements control.Answerer.
 func (s *Service) Settings(ctx context.Context) (c api.Settings, err error) {
 	err = s.do(ctx, func() {
-		c = api.Settings{APIVersion: api.APIVersion, Files: s.guard.Config().Files, Text: s.guard.Config().Effective()}
+		c = api.Settings{APIVersion: api.APIVersion, Files: append([]string{}, s.guard.Config().Files...), Text: s.guard.Config().Effective()}
 	})
 	return c, err
 }

@@ -360,3 +360,21 @@ func TestPageCacheOfAVictim(t *testing.T) {
 		t.Errorf("outside the pods %d is used, after the stop %d", was.Value, is.Value)
 	}
 }
+
+// Without back-off, the breaker opens all the same, and stays open for as long as its threshold is met.
+func TestBreakerWithoutBackoff(t *testing.T) {
+	r := NewRestraint("boot")
+	r.Configure(testBudget, BackoffConfig{})
+	for i := range 3 {
+		finish(r, stopOf(Hard, "a"), 0, 0, time.Duration(i)*second)
+	}
+	for now := 3 * second; now < 10*minute; now += 10 * second {
+		r.Episode(PoolMemory, Known(1000), now)
+		if held := r.Check(stopOf(Hard, "b"), now); held.By != HeldBreaker {
+			t.Fatalf("at %s held by %q", now, held.By)
+		}
+	}
+	if held := r.Check(stopOf(Hard, "b"), 12*minute); held.By == HeldBreaker {
+		t.Error("the breaker stays open without an episode")
+	}
+}

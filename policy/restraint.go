@@ -395,7 +395,7 @@ func (r *Restraint) at(now time.Duration) {
 	}
 	r.now = now
 	for p := range r.breakers {
-		if b := &r.breakers[p]; b.counts() && now-b.Seen > r.backoff.Reset {
+		if b := &r.breakers[p]; b.counts() && now-b.Seen > max(r.backoff.Reset, time.Minute) { // also without back-off
 			*b = breaker{}
 		}
 	}

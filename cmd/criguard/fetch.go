@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -48,11 +49,16 @@ func (o *options) noteUnused(cmd *cobra.Command) {
 	}
 }
 
-// sameSocket reports whether two endpoints name the same path.
+// sameSocket reports whether two endpoints name the same socket: /var/run is often a link to /run.
 func sameSocket(a, b string) bool {
 	pathA, errA := socket.Path(a)
 	pathB, errB := socket.Path(b)
-	return errA == nil && errB == nil && pathA == pathB
+	if errA != nil || errB != nil || pathA == pathB {
+		return errA == nil && errB == nil
+	}
+	fileA, errA := os.Stat(pathA)
+	fileB, errB := os.Stat(pathB)
+	return errA == nil && errB == nil && os.SameFile(fileA, fileB)
 }
 
 // look inspects the node directly.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -156,12 +158,17 @@ func TestPruneUntilJSON(t *testing.T) {
 
 // --endpoint of another runtime than the service's does not ask the service.
 func TestEndpointOfAnotherRuntime(t *testing.T) {
+	sockets := t.TempDir()
+	direct, linked, other := filepath.Join(sockets, "run", "service.sock"), filepath.Join(sockets, "var", "service.sock"), filepath.Join(sockets, "other.sock")
+	if err := errors.Join(os.Mkdir(filepath.Dir(direct), 0o700), os.WriteFile(direct, nil, 0o600), os.WriteFile(other, nil, 0o600), os.Symlink("run", filepath.Dir(linked))); err != nil {
+		t.Fatal(err)
+	}
 	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		st := pressed()
-		st.Live, st.Runtime.Up, st.Runtime.Endpoint = true, true, "/run/service.sock"
+		st.Live, st.Runtime.Up, st.Runtime.Endpoint = true, true, direct
 		_ = json.NewEncoder(w).Encode(st)
 	})
-	for endpoint, live := range map[string]bool{"unix:///run/service.sock": true, "/run/other.sock": false} {
+	for endpoint, live := range map[string]bool{"unix://" + direct: true, linked: true, other: false, "/run/none.sock": false} {
 		_, out, errs := captured(t, "status", "-o", "json", "--run-dir", dir, "--endpoint", endpoint)
 		var st api.Status
 		if err := json.Unmarshal([]byte(out), &st); err != nil || st.Live != live {

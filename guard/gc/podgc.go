@@ -57,5 +57,6 @@ func (m *Manager) collectCgroups(ctx context.Context) {
 	}
 	slices.SortFunc(r.Removed, func(a, b reclaim.Item) int { return strings.Compare(a.ID, b.ID) })
 	r.Took = api.Duration(time.Since(started))
+	m.collected([]reclaim.Report{r})
 	m.record(ctx, policy.MemoryAvailable, []reclaim.Report{r}, time.Duration(r.Took))
 }

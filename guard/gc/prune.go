@@ -65,6 +65,11 @@ func (m *Manager) Prune(ctx context.Context, o api.PruneOptions, by api.Peer) ([
 		m.collected(reports)
 		m.warnLedger(m.ledger.SaveEnd(m.opt.Now())) // without the service, this starts the ledger
 		v := view(signal, reports, time.Since(began))
+		if len(reports) == 0 { // the target was met
+			for _, step := range p.Steps {
+				v.Steps = append(v.Steps, string(step))
+			}
+		}
 		go m.opt.Record(v, &by) // the answer does not wait for the loop
 	}
 	select {

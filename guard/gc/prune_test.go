@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,22 @@ func TestPruneUntil(t *testing.T) {
 				t.Errorf("%d images removed", images)
 			}
 		})
+	}
+}
+
+// A prune whose target is met says which steps it had to make.
+func TestPruneUntilWhatIsMet(t *testing.T) {
+	views := make(chan api.ReclaimView, 1)
+	k := newKeeping(t)
+	k.opt.Record = func(v api.ReclaimView, _ *api.Peer) { views <- v }
+	paths := k.opt.Disks.Paths()
+	paths.Image, paths.Container = k.opt.Logs.Dir, ""
+	k.opt.Disks.SetPaths(paths)
+	if reports, err := k.Prune(t.Context(), api.PruneOptions{Images: true, Signal: policy.ContainerFSAvailable, Until: policy.Percent(1)}, api.Peer{}); err != nil || len(reports) > 0 {
+		t.Fatalf("%+v, %v", reports, err)
+	}
+	if v := <-views; !slices.Equal(v.Steps, []string{"images"}) {
+		t.Errorf("recorded %+v", v)
 	}
 }
 

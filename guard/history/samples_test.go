@@ -109,6 +109,13 @@ func TestWindowAroundStop(t *testing.T) {
 	}
 }
 
+// A program that reads the windows gets a list, also before the first stop.
+func TestNoWindows(t *testing.T) {
+	if all := NewSamples(t.TempDir()).Windows(); all == nil || len(all) > 0 {
+		t.Errorf("%+v, want an empty list", all)
+	}
+}
+
 // The newest windows stay, in memory and on disk. A drain has no signal, so it has no window.
 func TestWindowsAreBounded(t *testing.T) {
 	dir := t.TempDir()

@@ -159,7 +159,7 @@ func saveWindows(dir string, readers rundir.Access, news []api.Window, gone []ui
 
 // list returns all windows, including the open ones as they are now.
 func (w *windows) list() []api.Window {
-	all := slices.Clone(w.done)
+	all := append([]api.Window{}, w.done...) // in JSON, a list even if it is empty
 	for _, o := range w.opened {
 		all = append(all, o.now())
 	}
