@@ -145,6 +145,10 @@ func (c *check) afterOther(w *World, p *pod) {
 	if rate := speed.of(p.order.signal); rate > 0 && c.free.of(p.order.signal)/rate > reclaimLasts {
 		return
 	}
+	// Large files that are deleted first free no inodes for longer than a stop waits that sees none come back.
+	if isInodes(p.order.signal) && speed.bytes > 0 && w.disk.deleted.left(time.Now()).bytes/speed.bytes > stillLasts {
+		return
+	}
 	if slices.ContainsFunc(w.took, func(t taking) bool { return t.hides(p.order.at, speed.bytes) }) {
 		return
 	}
@@ -176,6 +180,9 @@ func (t taking) hides(at time.Duration, speed int64) bool {
 
 // hidesDeletion is how long free space may not rise before nothing seems to be deleted any more, and some more.
 const hidesDeletion = 1500 * time.Millisecond
+
+// stillLasts is how many seconds a stop waits for a disk that does not rise.
+const stillLasts = 30
 
 // reclaimLasts is how many seconds a stop waits for what is being deleted.
 const reclaimLasts = 60
