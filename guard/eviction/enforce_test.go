@@ -127,12 +127,25 @@ func TestLimitsReadNoCgroups(t *testing.T) {
 
 // A kubelet keeps the volumes of a pod that it starts again. If these alone exceed the limit, stopping the pod again is of no
 // use, and would take the whole soft budget. It is stopped again if it keeps writing.
-func TestLimitOfAPodThatKeepsItsVolumes(t *testing.T) {
+func TestLimitOfAPodThatKeepsItsFiles(t *testing.T) {
+	for _, logs := range []bool{false, true} {
+		testLimitOfAPodThatKeepsItsFiles(t, func(u *policy.DiskUsage, bytes int64) {
+			if *u = diskBytes(0); logs {
+				u.Logs = policy.Exactly(bytes)
+			} else {
+				u.Volumes = policy.Exactly(bytes)
+			}
+		})
+	}
+}
+
+func testLimitOfAPodThatKeepsItsFiles(t *testing.T, fill func(*policy.DiskUsage, int64)) {
+	t.Helper()
 	g, n := newManager(t, "")
 	n.pods = n.pods[:1]
 	pod := &n.pods[0]
 	pod.StorageLimit = 2 * testGiB
-	pod.Disk.Rootfs, pod.Disk.Volumes = policy.Exactly(0), policy.Exactly(3*testGiB)
+	fill(&pod.Disk, 3*testGiB)
 	back := *pod
 	if p := n.at(g, 0); p.Stop == nil || p.Stop.Kind != api.KindLimit {
 		t.Fatalf("stopped %+v", p.Stop)
@@ -140,7 +153,7 @@ func TestLimitOfAPodThatKeepsItsVolumes(t *testing.T) {
 	n.end(n.stops[0])
 	n.at(g, time.Second)
 	back.ID, back.Created = "again", time.Hour+2*time.Second
-	back.Disk.Volumes = policy.Exactly(3*testGiB + testGiB/2) // it has written until its end, after it was measured
+	fill(&back.Disk, 3*testGiB+testGiB/2) // it has written until its end, after it was measured
 	n.pods = append(n.pods, back)
 	alarms := 0
 	for at := time.Minute; at < 30*time.Minute; at += time.Minute {
@@ -155,7 +168,7 @@ func TestLimitOfAPodThatKeepsItsVolumes(t *testing.T) {
 	if alarms != 1 {
 		t.Errorf("%d alarms, want one", alarms)
 	}
-	n.pods[0].Disk.Volumes = policy.Exactly(3*testGiB + testGiB*3/4)
+	fill(&n.pods[0].Disk, 3*testGiB+testGiB*3/4)
 	if p := n.at(g, 30*time.Minute); p.Stop == nil || p.Stop.Kind != api.KindLimit {
 		t.Errorf("once it has written more: stopped %+v, held by %q", p.Stop, p.Held)
 	}

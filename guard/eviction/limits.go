@@ -29,7 +29,8 @@ func (g *Manager) enforce(ctx context.Context, now time.Duration, p *api.Pass) {
 // enforceLimits stops a pod that exceeds its limit of ephemeral storage: root filesystems, logs and local volumes together.
 func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []inventory.Pod, p *api.Pass) {
 	for _, pod := range g.overLimit(pods) {
-		if g.keepsVolumes(pod, pod.Disk.Volumes.Value, now, p) {
+		kept := pod.Disk.Volumes.Plus(pod.Disk.Logs).Value
+		if g.keepsFiles(pod, kept, now, p) {
 			continue
 		}
 		used := pod.Disk.Total().Value
@@ -39,7 +40,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				api.FormatBytes(used), api.FormatBytes(pod.StorageLimit)),
 		}, p) {
-			g.limited[pod.UID] = limited{sandbox: pod.ID, volumes: pod.Disk.Volumes.Value, seen: now}
+			g.limited[pod.UID] = limited{sandbox: pod.ID, kept: kept, seen: now}
 			return
 		}
 	}
@@ -73,7 +74,7 @@ func (g *Manager) overLimit(pods []inventory.Pod) (over []*inventory.Pod) {
 type limited struct {
 	sandbox string
 	back    string        // sandbox in which it was back, "" = not yet
-	volumes int64         // bytes in its volumes then, or when it was back
+	kept    int64         // bytes in its volumes and logs then, or when it was back
 	seen    time.Duration // above its limit
 	alarmed bool
 }
@@ -81,23 +82,23 @@ type limited struct {
 // limitedFor is how long a pod that is not above its limit, or not listed, is remembered.
 const limitedFor = time.Hour
 
-// keepsVolumes reports whether a pod was stopped for its limit, is back with the same volumes, and these alone exceed the
+// keepsFiles reports whether a pod was stopped for its limit, is back with the same volumes and logs, and these alone exceed the
 // limit: a kubelet keeps them, so that another stop would help as little. It holds the stop with an alarm, until the pod has
 // written a tenth of its limit more.
-func (g *Manager) keepsVolumes(pod *inventory.Pod, volumes int64, now time.Duration, p *api.Pass) bool {
+func (g *Manager) keepsFiles(pod *inventory.Pod, kept int64, now time.Duration, p *api.Pass) bool {
 	maps.DeleteFunc(g.limited, func(_ string, l limited) bool { return now-l.seen > limitedFor })
 	last, again := g.limited[pod.UID]
-	if !again || last.sandbox == pod.ID || !policy.OverLimit(volumes, pod.StorageLimit) {
+	if !again || last.sandbox == pod.ID || !policy.OverLimit(kept, pod.StorageLimit) {
 		return false
 	}
 	if last.back != pod.ID { // before its stop, it has written more than what was measured then
-		last.back, last.volumes = pod.ID, max(last.volumes, volumes)
+		last.back, last.kept = pod.ID, max(last.kept, kept)
 	}
-	if volumes-last.volumes > pod.StorageLimit/10 {
+	if kept-last.kept > pod.StorageLimit/10 {
 		return false
 	}
 	last.seen = now
-	const why = "its volumes alone exceed its limit, and a stop does not free them"
+	const why = "its volumes and logs alone exceed its limit, and a stop does not free them"
 	p.Hold(api.KindLimit+" of "+pod.FullName(), policy.Held{By: api.HeldBreaker, Detail: why})
 	if !last.alarmed && p.Alarm == "" {
 		last.alarmed = true
