@@ -37,8 +37,9 @@ func StartCommit(dir string) error {
 	if err != nil {
 		return fmt.Errorf("commit filesystem of %s: %w", dir, errors.Unwrap(err))
 	}
-	defer unix.Close(fd)                                       //nolint:errcheck // only read
-	if err := unix.IoctlSetInt(fd, startSync, 0); err != nil { // nobody waits for the transaction, so its number is not asked for
+	defer unix.Close(fd) //nolint:errcheck // only read
+	// Without a place for it, the kernel does not return the number of the transaction.
+	if err := unix.IoctlSetInt(fd, startSync, 0); err != nil {
 		return fmt.Errorf("commit filesystem of %s: %w", dir, err)
 	}
 	return nil

@@ -180,21 +180,22 @@ func isArchive(path string) bool {
 // readAirGapFile reads one file, unless the known result is current. If it cannot be read to its end, such as while it is replaced,
 // what was known of it may still be so.
 func readAirGapFile(path string, known map[string]airGapFile) airGapFile {
+	old, ok := known[path]
+	unread := func(err error) airGapFile { return airGapFile{note: err.Error(), names: old.names, size: -1} }
 	info, err := os.Stat(path)
 	if err != nil {
-		return airGapFile{note: err.Error(), names: known[path].names, size: -1}
+		return unread(err)
 	}
 	if !info.Mode().IsRegular() {
 		return airGapFile{note: "not a regular file"}
 	}
 	f := airGapFile{modified: info.ModTime(), size: info.Size()}
-	old, ok := known[path]
 	if ok && old.modified.Equal(f.modified) && old.size == f.size {
 		return old
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return airGapFile{note: err.Error(), names: old.names, size: -1}
+		return unread(err)
 	}
 	defer func() { _ = file.Close() }()
 	if isList(path) {

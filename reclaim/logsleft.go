@@ -43,15 +43,12 @@ func (c *Collector) removeLogsLeft(ctx context.Context, inv inventory) error {
 	left := maps.Clone(c.logsLeft)
 	c.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(left)) {
-		d := left[id]
-		switch {
-		case slices.ContainsFunc(inv.Containers, func(c cri.Container) bool { return c.ID == id }):
-			continue
-		case LogIsTaken(d, inv.Containers):
-			c.forgetLog(id)
+		if slices.ContainsFunc(inv.Containers, func(c cri.Container) bool { return c.ID == id }) {
 			continue
 		}
-		if err := c.removeLog(ctx, d); err != nil {
+		if d := left[id]; LogIsTaken(d, inv.Containers) {
+			c.forgetLog(id)
+		} else if err := c.removeLog(ctx, d); err != nil {
 			return err
 		}
 	}

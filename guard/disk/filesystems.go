@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/criguard/criguard/cgroup"
@@ -23,7 +24,6 @@ type Watcher struct {
 	probes map[string]int // reads in progress, by path
 	// commits is when the last commit ended, by path. Of one that is under way, it is in the future.
 	commits map[string]time.Time
-	near    bool // a disk is near its threshold
 
 	// readers are by path. A reader that hangs stays until it answers, even if its path is no longer
 	// watched, so removing and adding a path repeatedly costs at most one goroutine.
@@ -32,7 +32,7 @@ type Watcher struct {
 	// detected reports whether the layout of the current paths is known.
 	detected bool
 	seen     Paths
-	maxAge   time.Duration // see SetMaxAge
+	maxAge   atomic.Int64 // see SetMaxAge
 }
 
 // Paths are directories on the filesystems to watch; "" = not known yet.
@@ -114,7 +114,7 @@ func (d *Watcher) run(f *fsReader) {
 				return
 			}
 		}
-		if r.space, r.err = d.read(f.path); d.isNear() {
+		if r.space, r.err = d.read(f.path); d.MaxAge() == 0 {
 			d.free(f.path, &r.space)
 		}
 		select {
@@ -171,18 +171,10 @@ func (d *Watcher) Read(dir string) (cgroup.Space, error) {
 
 // SetMaxAge sets how old a reading may be for Observe not to wait for another one. 0 = it always reads again: near a
 // threshold, a reading from before the end of a reclaim could get a pod stopped for space that is free again.
-func (d *Watcher) SetMaxAge(age time.Duration) {
-	d.maxAge = age
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.near = age == 0
-}
+func (d *Watcher) SetMaxAge(age time.Duration) { d.maxAge.Store(int64(age)) }
 
-func (d *Watcher) isNear() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.near
-}
+// MaxAge returns what SetMaxAge was called with last.
+func (d *Watcher) MaxAge() time.Duration { return time.Duration(d.maxAge.Load()) }
 
 // commitEvery is the least pause between two commits of a filesystem. Each is a write.
 const commitEvery = time.Second
@@ -208,9 +200,6 @@ func (d *Watcher) free(dir string, s *cgroup.Space) {
 
 // endless is longer than any commit that ends.
 const endless = 1000 * time.Hour
-
-// MaxAge returns what SetMaxAge was called with last.
-func (d *Watcher) MaxAge() time.Duration { return d.maxAge }
 
 // SetPaths changes the watched paths, once the runtime has reported them.
 func (d *Watcher) SetPaths(p Paths) {
@@ -252,7 +241,7 @@ const askAhead = time.Second
 func (d *Watcher) refresh(p Paths, now time.Duration) {
 	d.takeAll()
 	d.follow(p)
-	early := max(d.maxAge-askAhead, d.maxAge/2)
+	early := max(d.MaxAge()-askAhead, d.MaxAge()/2)
 	for _, f := range d.readers {
 		if f.asked == 0 && !f.last.serves(now, early) {
 			f.asked = now
@@ -297,7 +286,7 @@ func take(r fsReading) { r.of.last, r.of.asked = r, 0 }
 // only once.
 func (d *Watcher) awaited(now time.Duration) bool {
 	for _, f := range d.readers {
-		if f.asked != 0 && now-f.asked <= ReadTimeout && !f.last.serves(now, d.maxAge) {
+		if f.asked != 0 && now-f.asked <= ReadTimeout && !f.last.serves(now, d.MaxAge()) {
 			return true
 		}
 	}

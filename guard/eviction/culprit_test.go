@@ -48,7 +48,7 @@ func TestCulpritAtAHardThresholdIsNeverHeld(t *testing.T) {
 	}
 }
 
-// Memory that another stop gives back does not hide a leak that goes on: within a second, the pods that rank before it seem to
+// Memory that another stop gives back does not hide a leak that continues: within a second, the pods that rank before it seem to
 // carry it.
 func TestCulpritRightAfterAnotherStop(t *testing.T) {
 	for _, slept := range []time.Duration{0, time.Hour} {

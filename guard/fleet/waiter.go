@@ -134,6 +134,12 @@ func (w *Waiter) Release(p policy.Pool, now time.Duration) (Grant, bool) {
 	return g, true
 }
 
+// PauseTolerance is how exactly the end of a pause is known.
+const PauseTolerance = 5 * time.Second
+
+// Paused returns until when soft stops are suspended, in time since boot; 0 = they are not.
+func (w *Waiter) Paused() time.Duration { return w.paused }
+
 // Pause suspends soft stops until a time since boot; 0 resumes them. It holds while the node is alone, too, because
 // a pause has a mandatory end.
 func (w *Waiter) Pause(until, now time.Duration) {

@@ -36,9 +36,11 @@ func Open(ctx context.Context, run, state rundir.Dir, access rundir.Access) *InF
 
 func (f *InForce) load(ctx context.Context, read func(string, rundir.Access) ([]byte, error)) {
 	known := config.HardThresholds{}
-	if b, err := f.run.ReadFile(FileName, f.access); err == nil && f.run != f.state && json.Unmarshal(b, &known) == nil {
-		f.hard.Store(&known)
-		return
+	if f.run != f.state {
+		if b, err := f.run.ReadFile(FileName, f.access); err == nil && json.Unmarshal(b, &known) == nil {
+			f.hard.Store(&known)
+			return
+		}
 	}
 	var text lastgood.Value[[]byte]
 	b := text.Get(ctx, func() []byte {

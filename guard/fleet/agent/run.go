@@ -119,7 +119,7 @@ func (a *Agent) report(ctx context.Context) {
 	if seen.Paused > 0 {
 		until = now + seen.Paused
 	}
-	early := a.paused-now > pauseTolerance
+	early := a.paused-now > fleet.PauseTolerance
 	a.lost = seen.Paused == 0 && !seen.Resumed && (a.lost || early)
 	a.pause(until, now)
 	a.seen, a.reached = seen, true
@@ -142,9 +142,6 @@ func (a *Agent) report(ctx context.Context) {
 
 // fullFor is for how long an answer shows that the fleet is full.
 const fullFor = sharedInterval
-
-// pauseTolerance is how exactly the end of a pause is known.
-const pauseTolerance = 5 * time.Second
 
 func (a *Agent) pause(until, now time.Duration) {
 	a.paused = until

@@ -47,7 +47,6 @@ type Client struct {
 	gone    []target      // requests to withdraw
 	report  time.Duration // when to send the state
 	rest    time.Duration // until then, nothing is sent: the agent has just failed
-	paused  time.Duration // soft stops are suspended until then
 	broken  bool          // the last answer to a request is not valid: other answers do not show that the agent works
 	err     error         // of the last round trip
 }
@@ -124,7 +123,7 @@ func (c *Client) Configure(cfg config.Config) {
 	defer c.mu.Unlock()
 	if !cfg.Fleet.Enabled {
 		c.waiter = fleet.NewWaiter(noPatience, cfg.Budget.Soft, c.opt.Rand)
-		c.pools, c.offered, c.gone, c.err, c.paused = [policy.PoolCount]pool{}, offer{}, nil, nil, 0
+		c.pools, c.offered, c.gone, c.err = [policy.PoolCount]pool{}, offer{}, nil, nil
 	}
 	c.enabled, c.soft, c.digest, c.linger = cfg.Fleet.Enabled, cfg.Budget.Soft, digest, episodeGap+min(grace, maxGrace)
 	c.waiter.SetSoft(c.soft)

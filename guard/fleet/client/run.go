@@ -122,14 +122,10 @@ func (c *Client) pause(d time.Duration) {
 	if d > 0 {
 		until = now + d
 	}
-	if (until-c.paused).Abs() > pauseTolerance || until == 0 {
-		c.paused = until
+	if (until-c.waiter.Paused()).Abs() > fleet.PauseTolerance || until == 0 { // each other value would be saved
 		c.waiter.Pause(until, now)
 	}
 }
-
-// pauseTolerance is how exactly the end of a pause is known.
-const pauseTolerance = 5 * time.Second
 
 func (c *Client) wants() []policy.Pool {
 	all := []policy.Pool{}

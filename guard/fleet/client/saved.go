@@ -32,7 +32,6 @@ func (c *Client) restore(b []byte) {
 		return
 	}
 	c.waiter.Restore(s.Fleet, now)
-	c.paused = s.Fleet.Paused
 	for p := range s.Fleet.Held {
 		if int(p) < len(c.pools) {
 			c.pools[p].wants, c.pools[p].asked = true, now // grace periods have started again
