@@ -43,6 +43,7 @@ type check struct {
 	shortAt          time.Duration            // the disk has been short since, and the service could stop pods for it
 	fewAt            time.Duration            // the tasks have been short since, and the service could stop pods for them
 	overAt           time.Duration            // more tasks than allowed last ran: no pod can start any
+	roomAt           time.Duration            // a pod could last start one
 	hogAt            time.Duration            // a hog outside the pods last took memory
 	kills            []*pod                   // that the service stopped, in order
 	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
@@ -111,8 +112,9 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	case "memory":
 		c.innocent(w, p)
 	case "tasks":
+		p.few = p.tasks <= 2
 		for _, bomb := range w.pods {
-			cannot := c.overAt > 0 && p.order.at-c.overAt < mayFollow // start one
+			cannot := c.overAt > 0 && p.order.at-c.overAt < mayFollow || p.order.at-c.roomAt > mayFollow // start one
 			if p.forks == 0 && bomb.forks > 0 && c.mustGo(w, bomb, p.order.at) && (!cannot || c.steady && bomb.tasks > p.tasks && !c.again(p)) {
 				w.violate("%s was stopped, although %s starts %d tasks a second", p, bomb, bomb.forks)
 			}
@@ -298,8 +300,10 @@ func (c *check) slowWrites(w *World) bool {
 
 // note notes which thresholds are met.
 func (c *check) note(w *World) {
-	if w.freeTasks() < 0 {
+	if free := w.freeTasks(); free < 0 {
 		c.overAt = w.Now()
+	} else if free > 0 {
+		c.roomAt = w.Now()
 	}
 	for pool, met := range map[string]bool{
 		"memory": w.available() < max(c.hard, c.soft)+rounding || (w.freeSwap() < c.swapShort || w.isMet(w.Now())) && w.available() < w.capacity/5+rounding, "tasks": w.freeTasks() < c.pids, "disk": !w.disk.free().covers(c.free),

@@ -85,9 +85,10 @@ type pod struct {
 	toLog       float64 // the share of the rest which goes to its log
 	fileSize    int64   // bytes of each file that it writes; 0 = a few large ones
 	wrote       space   // in its writable layer
+	few         bool    // it was stopped for tasks, and had so few that one elsewhere decides whether the stop was fruitless
 	diskLimit   int64   // bytes on the disk above which the service stops it; 0 = none
 	flushes     int64   // bytes of memory per second that it takes while it is being stopped for that
-	volume      int64   // bytes in its volume when it was
+	kept        int64   // bytes in its volume and its log when it was
 	linger      time.Duration
 	hangs       bool          // its shim does or did: what it has on the disk may stay
 	shared      float64       // the share of its memory that is in files
@@ -136,7 +137,7 @@ func newKernel(tb testing.TB, root string, v1 bool, capacity int64) *kernel {
 		stallFiles[onIO]:                           nodetest.Stall(0),
 		"proc/self/cgroup":                         self,
 		"proc/meminfo":                             "",
-		"sys/devices/system/cpu/online":            "0-1\n",
+		"sys/devices/system/cpu/online":            "0\n",
 		fmt.Sprintf("proc/%d/cgroup", os.Getpid()): self,
 	}
 	if !v1 {

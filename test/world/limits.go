@@ -99,13 +99,14 @@ func (p *pod) waitsFor(pool string) bool {
 
 // limited checks the stop of a pod for its limit.
 func (c *check) limited(w *World, p *pod) {
-	if uses := w.disk.has(p).sum().bytes; uses <= p.diskLimit {
+	has := w.disk.has(p)
+	if uses := has.sum().bytes; uses <= p.diskLimit {
 		w.violate("%s was stopped for its limit of %d MiB, and has %d MiB on the disk", p, p.diskLimit/mib, uses/mib)
 	}
-	p.volume = w.disk.volumes.of(p.UID).bytes
+	p.kept = has.volume.plus(has.log).bytes
 	for _, k := range c.kills {
-		if k != p && k.UID == p.UID && k.byLimit() && k.run == p.run && w.time()-k.order.time() < time.Hour && p.volume > p.diskLimit && p.volume == k.volume {
-			w.violate("%s was stopped again for its limit, although a kubelet keeps its volume", p)
+		if k != p && k.UID == p.UID && k.byLimit() && k.run == p.run && w.time()-k.order.time() < time.Hour && p.kept > p.diskLimit && p.kept == k.kept {
+			w.violate("%s was stopped again for its limit, although it has not written more", p)
 		}
 	}
 	stops := 0

@@ -57,9 +57,9 @@ func (c *check) inspectTasks(w *World) {
 			free += p.tasks
 		}
 	}
-	// What counts for the breaker: a stop that brought nothing, or whose tasks a protected pod takes.
+	// What counts for the breaker: a stop that brought nothing or next to nothing, or whose tasks a protected pod takes.
 	fruitless := slices.ContainsFunc(c.kills, func(p *pod) bool {
-		return p.linger > 0 && p.order.pool() == "tasks" && w.time()-p.stoppedAt < backoffReset
+		return (p.linger > 0 || p.few) && p.order.pool() == "tasks" && w.time()-p.stoppedAt < backoffReset
 	}) || slices.ContainsFunc(w.pods, func(p *pod) bool { return p.protected && p.forks > 0 && p.runs() })
 	if free < c.pids || fruitless || c.pids < fewTasks {
 		c.fewAt = w.Now()
