@@ -39,7 +39,7 @@ var exitCodes = map[string]codes{
 	"unprotect": {"", neither},
 	"metrics":   {"", noService},
 
-	"fleet status": {"a zone is not normal, soft stops are paused, or this node is alone or has an alarm", noEtcd},
+	"fleet status": {"a zone is not normal, soft stops are paused, or this node's agent does not answer, is alone or has an alarm", noEtcd},
 	"fleet check":  {"something keeps the fleet from working, now or soon", "no endpoint is an etcd that answers"},
 	"fleet pause":  {"", noEtcd},
 	"fleet resume": {"", noEtcd},

@@ -19,11 +19,12 @@ const topPasses = 50
 
 // topSource reads from the service or, until one has answered, from the node directly. Once a
 // service has answered, topSource waits for it to come back: a direct look has no conditions and no
-// budget.
+// budget. It never reads from a service of another runtime than that of --endpoint.
 type topSource struct {
 	options *options
 	client  *control.Client
 	served  atomic.Bool // a service has answered
+	other   atomic.Bool // that of another runtime has
 
 	// A Look is not safe for concurrent use, so Status and Rank have one each.
 	state, ranked *guard.Look
@@ -33,7 +34,11 @@ type topSource struct {
 // Status implements top.Source.
 func (t *topSource) Status(ctx context.Context) (api.Status, []top.Event, error) {
 	st, err := t.client.Status(ctx)
+	if e := t.options.endpoint; err == nil && e != "" && !t.served.Load() && !sameSocket(e, st.Runtime.Endpoint) {
+		t.other.Store(true)
+	}
 	switch {
+	case t.other.Load():
 	case err == nil:
 		t.served.Store(true)
 		return st, t.passes(ctx, st.LastPass), nil
@@ -50,7 +55,11 @@ func (t *topSource) Status(ctx context.Context) (api.Status, []top.Event, error)
 
 // Rank implements top.Source.
 func (t *topSource) Rank(ctx context.Context, s policy.Signal) (api.Ranking, error) {
-	r, err := t.client.Rank(ctx, s)
+	var r api.Ranking
+	err := control.ErrNoService
+	if !t.other.Load() {
+		r, err = t.client.Rank(ctx, s)
+	}
 	if !errors.Is(err, control.ErrNoService) || t.served.Load() {
 		return r, err
 	}

@@ -155,3 +155,28 @@ func TestTopSourceWithoutService(t *testing.T) {
 		t.Errorf("a mistake in the configuration: %v", err)
 	}
 }
+
+// A service of another runtime than that of --endpoint is not asked.
+func TestTopSourceOfAnotherRuntime(t *testing.T) {
+	src, dir := source(t, "# the defaults\n")
+	s := &stand{asked: map[string]int{}, answers: map[string]any{
+		"/v1/status": api.Status{Live: true, Runtime: api.RuntimeStatus{Endpoint: "unix:///nonexistent/service.sock"}},
+		"/v1/rank":   api.Ranking{Live: true},
+	}}
+	defer s.serve(t, dir)()
+	src.options.endpoint = "/nonexistent/other.sock"
+	for range 2 {
+		if st, _, err := src.Status(t.Context()); err != nil || st.Live || len(st.Signals) == 0 {
+			t.Errorf("live %t, %d signals, %v", st.Live, len(st.Signals), err)
+		}
+	}
+	if _, err := src.Rank(t.Context(), policy.MemoryAvailable); !errors.Is(err, cri.ErrNoRuntime) {
+		t.Errorf("ranking: %v", err)
+	}
+	same, dir := source(t, "# the defaults\n")
+	defer s.serve(t, dir)()
+	same.options.endpoint = "/nonexistent/service.sock"
+	if st, _, err := same.Status(t.Context()); err != nil || !st.Live {
+		t.Errorf("of the same runtime: %+v, %v", st, err)
+	}
+}

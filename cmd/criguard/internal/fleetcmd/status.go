@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -70,6 +71,7 @@ type nodeStatus struct {
 	Node  string        `json:"node"`            // its name in the fleet
 	Agent *agent.Status `json:"agent,omitempty"` // absent if it does not answer
 	Error string        `json:"error,omitempty"` // why the agent does not answer
+	down  bool          // the agent does not answer, and should
 }
 
 func newStatus(o *options) *cobra.Command {
@@ -111,13 +113,18 @@ func (o *options) status(ctx context.Context) (Status, error) {
 		st = statusOf(cfg.Fleet, cfg.Rates, &etcd.Fleet{})
 		st.Error = err.Error()
 	}
-	st.Node = nodeStatus{Node: node}
-	if own, err := ask(ctx, o.Dir()); err != nil {
-		st.Node.Error = err.Error()
-	} else {
-		st.Node.Agent = &own
-	}
+	st.Node = o.node(ctx, node)
 	return st, nil
+}
+
+// node describes this node, whose name in the fleet is given.
+func (o *options) node(ctx context.Context, name string) nodeStatus {
+	own, err := ask(ctx, o.Dir())
+	if err != nil {
+		// An operator's machine may have no agent.
+		return nodeStatus{Node: name, Error: err.Error(), down: o.cert == "" && !errors.Is(err, fs.ErrPermission)}
+	}
+	return nodeStatus{Node: name, Agent: &own}
 }
 
 // readFleet reads the fleet from etcd.
@@ -192,7 +199,7 @@ func (st *Status) verdict() error {
 	if st.Error != "" {
 		return cli.Unreachable()
 	}
-	found := st.Full || st.PausedFor > 0 || slices.ContainsFunc(st.Zones, func(z zoneStatus) bool { return z.State != fleet.Normal })
+	found := st.Node.down || st.Full || st.PausedFor > 0 || slices.ContainsFunc(st.Zones, func(z zoneStatus) bool { return z.State != fleet.Normal })
 	if own := st.Node.Agent; own != nil {
 		found = found || own.AloneFor > 0 || own.PauseLost || own.NameTaken
 	}

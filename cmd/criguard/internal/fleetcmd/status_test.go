@@ -12,6 +12,7 @@ import (
 	"github.com/criguard/criguard/guard/fleet"
 	"github.com/criguard/criguard/guard/fleet/agent"
 	"github.com/criguard/criguard/guard/fleet/etcd"
+	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 )
 
@@ -65,6 +66,7 @@ func TestStatusVerdict(t *testing.T) {
 				Pool: policy.PoolMemory, Request: agent.Request{Workload: "shop/web"}, Answer: agent.Answer{State: agent.Denied, Reason: "alone for 6m, soft stops at a tenth", RetryAfter: api.Duration(9 * time.Second)},
 			}}}
 		}, cli.ExitFinding, "ALONE for 6m: etcd is not reachable request memory for shop/web: held, alone for 6m, soft stops at a tenth, asked again in 9s"},
+		"down":   {func(_ *etcd.Fleet, st *Status) { st.Node = nodeStatus{Error: "does not run", down: true} }, cli.ExitFinding, "agent does not run"},
 		"lost":   {func(_ *etcd.Fleet, st *Status) { st.Node.Agent = &agent.Status{PauseLost: true} }, cli.ExitFinding, "ALARM a pause is gone"},
 		"clone":  {func(_ *etcd.Fleet, st *Status) { st.Node.Agent = &agent.Status{NameTaken: true} }, cli.ExitFinding, "ALARM another agent reports under this name (machines were cloned"},
 		"etcd":   {func(_ *etcd.Fleet, st *Status) { st.Error = "etcd is not reachable" }, cli.ExitUnreachable, "etcd etcd is not reachable"},
@@ -165,5 +167,15 @@ func TestCheckComparesClusters(t *testing.T) {
 	}
 	if c.verdict() == nil {
 		t.Error("no finding")
+	}
+}
+
+// That an agent does not run is a finding on a node, but not on an operator's machine.
+func TestStatusWithoutAgent(t *testing.T) {
+	for _, cert := range []string{"", "operator.pem"} {
+		o := &options{Options: Options{Dir: func() rundir.Dir { return rundir.Dir(t.TempDir()) }}, cert: cert}
+		if n := o.node(t.Context(), "n1"); n.Agent != nil || n.Node != "n1" || n.Error == "" || n.down != (cert == "") {
+			t.Errorf("with --cert %q: %+v", cert, n)
+		}
 	}
 }
