@@ -126,12 +126,12 @@ func TestMeterKeepsWhatEndsBetweenCalls(t *testing.T) {
 func TestMeterHangingLogsHideNoOtherUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _, pods := slowMeter(t)
-		j, release := newPodMeasure(&pods[0], m.now()), make(chan struct{})
+		j, release := newPodMeasure(&pods[0], m.now), make(chan struct{})
 		go m.pod(t.Context(), &pods[0], func() policy.LogsPlace { <-release; return policy.LogsPlace{} }, j)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		var u Usage
-		if j.result(&u); u.Bytes.Rootfs != policy.Exactly(14) || u.Bytes.Volumes != policy.Exactly(0) || u.Bytes.Logs.Quality != policy.QualityUnknown {
+		if j.result(&u, anyTime); u.Bytes.Rootfs != policy.Exactly(14) || u.Bytes.Volumes != policy.Exactly(0) || u.Bytes.Logs.Quality != policy.QualityUnknown {
 			t.Errorf("measured %+v", u.Bytes)
 		}
 		close(release)
@@ -145,7 +145,7 @@ func TestMeterGoesOnWithoutLogsThatHang(t *testing.T) {
 		m, layers, pods := slowMeter(t)
 		layers.set(7, 0)
 		release := make(chan struct{})
-		m.begin(t.Context(), measureKey{"p", false}, pods[0], noLayers, func() policy.LogsPlace { <-release; return policy.LogsPlace{} }, func() {})
+		m.begin(t.Context(), measureKey{"p", false}, pods[0], anyTime, noLayers, func() policy.LogsPlace { <-release; return policy.LogsPlace{} }, func() {})
 		for range 20 {
 			m.Measure(t.Context(), pods)
 			time.Sleep(20 * time.Second)
@@ -343,7 +343,7 @@ func TestMeterKnowsTheDeviceOfTheLogs(t *testing.T) {
 			if got := m.unknown(&pods[0]).Bytes.LogsApart; got != c.known {
 				t.Errorf("before: %t, want %t", got, c.known)
 			}
-			m.begin(t.Context(), measureKey{"p", true}, pods[0], noLayers, c.look, func() {})
+			m.begin(t.Context(), measureKey{"p", true}, pods[0], anyTime, noLayers, c.look, func() {})
 			synctest.Wait()
 			if u, ok := m.Usage("p"); !ok || !u.Bytes.LogsApart || !u.Inodes.LogsApart || (u.Bytes.Logs.Quality == policy.QualityUnknown) != c.known {
 				t.Errorf("known before %t: %+v", c.known, u.Bytes)
@@ -375,12 +375,12 @@ func TestMeterWalksVolumesBesideLayers(t *testing.T) {
 				if !ok || known != policy.Exactly(1007) || not.Quality != policy.QualityUnknown {
 					t.Errorf("slow %s: %+v", slow, u.Bytes)
 				}
-			} else if !ok || not != policy.Exactly(1500) || known.Quality != policy.QualityUnknown {
+			} else if !ok || not != policy.Exactly(500*int64(len(podFiles))) || known.Quality != policy.QualityUnknown {
 				t.Errorf("slow %s: %+v", slow, u.Bytes)
 			}
 			close(goOn)
 			<-done
-			if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(1007) || u.Bytes.Volumes != policy.Exactly(1500) {
+			if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(1007) || u.Bytes.Volumes != policy.Exactly(500*int64(len(podFiles))) {
 				t.Errorf("slow %s, in the end: %+v", slow, u.Bytes)
 			}
 		})
@@ -392,7 +392,7 @@ func TestMeterGoesOnWithoutLayersThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, layers, pods := slowMeter(t)
 		layers.set(7, 0)
-		upper, hang := t.TempDir(), make(chan struct{})
+		upper, hang, volumes := t.TempDir(), make(chan struct{}), 100*int64(len(podFiles))
 		m.mounts = func() ([]mountinfo.Mount, error) { return []mountinfo.Mount{overlay("first", upper)}, nil }
 		m.measureTree = func(_ context.Context, dir string, _ func(dirtree.Usage)) (dirtree.Usage, error) {
 			if dir == upper {
@@ -404,12 +404,12 @@ func TestMeterGoesOnWithoutLayersThatHang(t *testing.T) {
 			m.MeasureSince(t.Context(), pods, time.Now())
 			m.Measure(t.Context(), pods)
 			time.Sleep(20 * time.Second)
-			if u, ok := m.Usage("p"); !ok || u.Bytes.Volumes.Value != 300 {
+			if u, ok := m.Usage("p"); !ok || u.Bytes.Volumes.Value != volumes {
 				t.Fatalf("round %d: measured %+v, %t", i, u.Bytes, ok)
 			}
 		}
 		m.MeasureSince(t.Context(), pods, time.Now())
-		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(14) || u.Bytes.Volumes != policy.Exactly(300) || len(m.hung) > 2 {
+		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(14) || u.Bytes.Volumes != policy.Exactly(volumes) || len(m.hung) > 2 {
 			t.Errorf("measured %+v, %d left behind", u.Bytes, len(m.hung))
 		}
 		close(hang)
@@ -417,6 +417,67 @@ func TestMeterGoesOnWithoutLayersThatHang(t *testing.T) {
 		m.MeasureSince(t.Context(), pods, time.Now())
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs != policy.Exactly(107) || len(m.hung) != 0 {
 			t.Errorf("once it ends: %+v, %d left behind", u.Bytes, len(m.hung))
+		}
+	})
+}
+
+// A tree that takes longer to walk than a call waits is known in part, whenever it is asked for, and is walked to its end.
+func TestMeterKnowsATreeThatTakesLong(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		takes int64         // nearly so many seconds
+		pause time.Duration // between the calls
+		want  []policy.Measured
+	}{
+		{"a call after the other", 30, 1500 * time.Millisecond, []policy.Measured{policy.AtLeast(10), policy.AtLeast(21), policy.AtLeast(30)}},
+		{"ends between two", 15, 7 * time.Second, []policy.Measured{policy.AtLeast(10), policy.AtLeast(15), policy.AtLeast(15)}},
+		{"ended too long ago", 15, 20 * time.Second, []policy.Measured{policy.AtLeast(10), policy.AtLeast(10)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, layers, pods := slowMeter(t)
+				defer time.Sleep(time.Minute) // let everything end
+				layers.set(0, 0)
+				pods[0].Containers = nil
+				m.measureTree = func(_ context.Context, dir string, progress func(dirtree.Usage)) (dirtree.Usage, error) {
+					if filepath.Base(dir) != "kubernetes.io~empty-dir" {
+						return dirtree.Usage{}, nil
+					}
+					for bytes := range c.takes {
+						time.Sleep(990 * time.Millisecond)
+						progress(dirtree.Usage{Bytes: bytes + 1})
+					}
+					return dirtree.Usage{Bytes: c.takes}, nil
+				}
+				for i, want := range c.want {
+					since := m.now()
+					m.MeasureSince(t.Context(), pods, time.Now())
+					synctest.Wait()
+					if u, ok := m.Usage("p"); !ok || u.Bytes.Volumes != want || u.At < since-measureTimeout {
+						t.Errorf("call %d: %+v from %v ago, want %+v from after %v ago", i, u.Bytes.Volumes, m.now()-u.At, want, m.now()-since+measureTimeout)
+					}
+					time.Sleep(c.pause)
+				}
+			})
+		})
+	}
+}
+
+// While a fresh measurement runs, what is known from long before it does not make it too old for a stop.
+func TestMeterKeepsNothingTooOldMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		defer time.Sleep(time.Minute) // let everything end
+		layers.set(500, 0)
+		m.Measure(t.Context(), pods)
+		time.Sleep(20 * time.Second)
+		layers.set(30, 5*time.Second)
+		began := m.now()
+		go m.MeasureSince(t.Context(), pods, time.Now())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if u, ok := m.Usage("p"); !ok || u.At < began {
+			t.Errorf("%+v from %v before", u.Bytes, began-u.At)
 		}
 	})
 }

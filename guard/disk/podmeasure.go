@@ -17,7 +17,9 @@ import (
 // podMeasure is one measurement of one pod. It may run longer than its caller waits.
 type podMeasure struct {
 	done       chan struct{}
+	now        func() time.Duration
 	began      time.Duration
+	from       time.Duration // what the last call asked for, see Meter.measureFrom; guarded by the Meter
 	layers     *layers
 	leave      func()   // lets the next measurement begin
 	noLogs     bool     // it leaves the logs out
@@ -28,11 +30,12 @@ type podMeasure struct {
 	atLogs        bool             // only the logs are left
 	volumes       bool             // the volumes have been walked
 	dirs          bool             // so have the writable layers
+	counted       time.Duration    // when a part was last set
 	steps, seen   int              // steps counts the updates; seen is its value when a caller last timed out
 }
 
-func newPodMeasure(p *inventory.Pod, now time.Duration) *podMeasure {
-	j := &podMeasure{done: make(chan struct{}), began: now, seen: -1, layers: &layers{}, leave: func() {}}
+func newPodMeasure(p *inventory.Pod, now func() time.Duration) *podMeasure {
+	j := &podMeasure{done: make(chan struct{}), now: now, began: now(), seen: -1, layers: &layers{}, leave: func() {}}
 	for i := range p.Containers {
 		j.containers = append(j.containers, p.Containers[i].ID)
 	}
@@ -44,6 +47,7 @@ func (j *podMeasure) set(part func(*policy.DiskUsage) *policy.Measured, u amount
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.steps++
+	j.counted = j.now()
 	*part(&j.bytes), *part(&j.inodes) = u.bytes, u.inodes
 }
 
@@ -109,12 +113,16 @@ func (j *podMeasure) isAtLayers() bool {
 	return j.volumes && !j.dirs
 }
 
-// result fills in the usage measured so far. If a container is newer than the measurement, the root
-// filesystem part is a lower bound.
-func (j *podMeasure) result(u *Usage) {
+// result fills in the usage measured so far. That of a measurement which began before from is a lower bound of what the pod used when
+// it last counted something. If a container is newer than the measurement, the root filesystem part is one, too.
+func (j *podMeasure) result(u *Usage, from time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	u.Bytes, u.Inodes, u.At = j.bytes, j.inodes, j.began
+	if j.began < from {
+		u.lower()
+		u.At = max(j.began, j.counted)
+	}
 	for _, id := range u.containers {
 		if !slices.Contains(j.containers, id) {
 			u.Bytes.Rootfs = u.Bytes.Rootfs.Plus(policy.Measured{})
@@ -134,7 +142,9 @@ func (u *Usage) parts() []*policy.Measured {
 // lower turns every measured part into a lower bound.
 func (u *Usage) lower() {
 	for _, part := range u.parts() {
-		*part = policy.AtLeast(part.Value)
+		if part.Quality != policy.QualityUnknown {
+			*part = policy.AtLeast(part.Value)
+		}
 	}
 }
 
@@ -167,8 +177,8 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsPlace func() poli
 	go func() {
 		defer close(walked)
 		volumes := exactly(0, 0)
-		for _, plugin := range localVolumes {
-			volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, "volumes", plugin))
+		for _, name := range podFiles {
+			volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, name))
 		}
 		j.set(volumesOf, volumes)
 		j.reach(&j.volumes)
@@ -264,9 +274,12 @@ func (d *Meter) tree(ctx context.Context, j *podMeasure, part func(*policy.DiskU
 	return sum
 }
 
-// localVolumes are the directory names of the plugins whose volumes a kubelet counts as a pod's local usage.
+// podFiles are what a pod may write to in its directory below the kubelet's: the volumes that a kubelet counts as a pod's local usage,
+// and the files that it mounts into every container at /etc/hosts and /dev/termination-log, which no limit holds (CVE-2020-8557).
 // Persistent volumes may be on the same device, but they outlive the pod.
-var localVolumes = []string{"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~git-repo"}
+var podFiles = []string{
+	"volumes/kubernetes.io~empty-dir", "volumes/kubernetes.io~configmap", "volumes/kubernetes.io~git-repo", "etc-hosts", "containers",
+}
 
 // layer returns the size of a container's writable layer as the runtime reports it, as a lower bound if it sampled it
 // before since. Docker reports no inodes.

@@ -41,7 +41,7 @@ type LayerSource interface {
 // Usage is one pod's disk usage, in bytes and in inodes.
 type Usage struct {
 	Bytes, Inodes policy.DiskUsage
-	At            time.Duration // when the measurement began, since boot
+	At            time.Duration // when the measurement began, or, of a lower bound of an earlier one, last counted; since boot
 	asked         time.Duration // time of the last request, answered or not
 	containers    []string      // containers of that request
 }
@@ -103,13 +103,14 @@ func (d *Meter) Usage(sandbox string) (Usage, bool) {
 	defer d.mu.Unlock()
 	u, ok := d.last[sandbox]
 	ok = ok && d.fresh(u.At)
-	if j := d.newest[sandbox]; j != nil && d.fresh(j.began) && (!ok || j.began > u.At) {
+	if j := d.newest[sandbox]; j != nil && d.fresh(j.began) {
 		now := Usage{asked: u.asked, containers: u.containers}
-		j.result(&now)
-		if ok {
-			now.keep(&u)
+		if j.result(&now, j.from); !ok || now.At >= u.At {
+			if ok && u.At >= j.from { // an older part would make the whole usage too old for a stop
+				now.keep(&u)
+			}
+			return now, true
 		}
-		return now, true
 	}
 	return u, ok
 }
@@ -168,7 +169,7 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 		}
 		select {
 		case places <- struct{}{}:
-			jobs[i] = d.begin(ctx, key, pods[i], l, logsPlace, func() { <-places })
+			jobs[i] = d.begin(ctx, key, pods[i], from, l, logsPlace, func() { <-places })
 		case <-ctx.Done():
 		}
 	}
@@ -177,10 +178,7 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 		measured[i] = d.unknown(&pods[i])
 		if j != nil {
 			j.wait(ctx)
-			j.result(&measured[i])
-			if j.began < from {
-				measured[i].lower()
-			}
+			j.result(&measured[i], from)
 		}
 	}
 	return measured
@@ -190,7 +188,8 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 // Otherwise, what the pod uses of other filesystems would be out of date soon. One for each key at most is left behind.
 const hungAfter = 30 * time.Second
 
-// underWay returns a pod's measurement that an earlier call began and did not see end, or nil.
+// underWay returns a pod's measurement that an earlier call began and did not see end, or nil. If one has ended that began too early,
+// it notes what that has counted since: a tree that takes longer than a call waits would otherwise never be known.
 func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,6 +199,7 @@ func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 	case j == nil:
 		return nil
 	case !j.ended() && (!j.isAtLogs() && !j.isAtLayers() || !j.hangs() || d.hung[key] != nil || d.now()-j.began < hungAfter):
+		j.from = max(j.from, from)
 		return j
 	case !j.ended():
 		if d.hung == nil {
@@ -209,16 +209,21 @@ func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 		delete(d.running, key)
 		return nil
 	}
-	if delete(d.running, key); j.began < from {
-		return nil
+	if delete(d.running, key); j.began >= from {
+		return j
 	}
-	return j
+	late := d.last[key.sandbox]
+	if j.result(&late, from); late.At >= from {
+		d.last[key.sandbox] = late
+	}
+	return nil
 }
 
 // begin starts to measure a pod. It frees its slot when it ends, waits or proves slow, so that large pods do not
 // block the others.
-func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, l *layers, logsPlace func() policy.LogsPlace, leave func()) *podMeasure {
-	j := newPodMeasure(&p, d.now())
+func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, from time.Duration, l *layers, logsPlace func() policy.LogsPlace, leave func()) *podMeasure {
+	j := newPodMeasure(&p, d.now)
+	j.from = from
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.running == nil {

@@ -44,10 +44,12 @@ func TestMeterCountsLocalVolumes(t *testing.T) {
 	writeKiB(t, filepath.Join(volumes, "kubernetes.io~configmap/settings/file"), 32)
 	writeKiB(t, filepath.Join(volumes, "kubernetes.io~local-volume/pv/file"), 512)
 	writeKiB(t, filepath.Join(volumes, "kubernetes.io~csi/pvc/mount/file"), 512)
+	writeKiB(t, filepath.Join(m.root, "pods/uid/etc-hosts"), 16)
+	writeKiB(t, filepath.Join(m.root, "pods/uid/containers/main/1a2b3c4d"), 128)
 	m.Measure(t.Context(), []inventory.Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid"}}})
 	u, _ := m.Usage("p")
-	if bytes := u.Bytes.Volumes; u.Inodes.Volumes != policy.Exactly(6) || bytes.Quality != policy.QualityExact || bytes.Value < 96<<10 || bytes.Value > 256<<10 {
-		t.Errorf("%+v bytes in %+v inodes, want 96 KiB and what 4 directories take in 6", bytes, u.Inodes.Volumes)
+	if bytes := u.Bytes.Volumes; u.Inodes.Volumes != policy.Exactly(10) || bytes.Quality != policy.QualityExact || bytes.Value < 240<<10 || bytes.Value > 400<<10 {
+		t.Errorf("%+v bytes in %+v inodes, want 240 KiB and what 6 directories take in 10", bytes, u.Inodes.Volumes)
 	}
 }
 
@@ -270,7 +272,7 @@ func TestMeterQualityOfATree(t *testing.T) {
 		{"cut short", ended, dir, policy.QualityAtLeast},
 		{"cannot be opened", t.Context(), tooLong, policy.QualityAtLeast}, // the rest of the pod is known
 	} {
-		j := newPodMeasure(&inventory.Pod{}, 0)
+		j := newPodMeasure(&inventory.Pod{}, func() time.Duration { return 0 })
 		sum := m.tree(c.ctx, j, volumesOf, exactly(1, 1), c.dir)
 		if sum.bytes.Quality != c.want || sum.inodes.Quality != c.want || j.bytes.Volumes != policy.AtLeast(sum.bytes.Value) || j.inodes.Volumes != policy.AtLeast(sum.inodes.Value) {
 			t.Errorf("%s: %+v, recorded %+v, want quality %d", c.name, sum, j.bytes.Volumes, c.want)
