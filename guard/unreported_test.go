@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,13 +20,18 @@ import (
 // listedBy lists the pods of a test server, classified without a node.
 func listedBy(t *testing.T, s *critest.Server) []inventory.Pod {
 	t.Helper()
+	return listedWith(t, s, config.Default())
+}
+
+func listedWith(t *testing.T, s *critest.Server, cfg config.Config) []inventory.Pod {
+	t.Helper()
 	client, err := cri.Dial(s.Endpoint(), time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	return inventory.New(inventory.Options{
-		Config: config.Default(), Source: func(context.Context) (inventory.Source, error) { return client, nil },
+		Config: cfg, Source: func(context.Context) (inventory.Source, error) { return client, nil },
 		Capacity: func() int64 { return 16 << 30 }, Now: func() time.Duration { return time.Hour }, Clock: time.Now,
 	}).List(t.Context()).Pods
 }
@@ -79,5 +85,55 @@ func TestTraceOfCriticalPod(t *testing.T) {
 	pods := listedBy(t, s)
 	if line := trace.PodOf(&pods[0], &pods[0].Candidate, 0); line.Priority == nil || *line.Priority != 2_000_001_000 {
 		t.Errorf("a trace of it: %+v", line)
+	}
+}
+
+// A trace has a pod's annotations, as they win over the rules of any configuration, and nothing of the recorder's own rules.
+func TestTraceOfRules(t *testing.T) {
+	s := critest.New(t, critest.Containerd2)
+	annotated := map[string]string{config.AnnotationPriority: "7", config.AnnotationProtect: "true", config.AnnotationStorage: "3Gi"}
+	for name, annotations := range map[string]map[string]string{"a": annotated, "b": nil} {
+		pod := s.AddPod(critest.PodSpec{Namespace: "ops", Name: name, Annotations: annotations})
+		s.AddContainer(pod.ID, critest.ContainerSpec{})
+	}
+	rules := func(limit, priority, trusted string) config.Config {
+		c, err := config.Parse("rules.toml", strings.NewReader(`annotations.trusted_namespaces = [`+trusted+`]
+[[limit]]
+namespace = "*"
+ephemeral_storage = "`+limit+`"
+[[priority]]
+namespace = "*"
+value = `+priority))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	type facts struct {
+		priority, limit int64
+		protection      string
+	}
+	recorder := rules("1Gi", "1", `"ops"`)
+	for _, c := range []struct {
+		name string
+		cfg  config.Config
+		want map[string]facts
+	}{
+		{"no rules", config.Default(), map[string]facts{"a": {}, "b": {}}},
+		{"the namespace is not trusted", rules("2Gi", "2", ""), map[string]facts{"a": {2, 2 << 30, ""}, "b": {2, 2 << 30, ""}}},
+		{"it is", rules("2Gi", "2", `"ops"`), map[string]facts{"a": {7, 3 << 30, inventory.ProtectedAnnotation}, "b": {2, 2 << 30, ""}}},
+	} {
+		line := trace.Line{}
+		pods := listedWith(t, s, recorder)
+		for i := range pods {
+			line.Pods = append(line.Pods, trace.PodOf(&pods[i], &pods[i].Candidate, 0))
+		}
+		n := simulate.NewNode(c.cfg)
+		n.Advance(line)
+		for _, p := range n.Inventory(t.Context(), 0).Pods {
+			if got := (facts{p.Priority, p.StorageLimit, p.Protection}); got != c.want[p.Name] {
+				t.Errorf("%s: %s has %+v, want %+v", c.name, p.Name, got, c.want[p.Name])
+			}
+		}
 	}
 }

@@ -58,7 +58,7 @@ func ApplyRules(c *config.Config, p *Pod, f Facts) {
 func priority(c *config.Config, f Facts, trusted bool) (value int64, source string) {
 	if trusted {
 		if n, ok := parseInt(f.Annotations[config.AnnotationPriority]); ok {
-			return n, SourceAnnotation
+			return n, sourceAnnotation
 		}
 	}
 	for i, r := range c.Priorities {
@@ -102,8 +102,8 @@ func protection(c *config.Config, f Facts, priority int64, trusted bool) string 
 
 // Sources and reasons that a trace distinguishes from the decisions of rules.
 const (
-	// SourceAnnotation is the PrioritySource of a trusted annotation.
-	SourceAnnotation = "annotation"
+	// sourceAnnotation is the PrioritySource of a trusted annotation.
+	sourceAnnotation = "annotation"
 	sourceOOMScore   = "oom_score_adj"
 	// SourceUnknown is the RequestSource of a pod whose request is unknown.
 	SourceUnknown = "unknown"

@@ -289,7 +289,7 @@ func (n *Node) Inventory(context.Context, time.Duration) inventory.Inventory {
 func (n *Node) pod(t *trace.Pod) inventory.Pod {
 	ns, name := splitName(t.Name)
 	f := inventory.Facts{
-		Namespace: ns, Name: name, Labels: t.Labels,
+		Namespace: ns, Name: name, Labels: t.Labels, Annotations: t.Annotations,
 		Static:    t.Static != nil && *t.Static,
 		Protected: t.Protected != nil && *t.Protected,
 		Priority:  t.Priority,

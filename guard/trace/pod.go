@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 )
@@ -21,18 +22,17 @@ func PodOf(p *inventory.Pod, c *policy.Candidate, start time.Duration) Pod {
 	if p.RequestSource != api.SourceUnknown {
 		t.MemoryRequest = QuantityOf(p.MemoryRequest)
 	}
-	switch {
-	case p.OwnPriority != nil:
-		t.Priority = p.OwnPriority
-	case p.PrioritySource == inventory.SourceAnnotation:
-		t.Priority = &p.Priority
+	t.Priority = p.OwnPriority
+	if p.Protection == inventory.ProtectedSelf {
+		t.Protected = new(true)
 	}
-	if p.Protection == inventory.ProtectedAnnotation || p.Protection == inventory.ProtectedSelf {
-		yes := true
-		t.Protected = &yes
-	}
-	if p.StorageLimit > 0 {
-		t.StorageLimit = QuantityOf(p.StorageLimit)
+	for _, name := range []string{config.AnnotationPriority, config.AnnotationProtect, config.AnnotationStorage} {
+		if v, ok := p.Annotations[name]; ok {
+			if t.Annotations == nil {
+				t.Annotations = map[string]string{}
+			}
+			t.Annotations[name] = v
+		}
 	}
 	if c.Memory.Known {
 		t.MemoryUsage, t.MemoryFile = QuantityOf(c.Memory.Value), QuantityOf(c.ActiveFile)

@@ -60,6 +60,7 @@ type Pod struct {
 	GracePeriod    *api.Duration     `json:"grace_period,omitempty"`                           // its own grace period
 	StorageLimit   *Quantity         `json:"ephemeral_storage_limit,omitempty" unit:"bytes"`   // sum of its containers
 	Labels         map[string]string `json:"labels,omitempty"`                                 // of the pod
+	Annotations    map[string]string `json:"annotations,omitempty"`                            // those that say what rules say, see [annotations]
 }
 
 // Disk is a pod's usage of the disks, in bytes or inodes.
@@ -361,6 +362,9 @@ func (p Pod) Over(old Pod) Pod {
 	keep(&p.StorageLimit, old.StorageLimit)
 	if p.Labels == nil {
 		p.Labels = old.Labels
+	}
+	if p.Annotations == nil {
+		p.Annotations = old.Annotations
 	}
 	return p
 }

@@ -135,7 +135,10 @@ func (p Pod) less(old Pod) (changed Pod, differs bool) {
 	if maps.Equal(p.Labels, old.Labels) {
 		p.Labels = nil
 	}
-	return p, differs || p.Labels != nil
+	if maps.Equal(p.Annotations, old.Annotations) {
+		p.Annotations = nil
+	}
+	return p, differs || p.Labels != nil || p.Annotations != nil
 }
 
 // drop removes a value that has not changed, and records in left whether one is left.
