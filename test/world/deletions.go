@@ -187,6 +187,9 @@ const stillLasts = 30
 // reclaimLasts is how many seconds a stop waits for what is being deleted.
 const reclaimLasts = 60
 
+// rounded is by how much the times of a stop may be off.
+const rounded = 10 * time.Millisecond
+
 // gaveBack checks that the service saw what the stop of a pod gave back of the disk, unless as much was written meanwhile: half of
 // what it expected, if that much was deleted of the pod's writable layer.
 func (c *check) gaveBack(w *World, p *pod, s *api.StopView) {
@@ -196,6 +199,9 @@ func (c *check) gaveBack(w *World, p *pod, s *api.StopView) {
 	}
 	settled += time.Duration(r.SettledIn)
 	within := func(at time.Duration) bool { return at >= p.order.at && at <= settled }
+	if w.askedAt > 0 && within(w.askedAt-rounded) { // it waits no longer
+		return
+	}
 	if slices.ContainsFunc(w.sleptAt, within) || slices.ContainsFunc(w.took, func(t taking) bool { return within(t.at) }) {
 		return
 	}

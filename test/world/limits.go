@@ -105,7 +105,7 @@ func (c *check) limited(w *World, p *pod) {
 	}
 	p.kept = has.volume.plus(has.log).bytes
 	for _, k := range c.kills {
-		if k != p && k.UID == p.UID && k.byLimit() && k.run == p.run && w.time()-k.order.time() < time.Hour && p.kept > p.diskLimit && p.kept == k.kept {
+		if k != p && k.UID == p.UID && k.byLimit() && w.time()-k.order.time() < time.Hour && p.kept > p.diskLimit && p.kept == k.kept && has.layer.bytes <= p.diskLimit {
 			w.violate("%s was stopped again for its limit, although it has not written more", p)
 		}
 	}
