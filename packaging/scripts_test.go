@@ -113,3 +113,65 @@ func runScript(t *testing.T, script, args string, env ...string) (out, errs stri
 	}
 	return string(b), stderr.String()
 }
+
+// A removal takes nothing from a criguard that runs in a pod.
+func TestPackageScriptsKeepThePodsFiles(t *testing.T) {
+	for script, args := range map[string]string{"deb/postrm": "purge", "rpm/postun": "0"} {
+		for code, stays := range map[string]bool{"0": false, "1": true, "66": false} { // 66: there is no such directory
+			cmd := exec.Command("sh", "-c", `set -- `+args+`
+				flock() { return "$CODE"; }
+				rm() { echo rm "$@"; }
+				rmdir() { :; }
+				systemctl() { :; }
+				journalctl() { :; }
+				. ./`+script)
+			cmd.Env = []string{"PATH=/usr/bin:/bin", "CODE=" + code}
+			var errs strings.Builder
+			cmd.Stderr = &errs
+			out, err := cmd.Output()
+			if err != nil || strings.Contains(string(out), "rm -rf ") == stays || strings.Contains(errs.String(), "another criguard runs, as in a pod:") != stays {
+				t.Errorf("%s, flock exits with %s: %v, %s%s", script, code, err, out, errs.String())
+			}
+		}
+	}
+}
+
+// A guard that a removal has stopped runs again when the package is installed again.
+func TestPackageScriptStartsWhatRan(t *testing.T) {
+	for active, want := range map[string]string{"criguard.service": "start criguard.service\n", "": ""} {
+		dir := t.TempDir()
+		out := ""
+		for _, step := range [][2]string{{"prerm", "remove"}, {"postinst", "configure 1.2.3-1"}} {
+			text, err := os.ReadFile("deb/" + step[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			script := filepath.Join(dir, step[0])
+			text = []byte(strings.NewReplacer("/run/systemd/system", "/", "/run/criguard.removed", filepath.Join(dir, "removed")).Replace(string(text)))
+			if err := os.WriteFile(script, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("sh", "-c", `set -- `+step[1]+`
+				systemctl() { case $1 in is-active) [ "$3" = "$ACTIVE" ] ;; show) echo 0 ;; esac; }
+				for f in sysusers tmpfiles; do ln -sf /bin/true "$DIR/systemd-$f"; done
+				for f in deb-systemd-helper journalctl criguard; do ln -sf /bin/true "$DIR/$f"; done
+				printf '#!/bin/sh\necho "$@"\n' >"$DIR/deb-systemd-invoke"; chmod +x "$DIR/deb-systemd-invoke"
+				. "$DIR/`+step[0]+`"`)
+			cmd.Env = []string{"PATH=" + dir + ":/usr/bin:/bin", "ACTIVE=" + active, "DIR=" + dir}
+			b, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", step[0], err, b)
+			}
+			out = string(b)
+		}
+		started := ""
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "start ") {
+				started += line
+			}
+		}
+		if started != want {
+			t.Errorf("active %q: starts %q, want %q", active, started, want)
+		}
+	}
+}

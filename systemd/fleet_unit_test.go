@@ -35,6 +35,7 @@ func TestFleetUnitSays(t *testing.T) {
 	for key, why := range map[string]string{
 		"Service.IPAddressDeny":  "etcd is on the network",
 		"Service.PrivateNetwork": "etcd is on the network",
+		"Service.PrivateUsers":   "would not start where user namespaces are switched off",
 		"Service.DynamicUser":    "the key of the certificate needs an owner",
 		"Unit.Wants":             "the guard may be stopped on its own",
 	} {

@@ -108,6 +108,7 @@ func TestUnitNeverSays(t *testing.T) {
 		"Service.MountFlags":               "private would hide filesystems mounted later",
 		"Service.PrivateNetwork":           "metrics on loopback",
 		"Service.PrivateUsers":             "capabilities would not reach containers",
+		"Service.ProtectHostname":          "hooks would report the name that the node had at the start",
 		"Service.PrivatePIDs":              "the node's processes would be hidden",
 		"Service.RootDirectory":            "the node's filesystems are measured",
 		"Service.InaccessiblePaths":        "the node's filesystems are measured",
@@ -211,6 +212,12 @@ func TestUnitSystemCalls(t *testing.T) {
 	}
 	for _, call := range systemCalls(t, analyze, "@default") {
 		allowed[call] = true // always allowed
+	}
+	for _, unit := range []string{"criguard.service", "criguard-fleet.service"} {
+		u, _ := readUnitFile(t, unit)
+		if !slices.Contains(u["Service.SystemCallFilter"], "futex_time64") {
+			t.Errorf("%s does not name futex_time64, which old versions of @default lack", unit)
+		}
 	}
 	for call, want := range map[string]bool{
 		"pidfd_send_signal": true, "process_mrelease": true,
