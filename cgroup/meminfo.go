@@ -17,7 +17,10 @@ type MemInfo struct {
 // Spare returns the bytes of Reclaimable that the kernel certainly frees before it kills: all but an
 // eighth of MemTotal. A search over all files leaves gigabytes of dentries and inodes, which can be
 // freed. Those in use by running programs, such as a hundred pods, also count as reclaimable, but stay.
-func (m MemInfo) Spare() int64 { return max(m.Reclaimable-m.Total/8, 0) }
+func (m MemInfo) Spare() int64 { return spare(m.Reclaimable, m.Total) }
+
+// spare is Spare of that much memory.
+func spare(reclaimable, total int64) int64 { return max(reclaimable-total/8, 0) }
 
 // parseMemInfo parses lines of "Key:   123 kB" (proc(5)). It skips unknown and malformed lines.
 func parseMemInfo(b []byte) MemInfo {

@@ -183,15 +183,20 @@ func (n *Node) PodsMemory() (Memory, error) {
 }
 
 func (n *Node) readPods() (Memory, error) {
-	m, _, err := readMemory(n.podsUsage, n.podsStat, &n.names, &n.buf)
+	m, stat, err := readMemory(n.podsUsage, n.podsStat, &n.names, &n.buf)
 	if err != nil {
 		return Memory{}, err
 	}
+	slab := parseKey(stat, "slab_reclaimable") // before the buffer is used again; a v1 memory.stat does not have it
 	b, err := n.podsLimit.read(&n.buf)
 	if err != nil {
 		return Memory{}, err
 	}
 	m.Limit = parseLimit(b)
+	// As for the node: the kernel frees most dentries and inodes when the cgroup is at its limit.
+	if m.Limit > 0 {
+		m.Usage -= spare(slab, m.Limit)
+	}
 	return m, nil
 }
 

@@ -393,6 +393,24 @@ func TestPidsTighter(t *testing.T) {
 	}
 }
 
+// At its limit, the kernel frees most dentries and inodes of the pods before it kills, as it does for the node.
+func TestPodsMemoryWithoutSlab(t *testing.T) {
+	for limit, want := range map[string]int64{"8000": 8000 - 50 - (4000 - 1000), "40000": 8000 - 50, "max": 8000 - 50} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{
+			"cgroup/cgroup.controllers": "memory\n", "cgroup/pods/memory.current": "8000\n", "cgroup/pods/memory.max": limit + "\n",
+			"cgroup/pods/memory.stat": "inactive_file 50\nslab_reclaimable 4000\n", "proc/meminfo": "MemTotal: 100 kB\n",
+		})
+		l, err := Detect(Root(filepath.Join(dir, "cgroup")), Proc(filepath.Join(dir, "proc")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := openNode(t, l, "/pods").PodsMemory(); err != nil || m.WorkingSet() != want {
+			t.Errorf("limit %s: %d, %v, want %d", limit, m.WorkingSet(), err, want)
+		}
+	}
+}
+
 // An open Node follows a pods cgroup that appears, disappears and appears again.
 func TestNodeFollowsThePodsCgroup(t *testing.T) {
 	l := realV1(t)

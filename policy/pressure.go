@@ -27,6 +27,7 @@ type mark struct {
 	since    time.Duration // if met: start of the grace period, moved later by gaps that do not count
 	read     time.Duration // time of the signal's last reading
 	due      bool          // met at the last evaluation, after its grace period
+	value    Quantity      // of the threshold then: a lower one in its place has another target
 	clearing bool          // met before, but not at the last evaluation
 	clear    time.Duration // if clearing: since when
 }
@@ -111,13 +112,13 @@ func Evaluate(s State, ts []Threshold, set Settings, obs *Observations, now time
 		}
 		o, m := obs[t.Signal], s.marks[t.Signal][t.Kind]
 		switch {
-		case o.usable() && (o.Available < t.Value.Of(o.Capacity) || m.due && o.Available < t.Target(o.Capacity)):
+		case o.usable() && (o.Available < t.Value.Of(o.Capacity) || m.due && t.Value.Of(o.Capacity) >= m.value.Of(o.Capacity) && o.Available < t.Target(o.Capacity)):
 			m = m.metAt(now, set)
 			met := Met{Threshold: *t, Since: m.since}
 			if t.Kind == Soft {
 				met.Wait = max(t.Grace-(now-m.since), 0)
 			}
-			m.due = met.Wait == 0
+			m.due, m.value = met.Wait == 0, t.Value
 			met.lacks(obs, set.StallFloor)
 			met.Due = m.due && !met.WarnOnly
 			p.Met = append(p.Met, met)

@@ -285,6 +285,21 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// A threshold that is lowered while it is due has another target: what its old one lacked is no reason for a stop.
+func TestReloadOfALowerThreshold(t *testing.T) {
+	for _, c := range []struct {
+		value Quantity
+		met   bool
+	}{{Bytes(20), false}, {Bytes(50), true}, {Bytes(60), true}, {Bytes(46), true}} {
+		w := watch{ts: []Threshold{{Signal: MemoryAvailable, Value: Bytes(50), MinReclaim: Bytes(30)}}}
+		w.at(0, one(MemoryAvailable, read(40, 100)))
+		w.ts[0].Value = c.value
+		if p := w.at(time.Second, one(MemoryAvailable, read(45, 100))); (len(p.Met) == 1) != c.met {
+			t.Errorf("%v: %+v", c.value, p.Met)
+		}
+	}
+}
+
 func TestStall(t *testing.T) {
 	for _, v := range []struct {
 		name    string

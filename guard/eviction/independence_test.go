@@ -43,6 +43,7 @@ func (n *twoPools) PodsMemory() policy.Amount                                   
 func (n *twoPools) Remaining(inventory.Pod, policy.Pool) policy.Amount              { return policy.Amount{} }
 func (n *twoPools) Unlisted([]inventory.Pod, policy.Signal) (largest int64, _ bool) { return 0, false }
 func (n *twoPools) ConfirmUnlisted(time.Duration)                                   {}
+func (n *twoPools) ForgetStalls()                                                   {}
 func (n *twoPools) UnlistedIn(inventory.Pod) []string                               { return nil }
 
 func (n *twoPools) Inventory(context.Context, time.Duration) inventory.Inventory {

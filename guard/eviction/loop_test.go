@@ -37,6 +37,7 @@ func (k *loopKernel) Remaining(inventory.Pod, policy.Pool) policy.Amount {
 	return policy.Amount{}
 }
 func (k *loopKernel) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { return 0, false }
+func (k *loopKernel) ForgetStalls()                                         {}
 func (k *loopKernel) UnlistedIn(inventory.Pod) []string                     { return nil }
 func (k *loopKernel) ConfirmUnlisted(time.Duration)                         {}
 func (k *loopKernel) Inventory(context.Context, time.Duration) inventory.Inventory {

@@ -118,6 +118,9 @@ func (n *Node) Slept(d time.Duration) {
 	}
 }
 
+// ForgetStalls makes the stall signals unknown until a whole window has been observed.
+func (n *Node) ForgetStalls() { n.stalls = [len(n.stalls)]cgroup.StallWindow{} }
+
 // Reason returns why a signal is not observed.
 func (n *Node) Reason(s policy.Signal) error { return cmp.Or(n.reasons[s], errAbsent) }
 

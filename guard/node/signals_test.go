@@ -294,34 +294,57 @@ func TestMeasureWhileObserving(t *testing.T) {
 	}
 }
 
-// A stall around a sleep of the machine is not spread over it.
-func TestStallAroundASleep(t *testing.T) {
+// stalls returns a node, and a function that reads its stall signals at a time, when tasks have been stalled for so long.
+func stalls(t *testing.T) (k *Node, see func(at, stalled time.Duration) policy.Observations) {
+	t.Helper()
 	proc := nodetest.Proc(t, 4<<30)
 	layout, err := cgroup.Detect(cgroup.Root(nodetest.Files(t, map[string]string{"cgroup.controllers": "memory\n"})), cgroup.Proc(proc))
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := kernelIn(t, layout, "")
+	k = kernelIn(t, layout, "")
 	k.opt.StallWindow = 2 * time.Second
-	var obs policy.Observations
-	see := func(at, stalled time.Duration) {
+	if k.node, err = cgroup.OpenNode(layout, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.node.Close)
+	return k, func(at, stalled time.Duration) (obs policy.Observations) {
 		total := nodetest.Stall(int(stalled / time.Microsecond))
 		nodetest.Write(t, proc, map[string]string{"pressure/memory": total, "pressure/io": total})
-		if k.node == nil {
-			if k.node, err = cgroup.OpenNode(layout, ""); err != nil {
-				t.Fatal(err)
-			}
-		}
 		k.observeStalls(&obs, at)
+		return obs
 	}
+}
+
+// A stall around a sleep of the machine is not spread over it.
+func TestStallAroundASleep(t *testing.T) {
+	k, see := stalls(t)
 	see(0, 0)
-	defer k.node.Close()
 	see(time.Second, time.Second)
 	k.Slept(time.Hour)
-	see(time.Hour+2*time.Second, 2*time.Second)
+	obs := see(time.Hour+2*time.Second, 2*time.Second)
 	for _, s := range []policy.Signal{policy.MemoryStall, policy.IOStall} {
 		if o := obs[s]; o.Status != policy.OK || o.Available != 0 {
 			t.Errorf("%s: %+v; want all stalled", s, o)
+		}
+	}
+}
+
+// A stall from before a stop, which may have ended its cause, is no reason for the next one.
+func TestForgetStalls(t *testing.T) {
+	k, see := stalls(t)
+	see(0, 0)
+	if obs := see(2*time.Second, 2*time.Second); obs[policy.MemoryStall].Available != 0 {
+		t.Errorf("before: %+v", obs[policy.MemoryStall])
+	}
+	k.ForgetStalls()
+	for _, c := range []struct {
+		at   time.Duration
+		want policy.Status
+	}{{2100 * time.Millisecond, policy.Absent}, {4 * time.Second, policy.Absent}, {4100 * time.Millisecond, policy.OK}} {
+		o := see(c.at, 2*time.Second)[policy.MemoryStall]
+		if o.Status != c.want || o.Status == policy.OK && o.Available != o.Capacity {
+			t.Errorf("after %s: %+v", c.at, o)
 		}
 	}
 }

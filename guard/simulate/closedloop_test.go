@@ -229,6 +229,8 @@ func (w *loopWorld) Unlisted([]inventory.Pod, policy.Signal) (int64, bool) { ret
 func (w *loopWorld) ConfirmUnlisted(time.Duration) {}
 
 // UnlistedIn implements Kernel.
+func (w *loopWorld) ForgetStalls() {}
+
 func (w *loopWorld) UnlistedIn(inventory.Pod) []string { return nil }
 
 // Inventory implements Runtime.

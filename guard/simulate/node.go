@@ -217,6 +217,9 @@ func (n *Node) Observe(obs *policy.Observations) {
 // Layout returns the layout in the trace.
 func (n *Node) Layout() policy.Layout { return n.layout }
 
+// ForgetStalls does nothing: a trace says how long tasks were stalled.
+func (n *Node) ForgetStalls() {}
+
 // UnlistedIn returns nothing: a trace lists everything that runs.
 func (n *Node) UnlistedIn(inventory.Pod) []string { return nil }
 
