@@ -154,7 +154,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	s.samples = history.NewSamples(s.opt.Config.HistoryDir())
 	s.saver = history.NewWriter(func() error { return errors.Join(s.history.Save(), s.samples.Save()) }, s.historySaved)
 	collections := n.gcOptions(s.log, func(v api.ReclaimView, by *api.Peer) { s.reclaimed(ctx, v, by) })
-	collections.Collected = s.metrics.ReclaimErrors
+	collections.Collected, collections.Ended = s.metrics.ReclaimErrors, restraint.Sandboxes()
 	s.gc = gc.New(collections)
 	s.stops = stop.New(stops, n.stopOptions(s.gc.Stopped))
 	cfg := s.holdAtStart(ctx)

@@ -88,6 +88,8 @@ type Stop struct {
 	Taken     time.Duration `json:"taken,omitempty"`
 	// Waits are those of the disks that have chosen the pod, too, and wait for what it leaves there, at most one for each pool.
 	Waits []Wait `json:"waits,omitempty"`
+
+	met time.Duration // when its pod was last found to be back; 0 = never
 }
 
 // breaker counts a pool's fruitless stops in a row. It is open from BudgetConfig.Breaker on.
@@ -104,9 +106,10 @@ func (b *breaker) counts() bool { return b.Fruitless > 0 || len(b.Last) > 0 }
 
 // begun is a stop that is judged together with the next ones.
 type begun struct {
-	Signal  Signal `json:"signal"`
-	Outside Amount `json:"outside"` // what was used outside the unprotected pods when it began
-	Back    int64  `json:"back"`    // what came back
+	Signal  Signal        `json:"signal"`
+	Outside Amount        `json:"outside"`      // what was used outside the unprotected pods when it began
+	Back    int64         `json:"back"`         // what came back
+	At      time.Duration `json:"at,omitempty"` // when it began
 }
 
 // Restraint remembers stops and limits the next ones: by a budget per kind and per hour, by a back-off
@@ -123,6 +126,9 @@ type Restraint struct {
 	now      time.Duration // of the last call
 	stops    []Stop        // oldest first
 	breakers [PoolCount]breaker
+
+	// Limited are the pods that were stopped for their limits, by UID.
+	Limited map[string]Limited // written by Limit
 }
 
 // Limits of the records, if stops come faster than they expire or if there is no hourly cap.
@@ -229,7 +235,7 @@ func (r *Restraint) forget() {
 		_, _, busy[k] = r.budget.of(k).after(r.taken(k), r.now)
 		busy[k] = min(busy[k], r.now-time.Hour)
 	}
-	r.stops = slices.DeleteFunc(r.stops, func(s Stop) bool { return !r.lasts(&s) && (!s.Token || s.Taken < busy[s.Kind]) })
+	r.stops = slices.DeleteFunc(r.stops, func(s Stop) bool { return !r.lasts(&s) && !r.isKept(&s) && (!s.Token || s.Taken < busy[s.Kind]) })
 	for len(r.stops) > max(maxStops, 2*r.budget.PerHour) {
 		i := max(slices.IndexFunc(r.stops, func(s Stop) bool { return !s.Token }), 0)
 		r.stops = slices.Delete(r.stops, i, i+1)
@@ -263,6 +269,15 @@ func (r *Restraint) Undo(sandbox string) {
 	}
 }
 
+// Sandboxes returns the recorded sandboxes that a stop has ended or is ending, and when it began.
+func (r *Restraint) Sandboxes() map[string]time.Duration {
+	all := make(map[string]time.Duration, len(r.stops))
+	for i := range r.stops {
+		all[r.stops[i].Sandbox] = r.stops[i].At
+	}
+	return all
+}
+
 // Judge decides whether the last stop for a pool was fruitless, once, when the pool's next victim would be
 // chosen: if less than half of its expected yield came back, or if meanwhile the use outside the
 // unprotected pods has grown by half of what came back. The same holds for as many stops together as open the
@@ -280,7 +295,7 @@ func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now 
 		o := outside(since.Signal)
 		return o.Known && since.Outside.Known && o.Value-since.Outside.Value >= back/2+back%2
 	}
-	this, b := begun{s.Signal, s.Outside, s.Back}, &r.breakers[p]
+	this, b := begun{s.Signal, s.Outside, s.Back, s.At}, &r.breakers[p]
 	s.Fruitless = grew(this, s.Back) || s.Back < s.Expected/2+s.Expected%2
 	b.Last = append(b.Last, this)
 	b.Last = b.Last[max(len(b.Last)-max(r.budget.Breaker, 1), 0):]
@@ -395,7 +410,7 @@ func (r *Restraint) at(now time.Duration) {
 	}
 	r.now = now
 	for p := range r.breakers {
-		if b := &r.breakers[p]; b.counts() && now-b.Seen > max(r.backoff.Reset, time.Minute) { // also without back-off
+		if b := &r.breakers[p]; b.counts() && now-b.Seen > r.remembers() { // also without back-off
 			*b = breaker{}
 		}
 	}
@@ -405,9 +420,19 @@ func (r *Restraint) shift(back time.Duration) {
 	for i := range r.stops {
 		r.stops[i].At -= back
 		r.stops[i].Taken -= back
+		if s := &r.stops[i]; s.met > 0 {
+			s.met = max(s.met-back, 1)
+		}
+	}
+	for uid, l := range r.Limited {
+		l.Seen -= back
+		r.Limited[uid] = l
 	}
 	for p := range r.breakers {
 		r.breakers[p].Seen -= back
+		for i := range r.breakers[p].Last {
+			r.breakers[p].Last[i].At -= back
+		}
 	}
 }
 

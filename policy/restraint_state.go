@@ -24,6 +24,8 @@ type saved struct {
 	Now      time.Duration    `json:"now"`
 	Stops    []Stop           `json:"stops,omitempty"`
 	Breakers map[Pool]breaker `json:"breakers,omitempty"`
+
+	Limited map[string]Limited `json:"limited,omitempty"`
 }
 
 // savedStop is a stop as it is read.
@@ -34,7 +36,7 @@ type savedStop struct {
 
 // MarshalJSON saves the recorded stops. It does not save the limits, which come from the configuration.
 func (r *Restraint) MarshalJSON() ([]byte, error) {
-	s := saved{r.bootID, r.now, r.stops, map[Pool]breaker{}}
+	s := saved{r.bootID, r.now, r.stops, map[Pool]breaker{}, r.Limited}
 	for p, b := range r.breakers {
 		if b.counts() {
 			s.Breakers[Pool(p)] = b
@@ -71,6 +73,7 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		stop.Expected, stop.Back, stop.Need = max(stop.Expected, 0), max(stop.Back, 0), max(stop.Need, 0)
 		stop.Kept, stop.Free = max(stop.Kept, 0), cmp.Or(stop.Free, stop.Available)
 		stop.Grace = min(max(stop.Grace, 0), maxUptime)
+		stop.met = s.Now // it may be back
 		n.stops = append(n.stops, stop)
 	}
 	slices.SortStableFunc(n.stops, func(a, b Stop) int { return cmp.Compare(a.At, b.At) })
@@ -100,9 +103,13 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		b.Fruitless, b.Need, b.Seen = min(max(b.Fruitless, 0), maxInARow), max(b.Need, 0), sane(b.Seen)
 		b.Last = b.Last[max(len(b.Last)-maxInARow, 0):]
 		for i := range b.Last {
-			b.Last[i].Back = max(b.Last[i].Back, 0)
+			b.Last[i].Back, b.Last[i].At = max(b.Last[i].Back, 0), sane(b.Last[i].At)
 		}
 		n.breakers[p] = b
+	}
+	for uid, l := range s.Limited {
+		l.Seen, l.Kept = s.Now, max(l.Kept, 0)
+		n.Limit(uid, l)
 	}
 	*r = n
 	return nil

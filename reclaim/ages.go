@@ -37,6 +37,8 @@ type sightings struct {
 	mu    sync.Mutex
 	first map[string]sighting
 	quiet map[string]time.Duration // by pod: since when, in boot time
+	alive map[string]bool          // pods that have shown life
+	owned map[string]bool          // pods of a kubelet
 }
 
 type sighting struct {
@@ -62,8 +64,16 @@ func (s *sightings) see(inv inventory, now Moment) {
 	for _, b := range inv.Sandboxes {
 		see(b.ID, b.CreatedAt)
 	}
-	quiet := make(map[string]time.Duration)
+	quiet, lived, owned := make(map[string]time.Duration), make(map[string]bool), make(map[string]bool)
+	for i, pod := range inv.podOf() {
+		if inv.Containers[i].Labels[labelPodUID] != "" {
+			owned[pod] = true
+		}
+	}
 	for pod, alive := range inv.pods() {
+		if alive || s.alive[pod] {
+			lived[pod] = true
+		}
 		if alive {
 			continue
 		}
@@ -73,7 +83,14 @@ func (s *sightings) see(inv inventory, now Moment) {
 		}
 		quiet[pod] = since
 	}
-	s.first, s.quiet = first, quiet
+	s.first, s.quiet, s.alive, s.owned = first, quiet, lived, owned
+}
+
+// mayReturn reports whether a pod is a kubelet's, and has never been seen alive: it ran before the runtime started.
+func (s *sightings) mayReturn(pod string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owned[pod] && !s.alive[pod]
 }
 
 // age returns the age of a container or sandbox.

@@ -38,6 +38,8 @@ type airGapNames struct {
 	notes []string
 	// hold is the reason to keep all images: a directory was never read to its end. "" = none.
 	hold string
+	// unread means that such a directory is still being read.
+	unread bool
 }
 
 // names reads the files in these directories and below. A directory that does not exist has no files.
@@ -55,7 +57,9 @@ func (a *airGap) names(ctx context.Context, dirs []string) (airGapNames, error) 
 			all.notes = append(all.notes, dir+": "+err.Error())
 			if last = d.lastGood(); last == nil {
 				all.hold = "air-gap directory " + dir + " does not answer"
-				if !errors.Is(err, ErrStalled) {
+				if errors.Is(err, ErrStalled) {
+					all.unread = true
+				} else {
 					all.hold = "air-gap directory " + dir + " cannot be read"
 				}
 				continue

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/criguard/criguard/cri"
@@ -27,6 +29,8 @@ type ImageList struct {
 	// The containers whose status the runtime does not return, and why. Images that they
 	// may have mounted are kept.
 	InDoubt []string `json:"in_doubt,omitempty"`
+
+	unread bool // air-gap files have not been read to their end yet
 }
 
 // Images judges all images as a collection with this plan would, and removes none.
@@ -47,7 +51,7 @@ func (c *Collector) judge(ctx context.Context, p Plan, inventory func(context.Co
 		if files, err = c.airgap.names(ctx, p.Images.AirGapDirs); err != nil {
 			return ImageList{}, err
 		}
-		list.Notes = files.notes
+		list.Notes, list.unread = files.notes, files.unread
 	}
 	inv, err := inventory(ctx)
 	if err != nil {
@@ -90,7 +94,7 @@ func (j *job) collectImages(ctx context.Context) {
 			j.failed(Item{}, err)
 			return
 		}
-		j.report.Notes, j.report.InDoubt = list.Notes, list.InDoubt
+		j.report.Notes, j.report.InDoubt, j.report.Unread = list.Notes, list.InDoubt, list.unread
 		next := slices.IndexFunc(list.Verdicts, func(v Verdict) bool {
 			return v.Removable && !tried[v.ID] && (!j.gauge.met() || j.plan.Expire && v.Expired)
 		})
@@ -155,7 +159,10 @@ func (j *job) removeImage(ctx context.Context, v Verdict) (went bool, err error)
 	if !slices.ContainsFunc(images, func(img cri.Image) bool { return img.ID == v.ID }) {
 		return true, nil // for whatever reason
 	}
-	j.noteStuck(v.ID)
+	// CRI-O and Docker rewrite a file before they remove anything: on a full disk, every removal fails until something else is gone.
+	if err == nil || !strings.Contains(err.Error(), syscall.ENOSPC.Error()) {
+		j.noteStuck(v.ID)
+	}
 	if err == nil {
 		err = fmt.Errorf("remove image %s: %w", v.Name, errNothing)
 	}

@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -82,6 +83,19 @@ func TestCollectImagesFailures(t *testing.T) {
 			})
 		})
 	}
+	t.Run("on a full disk, the next run tries again", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(Options{})
+		images := w.withImages(t, 2, 10)
+		w.rt.faults["RemoveImage"] = func(context.Context) (bool, error) {
+			return true, fmt.Errorf("%w: open /var/lib/containers/storage/overlay-images/.tmp-images.json: no space left on device", cri.ErrRefused)
+		}
+		if r := w.Collect(t.Context(), anyImage)[0]; len(r.Removed) != 0 || len(r.Errors) != 2 {
+			t.Errorf("%+v", r)
+		}
+		delete(w.rt.faults, "RemoveImage")
+		equal(t, "removed", ids(w.Collect(t.Context(), anyImage)[0].Removed), []string{images[0].ID, images[1].ID})
+	})
 	t.Run("two in a row that hang end the step", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

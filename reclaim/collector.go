@@ -147,6 +147,9 @@ func (p *Plan) isEnough() bool {
 	}
 }
 
+// See records a listing that was just made in the sightings, without removing anything.
+func (c *Collector) See(all cri.Listing) { c.note(inventory(all)) }
+
 // Notice records a listing that was just made in the sightings, and the images in the ledger, without
 // removing anything. Frequent calls make the ages more accurate. It does not save the ledger.
 func (c *Collector) Notice(ctx context.Context, all cri.Listing) error {

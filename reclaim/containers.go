@@ -20,6 +20,9 @@ type ContainerPolicy struct {
 	// also removes dead containers that a newer attempt has replaced: no pod's usage includes the data
 	// of a container that filled a disk and died of it, and other pods would be stopped for it.
 	Finished bool
+
+	// returning means that the runtime has started a short time ago: a kubelet may start the pods again that ran before.
+	returning bool
 }
 
 // quietAtLeast is how long a pod must have shown no life before it counts as finished, however short
@@ -30,9 +33,9 @@ const quietAtLeast = time.Minute
 const startsWithin = time.Minute
 
 // finished reports whether the policy selects finished pods and this one has shown no life for long
-// enough.
+// enough. A kubelet needs longer to start the pods of before a reboot again, as with many of them, a slow board, or no network.
 func (p ContainerPolicy) finished(pod string, seen *sightings, now Moment) bool {
-	return p.Finished && seen.quietFor(pod, now) >= max(p.MinAge, quietAtLeast)
+	return p.Finished && !(p.returning && seen.mayReturn(pod)) && seen.quietFor(pod, now) >= max(p.MinAge, quietAtLeast)
 }
 
 // dead is a dead container that is old enough to be removed.

@@ -34,9 +34,9 @@ func TestSelectContainersLikeKubelet(t *testing.T) {
 		policy ContainerPolicy
 		left   []string
 	}{
-		{"N1 nothing may stay", foo(ago(0)), ContainerPolicy{time.Minute, 1, 0, false}, nil},
-		{"N2 cap of the node", foo(ago(4), ago(3), ago(2), ago(1), ago(0)), ContainerPolicy{time.Minute, -1, 4, false}, []string{"0", "1", "2", "3"}},
-		{"N3 no caps", foo(ago(2), ago(1), ago(0)), ContainerPolicy{time.Minute, -1, -1, false}, []string{"0", "1", "2"}},
+		{"N1 nothing may stay", foo(ago(0)), ContainerPolicy{time.Minute, 1, 0, false, false}, nil},
+		{"N2 cap of the node", foo(ago(4), ago(3), ago(2), ago(1), ago(0)), ContainerPolicy{time.Minute, -1, 4, false, false}, []string{"0", "1", "2", "3"}},
+		{"N3 no caps", foo(ago(2), ago(1), ago(0)), ContainerPolicy{time.Minute, -1, -1, false, false}, []string{"0", "1", "2"}},
 		{"N4 all young", foo(now.Wall, now.Wall, now.Wall), hour, []string{"0", "1", "2"}},
 		{"N5 newest of the container", foo(ago(2), ago(1), ago(0)), hour, []string{"0", "1"}},
 		{
@@ -222,6 +222,22 @@ func TestSelectContainersOfFinishedPods(t *testing.T) {
 		long.MinAge = time.Hour
 		equal(t, "min_age is longer", ids(selectContainers(dead, long, &seen, at(59*time.Minute)).Remove), nil)
 	})
+	t.Run("of a kubelet that has not been seen alive, not while the runtime has just started", func(t *testing.T) {
+		t.Parallel()
+		after := policy
+		after.returning = true
+		var seen, lived, bare sightings
+		seen.see(dead, start)
+		equal(t, "pod of before", ids(selectContainers(dead, after, &seen, at(time.Hour)).Remove), nil)
+		equal(t, "later", ids(selectContainers(dead, policy, &seen, at(time.Hour)).Remove), []string{"a"})
+		lived.see(alive(true, cri.Running), start)
+		lived.see(dead, start)
+		equal(t, "one that was seen to end", ids(selectContainers(dead, after, &lived, at(time.Hour)).Remove), []string{"a"})
+		own := inventory{Containers: slices.Clone(dead.Containers), Sandboxes: dead.Sandboxes}
+		own.Containers[0].Labels = nil
+		bare.see(own, start)
+		equal(t, "without a kubelet", ids(selectContainers(own, after, &bare, at(time.Hour)).Remove), []string{"a"})
+	})
 	t.Run("never in quiet times", func(t *testing.T) {
 		t.Parallel()
 		var seen sightings
@@ -301,7 +317,7 @@ func TestSelectionsHaveATotalOrder(t *testing.T) {
 	now := Moment{time.Hour, epoch.Add(24 * time.Hour)}
 	for range 200 {
 		inv := randomInventory(rng)
-		p := ContainerPolicy{time.Minute, rng.IntN(3) - 1, rng.IntN(10) - 1, rng.IntN(2) == 0}
+		p := ContainerPolicy{time.Minute, rng.IntN(3) - 1, rng.IntN(10) - 1, rng.IntN(2) == 0, false}
 		var seen sightings
 		seen.see(inv, Moment{0, epoch})
 		a, b := selectContainers(inv, p, &seen, now), selectSandboxes(inv, p, &seen, now)

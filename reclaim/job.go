@@ -240,7 +240,7 @@ func (j *job) collectContainers(ctx context.Context) {
 	if j.replaced {
 		choose = selectReplaced
 	}
-	sel := choose(inv, j.plan.Containers, &j.seen, j.clock())
+	sel := choose(inv, j.containerPolicy(), &j.seen, j.clock())
 	sel.removeEnded(inv, j.plan.Ended)
 	j.report.Kept = sel.Keep
 	sandboxes := make(map[string]string, len(inv.Containers))
@@ -329,7 +329,7 @@ func (j *job) collectSandboxes(ctx context.Context) {
 		return
 	}
 	now := j.clock()
-	sel := selectSandboxes(inv, j.plan.Containers, &j.seen, now)
+	sel := selectSandboxes(inv, j.containerPolicy(), &j.seen, now)
 	j.report.Kept = sel.Keep
 	waited := j.failedAt(j.waited, now.Boot)
 	check := func(ctx context.Context, it Item) (string, error) {
@@ -431,6 +431,13 @@ func (j *job) collectLogs(ctx context.Context) {
 func (c *Collector) onFiles(ctx context.Context, f func() error) error {
 	_, err := call(ctx, &c.files, logsWait, func() (struct{}, error) { return struct{}{}, f() })
 	return err
+}
+
+// containerPolicy is the policy of the plan, as of now.
+func (j *job) containerPolicy() ContainerPolicy {
+	p := j.plan.Containers
+	p.returning = j.plan.hold(j.clock().Boot) != ""
+	return p
 }
 
 // hold returns why a listing may be incomplete; "" = it is complete.

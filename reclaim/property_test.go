@@ -63,7 +63,7 @@ func randomWorld(t *testing.T, rng *rand.Rand) (world, Plan) {
 	}
 	p := Plan{
 		Steps:      Steps(),
-		Containers: ContainerPolicy{time.Minute, rng.IntN(3) - 1, rng.IntN(6) - 1, rng.IntN(2) == 0},
+		Containers: ContainerPolicy{time.Minute, rng.IntN(3) - 1, rng.IntN(6) - 1, rng.IntN(2) == 0, false},
 		Images:     ImagePolicy{Prune: []Prune{PruneAuto, PruneAuto, PruneAlways, PruneNever}[rng.IntN(4)], MinAge: time.Minute, UnusedGrace: 24 * time.Hour},
 	}
 	if rng.IntN(2) == 0 {

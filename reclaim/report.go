@@ -89,6 +89,7 @@ type Report struct {
 	Notes       []string  `json:"notes,omitempty"`                      // the air-gap files that could not be read
 	InDoubt     []string  `json:"in_doubt,omitempty"`                   // no status: images that they may have mounted are kept
 	Took        Duration  `json:"took"`                                 // how long it took
+	Unread      bool      `json:"-"`                                    // air-gap files are still being read, and all images stay until then
 	RemovedMore int       `json:"removed_more,omitempty"`               // number of removed items that are left out
 	ErrorsMore  int       `json:"errors_more,omitempty"`                // number of errors that are left out
 }

@@ -63,7 +63,7 @@ func TestAirGapDirectoryStalls(t *testing.T) {
 		began := time.Now()
 		for range 2 {
 			r := w.Collect(t.Context(), p)[0]
-			if len(r.Removed) != 0 || why(r.Kept, images[1].ID) != "air-gap directory "+dir+" does not answer" || len(r.Notes) != 1 {
+			if len(r.Removed) != 0 || why(r.Kept, images[1].ID) != "air-gap directory "+dir+" does not answer" || len(r.Notes) != 1 || !r.Unread {
 				t.Errorf("never read: %+v", r)
 			}
 		}
@@ -77,7 +77,7 @@ func TestAirGapDirectoryStalls(t *testing.T) {
 		w.airgap.dir(dir).reader.begin(func() { <-release })
 		r := w.Collect(t.Context(), p)[0]
 		equal(t, "as read before", ids(r.Removed), []string{images[1].ID})
-		if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], ErrStalled.Error()) {
+		if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], ErrStalled.Error()) || r.Unread {
 			t.Errorf("notes: %q", r.Notes)
 		}
 		close(release)

@@ -186,6 +186,9 @@ func (g *Manager) settledForPool(f *flight, out *StopOutcome, now time.Duration,
 		if st := &g.pools[f.stop.Pool]; st.flight == f {
 			st.flight = nil
 		}
+		if f.stop.Pool == policy.PoolMemory && back > 0 {
+			g.kernel.ForgetStalls() // the window still has the stall that the pod caused, and another pod would be stopped for it
+		}
 		g.samples.Gave(f.stop.Pool, back, now)
 		g.invalidateReclaims(f.stop.Pool)
 	}

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -488,6 +489,49 @@ func TestVolumesThatAStopLeft(t *testing.T) {
 		}
 		if want := map[string]string{"big": "small", "other": "again"}[uid]; p.Stop == nil || p.Stop.Sandbox != want {
 			t.Errorf("with the UID %s: stopped %+v, held by %q, want %s", uid, p.Stop, p.Held, want)
+		}
+	}
+}
+
+// For as long as a pod is back with its volumes, a stop of it gives nothing back of them: it is stopped once, not whenever the record
+// of the stop would expire.
+func TestVolumesThatAStopLeftStay(t *testing.T) {
+	g, n := newManager(t, "eviction.hard.'nodefs.available' = '4Gi'\n")
+	n.pods = n.pods[:1]
+	n.pods[0].Disk = policy.DiskUsage{Rootfs: policy.Exactly(0), Logs: policy.Exactly(0), Volumes: policy.Exactly(50 * testGiB)}
+	n.set(policy.NodeFSAvailable, 3*testGiB)
+	back := n.pods[0]
+	stops := 0
+	for at := time.Duration(0); at < 45*time.Minute; at += time.Second {
+		if at == 20*time.Minute {
+			g = restarted(t, g, n)
+		}
+		if p := n.at(g, at); p.Stop != nil {
+			stops++
+			n.end(n.stops[len(n.stops)-1])
+			back.ID, back.Created = fmt.Sprint("again-", stops), time.Hour+at
+			n.pods, n.listedAt = append(n.pods, back), time.Hour+at
+		}
+	}
+	if stops != 1 {
+		t.Errorf("%d stops, want one", stops)
+	}
+}
+
+// A stall of before a stop for memory is no reason for the next one.
+func TestStopForgetsTheStall(t *testing.T) {
+	for backs, want := range map[bool]int{true: 1, false: 0} {
+		g, n := newManager(t, memoryHard)
+		n.set(policy.MemoryAvailable, testGiB/4)
+		wantStop(t, n.at(g, 0), "d/big")
+		if backs {
+			n.end(n.stops[0])
+		} else {
+			n.kill(n.stops[0]) // and it still holds everything
+		}
+		n.at(g, 0)
+		if n.at(g, chargeStill); n.forgot != want {
+			t.Errorf("it gave memory back: %t, forgotten %d times", backs, n.forgot)
 		}
 	}
 }

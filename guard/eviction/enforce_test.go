@@ -3,6 +3,7 @@ package eviction
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -164,13 +165,57 @@ func testLimitOfAPodThatKeepsItsFiles(t *testing.T, fill func(*policy.DiskUsage,
 		if p.Alarm != "" {
 			alarms++
 		}
+		wantLimitAlarm(t, g, true)
 	}
+	g = restarted(t, g, n)
+	wantLimitAlarm(t, g, true)
+	if p := n.at(g, 29*time.Minute+30*time.Second); p.Stop != nil || p.Alarm != "" {
+		t.Errorf("after a restart: stopped %+v, alarm %q", p.Stop, p.Alarm)
+	}
+	of := n.pods
+	n.pods = nil // deleted for a while
+	n.at(g, 30*time.Minute-2*time.Second)
+	wantLimitAlarm(t, g, false)
+	n.pods = of
+	n.at(g, 30*time.Minute-time.Second)
+	wantLimitAlarm(t, g, true)
 	if alarms != 1 {
 		t.Errorf("%d alarms, want one", alarms)
 	}
+	g.Orders.Pause = &api.Pause{Until: api.Duration(10 * time.Hour)}
+	n.at(g, 30*time.Minute)
+	n.at(g, 3*time.Hour)
+	g.Orders.Pause = nil
+	if p := n.at(g, 3*time.Hour+time.Second); p.Stop != nil || p.Held != api.HeldBreaker {
+		t.Errorf("after a pause: stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	whole := n.pods[0].Disk
+	n.pods[0].Disk = policy.DiskUsage{Rootfs: policy.Exactly(testGiB), Logs: policy.AtLeast(testGiB), Volumes: policy.AtLeast(testGiB / 2)} // being measured
+	if p := n.at(g, 3*time.Hour+2*time.Second); p.Stop != nil || p.Held != api.HeldBreaker {
+		t.Errorf("while it is measured: stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	n.pods[0].Disk = whole
+	n.pods[0].Disk.Rootfs = policy.Exactly(2*testGiB + 1)
+	if p := n.at(restarted(t, g, n), 3*time.Hour+2*time.Second); p.Stop == nil {
+		t.Errorf("once its layer exceeds the limit: held by %q", p.Held)
+	}
+	n.pods[0].Disk = whole
 	fill(&n.pods[0].Disk, 3*testGiB+testGiB*3/4)
-	if p := n.at(g, 30*time.Minute); p.Stop == nil || p.Stop.Kind != api.KindLimit {
+	if p := n.at(g, 3*time.Hour+2*time.Second); p.Stop == nil || p.Stop.Kind != api.KindLimit {
 		t.Errorf("once it has written more: stopped %+v, held by %q", p.Stop, p.Held)
+	}
+	wantLimitAlarm(t, g, false)
+}
+
+// wantLimitAlarm checks whether the status and the metrics say that the stop of a pod for its limit is held.
+func wantLimitAlarm(t *testing.T, g *Manager, want bool) {
+	t.Helper()
+	var got bool
+	for _, a := range g.Status(func(policy.Signal) string { return "" }, false).Alarms {
+		got = got || strings.Contains(a, keepsTooMuch)
+	}
+	if metric := g.Snapshot().Alarms[policy.PoolNodeBytes]; got != want || metric != want {
+		t.Errorf("alarm %t, metric %t, want %t", got, metric, want)
 	}
 }
 

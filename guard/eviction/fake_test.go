@@ -27,6 +27,7 @@ type fakeNode struct {
 	podsMemory policy.Amount   // working set of the pods cgroup
 	hidden     []inventory.Pod // running pods that only a fresh listing finds
 	foreign    int64           // usage of a pod that no listing finds; 0 = no such pod
+	forgot     int             // calls of ForgetStalls
 	sought     time.Duration   // when the unlisted pods were first searched for
 	confirmed  bool
 	listed     int
@@ -118,6 +119,8 @@ func (n *fakeNode) Unlisted(_ []inventory.Pod, s policy.Signal) (int64, bool) {
 	}
 	return max(largest, n.foreign), len(n.hidden) > 0 || n.foreign > 0 && !n.confirmed
 }
+
+func (n *fakeNode) ForgetStalls() { n.forgot++ }
 
 func (n *fakeNode) UnlistedIn(p inventory.Pod) []string {
 	if _, ok := n.renewed[p.ID]; ok {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -28,9 +27,21 @@ func (g *Manager) enforce(ctx context.Context, now time.Duration, p *api.Pass) {
 
 // enforceLimits stops a pod that exceeds its limit of ephemeral storage: root filesystems, logs and local volumes together.
 func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []inventory.Pod, p *api.Pass) {
-	for _, pod := range g.overLimit(pods) {
-		kept := pod.Disk.Volumes.Plus(pod.Disk.Logs).Value
-		if g.keepsFiles(pod, kept, now, p) {
+	over, all := g.overLimit(pods), g.restraint.Limited
+	// While stops are paused, while a disk is relieved, and while the machine sleeps, no limit is checked.
+	unchecked := now - g.limitsAt
+	if g.limitsAt = now; unchecked < limitedFor/2 {
+		unchecked = 0
+	}
+	for uid, l := range all {
+		l.Seen = min(l.Seen+unchecked, now)
+		l.Holds = l.Holds && slices.ContainsFunc(over, func(p *inventory.Pod) bool { return p.UID == uid })
+		if all[uid] = l; now-l.Seen > limitedFor {
+			delete(all, uid)
+		}
+	}
+	for _, pod := range over {
+		if g.keepsFiles(pod, now, p) {
 			continue
 		}
 		used := pod.Disk.Total().Value
@@ -40,7 +51,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				api.FormatBytes(used), api.FormatBytes(pod.StorageLimit)),
 		}, p) {
-			g.limited[pod.UID] = limited{sandbox: pod.ID, kept: kept, seen: now}
+			g.restraint.Limit(pod.UID, policy.Limited{Sandbox: pod.ID, Kept: keptOf(pod).Value, Pod: pod.FullName(), Seen: now})
 			return
 		}
 	}
@@ -70,42 +81,43 @@ func (g *Manager) overLimit(pods []inventory.Pod) (over []*inventory.Pod) {
 	return over
 }
 
-// limited is a pod that was stopped for its limit.
-type limited struct {
-	sandbox string
-	back    string        // sandbox in which it was back, "" = not yet
-	kept    int64         // bytes in its volumes and logs then, or when it was back
-	seen    time.Duration // above its limit
-	alarmed bool
-}
+// keptOf is what a stop leaves of a pod's files if a kubelet starts it again.
+func keptOf(p *inventory.Pod) policy.Measured { return p.Disk.Volumes.Plus(p.Disk.Logs) }
+
+// keepsTooMuch is why the stop of a pod for its limit is held.
+const keepsTooMuch = "its volumes and logs alone exceed its limit, and a stop does not free them"
 
 // limitedFor is how long a pod that is not above its limit, or not listed, is remembered.
 const limitedFor = time.Hour
 
 // keepsFiles reports whether a pod was stopped for its limit, is back with the same volumes and logs, and these alone exceed the
-// limit: a kubelet keeps them, so that another stop would help as little. It holds the stop with an alarm, until the pod has
-// written a tenth of its limit more.
-func (g *Manager) keepsFiles(pod *inventory.Pod, kept int64, now time.Duration, p *api.Pass) bool {
-	maps.DeleteFunc(g.limited, func(_ string, l limited) bool { return now-l.seen > limitedFor })
-	last, again := g.limited[pod.UID]
-	if !again || last.sandbox == pod.ID || !policy.OverLimit(kept, pod.StorageLimit) {
+// limit: a kubelet keeps them, so that another stop would help as little. It holds the stop with an alarm, until these have grown by a
+// tenth of the limit, or what a stop gives back exceeds it alone.
+func (g *Manager) keepsFiles(pod *inventory.Pod, now time.Duration, p *api.Pass) bool {
+	before, again := g.restraint.Limited[pod.UID]
+	last, measured := before, keptOf(pod)
+	kept := measured.Value
+	if measured.Quality != policy.QualityExact { // while it is measured
+		kept = max(kept, last.Kept)
+	}
+	if !again || last.Sandbox == pod.ID || !policy.OverLimit(kept, pod.StorageLimit) {
 		return false
 	}
-	if last.back != pod.ID { // before its stop, it has written more than what was measured then
-		last.back, last.kept = pod.ID, max(last.kept, kept)
+	if last.Back != pod.ID { // before its stop, it has written more than what was measured then
+		last.Back, last.Kept = pod.ID, max(last.Kept, kept)
 	}
-	if kept-last.kept > pod.StorageLimit/10 {
-		return false
+	last.Holds = kept-last.Kept <= pod.StorageLimit/10 && !policy.OverLimit(pod.Disk.Rootfs.Value, pod.StorageLimit)
+	if last.Holds {
+		p.Hold(api.KindLimit+" of "+pod.FullName(), policy.Held{By: api.HeldBreaker, Detail: keepsTooMuch})
+		if !last.Alarmed && p.Alarm == "" {
+			last.Alarmed = true
+			p.Alarm, p.AlarmBy, p.AlarmKind = pod.FullName()+": "+keepsTooMuch+" (hint: delete the pod)", api.SignalLimit, api.AlarmNoRelief
+		}
 	}
-	last.seen = now
-	const why = "its volumes and logs alone exceed its limit, and a stop does not free them"
-	p.Hold(api.KindLimit+" of "+pod.FullName(), policy.Held{By: api.HeldBreaker, Detail: why})
-	if !last.alarmed && p.Alarm == "" {
-		last.alarmed = true
-		p.Alarm, p.AlarmBy, p.AlarmKind = pod.FullName()+": "+why+" (hint: delete the pod)", api.SignalLimit, api.AlarmNoRelief
-	}
-	g.limited[pod.UID] = last
-	return true
+	g.unsaved = g.unsaved || last != before
+	last.Seen = now
+	g.restraint.Limit(pod.UID, last)
+	return last.Holds
 }
 
 // enforceAdmission stops a pod that started during a condition under which its class is not admitted, in the order of a

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
@@ -36,6 +37,8 @@ type Kernel interface {
 	// ConfirmUnlisted confirms the pods as unlisted that the last call of Unlisted found beside a listing which began at that
 	// time, if an earlier call had found them.
 	ConfirmUnlisted(listed time.Duration)
+	// ForgetStalls makes the stall signals unknown until a whole window has been observed.
+	ForgetStalls()
 	// UnlistedIn returns the cgroups of the containers that the pod runs and that were not listed with it.
 	UnlistedIn(inventory.Pod) []string
 }
@@ -102,9 +105,11 @@ type Manager struct {
 	flights  []*flight
 	survived map[string]time.Duration // until when a sandbox is no candidate, because it outlived its stop
 	emptied  map[string]time.Duration // until when a sandbox that a stop has emptied may still be listed
-	limited  map[string]limited       // pods that were stopped for their limits, by UID
-	Orders   api.Orders               // the operators' commands
-	LastID   uint64                   // of the last record, perhaps of an earlier run of the service
+	limitsAt time.Duration            // when the limits were last checked
+
+	protected map[string]bool // whether a sandbox was protected when it was last sampled
+	Orders    api.Orders      // the operators' commands
+	LastID    uint64          // of the last record, perhaps of an earlier run of the service
 	// again is true if another pass can act at once, unsaved if the restraint has changed in this pass, and sampled if this
 	// pass has taken a sample that is worth saving, as one at savedAt was before.
 	again, unsaved, sampled bool
@@ -124,9 +129,9 @@ func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, flee
 	g := &Manager{
 		kernel: k, runtime: rt, reclaimer: rc, stopper: st, fleet: fleet, restraint: restraint, started: k.Now(),
 		condSince: map[policy.Condition]time.Duration{},
+		protected: map[string]bool{},
 		survived:  map[string]time.Duration{},
 		emptied:   map[string]time.Duration{},
-		limited:   map[string]limited{},
 	}
 	g.outage.next = g.started + firstListing
 	g.SetConfig(cfg)
@@ -304,12 +309,51 @@ func (g *Manager) sample(ctx context.Context) {
 	inv := g.runtime.Inventory(ctx, 0)
 	now := g.kernel.Now() // a listing has taken time
 	if g.listed = inv.At; inv.At >= 0 {
-		g.samples.Add(now, &g.obs, g.measured(inv, now), g.kernel.PodsMemory())
+		cs := g.measured(inv, now)
+		g.reprotect(cs)
+		g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
 	}
 	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {
 		g.savedAt = now
 	}
 }
+
+// reprotect notes which pods are protected. Those that have become so, or are not any more, are no growth of what is used outside the
+// unprotected pods: otherwise stops before that would look fruitless, and open the breaker.
+func (g *Manager) reprotect(cs []policy.Candidate) {
+	var less, more []policy.Candidate // of what is outside
+	if len(g.protected) > 2*len(cs)+maxForgotten {
+		g.protected = make(map[string]bool, len(cs))
+	}
+	for i := range cs {
+		c, is := cs[i], cs[i].Protection != ""
+		was, known := g.protected[c.ID]
+		if known && was == is {
+			continue
+		}
+		g.protected[c.ID] = is
+		switch c.Protection = ""; {
+		case !known:
+		case is:
+			more = append(more, c)
+		default:
+			less = append(less, c)
+		}
+	}
+	if len(less)+len(more) > 0 {
+		g.restraint.Reprotect(func(s policy.Signal, at time.Duration) int64 {
+			use := func(cs []policy.Candidate) int64 {
+				cs = slices.DeleteFunc(slices.Clone(cs), func(c policy.Candidate) bool { return c.Created > at })
+				return policy.Unprotected(cs, s, g.kernel.Layout(), policy.Amount{}).Value
+			}
+			return use(more) - use(less)
+		})
+		g.unsaved = true
+	}
+}
+
+// maxForgotten is how many pods that have ended are remembered.
+const maxForgotten = 64
 
 // measured returns the listed pods with what they use now, and with what stops have done to them.
 func (g *Manager) measured(inv inventory.Inventory, now time.Duration) []policy.Candidate {

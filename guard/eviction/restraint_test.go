@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -390,6 +391,53 @@ func TestBreakerCloses(t *testing.T) {
 			t.Errorf("held by %q", p.Held)
 		}
 	})
+}
+
+// That an operator protects a pod, or does so no more, is no growth of what is used outside the pods: stops before that were not
+// fruitless because of it.
+func TestProtectionIsNoGrowth(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		before, after string // protection of the large pod
+		created       time.Duration
+		want          string
+	}{
+		{"protected", "", "operator", 0, ""},
+		{"protected no more", "operator", "", 0, ""},
+		{"the same", "operator", "operator", 0, ""},
+		{"a new pod that is protected, and takes what came back", "", "operator", time.Hour + time.Second, api.HeldBreaker},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+			large := testPod("large", 6*testGiB)
+			large.Protection, large.Created = c.before, cmp.Or(c.created, large.Created)
+			if c.created == 0 {
+				n.pods = append(n.pods, large)
+			}
+			n.set(policy.MemoryAvailable, testGiB/2)
+			n.pods[0].Priority = -1
+			wantStop(t, n.at(g, 0), "d/big")
+			n.free(testGiB/2 + 4*testGiB)
+			n.at(g, 500*time.Millisecond)
+			if c.created != 0 {
+				n.pods = append(n.pods, large)
+				n.listedAt = time.Hour + time.Second
+				n.at(g, time.Second)
+			}
+			n.at(g, 10*time.Second)
+			n.pods[len(n.pods)-1].Protection = c.after
+			n.listedAt = time.Hour + 11*time.Second
+			n.at(g, 11*time.Second)
+			if c.created != 0 { // it has taken what came back
+				n.set(policy.MemoryAvailable, testGiB/2)
+			} else {
+				n.leak("small", testGiB/2)
+			}
+			if p := n.at(g, 40*time.Second); p.Held != c.want || c.want == "" && p.Stop == nil {
+				t.Errorf("stopped %+v, held by %q, want %q", p.Stop, p.Held, c.want)
+			}
+		})
+	}
 }
 
 // After a fruitless stop, its workload is neither free nor considered first.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/criguard/criguard/guard/api"
@@ -20,6 +21,9 @@ func (g *Manager) Snapshot() api.State {
 	}
 	for i := range g.pools {
 		st.Alarms[i] = g.pools[i].alarm != "" || g.pools[i].overdue()
+	}
+	for _, l := range g.restraint.Limited {
+		st.Alarms[policy.PoolNodeBytes] = st.Alarms[policy.PoolNodeBytes] || l.Holds
 	}
 	return st
 }
@@ -145,6 +149,11 @@ func (g *Manager) Status(reason func(policy.Signal) string, swapUnaccounted bool
 		}
 		if pool.overdue() {
 			st.Alarms = append(st.Alarms, pool.reclaim.alarm())
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(g.restraint.Limited)) {
+		if l := g.restraint.Limited[uid]; l.Holds {
+			st.Alarms = append(st.Alarms, l.Pod+": "+keepsTooMuch)
 		}
 	}
 	for _, t := range g.thresholds {

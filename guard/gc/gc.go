@@ -85,6 +85,7 @@ type Options struct {
 	Meter        *disk.Meter
 	Lister       *inventory.Lister
 	Node         Node
+	Ended        map[string]time.Duration // sandboxes that earlier runs have stopped, and when
 }
 
 // Node is what garbage collection has to know of the node's cgroups and processes.
@@ -128,6 +129,7 @@ func New(opt Options) *Manager {
 		opt: opt, stops: make(chan struct{}, 1), begin: make(chan struct{}, 1),
 		would: map[policy.Signal]string{}, failures: map[policy.Signal]warnOnce{}, yield: make(chan struct{}), ended: map[string]time.Duration{},
 	}
+	maps.Copy(m.ended, opt.Ended)
 	m.cfg.Store(&opt.Config)
 	m.SetPaused(false)
 	open := reclaim.OpenLedger
@@ -277,9 +279,9 @@ func isDue(next *time.Time, every time.Duration) bool {
 	return true
 }
 
-// Begin makes Run start an image ledger that is still empty, as soon as the runtime answers: until an image is
-// in the ledger, its age is unknown. A ledger that knows images waits for the next collection, because a
-// runtime that has just started may not list them all yet.
+// Begin makes Run look at the containers and sandboxes as soon as the runtime answers: pods that have ended count as finished a minute
+// after the first look. It also starts an image ledger that is still empty: until an image is in the ledger, its age is unknown. A
+// ledger that knows images waits for the next collection, because a runtime that has just started may not list them all yet.
 func (m *Manager) Begin() {
 	select {
 	case m.begin <- struct{}{}:
@@ -290,6 +292,10 @@ func (m *Manager) Begin() {
 func (m *Manager) start(ctx context.Context) {
 	if m.ledger.Empty() {
 		m.notice(ctx)
+	} else if _, all, err := m.opt.Lister.ListAll(ctx); err == nil {
+		if c, err := m.current(); err == nil {
+			c.See(all)
+		}
 	}
 }
 

@@ -248,7 +248,7 @@ func (m *Manager) memoryTargets(cfg config.Config, met policy.Met, pods []invent
 // isLate reports whether a disk or a runtime that was too slow cut a step short, so that something reclaimable may be left. A
 // removal that timed out is not one: the step goes on without its item.
 func isLate(r reclaim.Report) bool {
-	return errors.Is(r.Err(), disk.ErrHangs) ||
+	return r.Unread || errors.Is(r.Err(), disk.ErrHangs) ||
 		slices.ContainsFunc(r.Errors, func(f reclaim.Failure) bool { return f.Kind == "" && errors.Is(f.Err, cri.ErrTimeout) })
 }
 

@@ -239,6 +239,9 @@ func TestReclaimRemovesWhatIsLeftOfTheStopped(t *testing.T) {
 			t.Error("removed without a disk that is short")
 		}
 	}
+	opt := k.opt
+	opt.Ended = k.stopped()
+	k.Manager = New(opt) // the service has been restarted
 	if reclaimed(policy.NodeFSAvailable); k.server.Has(pods[0].Containers[0].ID) || !k.server.Has(pods[1].Containers[0].ID) {
 		t.Errorf("left of the stopped pod: %t; of one that ended by itself: %t", k.server.Has(pods[0].Containers[0].ID), k.server.Has(pods[1].Containers[0].ID))
 	}
@@ -249,6 +252,39 @@ func TestReclaimRemovesWhatIsLeftOfTheStopped(t *testing.T) {
 	k.server.Forget(pods[0].ID)
 	if k.CollectContainers(t.Context()); len(k.stopped()) != 0 {
 		t.Error("remembered although the sandbox is gone")
+	}
+}
+
+// What has ended before the service started counts as finished a minute after its first look, which comes at once, also if the ledger
+// of images is known.
+func TestReclaimOfFinishedPodsAfterAStart(t *testing.T) {
+	for _, c := range []struct {
+		after time.Duration
+		gone  bool
+	}{{50 * time.Second, false}, {time.Minute, true}} {
+		k := newKeeping(t)
+		client, err := k.opt.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := k.server.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{Name: "main"}}})
+		if err := client.StopSandbox(t.Context(), pod.ID); err != nil {
+			t.Fatal(err)
+		}
+		k.notice(t.Context())
+		if err := k.ledger.Save(k.opt.Now()); err != nil {
+			t.Fatal(err)
+		}
+		opt, later := k.opt, time.Duration(0)
+		opt.Now = func() time.Duration { return cgroup.BootTime() + later }
+		m := New(opt)
+		readDisks(m, func(string) (cgroup.Space, error) { return spaceOn(1, 5), nil })
+		m.start(t.Context())
+		later = c.after
+		<-m.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil).Done()
+		if gone := !k.server.Has(pod.Containers[0].ID); gone != c.gone {
+			t.Errorf("after %s: removed %t", c.after, gone)
+		}
 	}
 }
 
