@@ -60,7 +60,7 @@ func TestDrainedOverARestart(t *testing.T) {
 	go func() { defer close(done); _ = server.Serve(l) }()
 	defer func() { _ = server.Close(); <-done }()
 	wait := stopFlags{timeout: time.Minute}
-	if err := wait.drained(t.Context(), control.NewClient(rundir.Dir(dir)), &api.DrainPlan{Draining: true, Left: 1}); err != nil || asked.Load() != 3 {
+	if err := wait.drained(t.Context(), control.NewClient(rundir.Dir(dir)), &api.DrainPlan{Draining: true, Left: 1, Pods: []api.DrainPod{{Sandbox: "a"}}}); err != nil || asked.Load() != 3 {
 		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}
 }

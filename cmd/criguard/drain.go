@@ -53,6 +53,9 @@ while it is paused or in observe mode.`,
 				return err
 			}
 			answer.Message = "drained"
+			if n := answer.Plan.Left; n > 0 {
+				answer.Message += "; " + api.Count(n, "pod") + " started meanwhile: criguard stops new ones until undrain"
+			}
 			// JSON is a single value: the answer, or the error.
 			return o.Print(cmd, answer, func(w io.Writer) { printMessage(w, answer) })
 		},
@@ -66,8 +69,21 @@ func newUndrain(o *options) *cobra.Command {
 	return o.newOrder(api.CommandUndrain, "undrain", "Let new pods run again after a drain")
 }
 
-// drained waits until no pod that the drain stops is still running. It keeps the plan up to date.
+// drained waits until no pod that the plan stops is still running. It keeps the plan up to date. A kubelet starts its pods again,
+// in other sandboxes: if these counted, the wait would never end.
 func (s *stopFlags) drained(ctx context.Context, client *control.Client, plan *api.DrainPlan) error {
+	first := map[string]bool{}
+	for _, p := range plan.Pods {
+		first[p.Sandbox] = p.Stays == ""
+	}
+	left := func() (names []string) {
+		for _, p := range plan.Pods {
+			if first[p.Sandbox] && p.Stays == "" {
+				names = append(names, p.Pod)
+			}
+		}
+		return names
+	}
 	return s.wait(ctx, 500*time.Millisecond, func(ctx context.Context) (bool, error) {
 		next, err := client.Drain(ctx)
 		if err != nil {
@@ -76,14 +92,8 @@ func (s *stopFlags) drained(ctx context.Context, client *control.Client, plan *a
 		if *plan = next; !plan.Draining {
 			return true, &cli.Error{Code: cli.ExitFinding, Err: errors.New("undrained before the drain finished")}
 		}
-		return plan.Left == 0, nil
+		return len(left()) == 0, nil
 	}, func() error {
-		var left []string
-		for _, p := range plan.Pods {
-			if p.Stays == "" {
-				left = append(left, p.Pod)
-			}
-		}
-		return cli.NewError(cli.ExitFinding, fmt.Errorf("not drained yet: %s", strings.Join(left, ", ")), "the drain continues; `criguard status` and `criguard history` show its progress")
+		return cli.NewError(cli.ExitFinding, fmt.Errorf("not drained yet: %s", strings.Join(left(), ", ")), "the drain continues; `criguard status` and `criguard history` show its progress")
 	})
 }

@@ -42,7 +42,7 @@ func script(t *testing.T, plan api.DrainPlan, answers map[string]func(n int32) a
 
 // A drain prints what it does even without a terminal, and its JSON is the plan at its end.
 func TestDrainOutput(t *testing.T) {
-	plan := api.DrainPlan{Draining: true, Left: 1, Pods: []api.DrainPod{{Pod: "default/a"}, {Pod: "kube-system/etcd", Stays: "static pod"}}}
+	plan := api.DrainPlan{Draining: true, Left: 1, Pods: []api.DrainPod{{Pod: "default/a", Sandbox: "a"}, {Pod: "kube-system/etcd", Sandbox: "etcd", Stays: "static pod"}}}
 	dir := script(t, plan, map[string]func(int32) any{"/v1/drain": func(int32) any { return api.DrainPlan{Draining: true, Pods: plan.Pods[1:]} }})
 	if code, out, errs := captured(t, "drain", "--run-dir", dir); code != cli.ExitOK || !strings.Contains(out, "stays: static pod") || !strings.HasSuffix(out, "drained\n") {
 		t.Errorf("exit code %d, %s\n%s", code, errs, out)
@@ -55,6 +55,12 @@ func TestDrainOutput(t *testing.T) {
 	dir = script(t, plan, map[string]func(int32) any{"/v1/drain": func(int32) any { return nil }})
 	if code, _, errs := captured(t, "drain", "--timeout", "0s", "--run-dir", dir); code != cli.ExitFinding || !strings.Contains(errs, "not drained yet: default/a") {
 		t.Errorf("exit code %d, %s", code, errs)
+	}
+	// A kubelet has started the pod again.
+	again := api.DrainPlan{Draining: true, Left: 1, Pods: []api.DrainPod{{Pod: "default/a", Sandbox: "a2"}, plan.Pods[1]}}
+	dir = script(t, plan, map[string]func(int32) any{"/v1/drain": func(int32) any { return again }})
+	if code, out, errs := captured(t, "drain", "--run-dir", dir); code != cli.ExitOK || !strings.HasSuffix(out, "drained; 1 pod started meanwhile: criguard stops new ones until undrain\n") {
+		t.Errorf("exit code %d, %s\n%s", code, errs, out)
 	}
 }
 

@@ -201,7 +201,7 @@ type DrainPod struct {
 	UID      string   `json:"uid"`                // of the pod
 	Sandbox  string   `json:"sandbox"`            // ID in the runtime
 	Priority int64    `json:"priority" unit:"-"`  // the lowest is stopped first
-	QoS      string   `json:"qos"`                // Guaranteed, Burstable, BestEffort or unknown
+	QoS      string   `json:"qos"`                // Guaranteed, Burstable, BestEffort or Unknown
 	Grace    Duration `json:"grace"`              // grace period
 	Stopping bool     `json:"stopping,omitempty"` // in flight
 	Stays    string   `json:"stays,omitempty"`    // why it is not stopped; "" = it is stopped

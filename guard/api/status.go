@@ -36,7 +36,7 @@ type RankedView struct {
 	Pod            string            `json:"pod"`                       // namespace/name
 	UID            string            `json:"uid"`                       // of the pod
 	Sandbox        string            `json:"sandbox"`                   // ID in the runtime
-	QoS            string            `json:"qos"`                       // Guaranteed, Burstable, BestEffort or unknown
+	QoS            string            `json:"qos"`                       // Guaranteed, Burstable, BestEffort or Unknown
 	Priority       int64             `json:"priority" unit:"-"`         // of the pod, after [[priority]] rules
 	Usage          int64             `json:"usage" unit:"signal"`       // of the resource that the signal ranks: bytes, inodes or tasks
 	Known          bool              `json:"usage_known"`               // the usage could be measured

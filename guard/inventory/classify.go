@@ -42,7 +42,7 @@ func derivePod(c *config.Config, s listed, n *nodeFacts) Pod {
 			Workload: Workload(s.Namespace, s.Name, s.Labels),
 			Created:  s.created,
 		},
-		Labels: s.Labels, Annotations: s.Annotations, Grace: DefaultPodGrace,
+		Labels: s.Labels, Annotations: s.Annotations, Grace: anyGrace,
 		EndedImages: s.ended.images, Ended: s.ended.ids,
 	}
 	for i := range ctrs {

@@ -487,6 +487,21 @@ func TestListerKeepsLostContainers(t *testing.T) {
 	}
 }
 
+// A pod that no kubelet has made has no grace period of its own: the operator's counts, however long.
+func TestDerivePodGrace(t *testing.T) {
+	cfg, facts := config.Default(), &nodeFacts{resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount, memoryLimit: noAmount, children: noChildren}
+	for told, want := range map[string]time.Duration{"": 24 * time.Hour, "0": 0, "45": 45 * time.Second} {
+		c := cri.ContainerDetail{Container: cri.Container{ID: "c1", State: cri.Running}}
+		if told != "" {
+			c.Annotations = map[string]string{cri.AnnotationGracePeriod: told}
+		}
+		ctrs := []cri.ContainerDetail{c}
+		if p := derivePod(&cfg, listed{Sandbox: cri.Sandbox{ID: "s", UID: "uid", Ready: true}, containers: ctrs, classified: ctrs}, facts); p.Grace != want {
+			t.Errorf("told %q: %s, want %s", told, p.Grace, want)
+		}
+	}
+}
+
 // If the runtime reports a cgroup that many containers share, the pod is not charged for all of them.
 func TestDerivePodOfMany(t *testing.T) {
 	cfg, facts := config.Default(), &nodeFacts{resolve: cgroup.Layout{}.Resolve, memoryMin: noAmount, memoryLimit: noAmount, children: noChildren}

@@ -8,8 +8,11 @@ import (
 	"github.com/criguard/criguard/policy"
 )
 
-// DefaultPodGrace is the grace period of a pod that does not set one, as in the Kubernetes API.
+// DefaultPodGrace is the grace period of a pod in a trace that does not set one, as in the Kubernetes API.
 const DefaultPodGrace = 30 * time.Second
+
+// anyGrace is the grace period of a pod that no kubelet has made: as long as the operator allows.
+const anyGrace = 24 * time.Hour
 
 // systemNodeCritical is the priority of the system-node-critical class.
 const systemNodeCritical = 2_000_001_000

@@ -43,7 +43,7 @@ type Pod struct {
 	id             string            // set by a Reader, see Key
 	Name           string            `json:"name,omitempty"`                                   // namespace/name
 	UID            string            `json:"uid,omitempty"`                                    // of the pod
-	QoS            *string           `json:"qos,omitempty"`                                    // Guaranteed, Burstable, BestEffort or unknown
+	QoS            *string           `json:"qos,omitempty"`                                    // Guaranteed, Burstable, BestEffort or Unknown
 	Priority       *int64            `json:"priority,omitempty" unit:"-"`                      // of the pod
 	MemoryRequest  *Quantity         `json:"memory_request,omitempty" unit:"bytes"`            // sum of its containers
 	MemoryUsage    *Quantity         `json:"memory_usage,omitempty" unit:"bytes"`              // working set

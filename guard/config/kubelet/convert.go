@@ -119,7 +119,7 @@ func (c *conversion) places() {
 		c.carry("node", "root_dir", dir, from, "")
 	}
 	if dir, from, ok := get(c, "podLogsDir", c.PodLogsDir); ok && dir != "" {
-		c.carry("node", "pod_log_dir", dir, from, "")
+		c.carry("node", "pod_log_dir", dir, from, "the unit needs ReadWritePaths= for it")
 	}
 	root, from, _ := get(c, "cgroupRoot", c.CgroupRoot)
 	driver, _, _ := get(c, "cgroupDriver", c.CgroupDriver)

@@ -296,6 +296,9 @@ func TestFromKubeletKeepsDefaults(t *testing.T) {
 			t.Errorf("no %q in\n%s", line, text)
 		}
 	}
+	if _, text := converted(t, Options{File: kubeletFile(t, filepath.Join(t.TempDir(), "config.yaml"), "podLogsDir: /data/pods")}); !strings.Contains(text, "the unit needs ReadWritePaths= for it") {
+		t.Errorf("%s", text)
+	}
 	cfg, text = converted(t, Options{File: kubeletFile(t, filepath.Join(t.TempDir(), "config.yaml"), "evictionHard: {memory.available: 0%}")})
 	if got := thresholdsOf(cfg); slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "emory") }) || len(got) == 0 {
 		t.Errorf("got %q from\n%s", got, text)
