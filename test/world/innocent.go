@@ -46,10 +46,22 @@ func (c *check) innocent(w *World, p *pod) {
 		}
 		// One that does not take within a second what lacks is no culprit, as when the service comes back late.
 		fast := leak.rate >= max(fastLeak, short-w.available()) || c.steady && leak.rate > 0 && used > other && !c.again(p)
-		if fast && c.mustGo(w, leak, p.order.at) {
+		if fast && c.mustGo(w, leak, p.order.at) && !w.isCarried(leak, short-w.available()) {
 			w.violate("%s was stopped, although %s leaks %d MiB/s", p, leak, leak.rate/mib)
 		}
 	}
+}
+
+// isCarried reports whether a leak is in a pod whose limit is its request, so that as long as others above theirs yield what lacks, they
+// are stopped before it.
+func (w *World) isCarried(leak *pod, lacks int64) bool {
+	yield := int64(0)
+	for _, p := range w.pods {
+		if p != leak && p.runs() && !p.protected && p.limit == 0 {
+			yield += p.used
+		}
+	}
+	return leak.limit > 0 && leak.used < leak.limit && yield >= lacks
 }
 
 // startsWithin is how old a pod may be for all that it uses to be growth, with a sample from before a restart of the service.
