@@ -376,6 +376,6 @@ func (doneStop) Done() <-chan struct{} {
 	close(done)
 	return done
 }
-func (doneStop) Escalate(bool)                 {}
+func (doneStop) Escalate(bool, []string)       {}
 func (doneStop) Discard(_, _ bool)             {}
 func (doneStop) Outcome() eviction.StopOutcome { return eviction.StopOutcome{Returned: true} }

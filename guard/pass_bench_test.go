@@ -183,6 +183,6 @@ func (s *benchStops) Stop(context.Context, eviction.StopOrder) eviction.StopJob 
 type benchJob struct{}
 
 func (benchJob) Done() <-chan struct{}         { return nil }
-func (benchJob) Escalate(bool)                 {}
+func (benchJob) Escalate(bool, []string)       {}
 func (benchJob) Discard(_, _ bool)             {}
 func (benchJob) Outcome() eviction.StopOutcome { return eviction.StopOutcome{} }

@@ -74,13 +74,36 @@ func (s *Stop) findLeaves() []*leaf {
 			l.path = ""
 		}
 	}
-	for _, rel := range s.req.Unlisted {
-		// The monitor of a container ends with it.
+	return append(leaves, unlistedLeaves(pod, s.req.Unlisted)...)
+}
+
+// unlistedLeaves returns the leaves of containers that the runtime does not list. The monitor of a container ends with it.
+func unlistedLeaves(pod string, rels []string) (leaves []*leaf) {
+	for _, rel := range rels {
 		if rel = cleanCgroup(rel); pod != "" && path.Dir(rel) == pod && !strings.Contains(path.Base(rel), "conmon") {
 			leaves = append(leaves, &leaf{path: rel})
 		}
 	}
 	return leaves
+}
+
+// add adds containers that have started since the stop began.
+func (s *Stop) add(unlisted []string) {
+	more := unlistedLeaves(cleanCgroup(s.req.Cgroup), unlisted)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range more {
+		if !slices.ContainsFunc(s.leaves, func(o *leaf) bool { return o.path == l.path }) {
+			s.leaves = append(slices.Clip(s.leaves), l)
+		}
+	}
+}
+
+// all returns the leaves, of which there may be more later.
+func (s *Stop) all() []*leaf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leaves
 }
 
 // isLeafOf reports whether a cgroup belongs to a container: its name has the ID or, if the pod's cgroup
@@ -184,7 +207,7 @@ func (s *Stop) watch(ctx context.Context) {
 // runs in the calling goroutine.
 func (s *Stop) kill(by Method) {
 	killed := false
-	for _, l := range s.leaves {
+	for _, l := range s.all() {
 		if s.isEmptied(l) || l.path == "" {
 			continue
 		}
@@ -220,12 +243,13 @@ func (s *Stop) kill(by Method) {
 // stops, but that of one that was found dead only when it is removed.
 func (s *Stop) killSandbox() {
 	s.mu.Lock()
-	i := slices.IndexFunc(s.leaves, func(l *leaf) bool { return l.id != "" && l.path != "" && l.populated })
+	leaves := s.leaves
+	i := slices.IndexFunc(leaves, func(l *leaf) bool { return l.id != "" && l.path != "" && l.populated })
 	s.mu.Unlock()
 	if i < 0 {
 		return
 	}
-	sandbox := sandboxCgroup(s.leaves[i], s.req.SandboxID)
+	sandbox := sandboxCgroup(leaves[i], s.req.SandboxID)
 	if sandbox == "" || s.keepsSharedMemory(sandbox) {
 		return
 	}
@@ -271,7 +295,7 @@ func sandboxCgroup(l *leaf, sandbox string) string {
 
 // look reads the cgroups that are not known to be empty and reports whether all containers have ended.
 func (s *Stop) look() bool {
-	for _, l := range s.leaves {
+	for _, l := range s.all() {
 		if l.path == "" || s.isEmptied(l) {
 			continue
 		}
@@ -312,14 +336,14 @@ func (s *Stop) checkPodCgroup() {
 
 func (s *Stop) giveUp() {
 	s.mu.Lock()
-	open := 0
+	open, all := 0, len(s.leaves)
 	for _, l := range s.leaves {
 		if !s.hasEnded(l) {
 			open++
 		}
 	}
 	s.mu.Unlock()
-	s.note(fmt.Errorf("stop %s: %d of %d containers have not ended", s.req.Pod, open, len(s.leaves)))
+	s.note(fmt.Errorf("stop %s: %d of %d containers have not ended", s.req.Pod, open, all))
 }
 
 func (s *Stop) isEmptied(l *leaf) bool {

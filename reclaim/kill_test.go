@@ -91,7 +91,7 @@ func TestStopNeverKillsThePodCgroup(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				s := NewStops(n, n).Stop(ctx, StopRequest{Victim: v, Direct: true, Fallback: true})
-				s.Escalate(true)
+				s.Escalate(true, nil)
 				<-s.Finished()
 				for _, call := range n.seen() {
 					if strings.Contains(call, "kill") && !strings.HasSuffix(call, "kill /p-0/c-1") {

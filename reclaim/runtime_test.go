@@ -381,7 +381,7 @@ func TestStopOverTheSocket(t *testing.T) {
 			req.Grace = time.Hour
 			stop := NewStops(c, s.Cgroups()).Stop(t.Context(), req)
 			s.WaitCalls(t, "StopContainer", 2)
-			stop.Escalate(false)
+			stop.Escalate(false, nil)
 			r := settled(t, stop)
 			if !r.Emptied || r.Method != ByRuntime {
 				t.Errorf("report: %+v", r)

@@ -53,7 +53,7 @@ func (s *Stop) stopByRuntime(ctx context.Context) {
 // again for each that failed: the others may take all of it.
 func (s *Stop) stopContainers(ctx context.Context) {
 	var calls sync.WaitGroup
-	for _, l := range s.leaves {
+	for _, l := range s.all() {
 		if l.id == "" || s.isStopped(l) {
 			continue
 		}

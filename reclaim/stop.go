@@ -90,7 +90,7 @@ type Stop struct {
 	runtime   Stopper
 	cgroups   Cgroups
 	started   time.Time
-	leaves    []*leaf
+	leaves    []*leaf       // guarded by mu once the stop has begun
 	escalated chan struct{} // closed by Escalate
 	news      chan struct{} // holds one element if the runtime has reported something new
 	done      chan struct{} // closed when the outcome is known
@@ -128,8 +128,10 @@ func (s *Stops) Stop(ctx context.Context, req StopRequest) *Stop {
 }
 
 // Escalate ends the grace period now; with direct, it kills the cgroups before it returns. Either
-// happens only once.
-func (s *Stop) Escalate(direct bool) {
+// happens only once. unlisted are the cgroups of containers, directly below the pod's own, that have started since the stop began: a
+// kubelet restarts one that ends before the others.
+func (s *Stop) Escalate(direct bool, unlisted []string) {
+	s.add(unlisted)
 	s.mu.Lock()
 	select {
 	case <-s.escalated:

@@ -300,14 +300,14 @@ func TestStopEscalate(t *testing.T) {
 			n.obeys["b"] = time.Second
 			s := NewStops(n, n).Stop(t.Context(), soft)
 			time.Sleep(5 * time.Second)
-			s.Escalate(false)
-			s.Escalate(false)
+			s.Escalate(false, nil)
+			s.Escalate(false, nil)
 			r := settled(t, s)
 			if !about(r.EmptiedAfter, 5*time.Second) || r.Method != ByRuntime || r.Nothing {
 				t.Errorf("report: %+v", r)
 			}
 			<-s.Finished()
-			s.Escalate(false)
+			s.Escalate(false, nil)
 			if !s.Report().Confirmed || !about(s.Report().ConfirmedAfter, 5*time.Second) {
 				t.Errorf("report: %+v", s.Report())
 			}
@@ -323,9 +323,25 @@ func TestStopEscalate(t *testing.T) {
 			n.hang(true)
 			s := NewStops(n, n).Stop(t.Context(), soft)
 			time.Sleep(5 * time.Second)
-			s.Escalate(false)
+			s.Escalate(false, nil)
 			if r := settled(t, s); !about(r.EmptiedAfter, 5*time.Second+DefaultStopTimeout) || r.Method != ByFallback {
 				t.Errorf("report: %+v", r)
+			}
+		})
+	})
+	t.Run("with a container that has started since", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode("a", "b")
+			n.hang(true)
+			s := NewStops(n, n).Stop(t.Context(), soft)
+			time.Sleep(time.Second)
+			n.mu.Lock()
+			n.procs["/kubepods/podx/c"], n.procs["/kubepods/pody/d"] = 2, 1
+			n.mu.Unlock()
+			s.Escalate(true, []string{"/kubepods/podx/c", "/kubepods/pody/d", "/kubepods/podx/a"})
+			if r := settled(t, s); !r.Emptied || n.procs["/kubepods/podx/c"] != 0 || n.procs["/kubepods/pody/d"] != 1 {
+				t.Errorf("report: %+v, left: %v", r, n.procs)
 			}
 		})
 	})
@@ -336,9 +352,9 @@ func TestStopEscalate(t *testing.T) {
 			n.hang(true)
 			s := NewStops(n, n).Stop(t.Context(), soft)
 			time.Sleep(4 * time.Second)
-			s.Escalate(false)
+			s.Escalate(false, nil)
 			time.Sleep(time.Second)
-			s.Escalate(true)
+			s.Escalate(true, nil)
 			if last := n.seen()[len(n.seen())-1]; last != "5s kill /kubepods/podx/sb" {
 				t.Errorf("when Escalate returns: %q", n.seen())
 			}
@@ -357,7 +373,7 @@ func TestStopEscalate(t *testing.T) {
 			n.mu.Lock()
 			clear(n.stopErr)
 			n.mu.Unlock()
-			s.Escalate(false)
+			s.Escalate(false, nil)
 			if r := settled(t, s); !about(r.EmptiedAfter, 20*time.Second) || r.Method != ByRuntime {
 				t.Errorf("report: %+v", r)
 			}

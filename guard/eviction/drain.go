@@ -44,7 +44,10 @@ func (g *Manager) StopPod(ctx context.Context, pod *inventory.Pod, grace time.Du
 }
 
 // HasStopped reports whether a stop has just emptied a sandbox, which may still be listed.
-func (g *Manager) HasStopped(sandbox string) bool { return g.kernel.Now() < g.emptied[sandbox] }
+func (g *Manager) HasStopped(sandbox string) bool {
+	e, ended := g.emptied[sandbox]
+	return ended && g.kernel.Now() < e.at+survivedPenalty && len(g.kernel.UnlistedIn(e.pod)) == 0
+}
 
 // drainOrder returns the pods in the order in which a drain stops them: lowest priority first, then
 // BestEffort before Burstable before Guaranteed before unknown, then youngest first. Protected pods come

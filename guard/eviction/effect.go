@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/guard/api"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -54,8 +55,8 @@ func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over b
 		e.left, e.fell = left.Value, now
 	}
 	still := chargeStill
-	if out.Shared && !out.Result.Confirmed && e.left > f.stop.Expected/2 {
-		still = sharedStill
+	if !out.Result.Confirmed && e.left > f.stop.Expected/2 && (out.Shared || len(g.kernel.UnlistedIn(f.order.Pod)) > 0) {
+		still = sharedStill // the runtime ends what has started in the sandbox meanwhile, as it unmounts its files
 	}
 	over = e.left == 0 || now-e.fell >= still || now-f.ended >= g.cfg.Eviction.StopTimeout
 	return over, max(f.stop.Expected-e.left, 0)
@@ -168,7 +169,8 @@ func (g *Manager) settledForPool(f *flight, out *StopOutcome, now time.Duration,
 		remember(g.survived, f.order.Pod.ID, now)
 	}
 	if out.Result.Emptied {
-		remember(g.emptied, f.order.Pod.ID, now)
+		maps.DeleteFunc(g.emptied, func(_ string, e emptiedPod) bool { return e.at+survivedPenalty <= now && e.at < g.listed })
+		g.emptied[f.order.Pod.ID] = emptiedPod{f.order.Pod, now}
 	}
 	r := g.Enforced() // observe mode has no stops in flight
 	switch {
@@ -291,12 +293,19 @@ func (g *Manager) follow(f *flight, ended, now time.Duration) {
 	g.awaitFiles(f)
 }
 
+// emptiedPod is a pod that a stop has emptied, as it was when the stop began, and when it was over. A container that is not among
+// those of then has started since.
+type emptiedPod struct {
+	pod inventory.Pod
+	at  time.Duration
+}
+
 // emptied is the job of a stop whose processes ended while the service was not running.
 type emptied struct{}
 
-func (emptied) Done() <-chan struct{} { return Finished{}.Done() }
-func (emptied) Escalate(bool)         {}
-func (emptied) Discard(_, _ bool)     {}
+func (emptied) Done() <-chan struct{}   { return Finished{}.Done() }
+func (emptied) Escalate(bool, []string) {}
+func (emptied) Discard(_, _ bool)       {}
 func (emptied) Outcome() StopOutcome {
 	return StopOutcome{Result: api.StopResult{Emptied: true, Method: string(reclaim.ByRuntime)}}
 }

@@ -661,18 +661,75 @@ func TestASandboxThatAStopHasEnded(t *testing.T) {
 		n.kill(n.stops[0])
 		n.pods[0].Memory, n.remains["big"] = policy.Known(3*testGiB), policy.Known(3*testGiB)
 		n.at(g, 0)
+		still := chargeStill
 		switch again {
 		case "no":
 		case "yes":
 			n.listedAt = time.Hour + chargeStill
 		default:
 			n.renewed = map[string]inventory.Pod{"big": n.pods[0]}
+			n.at(g, chargeStill)
+			still = sharedStill // the runtime ends it
 		}
-		p := n.at(g, chargeStill)
+		p := n.at(g, still)
 		wantSettled(t, p, 1)
 		if stopped(&p) != want {
 			t.Errorf("listed again: %s: stopped %q, held by %q, want %s", again, stopped(&p), p.Held, want)
 		}
+	}
+}
+
+// During the grace period of a stop, a kubelet starts a container again that has ended before the others. An escalation ends that, too,
+// and while it holds the memory, its pod has not ended, although it was listed with it.
+func TestAContainerThatStartsDuringAStop(t *testing.T) {
+	g, n := newManager(t, softAndHard)
+	n.set(policy.MemoryAvailable, testGiB+testGiB/2)
+	n.at(g, 0)
+	p := n.at(g, time.Minute)
+	wantStop(t, p, "d/big")
+	n.pods[0].Containers = []inventory.Container{{ID: "big-2"}}
+	n.listedAt = time.Hour + time.Minute + time.Second
+	n.leak("big", testGiB/2)
+	if p = n.at(g, time.Minute+2*time.Second); p.Escalated != "d/big" || len(n.stops[0].found) != 1 {
+		t.Fatalf("escalated %q with %q, held by %q", p.Escalated, n.stops[0].found, p.Held)
+	}
+	n.kill(n.stops[0])
+	for _, after := range []time.Duration{2*time.Second + 1, 2*time.Second + chargeStill + 1, 3*time.Second + 1} {
+		p = n.at(g, time.Minute+after)
+		if stopped(&p) == "d/small" {
+			t.Fatalf("after %s: stopped d/small in its place", after)
+		}
+	}
+	wantStop(t, p, "d/big")
+}
+
+// While the runtime does not list pods, one that a stop has ended stays so, however long that lasts.
+func TestEndedForAsLongAsNothingIsListed(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.pods = append(n.pods, testPod("third", 2*testGiB))
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.kill(n.stops[0])
+	n.pods[0].Memory, n.remains["big"] = policy.Known(3*testGiB), policy.Known(3*testGiB)
+	others := 0
+	n.at(g, 0)
+	n.set(policy.MemoryAvailable, 4*testGiB)
+	n.at(g, chargeStill)
+	for at := time.Second; at < 5*time.Minute; at += time.Second {
+		if n.set(policy.MemoryAvailable, testGiB/2); at < 2*time.Minute {
+			n.set(policy.MemoryAvailable, 4*testGiB)
+		}
+		p := n.at(g, at)
+		if p.Stop == nil {
+			continue
+		}
+		if others++; p.Stop.Pod == "d/big" {
+			t.Fatalf("after %s: stopped again", at)
+		}
+		n.end(n.stops[len(n.stops)-1])
+	}
+	if others != 2 {
+		t.Errorf("stopped %d others", others)
 	}
 }
 

@@ -126,7 +126,17 @@ func (n *fakeNode) UnlistedIn(p inventory.Pod) []string {
 	if _, ok := n.renewed[p.ID]; ok {
 		return []string{p.Cgroup + "/new"}
 	}
-	return nil
+	running := inventory.ByID(n.pods, p.ID)
+	if running == nil {
+		return nil
+	}
+	var unlisted []string
+	for _, c := range running.Containers {
+		if !slices.ContainsFunc(p.Containers, func(o inventory.Container) bool { return o.ID == c.ID }) {
+			unlisted = append(unlisted, p.Cgroup+"/"+c.ID)
+		}
+	}
+	return unlisted
 }
 
 func (n *fakeNode) Inventory(_ context.Context, wait time.Duration) inventory.Inventory {
@@ -193,12 +203,16 @@ type fakeStop struct {
 	order     StopOrder
 	done      chan struct{}
 	escalated int
-	direct    bool // argument of the last escalation
+	direct    bool     // argument of the last escalation
+	found     []string // the other one
 	outcome   StopOutcome
 }
 
 func (f *fakeStop) Done() <-chan struct{} { return f.done }
-func (f *fakeStop) Escalate(direct bool)  { f.escalated++; f.direct = direct }
+func (f *fakeStop) Escalate(direct bool, unlisted []string) {
+	f.escalated++
+	f.direct, f.found = direct, unlisted
+}
 func (f *fakeStop) Discard(containers, logs bool) {
 	f.order.Discard, f.order.DiscardLogs = containers, logs
 }

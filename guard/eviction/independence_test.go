@@ -64,7 +64,7 @@ func (n *twoPools) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJo
 type endless struct{}
 
 func (endless) Done() <-chan struct{}         { return nil }
-func (endless) Escalate(bool)                 {}
+func (endless) Escalate(bool, []string)       {}
 func (endless) Discard(_, _ bool)             {}
 func (endless) Outcome() eviction.StopOutcome { return eviction.StopOutcome{} }
 

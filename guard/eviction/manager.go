@@ -104,7 +104,7 @@ type Manager struct {
 	pools    [policy.PoolCount]pool
 	flights  []*flight
 	survived map[string]time.Duration // until when a sandbox is no candidate, because it outlived its stop
-	emptied  map[string]time.Duration // until when a sandbox that a stop has emptied may still be listed
+	emptied  map[string]emptiedPod    // sandboxes that a stop has emptied, and that may still be listed
 	limitsAt time.Duration            // when the limits were last checked
 
 	protected map[string]bool // whether a sandbox was protected when it was last sampled
@@ -131,7 +131,7 @@ func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, flee
 		condSince: map[policy.Condition]time.Duration{},
 		protected: map[string]bool{},
 		survived:  map[string]time.Duration{},
-		emptied:   map[string]time.Duration{},
+		emptied:   map[string]emptiedPod{},
 	}
 	g.outage.next = g.started + firstListing
 	g.SetConfig(cfg)
@@ -371,7 +371,8 @@ func (g *Manager) measured(inv inventory.Inventory, now time.Duration) []policy.
 		}
 		c.KeepsVolumes = stops.KeepsVolumes(c.UID, c.ID)
 		c.Survived = now < g.survived[c.ID]
-		c.Ended = inv.At < g.emptied[c.ID]-survivedPenalty && len(g.kernel.UnlistedIn(*pod)) == 0
+		e, ended := g.emptied[c.ID]
+		c.Ended = ended && inv.At < e.at && len(g.kernel.UnlistedIn(e.pod)) == 0
 	}
 	return cs
 }

@@ -30,8 +30,9 @@ type StopOrder struct {
 // StopJob is a stop that runs beside the loop.
 type StopJob interface {
 	Done() <-chan struct{}
-	// Escalate ends the grace period of a soft stop now. With direct, it also kills the container cgroups.
-	Escalate(direct bool)
+	// Escalate ends the grace period of a soft stop now. With direct, it also kills the container cgroups, and those of containers
+	// that have started since the stop began.
+	Escalate(direct bool, unlisted []string)
 	// Discard makes the stop remove what the fields of that name in its order say, in addition.
 	Discard(containers, logs bool)
 	// Outcome returns the result of the stop. It is valid once Done is closed.
@@ -71,7 +72,7 @@ func (g *Manager) escalate(f *flight, s policy.Signal, now time.Duration, p *api
 	if g.enforced != nil || f.ended != 0 || f.order.Direct || !direct && (f.stop.Kind == policy.Hard || f.view.Grace == 0) {
 		return
 	}
-	f.job.Escalate(direct)
+	f.job.Escalate(direct, g.kernel.UnlistedIn(f.order.Pod))
 	g.restraint.Escalate(f.order.Pod.ID, now)
 	f.order.Direct, f.stop.Kind, g.unsaved = direct, policy.Hard, true
 	p.Escalated = f.view.Pod

@@ -256,9 +256,9 @@ func (w *loopWorld) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJ
 
 type loopStop struct{ pod *loopPod }
 
-func (s loopStop) Done() <-chan struct{} { return s.pod.done }
-func (s loopStop) Escalate(bool)         {}
-func (s loopStop) Discard(_, _ bool)     {}
+func (s loopStop) Done() <-chan struct{}   { return s.pod.done }
+func (s loopStop) Escalate(bool, []string) {}
+func (s loopStop) Discard(_, _ bool)       {}
 func (s loopStop) Outcome() eviction.StopOutcome {
 	return eviction.StopOutcome{Result: api.StopResult{Emptied: true, Confirmed: true, Method: "direct"}}
 }

@@ -411,7 +411,7 @@ func (n *Node) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob {
 type finishedStop struct{ outcome eviction.StopOutcome }
 
 func (f finishedStop) Done() <-chan struct{}         { return eviction.Finished{}.Done() }
-func (f finishedStop) Escalate(bool)                 {}
+func (f finishedStop) Escalate(bool, []string)       {}
 func (f finishedStop) Discard(_, _ bool)             {}
 func (f finishedStop) Outcome() eviction.StopOutcome { return f.outcome }
 

@@ -161,8 +161,8 @@ type stopJob struct {
 	order   eviction.StopOrder
 }
 
-func (j *stopJob) Done() <-chan struct{} { return j.stop.Done() }
-func (j *stopJob) Escalate(direct bool)  { j.stop.Escalate(direct) }
+func (j *stopJob) Done() <-chan struct{}                   { return j.stop.Done() }
+func (j *stopJob) Escalate(direct bool, unlisted []string) { j.stop.Escalate(direct, unlisted) }
 
 // Discard discards dead containers as soon as the pod has no process left. A failing network plugin can delay the runtime's
 // confirmation for a minute, and until then the space that the stop is for is not free.
