@@ -463,6 +463,24 @@ func TestMeterKnowsATreeThatTakesLong(t *testing.T) {
 	}
 }
 
+// So does a walk whose caller gave up, as when a reclaim has met its target.
+func TestMeterKnowsATreeWhoseCallerGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, layers, pods := slowMeter(t)
+		defer time.Sleep(time.Minute) // let everything end
+		ctx, cancel := context.WithCancel(t.Context())
+		go m.MeasureSince(ctx, pods, time.Now())
+		time.Sleep(time.Second)
+		cancel()
+		time.Sleep(15 * time.Second)
+		layers.set(0, time.Minute)
+		m.measureFrom(t.Context(), pods, m.now()-measureTimeout, noLayers)
+		if u, ok := m.Usage("p"); !ok || u.Bytes.Rootfs != policy.AtLeast(14) {
+			t.Errorf("%+v", u.Bytes.Rootfs)
+		}
+	})
+}
+
 // While a fresh measurement runs, what is known from long before it does not make it too old for a stop.
 func TestMeterKeepsNothingTooOldMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

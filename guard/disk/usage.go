@@ -129,9 +129,6 @@ func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.last == nil {
-		d.last = make(map[string]Usage, len(pods))
-	}
 	// A concurrent measurement of other pods may have ended meanwhile.
 	maps.DeleteFunc(d.last, func(_ string, u Usage) bool { return !d.fresh(u.asked) })
 	for i := range pods {
@@ -142,8 +139,16 @@ func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time
 		} else if ok && d.fresh(old.At) && old.At >= from { // an older part would make the whole usage too old for a stop
 			u.keep(&old)
 		}
-		d.last[id] = u
+		d.note(id, u)
 	}
+}
+
+// note records a measurement; d.mu is held.
+func (d *Meter) note(sandbox string, u Usage) {
+	if d.last == nil {
+		d.last = map[string]Usage{}
+	}
+	d.last[sandbox] = u
 }
 
 // ask measures the pods, a few at a time. A slow measurement continues in the background: its result so far
@@ -214,7 +219,8 @@ func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 	}
 	late := d.last[key.sandbox]
 	if j.result(&late, from); late.At >= from {
-		d.last[key.sandbox] = late
+		late.asked = d.now()
+		d.note(key.sandbox, late)
 	}
 	return nil
 }
