@@ -34,8 +34,8 @@ type topSource struct {
 // Status implements top.Source.
 func (t *topSource) Status(ctx context.Context) (api.Status, []top.Event, error) {
 	st, err := t.client.Status(ctx)
-	if e := t.options.endpoint; err == nil && e != "" && !t.served.Load() && !sameSocket(e, st.Runtime.Endpoint) {
-		t.other.Store(true)
+	if e := t.options.endpoint; err == nil && e != "" && !t.served.Load() {
+		t.other.Store(st.Runtime.Endpoint != "" && !sameSocket(e, st.Runtime.Endpoint)) // "" = it has found none yet
 	}
 	switch {
 	case t.other.Load():

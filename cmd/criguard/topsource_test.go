@@ -173,9 +173,15 @@ func TestTopSourceOfAnotherRuntime(t *testing.T) {
 	if _, err := src.Rank(t.Context(), policy.MemoryAvailable); !errors.Is(err, cri.ErrNoRuntime) {
 		t.Errorf("ranking: %v", err)
 	}
+	s.mu.Lock()
+	s.answers["/v1/status"] = api.Status{Live: true, Runtime: api.RuntimeStatus{Endpoint: "unix:///nonexistent/other.sock"}}
+	s.mu.Unlock()
+	if st, _, err := src.Status(t.Context()); err != nil || !st.Live {
+		t.Errorf("once it is the service's: %+v, %v", st, err)
+	}
 	same, dir := source(t, "# the defaults\n")
 	defer s.serve(t, dir)()
-	same.options.endpoint = "/nonexistent/service.sock"
+	same.options.endpoint = "/nonexistent/other.sock"
 	if st, _, err := same.Status(t.Context()); err != nil || !st.Live {
 		t.Errorf("of the same runtime: %+v, %v", st, err)
 	}

@@ -235,6 +235,7 @@ func (g *Manager) unprotected(c *choice, s policy.Signal) policy.Amount {
 // any more after that.
 func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) (c choice, needed bool) {
 	c = g.choose(g.runtime.Inventory(ctx, 0), now, i, due)
+	g.reprotect(c.measured) // before the stop measures what is outside
 	g.unsaved = g.restraint.Episode(i, g.use(&c, i, due[0].Signal), now) || g.unsaved
 	judge := func() {
 		outside := func(s policy.Signal) policy.Amount { return g.outside(&c, s) }
@@ -263,6 +264,7 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 			}
 			now = g.kernel.Now()
 			c = g.choose(inv, now, i, due)
+			g.reprotect(c.measured)
 			judge()
 			largest, unlisted = g.unlisted(&c)
 			return doubtful()

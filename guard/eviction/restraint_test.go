@@ -440,6 +440,27 @@ func TestProtectionIsNoGrowth(t *testing.T) {
 	}
 }
 
+// Nor is it if the next stop comes before the pods are sampled.
+func TestProtectionEndsRightBeforeAStop(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+	n.pods = append(n.pods, testPod("large", 6*testGiB))
+	n.pods[0].Priority = -1
+	n.pods[0].Protection, n.pods[2].Protection, n.pods[1].Memory = "operator", "operator", policy.Known(0)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	if p := n.at(g, 0); p.Stop != nil {
+		t.Fatalf("stopped %+v", p.Stop)
+	}
+	n.pods[0].Protection, n.pods[2].Protection = "", ""
+	wantStop(t, n.at(g, time.Second), "d/big")
+	n.free(testGiB/2 + 4*testGiB)
+	n.at(g, 2*time.Second)
+	n.at(g, 10*time.Second)
+	n.leak("large", testGiB/2)
+	if p := n.at(g, 40*time.Second); p.Stop == nil {
+		t.Errorf("held by %q", p.Held)
+	}
+}
+
 // After a fruitless stop, its workload is neither free nor considered first.
 func TestFruitlessWorkloadIsLikeAnyOther(t *testing.T) {
 	g, n := cameBack(t, memoryHard, 0)
