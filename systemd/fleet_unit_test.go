@@ -53,7 +53,7 @@ func TestFleetSocketSays(t *testing.T) {
 	u, _ := readUnitFile(t, "criguard-fleet.socket")
 	for key, want := range map[string]string{
 		"Socket.ListenStream": "/run/criguard/fleet.sock", "Socket.SocketUser": "root", "Socket.SocketGroup": "root",
-		"Socket.SocketMode": "0600", "Socket.DirectoryMode": "0755", "Install.WantedBy": "sockets.target",
+		"Socket.SocketMode": "0600", "Socket.RemoveOnStop": "yes", "Socket.DirectoryMode": "0755", "Install.WantedBy": "sockets.target",
 	} {
 		if got := strings.Join(u[key], " "); got != want {
 			t.Errorf("%s=%s, want %s", key, got, want)
