@@ -55,7 +55,9 @@ func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over b
 		e.left, e.fell = left.Value, now
 	}
 	still := chargeStill
-	if !out.Result.Confirmed && e.left > f.stop.Expected/2 && (out.Shared || len(g.kernel.UnlistedIn(f.order.Pod)) > 0) {
+	// What the runtime confirms of a sandbox says nothing of another one of the pod, whose containers it does not list.
+	confirmed := out.Result.Confirmed && len(f.order.Unlisted) == 0
+	if !confirmed && e.left > f.stop.Expected/2 && (out.Shared || len(g.kernel.UnlistedIn(f.order.Pod)) > 0) {
 		still = sharedStill // the runtime ends what has started in the sandbox meanwhile, as it unmounts its files
 	}
 	over = e.left == 0 || now-e.fell >= still || now-f.ended >= g.cfg.Eviction.StopTimeout

@@ -207,6 +207,22 @@ func testLimitOfAPodThatKeepsItsFiles(t *testing.T, fill func(*policy.DiskUsage,
 	wantLimitAlarm(t, g, false)
 }
 
+// Pods without a UID are not one pod.
+func TestLimitOfPodsWithoutUID(t *testing.T) {
+	g, n := newManager(t, "")
+	for i := range n.pods {
+		n.pods[i].UID, n.pods[i].StorageLimit = "", testGiB
+		n.pods[i].Disk = policy.DiskUsage{Rootfs: policy.Exactly(0), Logs: policy.Exactly(2 * testGiB), Volumes: policy.Exactly(0)}
+	}
+	for i, at := range []time.Duration{0, time.Second} {
+		p := n.at(g, at)
+		if p.Stop == nil || p.Stop.Kind != api.KindLimit {
+			t.Fatalf("stop %d: %+v, held by %q", i, p.Stop, p.Held)
+		}
+		n.end(n.stops[i])
+	}
+}
+
 // wantLimitAlarm checks whether the status and the metrics say that the stop of a pod for its limit is held.
 func wantLimitAlarm(t *testing.T, g *Manager, want bool) {
 	t.Helper()

@@ -35,7 +35,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 	}
 	for uid, l := range all {
 		l.Seen = min(l.Seen+unchecked, now)
-		l.Holds = l.Holds && slices.ContainsFunc(over, func(p *inventory.Pod) bool { return p.UID == uid })
+		l.Holds = l.Holds && slices.ContainsFunc(over, func(p *inventory.Pod) bool { return limitKey(p) == uid })
 		if all[uid] = l; now-l.Seen > limitedFor {
 			delete(all, uid)
 		}
@@ -51,7 +51,7 @@ func (g *Manager) enforceLimits(ctx context.Context, now time.Duration, pods []i
 			Reason: fmt.Sprintf("uses %s of ephemeral storage, above its limit of %s",
 				api.FormatBytes(used), api.FormatBytes(pod.StorageLimit)),
 		}, p) {
-			g.restraint.Limit(pod.UID, policy.Limited{Sandbox: pod.ID, Kept: keptOf(pod).Value, Pod: pod.FullName(), Seen: now})
+			g.restraint.Limit(limitKey(pod), policy.Limited{Sandbox: pod.ID, Kept: keptOf(pod).Value, Pod: pod.FullName(), Seen: now})
 			return
 		}
 	}
@@ -81,6 +81,9 @@ func (g *Manager) overLimit(pods []inventory.Pod) (over []*inventory.Pod) {
 	return over
 }
 
+// limitKey names a pod among those that were stopped for their limits. One without a UID does not come back.
+func limitKey(p *inventory.Pod) string { return cmp.Or(p.UID, p.ID) }
+
 // keptOf is what a stop leaves of a pod's files if a kubelet starts it again.
 func keptOf(p *inventory.Pod) policy.Measured { return p.Disk.Volumes.Plus(p.Disk.Logs) }
 
@@ -94,7 +97,7 @@ const limitedFor = time.Hour
 // limit: a kubelet keeps them, so that another stop would help as little. It holds the stop with an alarm, until these have grown by a
 // tenth of the limit, or what a stop gives back exceeds it alone.
 func (g *Manager) keepsFiles(pod *inventory.Pod, now time.Duration, p *api.Pass) bool {
-	before, again := g.restraint.Limited[pod.UID]
+	before, again := g.restraint.Limited[limitKey(pod)]
 	last, measured := before, keptOf(pod)
 	kept := measured.Value
 	if measured.Quality != policy.QualityExact { // while it is measured
@@ -116,7 +119,7 @@ func (g *Manager) keepsFiles(pod *inventory.Pod, now time.Duration, p *api.Pass)
 	}
 	g.unsaved = g.unsaved || last != before
 	last.Seen = now
-	g.restraint.Limit(pod.UID, last)
+	g.restraint.Limit(limitKey(pod), last)
 	return last.Holds
 }
 
