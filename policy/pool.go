@@ -43,6 +43,15 @@ func (p Pool) Resource() Resource { return poolResources[p] }
 // Pool returns the pool of a signal.
 func (l Layout) Pool(s Signal) Pool { return signals[min(s, SignalCount)].pools[l] }
 
+// UseSignal returns the signal by which the use of the pool is counted, if s is one of its signals. Of memory, that includes what is
+// in swap, whichever signal is due: otherwise readings for two of them could not be compared.
+func (p Pool) UseSignal(s Signal) Signal {
+	if p == PoolMemory {
+		return SwapAvailable
+	}
+	return s
+}
+
 // IsDisk reports whether the pool is the bytes or inodes of a device.
 func (p Pool) IsDisk() bool { return p >= PoolNodeBytes }
 

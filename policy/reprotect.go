@@ -17,11 +17,7 @@ func (r *Restraint) Reprotect(by func(s Signal, at time.Duration) int64) {
 			b.Last[i].Outside.Value += by(b.Last[i].Signal, b.Last[i].At)
 		}
 		if len(b.Last) > 0 {
-			s := b.Last[0].Signal
-			if Pool(p) == PoolMemory {
-				s = SwapAvailable
-			}
-			b.Pods.Value -= by(s, b.Last[len(b.Last)-1].At)
+			b.Pods.Value -= by(Pool(p).UseSignal(b.Last[0].Signal), b.Last[len(b.Last)-1].At)
 		}
 	}
 }

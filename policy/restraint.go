@@ -390,7 +390,7 @@ func (b BackoffConfig) wait(count int) time.Duration {
 // lasts reports whether a stop still counts for its workload and its pool: until it is over, during its
 // workload's back-off, and long enough to be judged.
 func (r *Restraint) lasts(s *Stop) bool {
-	return s.Pending() || r.now-s.At < max(r.backoff.Reset, r.backoff.wait(s.Count), time.Minute)
+	return s.Pending() || r.now-s.At < max(r.remembers(), r.backoff.wait(s.Count))
 }
 
 // last returns the last stop that counts and that f selects, or nil.

@@ -149,7 +149,11 @@ func (u *Usage) lower() {
 }
 
 // keep replaces the parts that are unknown, or known in part and smaller, with those of an earlier measurement, as lower bounds.
-func (u *Usage) keep(old *Usage) {
+// It keeps nothing from before a time: an older part would make the whole usage too old for a stop.
+func (u *Usage) keep(old *Usage, from time.Duration) {
+	if old.At < from {
+		return
+	}
 	before := old.parts()
 	for i, now := range u.parts() {
 		known := before[i].Quality != policy.QualityUnknown

@@ -106,8 +106,8 @@ func (d *Meter) Usage(sandbox string) (Usage, bool) {
 	if j := d.newest[sandbox]; j != nil && d.fresh(j.began) {
 		now := Usage{asked: u.asked, containers: u.containers}
 		if j.result(&now, j.from); !ok || now.At >= u.At {
-			if ok && u.At >= j.from { // an older part would make the whole usage too old for a stop
-				now.keep(&u)
+			if ok {
+				now.keep(&u, j.from)
 			}
 			return now, true
 		}
@@ -134,10 +134,10 @@ func (d *Meter) measureFrom(ctx context.Context, pods []inventory.Pod, from time
 	for i := range pods {
 		id, u := pods[i].ID, measured[i]
 		if old, ok := d.last[id]; ok && from == anyTime && old.At > u.At {
-			old.keep(&u)
+			old.keep(&u, from)
 			u = old
-		} else if ok && d.fresh(old.At) && old.At >= from { // an older part would make the whole usage too old for a stop
-			u.keep(&old)
+		} else if ok && d.fresh(old.At) {
+			u.keep(&old, from)
 		}
 		d.note(id, u)
 	}

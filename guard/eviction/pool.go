@@ -211,13 +211,9 @@ func (g *Manager) choose(inv inventory.Inventory, now time.Duration, i policy.Po
 	return c
 }
 
-// use returns what the unprotected pods use of a pool. s is any of its signals. Of memory, that includes what they have in
-// swap, whichever signal is due: otherwise readings for two of them could not be compared.
+// use returns what the unprotected pods use of a pool. s is any of its signals.
 func (g *Manager) use(c *choice, i policy.Pool, s policy.Signal) policy.Amount {
-	if i == policy.PoolMemory {
-		s = policy.SwapAvailable
-	}
-	return g.unprotected(c, s)
+	return g.unprotected(c, i.UseSignal(s))
 }
 
 // outside returns what is used outside the unprotected pods, as a signal counts it.

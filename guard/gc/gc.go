@@ -292,25 +292,32 @@ func (m *Manager) Begin() {
 func (m *Manager) start(ctx context.Context) {
 	if m.ledger.Empty() {
 		m.notice(ctx)
-	} else if _, all, err := m.opt.Lister.ListAll(ctx); err == nil {
-		if c, err := m.current(); err == nil {
-			c.See(all)
-		}
+	} else if c, all := m.list(ctx); c != nil {
+		c.See(all)
 	}
+}
+
+// list lists everything. It returns the collector, or nil if no runtime answers.
+func (m *Manager) list(ctx context.Context) (*reclaim.Collector, cri.Listing) {
+	_, all, err := m.opt.Lister.ListAll(ctx)
+	if err != nil {
+		return nil, all // the lister logs that no runtime answers
+	}
+	c, err := m.current() // after the listing, which may have found another runtime
+	if err != nil {
+		return nil, all
+	}
+	return c, all
 }
 
 // notice records which images exist and which are in use. It returns the collector, or nil if no runtime
 // answers.
 func (m *Manager) notice(ctx context.Context) *reclaim.Collector {
-	_, all, err := m.opt.Lister.ListAll(ctx)
-	if err != nil {
-		return nil // the lister logs that no runtime answers
-	}
-	m.forgetEnded(all.Sandboxes)
-	c, err := m.current() // after the listing, which may have found another runtime
-	if err != nil {
+	c, all := m.list(ctx)
+	if c == nil {
 		return nil
 	}
+	m.forgetEnded(all.Sandboxes)
 	noticed := reclaim.Report{Step: reclaim.StepImages}
 	if err := c.Notice(ctx, all); err != nil {
 		noticed.Errors = []reclaim.Failure{{Message: err.Error(), Err: err}}

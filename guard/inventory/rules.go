@@ -103,7 +103,7 @@ func protection(c *config.Config, f Facts, priority int64, trusted bool) string 
 	return ""
 }
 
-// Sources and reasons that a trace distinguishes from the decisions of rules.
+// Sources and reasons.
 const (
 	// sourceAnnotation is the PrioritySource of a trusted annotation.
 	sourceAnnotation = "annotation"

@@ -132,13 +132,17 @@ func (p Pod) less(old Pod) (changed Pod, differs bool) {
 	drop(&p.Created, old.Created, &differs)
 	drop(&p.GracePeriod, old.GracePeriod, &differs)
 	drop(&p.StorageLimit, old.StorageLimit, &differs)
-	if maps.Equal(p.Labels, old.Labels) {
-		p.Labels = nil
+	dropMap(&p.Labels, old.Labels, &differs)
+	dropMap(&p.Annotations, old.Annotations, &differs)
+	return p, differs
+}
+
+// dropMap is drop for a map.
+func dropMap(m *map[string]string, old map[string]string, left *bool) {
+	if maps.Equal(*m, old) {
+		*m = nil
 	}
-	if maps.Equal(p.Annotations, old.Annotations) {
-		p.Annotations = nil
-	}
-	return p, differs || p.Labels != nil || p.Annotations != nil
+	*left = *left || *m != nil
 }
 
 // drop removes a value that has not changed, and records in left whether one is left.
