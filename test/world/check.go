@@ -45,6 +45,7 @@ type check struct {
 	overAt           time.Duration            // more tasks than allowed last ran: no pod can start any
 	roomAt           time.Duration            // a pod could last start one
 	hogAt            time.Duration            // a hog outside the pods last took memory
+	writtenAt        time.Duration            // the kernel's files last changed
 	kills            []*pod                   // that the service stopped, in order
 	blindUntil       time.Duration            // the runtime may not say what a new pod is, which protects it
 	lateUntil        time.Duration            // memory in files may come back too late
@@ -86,7 +87,7 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	late, decided := mayFollow, p.order.at // a soft stop takes effect up to its grace period later
 	pool := p.order.pool()
 	if direct && pool == "memory" && p.sinceOrder < directAfter { // the signals are read again just before
-		late, decided = shortStep, w.Now()
+		late, decided = shortStep, c.writtenAt
 	}
 	if at := p.order.at; at > c.pausedAt && at < c.pausedUntil { // a pause cancels no stop in flight
 		w.violate("%s was stopped during a pause", p)
@@ -317,6 +318,7 @@ func (c *check) note(w *World) {
 // writeAll brings the kernel's files up to date, and notes which thresholds are met then: the service may read them before the step ends.
 func (w *World) writeAll() {
 	w.kernel.writeAll()
+	w.writtenAt = w.Now()
 	w.note(w)
 }
 

@@ -37,6 +37,9 @@ func (c *check) innocent(w *World, p *pod) {
 		// Of equal priorities, the one that uses most is stopped first, but for one that came back.
 		used, other := leak.used-int64(float64(leak.rate)*(w.Now()-p.order.at).Seconds()), p.used // when the stop was decided
 		short := c.hard
+		if p.order.kind == policy.Soft.String() {
+			short = max(c.hard, c.soft)
+		}
 		switch p.order.signal {
 		case policy.MemoryStall.String(), policy.IOStall.String():
 			short = w.capacity / 5
@@ -44,12 +47,22 @@ func (c *check) innocent(w *World, p *pod) {
 		case policy.SwapAvailable.String():
 			used, other = used+leak.swapped, other+p.swapped
 		}
-		// One that does not take within a second what lacks is no culprit, as when the service comes back late.
-		fast := leak.rate >= max(fastLeak, short-w.available()) || c.steady && leak.rate > 0 && used > other && !c.again(p)
+		// One that does not take half of what is needed within a second is no culprit, as when the service comes back late.
+		fast := leak.rate >= max(fastLeak, max(short-w.available(), 0)+w.hog+w.leaks()-leak.rate) || c.steady && leak.rate > 0 && used > other && !c.again(p)
 		if fast && c.mustGo(w, leak, p.order.at) && !w.isCarried(leak, short-w.available()) {
 			w.violate("%s was stopped, although %s leaks %d MiB/s", p, leak, leak.rate/mib)
 		}
 	}
+}
+
+// leaks returns how much the pods take each second.
+func (w *World) leaks() (sum int64) {
+	for _, p := range w.pods {
+		if p.runs() {
+			sum += p.rate
+		}
+	}
+	return sum
 }
 
 // isCarried reports whether a leak is in a pod whose limit is its request, so that as long as others above theirs yield what lacks, they
