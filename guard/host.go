@@ -17,7 +17,6 @@ import (
 	"github.com/criguard/criguard/guard/disk"
 	"github.com/criguard/criguard/guard/gc"
 	"github.com/criguard/criguard/guard/inventory"
-	"github.com/criguard/criguard/guard/lastgood"
 	"github.com/criguard/criguard/guard/machine"
 	"github.com/criguard/criguard/guard/mounts"
 	"github.com/criguard/criguard/guard/node"
@@ -30,7 +29,6 @@ const (
 	defaultProc   = "/proc"
 	defaultSys    = "/sys"
 	defaultPodLog = "/var/log/pods"
-	crictlConfig  = "/etc/crictl.yaml"
 )
 
 // host is this node: the kernel, the runtime and the listed pods. It implements eviction.Runtime.
@@ -119,7 +117,7 @@ func (h *host) lookAtMounts(ctx context.Context) []string {
 // connectorOptions configures the connector to find the runtime that has this node's pods.
 func (h *host) connectorOptions(cfg config.Runtime, m machine.Machine) cri.ConnectorOptions {
 	return cri.ConnectorOptions{
-		Network: m.Runtime, Endpoint: cfg.Endpoint, Timeout: cfg.Timeout, Crictl: (&crictl{path: crictlConfig, wait: lastgood.FileTimeout}).endpoint, Now: m.BootTime,
+		Network: m.Runtime, Endpoint: cfg.Endpoint, Timeout: cfg.Timeout, Crictl: node.CrictlEndpoint(), Now: m.BootTime,
 		Pods: func() int { return len(h.lister.Current().Pods) },
 	}
 }
@@ -141,24 +139,6 @@ func (h *host) stopOptions(stopping func(inventory.Pod)) stop.Options {
 	return stop.Options{
 		Config: h.config, Runtime: h.conn, Cgroups: h.cgroups, Logs: h.logs(), Stopping: stopping, Ended: func() { h.wake("stop") },
 	}
-}
-
-// crictl is crictl's configuration.
-type crictl struct {
-	path string
-	wait time.Duration // for the file, whose disk may stall
-	last lastgood.Value[string]
-}
-
-// endpoint returns the endpoint that the file names; "" if it cannot be read. If its disk stalls, it returns
-// the last endpoint that was read.
-func (c *crictl) endpoint(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, c.wait)
-	defer cancel()
-	return c.last.Get(ctx, func() string {
-		endpoint, _ := cri.CrictlEndpoint(c.path)
-		return endpoint
-	})
 }
 
 // Close releases everything that openHost opened.
