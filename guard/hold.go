@@ -21,6 +21,9 @@ const (
 	lookAtReload = 5 * time.Second
 )
 
+// waitForCheck is how much longer a configuration is held while a reload is being checked.
+const waitForCheck = lookAtReload + time.Second
+
 // metAtOnce returns the hard thresholds that a configuration would meet at once and that were not in force
 // before, and those of which that is unknown. It looks at the node only if the configuration has a new threshold, for at
 // most a limited time. The node's paths and the runtime are those in use, because new ones take effect at the next start.
@@ -73,15 +76,18 @@ func (s *Service) holdAtStart(ctx context.Context) config.Config {
 	return hold.Without(cfg, met, s.hard.Get())
 }
 
-// endHold puts a held configuration in force when its time is over.
+// endHold puts a held configuration in force when its time is over. It waits for a correction that was requested in time.
 func (s *Service) endHold(now time.Duration) {
-	if s.waiting != nil && now >= s.waiting.Until {
-		s.apply(s.waiting.Config)
-		if err := s.notes.Rejected; err != nil { // a later configuration, which is still what the file has
-			s.metrics.Reloaded(err)
-		}
-		s.notify(s.opt.Notifier.Status(s.statusLine()))
+	w := s.waiting
+	if w == nil || now < w.Until || s.checking.Load() && now < w.Until+waitForCheck {
+		return
 	}
+	s.waiting = nil
+	s.apply(w.Config)
+	if err := s.notes.Rejected; err != nil { // a later configuration, which is still what the file has
+		s.metrics.Reloaded(err)
+	}
+	s.notify(s.opt.Notifier.Status(s.statusLine()))
 }
 
 // keepHard keeps the hard thresholds in force for the next start: none in observe mode, which stops no pod for them. A held start

@@ -229,6 +229,73 @@ func TestFirstStartIsHeld(t *testing.T) {
 	}
 }
 
+// A signal is no consent to what a start holds, because the handler of an installer sends one, too: the rest of what it
+// reloads is in force at once. An operator's command is.
+func TestSignalLeavesTheHoldOfAStart(t *testing.T) {
+	dir, base := rundir.Dir(shortDir(t)), nodetest.Config(t, "runtime.endpoint = '/none'", nodetest.AnyDisk)
+	s := newService(t, configtest.Parse(t, base), dir)
+	reload := make(chan func() (config.Config, error))
+	s.opt.Reload = reload
+	t.Cleanup(run(t, s))
+	client := control.NewClient(dir)
+	for _, high := range []string{"90%", "91%"} {
+		cfg := configtest.Parse(t, base+"\nimages.high = '"+high+"'")
+		s.opt.Load = func() (config.Config, error) { return cfg, nil }
+		reload <- s.opt.Load
+		nodetest.Await(t, "the reload", func() bool {
+			high := ""
+			err := s.do(t.Context(), func() { high = s.guard.Config().Images.High.String() })
+			return err == nil && high == cfg.Images.High.String()
+		})
+		if got := alarms(t, client); hardInForce(t, client) != "" || !strings.Contains(got, "the threshold is held for") {
+			t.Errorf("after a signal, in force is %q, with the alarms %q", hardInForce(t, client), got)
+		}
+	}
+	if _, err := os.Stat(dir.Path(hold.FileName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the next start would not know that the threshold is new: %v", err)
+	}
+	if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil {
+		t.Fatal(err)
+	}
+	if got := hardInForce(t, client); got != "100Mi" || strings.Contains(alarms(t, client), "held") {
+		t.Errorf("after a command, in force is %q, with the alarms %q", got, alarms(t, client))
+	}
+}
+
+// What is held waits for a correction that is still being checked when its time is over, but not for ever.
+func TestHoldWaitsForACorrection(t *testing.T) {
+	r, client, use := holding(t)
+	use("2Gi")
+	if _, err := client.Command(t.Context(), api.Command{Command: api.CommandReload}); err != nil {
+		t.Fatal(err)
+	}
+	read, corrected := make(chan struct{}), configtest.Parse(t, r.base+"[eviction.hard]\n'memory.available' = '1Mi'\n")
+	begun := make(chan struct{})
+	r.reload <- func() (config.Config, error) {
+		close(begun)
+		<-read
+		return corrected, nil
+	}
+	<-begun
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{{0, "1Mi"}, {waitForCheck - 1, "1Mi"}, {waitForCheck, "2Gi"}} {
+		var until time.Duration
+		if err := r.do(t.Context(), func() {
+			until = r.waiting.Until
+			r.endHold(until + c.after)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := hardInForce(t, client); got != c.want {
+			t.Errorf("%s after the end, in force is %s, want %s", c.after, got, c.want)
+		}
+	}
+	close(read)
+	nodetest.Await(t, "the correction", func() bool { return hardInForce(t, client) == "1Mi" })
+}
+
 // The thresholds in force are kept with the other state that a reboot must not remove, so that it does not hold the same
 // ones again.
 func TestRebootIsNotHeld(t *testing.T) {

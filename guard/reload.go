@@ -57,6 +57,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 				return
 			case request = <-s.reloads:
 			}
+			s.checking.Store(true)
 			s.notify(s.opt.Notifier.Reloading())
 			cfg, err := request.load()
 			var warnings []string
@@ -68,7 +69,8 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 			status := make(chan string, 1)
 			select {
 			case s.calls <- func() {
-				a, err := s.reload(cfg, err, met, request.now || s.waiting.Again(cfg, request.asked))
+				s.checking.Store(false)
+				a, err := s.reload(cfg, err, met, request.now || s.waiting.Again(cfg, request.asked, request.by == nil))
 				if err == nil {
 					s.warnFiles(cfg, "reload")
 					s.notes.Warnings = warnings
@@ -134,7 +136,12 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 		return a, fmt.Errorf("%w: %w", api.ErrRefused, s.waiting.Beside(err, s.host.kernel.Now()))
 	}
 	met = slices.DeleteFunc(met, s.hard.Had) // it may be in force since the look at the node
-	if len(met) > 0 && !now {
+	switch rest, waits := s.waiting.Rest(cfg, s.hard.Get()); {
+	case len(met) == 0 || now:
+		s.waiting = nil
+	case waits != nil:
+		cfg, s.waiting = rest, waits
+	default:
 		s.hold(hold.Held{Config: cfg, Met: met}, "reload")
 		at := s.host.kernel.Now()
 		a.Message, a.MetNow, a.Until = s.waiting.Alarm(at), met, time.Now().Add(s.waiting.Until-at)
@@ -169,7 +176,6 @@ func (s *Service) apply(cfg config.Config) (changed []string) {
 	s.metrics.Reloaded(nil)
 	changes := cfg.Changes(*s.guard.Config())
 	changed = config.ChangedKeys(changes, false)
-	s.waiting = nil
 	s.guard.SetConfig(cfg)
 	s.keepHard()
 	s.host.setConfig(cfg)

@@ -25,15 +25,30 @@ type Held struct {
 }
 
 // Again reports whether a configuration with the same hard thresholds has waited since before this one was asked for (boot clock).
-// If two reloads are requested at once, the author of the second has not seen the verdict on the first. A nil Held waits for nothing.
-func (h *Held) Again(cfg config.Config, asked time.Duration) bool {
-	return h != nil && asked >= h.Until-Time && maps.Equal(h.Config.Hard(), cfg.Hard())
+// If two reloads are requested at once, the author of the second has not seen the verdict on the first. Nor has the sender of a signal
+// seen that on a start: installers send one, too. A nil Held waits for nothing.
+func (h *Held) Again(cfg config.Config, asked time.Duration, signal bool) bool {
+	return h != nil && asked >= h.Until-Time && (!signal || !h.AtStart) && h.same(cfg)
+}
+
+// same reports whether a configuration has the same hard thresholds.
+func (h *Held) same(cfg config.Config) bool { return maps.Equal(h.Config.Hard(), cfg.Hard()) }
+
+// Rest splits a configuration with the same hard thresholds as at a held start: into what is in force meanwhile, with the thresholds
+// of before in the place of those that wait, and what waits. Otherwise, all of it would wait, and waits is nil.
+func (h *Held) Rest(cfg config.Config, before config.HardThresholds) (rest config.Config, waits *Held) {
+	if h == nil || !h.AtStart || !h.same(cfg) {
+		return cfg, nil
+	}
+	waits = new(*h)
+	waits.Config = cfg
+	return Without(cfg, h.Met, before), waits
 }
 
 // End returns when a configuration is in force that begins to wait. One with the same hard thresholds does not start the time
 // again, so that repeated reloads cannot prolong it. A nil Held waits for nothing.
 func (h *Held) End(cfg config.Config, now time.Duration) time.Duration {
-	if h != nil && h.Until > 0 && maps.Equal(h.Config.Hard(), cfg.Hard()) {
+	if h != nil && h.Until > 0 && h.same(cfg) {
 		return h.Until
 	}
 	return now + Time
