@@ -36,7 +36,7 @@ func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.D
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cfg.Node, cfg.Runtime = s.opt.Config.Node, s.opt.Config.Runtime
-	cfg.Node.RootDir = s.host.root
+	cfg.Node.RootDir = s.host.kubeletRoot()
 	l, err := OpenLook(ctx, cfg)
 	if err != nil {
 		s.degraded("look", "reload", "new thresholds not checked", err)

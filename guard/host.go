@@ -40,7 +40,6 @@ type host struct {
 	disks   *disk.Watcher
 	meter   *disk.Meter
 	lister  *inventory.Lister
-	root    string // of the kubelet
 	podLogs string
 	proc    cgroup.Proc
 	bootID  string
@@ -64,26 +63,24 @@ func detectCgroups(cfg config.Node) (cgroup.Layout, cgroup.Proc, error) {
 
 // openHost opens the kernel's files. It does not call the runtime yet.
 func openHost(cfg config.Config, m machine.Machine) (*host, error) {
-	root := cfg.Node.RootDir
-	if root == "" {
-		root = node.FindKubeletRoot()
-	}
+	roots := node.KubeletRoots(cfg.Node.RootDir)
+	root := node.FindKubeletRoot(roots)
 	layout, proc, err := detectCgroups(cfg.Node)
 	if err != nil {
 		return nil, err
 	}
 	h := &host{
 		cgroups: m.Cgroups(layout), layout: layout, disks: disk.NewWatcher(root, m.Statfs), wake: func(string) {},
-		root: root, podLogs: cmp.Or(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
+		podLogs: cmp.Or(cfg.Node.PodLogDir, defaultPodLog), proc: proc,
 	}
-	h.mounts = mounts.New(mounts.Options{Layout: layout, Proc: proc, KubeletRoot: root, PodLogs: h.podLogs})
+	h.mounts = mounts.New(mounts.Options{Layout: layout, Proc: proc, KubeletRoots: roots, PodLogs: h.podLogs})
 	h.cfg.Store(&cfg)
 	if h.bootID, err = cgroup.BootID(proc); err != nil {
 		return nil, err
 	}
 	h.meter = disk.NewMeter(disk.MeterOptions{
 		Source: func() (disk.LayerSource, error) { return h.conn.Client() },
-		Root:   root, Logs: h.podLogs, Paths: h.disks.Paths, Now: m.BootTime, Tree: m.Tree, Statfs: m.Statfs, Mounts: m.Mounts,
+		Logs:   h.podLogs, Paths: h.disks.Paths, Now: m.BootTime, Tree: m.Tree, Statfs: m.Statfs, Mounts: m.Mounts,
 	})
 	h.kernel, err = node.Open(node.Options{
 		Layout: layout, Proc: proc, PodsCgroup: cfg.Node.PodsCgroup, KubeletRoot: root,
@@ -93,7 +90,7 @@ func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 		return nil, err
 	}
 	h.lister = inventory.New(inventory.Options{
-		Config: cfg, Source: h.connect, Layout: layout, Proc: proc, Capacity: h.kernel.Total, KubeletRoot: root, Refresh: h.readDiskPaths,
+		Config: cfg, Source: h.connect, Layout: layout, Proc: proc, Capacity: h.kernel.Total, KubeletRoot: h.kubeletRoot, Refresh: h.readDiskPaths,
 		Track: h.kernel.Track, Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: m.BootTime, Clock: time.Now,
 	})
 	h.listed = func(inv inventory.Inventory) { h.kernel.Sweep(inv.Pods) }
@@ -109,9 +106,18 @@ func (h *host) checkCgroups(mode config.Mode) error {
 	return nil
 }
 
-// lookAtMounts returns which parts of the node are not visible, and keeps that for the status.
+// kubeletRoot returns the kubelet's root directory.
+func (h *host) kubeletRoot() string { return h.disks.Paths().Node }
+
+// lookAtMounts returns which parts of the node are not visible, and keeps that for the status. It finds the kubelet's root directory
+// when pods are in another one.
 func (h *host) lookAtMounts(ctx context.Context) []string {
-	return h.mounts.Look(ctx, h.lister.Current(), h.disks.Paths().Image, h.config().Runtime.Endpoint)
+	root := h.kubeletRoot()
+	missing, found := h.mounts.Look(ctx, h.lister.Current(), root, h.disks.Paths().Image, h.config().Runtime.Endpoint)
+	if found != root {
+		h.disks.UpdatePaths(func(p *disk.Paths) { p.Node = found })
+	}
+	return missing
 }
 
 // connectorOptions configures the connector to find the runtime that has this node's pods.
@@ -197,12 +203,12 @@ func (h *host) readDiskPaths(ctx context.Context) {
 	if err != nil || len(images) == 0 {
 		return
 	}
-	paths := h.disks.Paths()
-	paths.Image, paths.Container = images[0].Mountpoint, ""
-	if len(containers) > 0 {
-		paths.Container = containers[0].Mountpoint
-	}
-	h.disks.SetPaths(paths)
+	h.disks.UpdatePaths(func(p *disk.Paths) {
+		p.Image, p.Container = images[0].Mountpoint, ""
+		if len(containers) > 0 {
+			p.Container = containers[0].Mountpoint
+		}
+	})
 }
 
 // lockNode locks what one criguard alone may enforce. It returns rundir.ErrRunning with the run directory of

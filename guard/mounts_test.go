@@ -54,6 +54,37 @@ func TestLookAtMounts(t *testing.T) {
 	expect("everything mounted", false)
 }
 
+// A kubelet that comes after criguard may keep its pods in another directory than the one that was expected.
+func TestLookFindsTheKubelet(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	pod := srv.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}}})
+	h := connectedNode(t, srv)
+	guess, root := h.kubeletRoot(), t.TempDir()
+	h.mounts = mounts.New(mounts.Options{Layout: h.layout, Proc: h.proc, KubeletRoots: []string{guess, root}, PodLogs: h.podLogs})
+	look := func(want string) {
+		t.Helper()
+		l := h.lister.List(t.Context())
+		if missing := h.lookAtMounts(t.Context()); h.kubeletRoot() != want || slices.ContainsFunc(missing, func(m string) bool { return strings.Contains(m, "no pod has a directory in "+want) }) != (want == guess) {
+			t.Errorf("the directory is %s, want %s; missing: %q", h.kubeletRoot(), want, missing)
+		}
+		h.meter.Measure(t.Context(), l.Pods)
+	}
+	look(guess)
+	nodetest.Write(t, root, map[string]string{
+		filepath.Join("pods", pod.UID, "volumes/kubernetes.io~empty-dir/data/file"): strings.Repeat("x", 1<<20),
+		inventory.KubeletStateFile: `{"data":"{\"entries\":{\"` + pod.UID + `\":{\"ContainerResources\":{\"a\":{\"requests\":{\"memory\":\"7\"}}}}}}"}`,
+	})
+	for range 2 {
+		look(root)
+	}
+	if u, _ := h.meter.Usage(pod.ID); u.Bytes.Volumes.Value < 1<<20 {
+		t.Errorf("its volumes are %+v", u.Bytes.Volumes)
+	}
+	if p := h.lister.Current().Pods[0]; p.RequestSource != "kubelet state" {
+		t.Errorf("its request is from %q", p.RequestSource)
+	}
+}
+
 // A pod whose cgroups and directories are gone counts only if it is still listed a second later: it may have ended since the listing.
 func TestLookAtEndedPods(t *testing.T) {
 	srv := critest.New(t, critest.Containerd2)
@@ -75,7 +106,7 @@ func TestLookAtEndedPods(t *testing.T) {
 		{4 * time.Second, pods, 0},
 	} {
 		inv.At, inv.Pods = step.after, step.pods
-		if got := h.mounts.Look(t.Context(), inv, "", ""); len(got) != step.missing {
+		if got, _ := h.mounts.Look(t.Context(), inv, h.kubeletRoot(), "", ""); len(got) != step.missing {
 			t.Errorf("%d: %q, want %d", i, got, step.missing)
 		}
 	}

@@ -79,7 +79,7 @@ func benchGuard(b *testing.B, pods int, pressed bool) (newGuard func(eviction.Fl
 	b.Cleanup(disks.Close)
 	k, err := node.Open(node.Options{
 		Layout: tree.Layout, PodsCgroup: tree.Root, StallWindow: cfg.Eviction.StallWindow, Now: cgroup.BootTime,
-		Disks: disks, Meter: disk.NewMeter(disk.MeterOptions{Now: cgroup.BootTime}),
+		Disks: disks, Meter: disk.NewMeter(disk.MeterOptions{Paths: disks.Paths, Now: cgroup.BootTime}),
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -36,7 +36,11 @@ type Watcher struct {
 }
 
 // Paths are directories on the filesystems to watch; "" = not known yet.
-type Paths struct{ Node, Image, Container string }
+type Paths struct {
+	Node      string // the kubelet's root directory, which holds the pods' volumes
+	Image     string
+	Container string
+}
 
 // layers returns the directory of the writable layers: the image directory, unless the runtime reports
 // another one.
@@ -201,11 +205,11 @@ func (d *Watcher) free(dir string, s *cgroup.Space) {
 // endless is longer than any commit that ends.
 const endless = 1000 * time.Hour
 
-// SetPaths changes the watched paths, once the runtime has reported them.
-func (d *Watcher) SetPaths(p Paths) {
+// UpdatePaths changes the watched paths, once more is known of them.
+func (d *Watcher) UpdatePaths(change func(*Paths)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.paths = p
+	change(&d.paths)
 }
 
 // Paths returns the watched paths.

@@ -25,7 +25,7 @@ func newFakeDisks(t *testing.T, paths Paths) *fakeDisks {
 	f := &fakeDisks{
 		Watcher: NewWatcher("", nil), spaces: map[string]cgroup.Space{}, errs: map[string]error{}, hangs: map[string]chan struct{}{},
 	}
-	f.SetPaths(paths)
+	f.UpdatePaths(func(p *Paths) { *p = paths })
 	f.read = func(path string) (cgroup.Space, error) {
 		f.mu.Lock()
 		hangs := f.hangs[path]
@@ -285,7 +285,7 @@ func TestDiskFailsAtTheStart(t *testing.T) {
 			t.Errorf("nodefs %+v, filesystems %s", obs[policy.NodeFSAvailable], f.Layout())
 		}
 		f.set("/other", spaceOn(1, 5))
-		f.SetPaths(Paths{Node: "/node", Image: "/other"})
+		f.UpdatePaths(func(p *Paths) { p.Image = "/other" })
 		f.hang("/other")
 		obs, reasons := f.look(time.Hour + time.Second)
 		if obs[policy.NodeFSAvailable].Status != policy.Absent || !errors.Is(reasons[policy.NodeFSAvailable], ErrNoLayout) {
@@ -339,16 +339,16 @@ func TestDiskPathChanges(t *testing.T) {
 		f.hang("/old")
 		image(time.Second)
 		for n := range 3 { // and back
-			f.SetPaths(Paths{Node: "/node", Image: "/new"})
+			f.UpdatePaths(func(p *Paths) { p.Image = "/new" })
 			if o := image(2 * time.Second); o.Status != policy.OK || o.Available != 2 {
 				t.Errorf("the new one: %+v", o)
 			}
-			f.SetPaths(Paths{Node: "/node", Image: "/old"})
+			f.UpdatePaths(func(p *Paths) { p.Image = "/old" })
 			if o := image(time.Minute); o.Status != policy.Failed || len(f.readers) > 3 {
 				t.Errorf("%d: the old one: %+v, %d readers", n, o, len(f.readers))
 			}
 		}
-		f.SetPaths(Paths{Node: "/node", Image: "/new"})
+		f.UpdatePaths(func(p *Paths) { p.Image = "/new" })
 		image(2 * time.Minute)
 		f.answer("/old")
 		synctest.Wait()
@@ -399,9 +399,7 @@ func TestDiskReaderReads(t *testing.T) {
 	if obs[policy.ImageFSAvailable].Status != policy.Absent {
 		t.Errorf("before the runtime tells: %+v", obs)
 	}
-	p := d.Paths()
-	p.Image = t.TempDir()
-	d.SetPaths(p)
+	d.UpdatePaths(func(p *Paths) { p.Image = t.TempDir() })
 	see(policy.ContainerFSAvailable)
 	if d.Layout() != policy.SingleFS || reasons[policy.ImageFSAvailable] != nil {
 		t.Errorf("%s, %v", d.Layout(), reasons)

@@ -185,7 +185,7 @@ func TestMeterWalksLayers(t *testing.T) {
 		volumes := filepath.Join("/pods", "uid", "volumes", "kubernetes.io~empty-dir")
 		m := NewMeter(MeterOptions{
 			Source: func() (LayerSource, error) { return f, nil },
-			Root:   "/", Logs: t.TempDir(), Now: func() time.Duration { return time.Hour + time.Since(f.started) },
+			Paths:  only("/"), Logs: t.TempDir(), Now: func() time.Duration { return time.Hour + time.Since(f.started) },
 			Mounts: func() ([]mountinfo.Mount, error) {
 				return []mountinfo.Mount{
 					overlay("seen", upper), overlay("escaped", upper+`\040x`), overlay("elsewhere", "/no/such/directory"),
@@ -277,7 +277,7 @@ func TestMeterReplacesNoWalkByAnOlderSample(t *testing.T) {
 		upper, wrote := t.TempDir(), int64(1000)
 		m := NewMeter(MeterOptions{
 			Source: func() (LayerSource, error) { return f, nil },
-			Root:   "/", Logs: t.TempDir(), Now: func() time.Duration { return time.Hour + time.Since(f.started) },
+			Paths:  only("/"), Logs: t.TempDir(), Now: func() time.Duration { return time.Hour + time.Since(f.started) },
 			Mounts: func() ([]mountinfo.Mount, error) { return []mountinfo.Mount{overlay("c", upper)}, nil },
 			Tree: func(_ context.Context, dir string, _ func(dirtree.Usage)) (dirtree.Usage, error) {
 				return dirtree.Usage{Bytes: map[string]int64{upper: wrote}[dir], Inodes: 1}, nil

@@ -180,9 +180,9 @@ func (d *Meter) pod(ctx context.Context, p *inventory.Pod, logsPlace func() poli
 	walked := make(chan struct{})
 	go func() {
 		defer close(walked)
-		volumes := exactly(0, 0)
+		volumes, dir := exactly(0, 0), filepath.Join(d.paths().Node, "pods", p.UID)
 		for _, name := range podFiles {
-			volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(d.root, "pods", p.UID, name))
+			volumes = d.tree(ctx, j, volumesOf, volumes, filepath.Join(dir, name))
 		}
 		j.set(volumesOf, volumes)
 		j.reach(&j.volumes)

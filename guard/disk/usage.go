@@ -49,9 +49,8 @@ type Usage struct {
 // MeterOptions configures a Meter.
 type MeterOptions struct {
 	Source func() (LayerSource, error) // returns the connected runtime
-	Root   string                      // the kubelet's root directory, which holds the pods' volumes
 	Logs   string                      // the directory of the pods' logs
-	Paths  func() Paths                // directories on the filesystems that the signals cover; nil = none is known
+	Paths  func() Paths                // directories on the filesystems that the signals cover
 	Now    func() time.Duration
 	Tree   MeasureTree                        // nil = dirtree.Measure
 	Statfs func(string) (cgroup.Space, error) // of the filesystem that holds a path; nil = cgroup.StatfsNearest
@@ -63,14 +62,13 @@ type MeasureTree func(ctx context.Context, dir string, progress func(dirtree.Usa
 
 // NewMeter returns a Meter that has not measured anything yet.
 func NewMeter(opt MeterOptions) *Meter {
-	return &Meter{source: opt.Source, root: opt.Root, logs: opt.Logs, paths: opt.Paths, now: opt.Now, measureTree: opt.Tree, statfs: opt.Statfs, mounts: opt.Mounts}
+	return &Meter{source: opt.Source, logs: opt.Logs, paths: opt.Paths, now: opt.Now, measureTree: opt.Tree, statfs: opt.Statfs, mounts: opt.Mounts}
 }
 
 // Meter measures the pods' disk usage on demand. It walks logs and volumes, and asks the runtime for each container's writable
 // layer or, if the runtime's samples are too old, walks that, too. It runs beside the loop, which uses the last good measurement.
 type Meter struct {
 	source      func() (LayerSource, error)
-	root        string // the kubelet's root directory, which holds the pods' volumes
 	logs        string // the pods' logs
 	paths       func() Paths
 	now         func() time.Duration
@@ -409,9 +407,9 @@ func (d *Meter) LogsPlace(read func(dir string) (cgroup.Space, error)) (p policy
 	if err != nil {
 		return p
 	}
-	node, err := read(d.root)
+	node, err := read(d.paths().Node)
 	p.LogsApart = err == nil && Apart(logs, node)
-	if err == nil && !p.LogsApart || d.paths == nil {
+	if err == nil && !p.LogsApart {
 		return p
 	}
 	for _, s := range []policy.Signal{policy.ContainerFSAvailable, policy.ImageFSAvailable} {

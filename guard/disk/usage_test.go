@@ -49,7 +49,7 @@ func TestMeterCountsExitedContainers(t *testing.T) {
 		f := &fakeLayers{every: time.Second, started: time.Now(), wrote: map[string]int64{"c": 7, "exited": 5}, asked: map[string]int{}}
 		m := &Meter{
 			source: func() (LayerSource, error) { return f, nil },
-			root:   t.TempDir(), logs: t.TempDir(), now: cgroup.BootTime,
+			paths:  only(t.TempDir()), logs: t.TempDir(), now: cgroup.BootTime,
 		}
 		time.Sleep(time.Second)
 		m.Measure(t.Context(), []inventory.Pod{{
@@ -79,7 +79,7 @@ func TestMeterAwaitsFreshSamples(t *testing.T) {
 				f := &fakeLayers{every: c.every, started: time.Now(), wrote: map[string]int64{"c": 7}, asked: map[string]int{}}
 				m := &Meter{
 					source: func() (LayerSource, error) { return f, nil },
-					root:   t.TempDir(), logs: t.TempDir(), now: cgroup.BootTime,
+					paths:  only(t.TempDir()), logs: t.TempDir(), now: cgroup.BootTime,
 				}
 				pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "p"}, Containers: []inventory.Container{{ID: "c"}}}}
 				time.Sleep(c.after)
@@ -146,7 +146,7 @@ func TestMeterAwaitsNobodyInVain(t *testing.T) {
 		f := &fakeLayers{every: time.Minute, started: time.Now(), wrote: map[string]int64{}, asked: map[string]int{}}
 		m := &Meter{
 			source: func() (LayerSource, error) { return f, nil },
-			root:   t.TempDir(), logs: t.TempDir(), now: cgroup.BootTime,
+			paths:  only(t.TempDir()), logs: t.TempDir(), now: cgroup.BootTime,
 		}
 		pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "p"}, Containers: []inventory.Container{{ID: "gone"}}}}
 		started := time.Now()
@@ -183,7 +183,7 @@ func TestMeterGoesOnWithoutWhatHangs(t *testing.T) {
 		start := time.Now()
 		m := &Meter{
 			source: func() (LayerSource, error) { return h, nil },
-			root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return time.Since(start) },
+			paths:  only(t.TempDir()), logs: t.TempDir(), now: func() time.Duration { return time.Since(start) },
 		}
 		pod := func(id string) inventory.Pod {
 			return inventory.Pod{Candidate: policy.Candidate{ID: id}, Containers: []inventory.Container{{ID: id}}}

@@ -21,6 +21,9 @@ import (
 	"github.com/criguard/criguard/test/need"
 )
 
+// only returns the paths of a node on which nothing but the kubelet's root directory is known.
+func only(root string) func() Paths { return func() Paths { return Paths{Node: root} } }
+
 // writeKiB writes a file of kib KiB and creates its parent directories.
 func writeKiB(t *testing.T, path string, kib int) {
 	t.Helper()
@@ -37,15 +40,15 @@ func writeKiB(t *testing.T, path string, kib int) {
 func TestMeterCountsLocalVolumes(t *testing.T) {
 	m := &Meter{
 		source: func() (LayerSource, error) { return nil, cri.ErrNoRuntime },
-		root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return time.Hour },
+		paths:  only(t.TempDir()), logs: t.TempDir(), now: func() time.Duration { return time.Hour },
 	}
-	volumes := filepath.Join(m.root, "pods/uid/volumes")
+	volumes := filepath.Join(m.paths().Node, "pods/uid/volumes")
 	writeKiB(t, filepath.Join(volumes, "kubernetes.io~empty-dir/scratch/file"), 64)
 	writeKiB(t, filepath.Join(volumes, "kubernetes.io~configmap/settings/file"), 32)
 	writeKiB(t, filepath.Join(volumes, "kubernetes.io~local-volume/pv/file"), 512)
 	writeKiB(t, filepath.Join(volumes, "kubernetes.io~csi/pvc/mount/file"), 512)
-	writeKiB(t, filepath.Join(m.root, "pods/uid/etc-hosts"), 16)
-	writeKiB(t, filepath.Join(m.root, "pods/uid/containers/main/1a2b3c4d"), 128)
+	writeKiB(t, filepath.Join(m.paths().Node, "pods/uid/etc-hosts"), 16)
+	writeKiB(t, filepath.Join(m.paths().Node, "pods/uid/containers/main/1a2b3c4d"), 128)
 	m.Measure(t.Context(), []inventory.Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid"}}})
 	u, _ := m.Usage("p")
 	if bytes := u.Bytes.Volumes; u.Inodes.Volumes != policy.Exactly(10) || bytes.Quality != policy.QualityExact || bytes.Value < 240<<10 || bytes.Value > 400<<10 {
@@ -58,7 +61,7 @@ func TestMeterTellsLogsApart(t *testing.T) {
 	for logs, want := range map[string]bool{t.TempDir(): false, "/proc": true} {
 		m := &Meter{
 			source: func() (LayerSource, error) { return nil, cri.ErrNoRuntime },
-			root:   filepath.Join(t.TempDir(), "not made yet"), logs: logs, now: func() time.Duration { return time.Hour },
+			paths:  only(filepath.Join(t.TempDir(), "not made yet")), logs: logs, now: func() time.Duration { return time.Hour },
 		}
 		m.Measure(t.Context(), []inventory.Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid"}}})
 		if u, _ := m.Usage("p"); u.Bytes.LogsApart != want || u.Inodes.LogsApart != want {
@@ -92,7 +95,7 @@ func TestMeterKeepsTheLast(t *testing.T) {
 	now := time.Hour
 	m := &Meter{
 		source: func() (LayerSource, error) { return f, broken },
-		root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return now },
+		paths:  only(t.TempDir()), logs: t.TempDir(), now: func() time.Duration { return now },
 	}
 	pods := []inventory.Pod{{Candidate: policy.Candidate{ID: "p"}, Containers: []inventory.Container{{ID: "c"}, {ID: "gone"}}}, {Candidate: policy.Candidate{ID: "q"}}}
 	m.Measure(t.Context(), pods)
@@ -121,7 +124,7 @@ func TestMeterKnowsStrangers(t *testing.T) {
 	now := time.Hour
 	m := &Meter{
 		source: func() (LayerSource, error) { return nil, cri.ErrNoRuntime },
-		root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return now },
+		paths:  only(t.TempDir()), logs: t.TempDir(), now: func() time.Duration { return now },
 	}
 	pods := []inventory.Pod{
 		{Candidate: policy.Candidate{ID: "p"}, Containers: []inventory.Container{{ID: "c"}}},
@@ -179,7 +182,7 @@ func newTestMeter(t *testing.T, source LayerSource) *Meter {
 	t.Helper()
 	return &Meter{
 		source: func() (LayerSource, error) { return source, nil },
-		root:   t.TempDir(), logs: t.TempDir(), now: func() time.Duration { return time.Hour },
+		paths:  only(t.TempDir()), logs: t.TempDir(), now: func() time.Duration { return time.Hour },
 	}
 }
 
@@ -365,7 +368,8 @@ func TestMeterFindsTheDeviceOfTheLogs(t *testing.T) {
 		{"while the runtime has reported none", Paths{}, policy.SingleFS, nil},
 	} {
 		m := newTestMeter(t, noInodes{})
-		m.root, m.paths = "/proc", func() Paths { return c.paths }
+		c.paths.Node = "/proc"
+		m.paths = func() Paths { return c.paths }
 		writeKiB(t, filepath.Join(m.logs, "ns_p_uid", "main", "0.log"), 2048)
 		m.Measure(t.Context(), []inventory.Pod{{Candidate: policy.Candidate{ID: "p", UID: "uid", Namespace: "ns", Name: "p"}}})
 		u, _ := m.Usage("p")
@@ -392,7 +396,8 @@ func TestMeterFindsTheLogsWithoutNodefs(t *testing.T) {
 		{"not readable", 0, policy.LogsPlace{}},
 	} {
 		m := newTestMeter(t, noInodes{})
-		m.paths = func() Paths { return Paths{Node: m.root, Image: "/images", Container: "/layers"} }
+		root := m.paths().Node
+		m.paths = func() Paths { return Paths{Node: root, Image: "/images", Container: "/layers"} }
 		devices := map[string]uint64{m.logs: c.logs, "/layers": 2, "/images": 3}
 		got := m.LogsPlace(func(dir string) (cgroup.Space, error) {
 			if devices[dir] == 0 {

@@ -64,9 +64,7 @@ func newKeeping(t *testing.T, lines ...string) *keeping {
 	opt := optionsOf(t, configtest.Parse(t, strings.Join(lines, "\n")), client)
 	opt.Log = slog.New(slog.NewTextHandler(k.log, nil))
 	opt.Record = func(v api.ReclaimView, _ *api.Peer) { k.recorded = append(k.recorded, v) }
-	paths := opt.Disks.Paths()
-	paths.Image = images[0].Mountpoint
-	opt.Disks.SetPaths(paths)
+	opt.Disks.UpdatePaths(func(p *disk.Paths) { p.Image = images[0].Mountpoint })
 	k.Manager = New(opt)
 	return k
 }
@@ -80,7 +78,7 @@ func optionsOf(t *testing.T, cfg config.Config, client *cri.Client) Options {
 		Client: func() (*cri.Client, error) { return client, nil }, Now: cgroup.BootTime,
 		Logs: reclaim.Logs{Dir: cfg.Node.PodLogDir, Mounts: mountinfo.Points}, Disks: disks, Node: bareNode{},
 		Meter: disk.NewMeter(disk.MeterOptions{
-			Source: func() (disk.LayerSource, error) { return client, nil }, Root: cfg.Node.RootDir, Logs: cfg.Node.PodLogDir,
+			Source: func() (disk.LayerSource, error) { return client, nil }, Logs: cfg.Node.PodLogDir,
 			Paths: disks.Paths, Now: cgroup.BootTime,
 		}),
 		Lister: inventory.New(inventory.Options{
@@ -418,7 +416,7 @@ func TestSlowCollectionDelaysNothingElse(t *testing.T) {
 			},
 		})
 		opt.Meter = disk.NewMeter(disk.MeterOptions{
-			Root: cfg.Node.RootDir, Logs: cfg.Node.PodLogDir, Paths: opt.Disks.Paths, Now: cgroup.BootTime,
+			Logs: cfg.Node.PodLogDir, Paths: opt.Disks.Paths, Now: cgroup.BootTime,
 			Source: func() (disk.LayerSource, error) {
 				measured++
 				return nil, cri.ErrNoRuntime

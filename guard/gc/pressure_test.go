@@ -417,14 +417,14 @@ func (freshLayers) WritableLayer(context.Context, string) (cri.FsUsage, error) {
 
 // newMeter returns a meter that asks freshLayers.
 func newMeter() *disk.Meter {
-	return disk.NewMeter(disk.MeterOptions{Source: func() (disk.LayerSource, error) { return freshLayers{}, nil }, Now: cgroup.BootTime})
+	return disk.NewMeter(disk.MeterOptions{Source: func() (disk.LayerSource, error) { return freshLayers{}, nil }, Paths: func() disk.Paths { return disk.Paths{} }, Now: cgroup.BootTime})
 }
 
 // readDisks replaces the function that reads the node's filesystems.
 func readDisks(m *Manager, read func(dir string) (cgroup.Space, error)) {
 	paths := m.opt.Disks.Paths()
 	m.opt.Disks = disk.NewWatcher("", read)
-	m.opt.Disks.SetPaths(paths)
+	m.opt.Disks.UpdatePaths(func(p *disk.Paths) { *p = paths })
 }
 
 // spaceOn is a filesystem on a device with this many bytes available, of 1,000 bytes and 100 inodes.

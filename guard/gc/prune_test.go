@@ -37,9 +37,7 @@ func TestPruneUntil(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKeeping(t)
-			paths := k.opt.Disks.Paths()
-			paths.Image, paths.Container = c.image(k), ""
-			k.opt.Disks.SetPaths(paths)
+			k.opt.Disks.UpdatePaths(func(p *disk.Paths) { p.Image, p.Container = c.image(k), "" })
 			reports, err := k.Prune(t.Context(), api.PruneOptions{Images: true, Signal: c.signal, Until: policy.Percent(100)}, api.Peer{})
 			if err != nil || len(reports) != 1 || !errors.Is(reports[0].Err(), c.want) || c.want == nil && reports[0].Err() != nil {
 				t.Fatalf("%+v, %v", reports, err)
@@ -56,9 +54,7 @@ func TestPruneUntilWhatIsMet(t *testing.T) {
 	views := make(chan api.ReclaimView, 1)
 	k := newKeeping(t)
 	k.opt.Record = func(v api.ReclaimView, _ *api.Peer) { views <- v }
-	paths := k.opt.Disks.Paths()
-	paths.Image, paths.Container = k.opt.Logs.Dir, ""
-	k.opt.Disks.SetPaths(paths)
+	k.opt.Disks.UpdatePaths(func(p *disk.Paths) { p.Image, p.Container = k.opt.Logs.Dir, "" })
 	if reports, err := k.Prune(t.Context(), api.PruneOptions{Images: true, Signal: policy.ContainerFSAvailable, Until: policy.Percent(1)}, api.Peer{}); err != nil || len(reports) > 0 {
 		t.Fatalf("%+v, %v", reports, err)
 	}
@@ -118,8 +114,7 @@ func TestReclaimTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := disk.Paths{Node: k.opt.Logs.Dir}
-	k.opt.Disks.SetPaths(paths)
+	k.opt.Disks.UpdatePaths(func(p *disk.Paths) { *p = disk.Paths{Node: k.opt.Logs.Dir} })
 	room, err := k.until(policy.NodeFSAvailable, policy.Percent(50).Of)(t.Context())
 	if err != nil || room.Bytes-fs.Reserved+room.LackBytes != policy.Percent(50).Of(fs.Total) || room.LackInodes != 0 {
 		t.Errorf("bytes: %+v of %d, %v", room, fs.Total, err)

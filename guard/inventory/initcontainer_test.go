@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -44,10 +45,11 @@ func TestListerKnowsInitContainers(t *testing.T) {
 	}}
 	l := newTestLister(t, critest.New(t, critest.Containerd2), cgroup.Layout{})
 	l.opt.Source = func(context.Context) (Source, error) { return src, nil }
-	l.kubelet = newKubeletState(t.TempDir())
+	root := t.TempDir()
+	l.kubelet = newKubeletState(func() string { return root })
 	state := `{"data":"{\"entries\":{\"uid\":{\"ContainerResources\":{` +
 		`\"setup\":{\"requests\":{\"memory\":\"5\"}},\"crashed\":{\"requests\":{\"memory\":\"20\"}},\"main\":{\"requests\":{\"memory\":\"300\"}}}}}}"}`
-	if err := os.WriteFile(l.kubelet.path, []byte(state), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, KubeletStateFile), []byte(state), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

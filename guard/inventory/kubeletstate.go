@@ -68,7 +68,7 @@ func (a *allocated) requests(seen map[string]container) (r resources) {
 
 // kubeletState caches the parsed file until its modification time changes.
 type kubeletState struct {
-	path    string
+	root    func() string
 	wait    time.Duration // for the file
 	reading lastgood.Value[map[string]allocated]
 
@@ -77,8 +77,8 @@ type kubeletState struct {
 	pods  map[string]allocated
 }
 
-func newKubeletState(rootDir string) *kubeletState {
-	return &kubeletState{path: filepath.Join(rootDir, KubeletStateFile), wait: lastgood.FileTimeout}
+func newKubeletState(root func() string) *kubeletState {
+	return &kubeletState{root: root, wait: lastgood.FileTimeout}
 }
 
 // read returns the allocated resources by pod UID; nil without a kubelet. The file may be on a disk that
@@ -90,7 +90,8 @@ func (k *kubeletState) read(ctx context.Context) map[string]allocated {
 }
 
 func (k *kubeletState) load() map[string]allocated {
-	st, err := os.Stat(k.path)
+	path := filepath.Join(k.root(), KubeletStateFile)
+	st, err := os.Stat(path)
 	if err != nil {
 		k.pods, k.mtime = nil, time.Time{}
 		return nil
@@ -98,7 +99,7 @@ func (k *kubeletState) load() map[string]allocated {
 	if st.ModTime().Equal(k.mtime) {
 		return k.pods
 	}
-	f, err := os.Open(k.path)
+	f, err := os.Open(path)
 	if err != nil {
 		return k.pods
 	}

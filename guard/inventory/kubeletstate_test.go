@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -47,17 +48,19 @@ func TestParseKubeletState(t *testing.T) {
 
 // While the disk hangs, read returns the last value that was read from the kubelet's file.
 func TestKubeletStateThatHangs(t *testing.T) {
-	k := newKubeletState(t.TempDir())
+	root := t.TempDir()
+	path := filepath.Join(root, KubeletStateFile)
+	k := newKubeletState(func() string { return root })
 	k.wait = time.Minute
 	state := `{"data":"{\"entries\":{\"uid\":{\"ContainerResources\":{\"a\":{\"requests\":{\"memory\":\"7\"}}}}}}"}`
-	if err := os.WriteFile(k.path, []byte(state), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(state), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	read := func() string { return fmt.Sprint(k.read(t.Context())["uid"].containers["a"].memory) }
 	if got := read(); got != "7" {
 		t.Fatalf("read %s", got)
 	}
-	lastgoodtest.Stall(t, k.path)
+	lastgoodtest.Stall(t, path)
 	k.wait = time.Millisecond
 	for range 2 {
 		if got := read(); got != "7" {

@@ -43,8 +43,8 @@ type Options struct {
 	Proc   cgroup.Proc   // "" = do not look for criguard's own cgroup
 	// Capacity returns the node's memory in bytes (MemTotal); nil = unknown.
 	Capacity func() int64
-	// KubeletRoot is the kubelet's root directory; "" = do not read the kubelet's state.
-	KubeletRoot string
+	// KubeletRoot returns the kubelet's root directory; nil = do not read the kubelet's state.
+	KubeletRoot func() string
 	// Refresh is called in the first listing in which the runtime answers, and after the others; nil = not called.
 	// A stop does not wait for it.
 	Refresh func(context.Context)
@@ -90,7 +90,7 @@ func New(opt Options) *Lister {
 	if opt.Proc != "" {
 		l.facts.self = findOwnPod(opt.Layout, opt.Proc)
 	}
-	if opt.KubeletRoot != "" {
+	if opt.KubeletRoot != nil {
 		l.kubelet = newKubeletState(opt.KubeletRoot)
 	}
 	return l

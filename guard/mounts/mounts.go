@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -20,10 +21,10 @@ import (
 
 // Options says where the parts of the node are.
 type Options struct {
-	Layout      cgroup.Layout
-	Proc        cgroup.Proc
-	KubeletRoot string // the kubelet's root directory
-	PodLogs     string // the directory of the pods' logs
+	Layout       cgroup.Layout
+	Proc         cgroup.Proc
+	KubeletRoots []string // directories of which one may be the kubelet's root directory
+	PodLogs      string   // the directory of the pods' logs
 }
 
 // Watcher looks for the parts of the node that are not visible.
@@ -122,25 +123,26 @@ const readOnlyCgroups = "criguard cannot kill at once there, nor be woken (hint:
 // ErrReadOnlyCgroups reports that criguard cannot write to the cgroups, and so cannot enforce.
 var ErrReadOnlyCgroups = errors.New("the cgroup tree is read-only: " + readOnlyCgroups)
 
-// Look finds out what is missing: each with what that means and what to do. inv is the last listing, image the
-// directory in which the runtime keeps its images ("" = not known), endpoint the configured one. If a disk
-// stalls, the last answer remains. Look must be called from one goroutine at a time.
-func (w *Watcher) Look(ctx context.Context, inv inventory.Inventory, image, endpoint string) []string {
+// Look finds out what is missing: each with what that means and what to do. inv is the last listing, root is what is taken for
+// the kubelet's root directory, image the directory in which the runtime keeps its images ("" = not known), endpoint the configured
+// one. found is the directory in which the kubelet has the pods, or root. If a disk stalls, the last answer remains. Look must be
+// called from one goroutine at a time.
+func (w *Watcher) Look(ctx context.Context, inv inventory.Inventory, root, image, endpoint string) (missing []string, found string) {
 	ctx, cancel := context.WithTimeout(ctx, lastgood.FileTimeout)
 	defer cancel()
 	before := w.before
-	w.before = w.last.Get(ctx, func() view { return w.see(inv, image, endpoint, before) })
-	missing := w.before.missing()
+	w.before = w.last.Get(ctx, func() view { return w.see(inv, root, image, endpoint, before) })
+	missing = w.before.missing()
 	w.missing.Store(&missing)
-	return missing
+	return missing, cmp.Or(w.before.KubeletRoot, root)
 }
 
 // see may hang.
-func (w *Watcher) see(inv inventory.Inventory, image, endpoint string, before view) view {
+func (w *Watcher) see(inv inventory.Inventory, root, image, endpoint string, before view) view {
 	m := view{
 		listed: inv.At, unseen: map[string]time.Duration{}, first: before.unseen == nil,
 		CgroupRoot: w.opt.Layout.Root(), CgroupReadOnly: w.opt.Layout.ReadOnly(),
-		KubeletRoot: w.opt.KubeletRoot, PodLogs: w.opt.PodLogs, ImageDir: image,
+		KubeletRoot: root, PodLogs: w.opt.PodLogs, ImageDir: image,
 	}
 	if inv.At < 0 { // no runtime has answered
 		dirs := socketDirs(endpoint)
@@ -152,8 +154,8 @@ func (w *Watcher) see(inv inventory.Inventory, image, endpoint string, before vi
 	for i := range inv.Pods {
 		p := &inv.Pods[i]
 		if inventory.IsKubeletPod(p.Annotations) {
-			dir, logs := filepath.Join(m.KubeletRoot, "pods", p.UID), filepath.Join(m.PodLogs, p.LogDirName())
-			m.lookAt(&m.PodDirs, dir, before.unseen, func() bool { return exists(dir) })
+			logs := filepath.Join(m.PodLogs, p.LogDirName())
+			m.lookAt(&m.PodDirs, "directory of "+p.UID, before.unseen, func() bool { return w.seePodDir(&m, p.UID) })
 			m.lookAt(&m.LogDirs, logs, before.unseen, func() bool { return exists(logs) })
 		}
 		for j := range p.Containers {
@@ -166,6 +168,17 @@ func (w *Watcher) see(inv inventory.Inventory, image, endpoint string, before vi
 		m.Images.look(func() bool { return exists(image) })
 	}
 	return m
+}
+
+// seePodDir looks for the directory of a pod: criguard may have started before there was a kubelet.
+func (w *Watcher) seePodDir(m *view, uid string) bool {
+	for _, root := range append([]string{m.KubeletRoot}, w.opt.KubeletRoots...) {
+		if exists(filepath.Join(root, "pods", uid)) {
+			m.KubeletRoot = root
+			return true
+		}
+	}
+	return false
 }
 
 // seeContainer looks at the cgroup of a running container. Its processes are invisible only from a PID

@@ -20,10 +20,21 @@ var kubeletRoots = []string{
 	"/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet",
 }
 
-// FindKubeletRoot returns the directory where this node's kubelet keeps its pods. If its disk does not answer in time, it returns the
-// most common one: a service that waited for the disk would not guard memory either.
-func FindKubeletRoot() string {
-	return lastgood.Within(kubeletWait, func() string { return findKubeletRoot(kubeletRoots) }, kubeletRoots[0])
+// KubeletRoots returns the directories where a kubelet may keep its pods: the configured one ("" = none is), or the known ones.
+func KubeletRoots(configured string) []string {
+	if configured != "" {
+		return []string{configured}
+	}
+	return slices.Clone(kubeletRoots)
+}
+
+// FindKubeletRoot returns the directory of those where this node's kubelet probably keeps its pods. If its disk does not answer in
+// time, it returns the first one: a service that waited for the disk would not guard memory either.
+func FindKubeletRoot(roots []string) string {
+	if len(roots) == 1 {
+		return roots[0]
+	}
+	return lastgood.Within(kubeletWait, func() string { return findKubeletRoot(roots) }, roots[0])
 }
 
 // findKubeletRoot returns the first directory with a kubelet's state, or else the first that exists: a CSI driver that expects

@@ -90,7 +90,7 @@ func TestLayersAreWalked(t *testing.T) {
 			n := newDisk(t, runtime)
 			writer := n.pod(lab.PodSpec{Name: "writer", Containers: one("fill", "-mib", "24")})
 			meter := guarddisk.NewMeter(guarddisk.MeterOptions{
-				Source: func() (guarddisk.LayerSource, error) { return nil, cri.ErrNoRuntime }, Root: t.TempDir(), Logs: t.TempDir(), Now: cgroup.BootTime,
+				Source: func() (guarddisk.LayerSource, error) { return nil, cri.ErrNoRuntime }, Paths: func() guarddisk.Paths { return guarddisk.Paths{Node: t.TempDir()} }, Logs: t.TempDir(), Now: cgroup.BootTime,
 			})
 			pods := []inventory.Pod{{Candidate: policy.Candidate{ID: writer.SandboxID}, Containers: []inventory.Container{{ID: writer.Containers[0].ID}}}}
 			n.until("all that the writer wrote to be counted", func() bool {
