@@ -536,10 +536,12 @@ func TestMetNowNamesTheFirst(t *testing.T) {
 		}
 	}
 	for want, m := range map[string]api.MetNow{
-		"hard memory.available is met NOW, 15361Mi < 15362Mi: a reload would stop ci/job4 first": {Signal: policy.MemoryAvailable, Amount: 15<<30 + 2<<20, Available: 15<<30 + 1<<20, First: "ci/job4"},
-		"hard memory.stall is met NOW, 79.9999% < 80%: a reload would stop ci/job4 first":        {Signal: policy.MemoryStall, Amount: 800_000, Available: 799_999, First: "ci/job4"},
-		"a reload would stop ci/job4 first":                                                      {Signal: policy.MemoryAvailable, First: "ci/job4"},
-		"a reload would remove what it may, then stop ci/job4 first":                             {Signal: policy.NodeFSAvailable, First: "ci/job4"},
+		"hard memory.available is met NOW, 15361Mi < 15362Mi: a reload would stop ci/job4 first":      {Signal: policy.MemoryAvailable, Amount: 15<<30 + 2<<20, Available: 15<<30 + 1<<20, First: "ci/job4"},
+		"hard memory.stall is met NOW, 79.9999% < 80%: a reload would stop ci/job4 first":             {Signal: policy.MemoryStall, Amount: 800_000, Available: 799_999, First: "ci/job4"},
+		"a reload would stop ci/job4 first":                                                           {Signal: policy.MemoryAvailable, First: "ci/job4"},
+		"a reload would remove what it may, then stop ci/job4 first":                                  {Signal: policy.NodeFSAvailable, First: "ci/job4"},
+		"a reload would remove what it may, then stop the pod that uses most, which is not known yet": {Signal: policy.NodeFSAvailable, Held: api.HeldUnknown},
+		"a reload would act at once, but stop no pod (usage unknown)":                                 {Signal: policy.MemoryAvailable, Held: api.HeldUnknown},
 	} {
 		if got := m.String(); !strings.HasSuffix(got, want) {
 			t.Errorf("%q, want %q", got, want)

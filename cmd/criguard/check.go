@@ -69,6 +69,9 @@ no hard threshold for a signal, criguard's default stays; --exact switches it of
 				return err
 			}
 			notes := cfg.Notes()
+			if note := o.leftOut(); note != "" {
+				notes = append(notes, note)
+			}
 			var met []api.MetNow
 			if !offline {
 				var lookErr error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ func fetch[T any](ctx context.Context, o *options, ask func(*control.Client) (T,
 			return look(ctx, o, inspect)
 		}
 	}
-	o.served = true // ask may still inspect the node and take that back
+	o.served = true
 	v, err := ask(client)
 	if !errors.Is(err, control.ErrNoService) {
 		return v, err
@@ -67,6 +68,24 @@ func look[T any](ctx context.Context, o *options, inspect func(*guard.Look) (T, 
 	if err != nil {
 		return v, err
 	}
+	return lookWith(ctx, cfg, inspect)
+}
+
+// lookAsServed inspects the node directly, with the configuration of the service.
+func lookAsServed[T any](ctx context.Context, o *options, c *control.Client, inspect func(*guard.Look) (T, error)) (v T, err error) {
+	inForce, err := c.Settings(ctx)
+	if err != nil {
+		return v, err
+	}
+	cfg, err := config.Parse("the configuration in force", strings.NewReader(inForce.Text))
+	if err != nil {
+		return v, err
+	}
+	cfg.Dir = o.dir()
+	return lookWith(ctx, cfg, inspect)
+}
+
+func lookWith[T any](ctx context.Context, cfg config.Config, inspect func(*guard.Look) (T, error)) (v T, err error) {
 	l, err := guard.OpenLook(ctx, cfg)
 	if err != nil {
 		return v, err

@@ -83,9 +83,8 @@ func (o *options) rank(cmd *cobra.Command, s policy.Signal) (api.Ranking, error)
 				l.Protect(protectedIn(&r))
 				return l.Rank(ctx, s)
 			}
-			looked, err := look(ctx, o, measured)
+			looked, err := lookAsServed(ctx, o, c, measured)
 			if err == nil {
-				o.served = false
 				return looked, nil
 			}
 			if len(r.Pods) > 0 && !o.JSON() {

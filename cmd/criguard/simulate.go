@@ -45,7 +45,9 @@ node but the configuration, and changes nothing.`,
 			if err != nil {
 				return err
 			}
-			o.noteLeftOut(cmd)
+			if note := o.leftOut(); note != "" {
+				cli.Say(cmd.ErrOrStderr(), "note: %s\n", note)
+			}
 			cfgs := []config.Config{cfg}
 			if other != "" {
 				second, err := o.loadInstead(other)
@@ -127,27 +129,25 @@ func (o *options) fileOf(cfg *config.Config) string {
 	return "defaults"
 }
 
-// noteLeftOut notes on standard error which files of this node --config leaves out.
-func (o *options) noteLeftOut(cmd *cobra.Command) {
+// leftOut says which files of this node are left out, because another one is named; "" = none is.
+func (o *options) leftOut() string {
 	if o.config == "" || len(o.dropIns) > 0 {
-		return
+		return ""
 	}
 	node, err := config.Load("")
 	if err != nil {
-		return // a simulation does not need it
+		return "" // the file that is named does not need it
 	}
-	if note := leftOut(&node); note != "" {
-		cli.Say(cmd.ErrOrStderr(), "note: %s\n", note)
-	}
+	return leftOut(&node)
 }
 
-// leftOut says which drop-ins of a node --config leaves out; "" = the node has none.
+// leftOut says which drop-ins of a node are left out, because a file is named; "" = the node has none.
 func leftOut(node *config.Config) string {
 	dropIns := slices.DeleteFunc(slices.Clone(node.Files), func(file string) bool { return file == config.DefaultPath })
 	if len(dropIns) == 0 {
 		return ""
 	}
-	return "without the drop-ins of this node, because of --config (--config-dir adds a directory of them): " + strings.Join(dropIns, ", ")
+	return "without the drop-ins of this node, because a file is named (--config-dir adds a directory of them): " + strings.Join(dropIns, ", ")
 }
 
 // simulated runs one configuration, writing its passes to out, or compares two by their names. It returns the function

@@ -16,9 +16,12 @@ import (
 	"time"
 
 	"github.com/criguard/criguard/cmd/criguard/internal/cli"
+	"github.com/criguard/criguard/cri/critest"
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/control"
+	"github.com/criguard/criguard/guard/node/nodetest"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -226,14 +229,36 @@ func TestUnusedConfiguration(t *testing.T) {
 
 // While no disk is short, a user who may not look at the node learns why a ranking of disk usage is empty.
 func TestUnmeasuredRanking(t *testing.T) {
-	dir := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(api.Ranking{Signal: policy.NodeFSAvailable, Pods: []api.RankedView{{Pod: "d/a"}}})
+	dir := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"/v1/rank":   api.Ranking{Signal: policy.NodeFSAvailable, Pods: []api.RankedView{{Pod: "d/a"}}},
+			"/v1/config": api.Settings{Text: "[node]\nproc = '/none'\n"},
+		}[r.URL.Path])
 	})
 	for output, notes := range map[string]bool{"table": true, "json": false} {
-		code, out, errs := captured(t, "rank", "-s", "nodefs.available", "-o", output, "--run-dir", dir, "--config", dir+"/none.toml")
+		code, out, errs := captured(t, "rank", "-s", "nodefs.available", "-o", output, "--run-dir", dir)
 		if code != cli.ExitOK || !strings.Contains(out, "d/a") || strings.Contains(errs, "note: the service measures the pods' disk usage only while a disk is short, and measuring it directly failed: ") != notes {
 			t.Errorf("%s: exit code %d, stderr %q, stdout\n%s", output, code, errs, out)
 		}
+	}
+}
+
+// The disk usage that the service has not measured is ranked by the configuration in force, which may differ from the files.
+func TestRankingIsMeasuredAsServed(t *testing.T) {
+	srv := critest.New(t, critest.Containerd2)
+	pod := srv.AddPod(critest.PodSpec{Name: "a", Namespace: "d", UID: "u1", Containers: []critest.ContainerSpec{{}}})
+	text := nodetest.Config(t, "runtime.endpoint = '"+srv.Endpoint()+"'\n[[protect]]\nname = 'a'\n")
+	cfg := configtest.Parse(t, text)
+	nodetest.Write(t, cfg.Node.RootDir, map[string]string{filepath.Join("pods", pod.UID, "volumes/kubernetes.io~empty-dir/data/file"): strings.Repeat("x", 5<<20)})
+	dir := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"/v1/rank": api.Ranking{Signal: policy.NodeFSAvailable, Pods: []api.RankedView{{Pod: "d/a"}}}, "/v1/config": api.Settings{Text: cfg.Effective()},
+		}[r.URL.Path])
+	})
+	_, out, errs := captured(t, "rank", "-s", "nodefs.available", "-o", "json", "--run-dir", dir)
+	var r api.Ranking
+	if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Pods) != 1 || r.Pods[0].Usage < 5<<20 || !strings.Contains(r.Pods[0].Excluded, "protect") {
+		t.Errorf("%v, %q: %s", err, errs, out)
 	}
 }
 

@@ -81,6 +81,8 @@ func (m MetNow) Would(who string) string {
 	}
 	what := "stop " + m.First + " first"
 	switch {
+	case m.Signal.IsDisk() && m.Held == HeldUnknown: // it is measured while criguard removes
+		what = "remove what it may, then stop the pod that uses most, which is not known yet"
 	case m.First == "" && m.Held != "":
 		what = "act at once, but stop no pod (" + m.Held + ")"
 	case m.First == "":

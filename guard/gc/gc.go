@@ -368,7 +368,7 @@ func (m *Manager) CollectImages(ctx context.Context) {
 }
 
 // watermark returns a target: once usage has reached the high watermark, it measures how far usage exceeds
-// the low one.
+// the low one. One of 100 % is never reached, as for a kubelet.
 func (m *Manager) watermark(c config.Images) reclaim.Target {
 	above := false
 	return func(context.Context) (reclaim.Room, error) {
@@ -377,7 +377,8 @@ func (m *Manager) watermark(c config.Images) reclaim.Target {
 			return reclaim.Room{}, err
 		}
 		used := s.Total - s.Available
-		above = above || used >= c.High.Of(s.Total)
+		high := c.High.Of(s.Total)
+		above = above || used >= high && high < s.Total
 		room := reclaim.Room{Bytes: s.Available + s.Reserved, Inodes: s.InodesFree, Lag: s.Lag}
 		if above {
 			room.LackBytes = used - c.Low.Of(s.Total)

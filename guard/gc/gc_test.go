@@ -106,6 +106,18 @@ func (k *keeping) tidy(ctx context.Context) {
 	k.CollectImages(ctx)
 }
 
+// A high watermark of 100 % is never reached, even on a full disk.
+func TestWatermark(t *testing.T) {
+	for high, lacks := range map[string]int64{"90%": 20, "100%": 0} {
+		k := newKeeping(t)
+		readDisks(k.Manager, func(string) (cgroup.Space, error) { return cgroup.Space{Total: 100, Available: 0}, nil })
+		c := configtest.Parse(t, "images = {high = '"+high+"', low = '80%'}")
+		if room, err := k.watermark(c.Images)(t.Context()); err != nil || max(room.LackBytes, 0) != lacks {
+			t.Errorf("%s: %+v, %v", high, room, err)
+		}
+	}
+}
+
 func TestRecordsRemovals(t *testing.T) {
 	k := newKeeping(t)
 	k.tidy(t.Context())

@@ -186,10 +186,10 @@ func (k *k3sConfig) airgapDir() string {
 
 func (k *k3sConfig) defaultDir() string { return filepath.Join("/var/lib/rancher", k.product) }
 
-// configDir returns the directory of the kubelet's drop-ins that k3s keeps, or "".
+// configDir returns the directory of the kubelet's drop-ins that k3s keeps, also if it may not be read, or "".
 func (k *k3sConfig) configDir() string {
 	dir := filepath.Join(k.dataDir, "agent/etc/kubelet.conf.d")
-	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+	if st, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsDir() {
 		return ""
 	}
 	return dir

@@ -279,6 +279,17 @@ func TestFromKubeletDirectory(t *testing.T) {
 }
 
 // A mistake in a flag names the file and the line of the flag.
+// Drop-ins that cannot be read are not taken for none: k3s's thresholds would be the wrong ones.
+func TestFromK3sUnreadableDropIns(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "agent/etc/kubelet.conf.d")
+	write(t, filepath.Dir(own), "") // root may read every directory, but not below a file
+	file := write(t, filepath.Join(dir, "k3s/config.yaml"), "data-dir: "+dir+"\n")
+	if out, err := Convert(Options{File: file}); err == nil || !strings.Contains(err.Error(), own) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestFromK3sMistakes(t *testing.T) {
 	for text, want := range map[string]schema.Error{
 		"\n- a=b\n- image-gc-high-threshold=80":     {Line: 3, Key: "imageGCHighThresholdPercent", Rule: "must be above"},

@@ -36,7 +36,10 @@ func FindStop(passes []api.Pass, pod string) *Explanation {
 func findLast(passes []api.Pass, match func(*api.Pass) bool) *Explanation {
 	for i := len(passes) - 1; i >= 0; i-- {
 		if p := &passes[i]; match(p) {
-			e := &Explanation{APIVersion: api.APIVersion, Pass: p, Decided: decided(p), Excluded: excluded(p.Ranked)}
+			e := &Explanation{APIVersion: api.APIVersion, Pass: p, Decided: decided(p)}
+			if p.RankedMore == 0 {
+				e.Excluded = excluded(p.Ranked)
+			}
 			e.settle(passes[i+1:])
 			e.count(passes, i)
 			return e
@@ -121,7 +124,7 @@ func decided(p *api.Pass) string {
 	}
 	sig, ok := Signal(p)
 	switch {
-	case first == nil || !ok:
+	case first == nil || !ok || p.Stop != nil && stopped == nil: // the history has kept only the first ones
 		return ""
 	case stopped != nil && stopped.Position > 1 && p.Need != nil && first.Frees < p.Need.Helps:
 		return fmt.Sprintf("%s ranks first, but would give back only %s; %s is the first whose stop helps",

@@ -198,6 +198,22 @@ func TestDecided(t *testing.T) {
 	}
 }
 
+// Of a ranking of which only the first pods are kept, neither the others nor why one of them was stopped is said.
+func TestExplanationOfWhatIsKept(t *testing.T) {
+	pods := []api.RankedView{{Position: 1, Pod: "a", Sandbox: "1"}, {Position: 2, Pod: "b", Sandbox: "2"}, {Pod: "c", Excluded: "static pod"}}
+	for _, c := range []struct {
+		stopped string
+		more    int
+		decided bool
+		others  int
+	}{{"1", 0, true, 1}, {"1", 3, true, 0}, {"20", 3, false, 0}} {
+		e := Find([]api.Pass{{ID: 7, Stop: &api.StopView{Signal: "memory.available", Sandbox: c.stopped}, Ranked: pods, RankedMore: c.more}}, 7)
+		if (e.Decided != "") != c.decided || len(e.Excluded) != c.others {
+			t.Errorf("%s, %d more: %q, %+v", c.stopped, c.more, e.Decided, e.Excluded)
+		}
+	}
+}
+
 // A stop is matched with its own result and with no other stop's.
 func TestFind(t *testing.T) {
 	view := func(pass uint64, sandbox string) api.StopView { return api.StopView{Pass: pass, Sandbox: sandbox} }
