@@ -241,7 +241,7 @@ func (n *Node) Remaining(inventory.Pod, policy.Pool) policy.Amount { return poli
 // Measure sets the usage of the trace's pods.
 func (n *Node) Measure(cs []policy.Candidate) {
 	for i := range cs {
-		at := n.find(cs[i].ID)
+		at := n.findSandbox(cs[i].ID)
 		if at < 0 {
 			continue
 		}
@@ -253,7 +253,7 @@ func (n *Node) Measure(cs []policy.Candidate) {
 // DiskUsage returns what one of the trace's pods uses of the disks.
 func (n *Node) DiskUsage(sandbox string) (bytes, inodes policy.DiskUsage) {
 	var c policy.Candidate
-	if at := n.find(sandbox); at >= 0 {
+	if at := n.findSandbox(sandbox); at >= 0 {
 		measure(&c, &n.pods[at])
 	}
 	return c.Disk, c.Inodes
@@ -298,7 +298,7 @@ func (n *Node) pod(t *trace.Pod) inventory.Pod {
 		Priority:  t.Priority,
 	}
 	p := inventory.Pod{Candidate: policy.Candidate{
-		ID: t.Key(), Namespace: ns, Name: name, UID: t.UID,
+		ID: n.sandbox(t), Namespace: ns, Name: name, UID: t.UID,
 		Workload: inventory.Workload(ns, name, t.Labels),
 		Created:  n.created(t),
 	}}
@@ -318,6 +318,33 @@ func (n *Node) pod(t *trace.Pod) inventory.Pod {
 	p.StorageLimit = amount(t.StorageLimit).Value
 	inventory.ApplyRules(&n.cfg, &p, f)
 	return p
+}
+
+// sandbox returns the ID of a pod's sandbox. A pod that came back has another one.
+func (n *Node) sandbox(t *trace.Pod) string {
+	if back, ok := n.back[t.Key()]; ok {
+		return t.Key() + "@" + time.Duration(back).String()
+	}
+	return t.Key()
+}
+
+// keyOf returns the key of the pod of a sandbox.
+func (n *Node) keyOf(sandbox string) string {
+	if at := strings.LastIndexByte(sandbox, '@'); at >= 0 {
+		if _, ok := n.back[sandbox[:at]]; ok {
+			return sandbox[:at]
+		}
+	}
+	return sandbox
+}
+
+// findSandbox returns the index of the pod of a sandbox, or -1.
+func (n *Node) findSandbox(id string) int {
+	i := n.find(n.keyOf(id))
+	if i >= 0 && n.sandbox(&n.pods[i]) != id {
+		return -1
+	}
+	return i
 }
 
 // created returns when a pod's sandbox was created. A pod that came back has a younger sandbox than the
@@ -398,12 +425,13 @@ func factsOf(img trace.Image) *reclaim.ImageFacts {
 
 // Stop removes the pod before the next line.
 func (n *Node) Stop(_ context.Context, o eviction.StopOrder) eviction.StopJob {
-	n.remove(o.Pod.ID)
+	key := n.keyOf(o.Pod.ID)
+	n.remove(key)
 	p := &stoppedPod{runs: true}
 	for s, o := range n.raw {
 		p.least[s] = o.Available
 	}
-	n.stopped[o.Pod.ID] = p
+	n.stopped[key] = p
 	return finishedStop{eviction.StopOutcome{Result: api.StopResult{Emptied: true, Confirmed: true, Method: "trace"}, Returned: true}}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,22 @@ func TestStorageLimitWithoutRule(t *testing.T) {
 		if got := stopOf(simulate(t, "", Options{}, fmt.Sprintf(line, used))[0]); got != want {
 			t.Errorf("%s: stopped %q, want %q", used, got, want)
 		}
+	}
+}
+
+// A pod that comes back is in another sandbox. What it then uses beyond its limit is nothing that its last stop has left.
+func TestLimitOfAPodThatComesBack(t *testing.T) {
+	line := func(at, uses string) string {
+		return `{"at":"` + at + `","pods":[{"name":"d/a","ephemeral_storage_limit":"1Gi","disk_usage":{"rootfs":"` + uses + `","logs":0,"volumes":0}}]}`
+	}
+	var stops []string
+	for i, p := range simulate(t, "", Options{}, line("0s", "2Gi"), line("10s", "2Gi")) {
+		if p.Stop != nil {
+			stops = append(stops, fmt.Sprint(i, " ", stopOf(p)))
+		}
+	}
+	if want := []string{"0 d/a limit", "1 d/a limit"}; !slices.Equal(stops, want) {
+		t.Errorf("stopped %q, want %q", stops, want)
 	}
 }
 
