@@ -21,8 +21,9 @@ const (
 	lookAtReload = 5 * time.Second
 )
 
-// waitForCheck is how much longer a configuration is held while a reload is being checked.
-const waitForCheck = lookAtReload + time.Second
+// waitForCheck is how much longer a configuration is held for a reload that was requested: two may have to be checked, and hooks
+// and the service manager be waited for.
+const waitForCheck = 2 * (lookAtReload + 2*time.Second)
 
 // metAtOnce returns the hard thresholds that a configuration would meet at once and that were not in force
 // before, and those of which that is unknown. It looks at the node only if the configuration has a new threshold, for at
@@ -79,7 +80,7 @@ func (s *Service) holdAtStart(ctx context.Context) config.Config {
 // endHold puts a held configuration in force when its time is over. It waits for a correction that was requested in time.
 func (s *Service) endHold(now time.Duration) {
 	w := s.waiting
-	if w == nil || now < w.Until || s.checking.Load() && now < w.Until+waitForCheck {
+	if w == nil || now < w.Until || s.requested.Load() > 0 && now < w.Until+waitForCheck {
 		return
 	}
 	s.waiting = nil

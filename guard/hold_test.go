@@ -229,8 +229,21 @@ func TestFirstStartIsHeld(t *testing.T) {
 	}
 }
 
-// A signal is no consent to what a start holds, because the handler of an installer sends one, too: the rest of what it
-// reloads is in force at once. An operator's command is.
+// The sender of a signal sees no verdict, as the handler of an installer: it puts nothing in force that is held.
+func TestSignalsAreHeld(t *testing.T) {
+	r, client, use := holding(t)
+	use("2Gi")
+	for range 3 {
+		r.reload <- r.opt.Load
+		r.told(t, "READY=1")
+		if got := hardInForce(t, client); got != "1Mi" || !strings.Contains(alarms(t, client), "held") {
+			t.Errorf("in force is %s, with the alarms %q", got, alarms(t, client))
+		}
+	}
+}
+
+// A signal after a start that holds a threshold leaves it waiting, even if it is not met at that moment: the rest of what it
+// reloads is in force at once. An operator's command does not wait.
 func TestSignalLeavesTheHoldOfAStart(t *testing.T) {
 	dir, base := rundir.Dir(shortDir(t)), nodetest.Config(t, "runtime.endpoint = '/none'", nodetest.AnyDisk)
 	s := newService(t, configtest.Parse(t, base), dir)
@@ -250,6 +263,16 @@ func TestSignalLeavesTheHoldOfAStart(t *testing.T) {
 		if got := alarms(t, client); hardInForce(t, client) != "" || !strings.Contains(got, "the threshold is held for") {
 			t.Errorf("after a signal, in force is %q, with the alarms %q", hardInForce(t, client), got)
 		}
+	}
+	if err := s.do(t.Context(), func() {
+		if _, err := s.reload(s.waiting.Config, nil, nil, false); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := alarms(t, client); hardInForce(t, client) != "" || !strings.Contains(got, "the threshold is held for") {
+		t.Errorf("after a signal while it is not met, in force is %q, with the alarms %q", hardInForce(t, client), got)
 	}
 	if _, err := os.Stat(dir.Path(hold.FileName)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the next start would not know that the threshold is new: %v", err)

@@ -20,7 +20,7 @@ type reloadRequest struct {
 	load   func() (config.Config, error)
 	now    bool                // put even thresholds in force that are met at once
 	asked  time.Duration       // boot clock
-	by     *api.Peer           // nil = a signal
+	by     *api.Peer           // nil = a signal, whose sender sees no verdict
 	answer chan<- reloadAnswer // has room for the answer
 }
 
@@ -42,6 +42,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 				return
 			case load := <-s.opt.Reload:
 				if next == nil { // one that waits reads the files later than this signal
+					s.requested.Add(1)
 					r, next = reloadRequest{load: load, asked: s.host.kernel.Now(), answer: make(chan reloadAnswer, 1)}, s.reloads
 				}
 			case next <- r:
@@ -57,7 +58,6 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 				return
 			case request = <-s.reloads:
 			}
-			s.checking.Store(true)
 			s.notify(s.opt.Notifier.Reloading())
 			cfg, err := request.load()
 			var warnings []string
@@ -69,8 +69,8 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 			status := make(chan string, 1)
 			select {
 			case s.calls <- func() {
-				s.checking.Store(false)
-				a, err := s.reload(cfg, err, met, request.now || s.waiting.Again(cfg, request.asked, request.by == nil))
+				s.requested.Add(-1)
+				a, err := s.reload(cfg, err, met, request.now || request.by != nil && s.waiting.Again(cfg, request.asked))
 				if err == nil {
 					s.warnFiles(cfg, "reload")
 					s.notes.Warnings = warnings
@@ -97,10 +97,12 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 func (s *Service) request(ctx context.Context, r reloadRequest) (<-chan reloadAnswer, error) {
 	answer := make(chan reloadAnswer, 1)
 	r.asked, r.answer = s.host.kernel.Now(), answer
+	s.requested.Add(1)
 	select {
 	case s.reloads <- r:
 		return answer, nil
 	case <-ctx.Done():
+		s.requested.Add(-1)
 		return nil, fmt.Errorf("wait for another reload: %w", ctx.Err())
 	}
 }
@@ -137,10 +139,10 @@ func (s *Service) reload(cfg config.Config, err error, met []api.MetNow, now boo
 	}
 	met = slices.DeleteFunc(met, s.hard.Had) // it may be in force since the look at the node
 	switch rest, waits := s.waiting.Rest(cfg, s.hard.Get()); {
+	case waits != nil && !now:
+		cfg, s.waiting = rest, waits
 	case len(met) == 0 || now:
 		s.waiting = nil
-	case waits != nil:
-		cfg, s.waiting = rest, waits
 	default:
 		s.hold(hold.Held{Config: cfg, Met: met}, "reload")
 		at := s.host.kernel.Now()

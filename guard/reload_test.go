@@ -226,9 +226,9 @@ func TestReloadLogsSoManyKeys(t *testing.T) {
 		fmt.Fprintf(&text, "eviction.hard.%q = '3%%'\neviction.soft.%q = '4%%'\neviction.soft_grace_period.%q = '1m'\neviction.minimum_reclaim.%q = '1%%'\n", s, s, s, s)
 	}
 	text.WriteString("containers.max = 9\n")
-	for range 2 { // the fake node meets these thresholds, so the first reload is held
-		r.reload <- r.with(t, text.String())
-		r.told(t, "READY=1")
+	r.file.Store(new(configtest.Parse(t, r.base+text.String())))
+	if _, err := control.NewClient(r.opt.Dir).Command(t.Context(), api.Command{Command: api.CommandReload, Now: true}); err != nil {
+		t.Fatal(err)
 	}
 	log := r.log.String()
 	if n := strings.Count(log, "key changed"); n != journal.MaxChanges || !strings.Contains(log, `msg="more keys changed" action=reload count=1`) {

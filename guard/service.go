@@ -66,9 +66,9 @@ type Service struct {
 	// endStops cancels the stops in flight.
 	endStops context.CancelFunc
 
-	waiting  *hold.Held    // waits to be in force; nil = none
-	checking atomic.Bool   // a reload, which may correct what waits
-	hard     *hold.InForce // the thresholds that were in force last
+	waiting   *hold.Held    // waits to be in force; nil = none
+	requested atomic.Int32  // reloads without a verdict, which may correct what waits
+	hard      *hold.InForce // the thresholds that were in force last
 
 	calls    chan func()
 	reloads  chan reloadRequest

@@ -22,7 +22,7 @@ func newReload(o *options) *cobra.Command {
 		Long: `Reload the configuration of the service, as ` + "`systemctl reload criguard`" + ` does, and print
 what has changed. A configuration that meets a hard threshold at once, or one that cannot
 be checked, is held for 30 seconds, while the old one stays in force, and then put in force;
---now, or a second reload, does not wait.`,
+--now, or a second ` + "`criguard reload`" + `, does not wait.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			answer, err := control.NewClient(o.dir()).Command(cmd.Context(), c)

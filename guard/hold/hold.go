@@ -25,10 +25,9 @@ type Held struct {
 }
 
 // Again reports whether a configuration with the same hard thresholds has waited since before this one was asked for (boot clock).
-// If two reloads are requested at once, the author of the second has not seen the verdict on the first. Nor has the sender of a signal
-// seen that on a start: installers send one, too. A nil Held waits for nothing.
-func (h *Held) Again(cfg config.Config, asked time.Duration, signal bool) bool {
-	return h != nil && asked >= h.Until-Time && (!signal || !h.AtStart) && h.same(cfg)
+// If two reloads are requested at once, the author of the second has not seen the verdict on the first. A nil Held waits for nothing.
+func (h *Held) Again(cfg config.Config, asked time.Duration) bool {
+	return h != nil && asked >= h.Until-Time && h.same(cfg)
 }
 
 // same reports whether a configuration has the same hard thresholds.
@@ -72,7 +71,7 @@ func (h *Held) Alarm(now time.Duration) string {
 	left, line := h.left(now), strings.Join(h.met(), "; ")
 	switch {
 	case !h.AtStart:
-		return line + "; the configuration is held for " + left + " and then put in force (`criguard reload --now`, or a second reload, does not wait)"
+		return line + "; the configuration is held for " + left + " and then put in force (`criguard reload --now`, or a second `criguard reload`, does not wait)"
 	case len(h.Met) == 1:
 		line += "; the threshold is held for "
 	default:

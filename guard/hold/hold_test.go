@@ -30,7 +30,7 @@ func TestAlarm(t *testing.T) {
 		{
 			Held{Met: []api.MetNow{memory}},
 			"hard memory.available is met NOW, 1Gi < 2Gi: a reload would stop ci/job4 first; the configuration is held for 20s and then put in force " +
-				"(`criguard reload --now`, or a second reload, does not wait)",
+				"(`criguard reload --now`, or a second `criguard reload`, does not wait)",
 			"configuration held: hard memory.available is met NOW, 1Gi < 2Gi: a reload would stop ci/job4 first",
 		},
 		{
