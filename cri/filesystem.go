@@ -46,9 +46,12 @@ func (c *Client) WritableLayer(ctx context.Context, containerID string) (FsUsage
 }
 
 // ExitedLayer is WritableLayer for a container that has exited: containerd answers for such a one only in a list. It returns
-// unknown amounts if the runtime lists only the containers that run. A container that is gone is an error: for one that it does
-// not have, containerd would ask all shims.
+// unknown amounts for another runtime: CRI-O lists only the containers that run, and cri-dockerd would forget the layers of all
+// that are not in the list. A container that is gone is an error: for one that it does not have, containerd would ask all shims.
 func (c *Client) ExitedLayer(ctx context.Context, containerID string) (FsUsage, error) {
+	if v, err := c.Version(ctx); err != nil || !v.IsContainerd() {
+		return FsUsage{}, err
+	}
 	if d, err := c.ContainerStatus(ctx, containerID); err != nil || d.State != Exited {
 		return FsUsage{}, err
 	}

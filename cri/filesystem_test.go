@@ -61,6 +61,24 @@ func TestWritableLayer(t *testing.T) {
 	})
 }
 
+// Only containerd is asked for the layers of exited containers: cri-dockerd measures no containers any more but those of the last list.
+func TestExitedLayer(t *testing.T) {
+	each(t, func(t *testing.T, s *critest.Server, c *cri.Client) {
+		pod := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{WritableBytes: 4096}}})
+		if err := c.StopContainer(t.Context(), pod.Containers[0].ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		v, err := c.Version(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := c.ExitedLayer(t.Context(), pod.Containers[0].ID)
+		if asked := len(s.Calls("ListContainerStats")) > 0; err != nil || asked != v.IsContainerd() || u.Known != asked {
+			t.Errorf("%s: asked %t, %+v, %v", v, asked, u, err)
+		}
+	})
+}
+
 func TestFilesystemsHostile(t *testing.T) {
 	s, c := serve(t, critest.Containerd2)
 	pod := s.AddPod(critest.PodSpec{Containers: []critest.ContainerSpec{{}}})
