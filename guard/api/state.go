@@ -6,6 +6,7 @@ import "github.com/criguard/criguard/policy"
 // is not serialized.
 type State struct {
 	Observing    bool                   // observe mode
+	InFleet      bool                   // soft stops need a permit of the fleet
 	InFlight     int                    // number of stops in flight
 	Relieving    bool                   // one of them is criguard's own, or a threshold waits for it
 	Alarms       [policy.PoolCount]bool // pools that have an alarm

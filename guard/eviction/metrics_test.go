@@ -27,6 +27,7 @@ func TestMetricsObserve(t *testing.T) {
 		`threshold{kind="hard",signal="memory.available"}`:     "1.073741824e+09",
 		`stops_in_flight`:            "1",
 		`observe_mode`:               "0",
+		`fleet_enabled`:              "0",
 		`passes_total{wake="other"}`: "1",
 		`stops_total{kind="hard",result="failed",signal="memory.available"}`:   "0",
 		`stops_total{kind="limit",result="failed",signal="ephemeral-storage"}`: "0",
@@ -44,6 +45,7 @@ func TestMetricsObserve(t *testing.T) {
 	metricstest.Want(t, m, map[string]string{`passes_total{wake="timer"}`: "1"})
 	cfg := g.cfg
 	cfg.Mode = config.ModeObserve
+	cfg.Fleet.Enabled = true
 	cfg.Eviction.Thresholds = cfg.Eviction.Thresholds[:1]
 	g.SetConfig(cfg)
 	p = n.at(g, 0)
@@ -51,6 +53,7 @@ func TestMetricsObserve(t *testing.T) {
 	metricstest.Want(t, m, map[string]string{
 		`passes_total{wake="other"}`: "3",
 		`observe_mode`:               "1",
+		`fleet_enabled`:              "1",
 		`threshold_met{kind="soft",signal="memory.available"}`: "", // removed together with the threshold
 	})
 }

@@ -15,7 +15,7 @@ import (
 // Snapshot returns the state after the last pass.
 func (g *Manager) Snapshot() api.State {
 	st := api.State{
-		Observing: g.cfg.Mode == config.ModeObserve, InFlight: len(g.flights), Relieving: g.relieving(),
+		Observing: g.cfg.Mode == config.ModeObserve, InFleet: g.cfg.Fleet.Enabled, InFlight: len(g.flights), Relieving: g.relieving(),
 		Observations: &g.obs, Thresholds: g.thresholds, Pressure: g.pressure,
 		Budget: func() policy.BudgetView { return g.restraint.Status(g.kernel.Now()) },
 	}

@@ -24,6 +24,7 @@ func (m *Metrics) Observe(p *api.Pass, st api.State) {
 	m.passTime.Observe(p.Took.Seconds())
 	m.inFlight.Set(float64(st.InFlight))
 	m.observe.Set(bool01(st.Observing))
+	m.inFleet.Set(bool01(st.InFleet))
 	m.countHolds(p)
 	for i, alarm := range st.Alarms {
 		m.alarms[i].Set(bool01(alarm))

@@ -40,6 +40,7 @@ type Metrics struct {
 	budget, lastHour, breaker     *prometheus.GaugeVec
 	runtimeUp, pods, protected    prometheus.Gauge
 	paused, drained, observe      prometheus.Gauge
+	inFleet                       prometheus.Gauge
 	reloadOK, reloadTime          prometheus.Gauge
 	hooks                         *prometheus.CounterVec
 	hookTime                      *prometheus.HistogramVec
@@ -125,6 +126,7 @@ func New(version string, now func() time.Duration) *Metrics {
 	}, func() float64 { return (now() - time.Duration(m.listed.Load())).Seconds() }))
 
 	m.observe = r.gauge("observe_mode", "1 while the configuration sets observe mode: nothing is removed or stopped.")
+	m.inFleet = r.gauge("fleet_enabled", "1 while the configuration makes the node one of a fleet.")
 	m.paused = r.gauge("paused", "1 while an operator's pause lasts.")
 	m.drained = r.gauge("drained", "1 from drain until undrain.")
 	m.reloadOK = r.gauge("config_last_reload_successful", "1 if the configuration was accepted when it was last read.")

@@ -32,7 +32,7 @@ type job struct {
 	Rates      fleet.Rates
 	Workloads  []string
 	// DieAt is the reading of the clock, after the first report, at which the process kills itself; 0 = none. A request reads it
-	// before its first lease (1), before its transaction (2) and after it (3).
+	// when it has read the rates (1), before its first lease (2), before its transaction (3) and after it (4).
 	DieAt int
 	// Guard makes it an agent with a guard, which rests for about a time after each stop. State is the directory of the state that
 	// outlives a kill; "" = none.

@@ -19,7 +19,8 @@ func testCheckPermissions(t *testing.T, c *etcdtest.Cluster) {
 	c.EnableRoles(t, map[string]etcdtest.Grants{
 		"node": {Read: []string{prefix}, Write: []string{prefix + "settling", prefix + "w/", prefix + "s/z1", prefix + "m/z1/", prefix + "u/z1/"}},
 		"half": {Read: []string{prefix}, Write: []string{prefix + "settling", prefix + "w/", prefix + "m/z1/", prefix + "u/z1/"}},
-		"boss": {Read: []string{prefix}, Write: []string{prefix + "policy/"}},
+		"boss": {Read: []string{prefix}, Write: []string{prefix + "policy/", prefix + "m/", prefix + "u/"}},
+		"heir": {Read: []string{prefix}, Write: []string{prefix + "policy/"}},
 	})
 	before := revision(t, c)
 	for _, tt := range []struct {
@@ -27,9 +28,10 @@ func testCheckPermissions(t *testing.T, c *etcdtest.Cluster) {
 		node, operator []string // the keys that the user may not write
 	}{
 		{"node", "z1", nil, []string{"policy/pause", "policy/rates"}},
-		{"node", "z2", []string{"m/z2/n1", "u/z2/n1", "s/z2"}, []string{"policy/pause", "policy/rates"}},
+		{"node", "z2", []string{"m/z2/n1", "u/z2/n1", "s/z2"}, []string{"policy/pause", "policy/rates", "m/z2/n1", "u/z2/n1"}},
 		{"half", "z1", []string{"s/z1"}, []string{"policy/pause", "policy/rates"}},
-		{"boss", "z1", []string{"m/z1/n1", "u/z1/n1", "s/z1", "w/", "settling"}, nil},
+		{"boss", "z1", []string{"s/z1", "w/", "settling"}, nil},
+		{"heir", "z1", []string{"m/z1/n1", "u/z1/n1", "s/z1", "w/", "settling"}, []string{"m/z1/n1", "u/z1/n1"}},
 	} {
 		o := options(c, tt.zone, "n1")
 		o.TLS = c.Issue(t, tt.user)

@@ -113,7 +113,7 @@ func (f *fifty) start(jobs ...job) (end func()) {
 		}
 		group.Go(func() {
 			for ctx.Err() == nil {
-				j.DieAt = rand.IntN(8) // 0: only the parent kills it
+				j.DieAt = rand.IntN(10) // 0: only the parent kills it
 				p := startProcess(f.T, j, f.hear)
 				select {
 				case <-time.After(rand.N(6 * time.Second)):

@@ -33,7 +33,7 @@ func TestAgentDies(t *testing.T) {
 	settled(t, c)
 	ledger := newLedger()
 	dies := jobOf(c, "z1", "n2")
-	dies.DieAt = 3
+	dies.DieAt = 4
 	startProcess(t, dies, ledger.hear).wait(t)
 	died := cgroup.BootTime()
 	if read(t, c, "s/z1") == nil || ledger.count() != 0 {
@@ -67,7 +67,7 @@ func TestAgentDies(t *testing.T) {
 		}
 		return nil
 	})
-	dies.DieAt = 2
+	dies.DieAt = 3
 	startProcess(t, dies, ledger.hear).wait(t)
 	if got := leases(); got != members+2 || read(t, c, "s/z1") != nil {
 		t.Fatalf("the agent did not die between its leases and its transaction: %d leases", got)
@@ -93,7 +93,7 @@ func testKilledAgentAsksAgain(t *testing.T, c *etcdtest.Cluster) {
 	settled(t, c)
 	j := jobOf(c, "z1", "n2")
 	j.Rates.Rate, j.Rates.WorkloadInterval = 10_000, time.Hour // a slot of 100 s
-	j.Guard, j.State, j.Rest, j.DieAt = true, t.TempDir(), time.Minute, 3
+	j.Guard, j.State, j.Rest, j.DieAt = true, t.TempDir(), time.Minute, 4
 	heard := make(chan said, 1000)
 	hear := func(s said) { heard <- s }
 	next := func() said {

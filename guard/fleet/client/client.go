@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,8 +26,9 @@ type Options struct {
 	BootID  string
 	Version string // of the program
 	Log     *slog.Logger
-	Rand    *rand.Rand           // nil = a random one
-	Now     func() time.Duration // the time since boot (CLOCK_BOOTTIME)
+	Rand    *rand.Rand             // nil = a random one
+	Now     func() time.Duration   // the time since boot (CLOCK_BOOTTIME)
+	Host    func() (string, error) // the node's host name; nil = os.Hostname
 }
 
 // Client requests permits from the fleet's agent. Its methods are safe for concurrent use, and only Run waits.
@@ -62,6 +65,7 @@ type pool struct {
 type request struct {
 	target
 	ask
+	begun   time.Duration // when a pass asked first
 	sent    bool          // the agent may know it
 	due     time.Duration // when to send it, for the first time or again
 	pending time.Duration // since when the agent has been asking the fleet; 0 = it is not
@@ -87,6 +91,8 @@ const (
 	// withdrawAfter is how long no pass asks for a stop until its request is withdrawn. A pass that begins another
 	// stop leaves out the pools after it.
 	withdrawAfter = time.Second
+	// turnEvery is how long a limit may ask until another one of the pool does.
+	turnEvery = 30 * time.Second
 	// episodeGap is how long no pass asks for a stop until its pool wants none, besides the longest soft grace
 	// period: in the same episode, a signal that clears for a moment starts its grace period again.
 	episodeGap = 30 * time.Second
@@ -100,6 +106,9 @@ const (
 func New(opt Options) *Client {
 	if opt.Rand == nil {
 		opt.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if opt.Host == nil {
+		opt.Host = os.Hostname
 	}
 	c := &Client{opt: opt, wake: make(chan struct{}, 1), http: newHTTP(opt.Dir.FleetSocket())}
 	c.waiter = fleet.NewWaiter(noPatience, policy.Bucket{}, opt.Rand)
@@ -138,14 +147,16 @@ func (c *Client) Permit(s *policy.Stop) policy.Held {
 	if !c.enabled {
 		return policy.Held{}
 	}
-	now, t, a := c.opt.Now(), target{s.Pool, plain(s.Sandbox, maxSandbox)}, ask{policy.Soft.String(), plain(s.Workload, maxWorkload)}
+	now, t, a := c.opt.Now(), target{s.Pool, plain(s.Sandbox, maxSandbox)}, ask{policy.Soft.String(), plain(c.shared(s.Workload), maxWorkload)}
 	if s.Cause == policy.CauseLimit {
 		t.pool, a.Kind = policy.PoolNodeBytes, api.KindLimit
 	}
 	p := &c.pools[t.pool]
 	if r := p.request; r != nil && (r.target != t || r.ask != a) {
 		// A threshold that is due does not wait behind a limit, whose workload may be the one that has to wait.
-		if now-p.asked < withdrawAfter && (r.ask.Kind == a.Kind || a.Kind == api.KindLimit) {
+		// Nor do limits of other workloads: they take turns.
+		turn := r.ask.Kind == a.Kind && a.Kind == api.KindLimit && r.ask != a && r.decided && now >= r.permit && now-r.begun >= turnEvery
+		if now-p.asked < withdrawAfter && (r.ask.Kind == a.Kind || a.Kind == api.KindLimit) && !turn {
 			return policy.Held{By: api.HeldFleet, Detail: "another stop of the pool waits for its permit"}
 		}
 		c.withdraw(p)
@@ -156,10 +167,19 @@ func (c *Client) Permit(s *policy.Stop) policy.Held {
 		c.notify()
 	}
 	if p.request == nil {
-		p.request = &request{target: t, ask: a, due: now, reason: "waiting for the agent"}
+		p.request = &request{target: t, ask: a, begun: now, due: now, reason: "waiting for the agent"}
 		c.notify()
 	}
 	return c.verdict(p.request, now)
+}
+
+// shared returns the name of a workload that the nodes of a fleet share: a kubelet appends its node's name to that of a static pod.
+func (c *Client) shared(workload string) string {
+	host, err := c.opt.Host()
+	if err != nil || host == "" {
+		return workload
+	}
+	return strings.TrimSuffix(workload, "-"+strings.ToLower(host))
 }
 
 // verdict returns what holds the stop of a request back.

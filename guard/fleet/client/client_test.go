@@ -16,6 +16,7 @@ import (
 	"github.com/criguard/criguard/guard/config"
 	"github.com/criguard/criguard/guard/config/configtest"
 	"github.com/criguard/criguard/guard/fleet"
+	"github.com/criguard/criguard/guard/fleet/client/agenttest"
 	"github.com/criguard/criguard/guard/rundir"
 	"github.com/criguard/criguard/policy"
 )
@@ -189,6 +190,48 @@ func TestThresholdBesideALimit(t *testing.T) {
 			t.Errorf("requests: %v", got)
 		}
 	})
+}
+
+// Of two pods above their limits, the one whose workload has to wait does not keep the other one from asking.
+func TestLimitsTakeTurns(t *testing.T) {
+	run(t, func(g *guard) {
+		waits := &policy.Stop{Sandbox: "u1", Workload: "kube-system/agent", Kind: policy.Soft, Cause: policy.CauseLimit}
+		other := &policy.Stop{Sandbox: "u2", Workload: "ci/job", Kind: policy.Soft, Cause: policy.CauseLimit}
+		g.agent.set(g.agent.answers(func(c call) string {
+			switch {
+			case !agenttest.AsksPermit(c.method, c.path):
+				return agenttest.State
+			case strings.HasSuffix(c.path, "u2"):
+				return g.agent.isGranted(10 * time.Second)
+			}
+			return isDenied
+		}))
+		permitted := func() (after time.Duration) {
+			began := g.now()
+			for ; g.now()-began < 2*turnEvery; g.after(250 * time.Millisecond) {
+				if held := g.Permit(waits); held.By == "" {
+					t.Fatal("permitted what the agent denies")
+				}
+				if g.Permit(other).By == "" {
+					break
+				}
+			}
+			return g.now() - began
+		}
+		if got := permitted(); got < turnEvery || got > turnEvery+time.Second {
+			t.Errorf("permitted after %s", got)
+		}
+	})
+}
+
+// The static pods of all nodes are one workload: a kubelet appends the node's name.
+func TestStaticPodsShareAWorkload(t *testing.T) {
+	for host, want := range map[string]string{"edge-1": "shop/web", "Edge-1": "shop/web", "edge-11": "shop/web-edge-1", "": "shop/web-edge-1"} {
+		c := New(Options{Dir: rundir.Dir(t.TempDir()), Access: rundir.ForOperators(), Now: func() time.Duration { return time.Hour }, Host: func() (string, error) { return host, nil }})
+		if got := c.shared("shop/web-edge-1"); got != want {
+			t.Errorf("on %q: %s, want %s", host, got, want)
+		}
+	}
 }
 
 // A stop whose sandbox or workload the agent would refuse is asked for all the same.

@@ -95,7 +95,8 @@ func (c *Client) CheckNode(ctx context.Context) error {
 
 // CheckOperator returns an error for each key that an operator needs and may not write. It changes nothing.
 func (c *Client) CheckOperator(ctx context.Context) error {
-	return c.mayWrite(ctx, c.keys.pause(), c.keys.rates())
+	zone, node := c.opt.Zone, c.opt.Node
+	return c.mayWrite(ctx, c.keys.pause(), c.keys.rates(), c.keys.member(zone, node), c.keys.want(zone, node)) // the last two to forget one
 }
 
 func (c *Client) mayWrite(ctx context.Context, keys ...string) error {

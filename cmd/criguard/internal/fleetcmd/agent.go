@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -46,6 +47,8 @@ and key with each connection. A change of fleet.toml needs a restart.`,
 				return err
 			}
 			o.Prepare(agentMemory)
+			// The garbage collector starts a thread for each processor, and the unit bounds their number.
+			runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), agentProcessors))
 			l, err := agentListener(socket)
 			if err != nil {
 				return err
@@ -73,6 +76,9 @@ and key with each connection. A change of fleet.toml needs a restart.`,
 
 // defaultSoft returns the default of the guard's [budget] soft, until the guard has sent its own.
 func defaultSoft() policy.Bucket { return policy.Bucket{Burst: 2, Every: 5 * time.Minute} }
+
+// agentProcessors is how many processors an agent uses at most.
+const agentProcessors = 2
 
 // agentMemory is the soft limit of an agent's memory in bytes. GOMEMLIMIT overrides it.
 const agentMemory = 20 << 20
