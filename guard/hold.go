@@ -19,11 +19,9 @@ import (
 const (
 	lookAtStart  = 2 * time.Second
 	lookAtReload = 5 * time.Second
+	// How much longer a configuration is held for a reload that was requested: another one may be checked before, with its hooks.
+	waitForCheck = 2 * (lookAtReload + 2*time.Second)
 )
-
-// waitForCheck is how much longer a configuration is held for a reload that was requested: two may have to be checked, and hooks
-// and the service manager be waited for.
-const waitForCheck = 2 * (lookAtReload + 2*time.Second)
 
 // metAtOnce returns the hard thresholds that a configuration would meet at once and that were not in force
 // before, and those of which that is unknown. It looks at the node only if the configuration has a new threshold, for at
@@ -51,10 +49,9 @@ func (s *Service) metAtOnce(ctx context.Context, cfg config.Config, limit time.D
 
 // hold makes a configuration wait and raises an alarm. The configuration in force stays.
 func (s *Service) hold(h hold.Held, wake string) {
-	h.Until = s.waiting.End(h.Config, s.host.kernel.Now())
-	s.waiting = &h
+	s.waiting = s.waiting.Next(h, s.host.kernel.Now())
 	p := s.record(wake)
-	p.Alarm, p.AlarmBy, p.AlarmKind = h.Alarm(s.host.kernel.Now()), h.Met[0].Signal.String()+":hard", api.AlarmHeld
+	p.Alarm, p.AlarmBy, p.AlarmKind = s.waiting.Alarm(s.host.kernel.Now()), h.Met[0].Signal.String()+":hard", api.AlarmHeld
 	s.publish(&p)
 }
 

@@ -240,6 +240,12 @@ func TestSignalsAreHeld(t *testing.T) {
 			t.Errorf("in force is %s, with the alarms %q", got, alarms(t, client))
 		}
 	}
+	for held, want := range []string{"1Mi", "2Gi"} {
+		a, err := client.Command(t.Context(), api.Command{Command: api.CommandReload})
+		if got := hardInForce(t, client); err != nil || got != want || len(a.MetNow) > 0 != (held == 0) {
+			t.Errorf("command %d: in force is %s, %+v, %v", held+1, got, a, err)
+		}
+	}
 }
 
 // A signal after a start that holds a threshold leaves it waiting, even if it is not met at that moment: the rest of what it

@@ -77,6 +77,7 @@ func (s *Service) callsOrReload(ctx context.Context, wg *sync.WaitGroup) <-chan 
 					a.Message = strings.Join(append([]string{a.Message}, warnings...), "; ")
 				}
 				if request.by != nil {
+					s.waiting.Tell(s.host.kernel.Now())
 					p := s.record("command")
 					p.Command = &api.CommandView{Command: api.CommandReload, By: request.by, Verdict: verdict(a, err)}
 					s.publish(&p)

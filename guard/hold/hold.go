@@ -20,14 +20,23 @@ type Held struct {
 	Config config.Config
 	Met    []api.MetNow
 	Until  time.Duration // boot clock
+	told   time.Duration // boot clock: when a command was answered first; 0 = none was
 	// AtStart means that only the met thresholds wait. After a reload, the whole configuration does.
 	AtStart bool
 }
 
-// Again reports whether a configuration with the same hard thresholds has waited since before this one was asked for (boot clock).
-// If two reloads are requested at once, the author of the second has not seen the verdict on the first. A nil Held waits for nothing.
+// Tell notes that a command is answered, so that its author sees what waits. A nil Held waits for nothing.
+func (h *Held) Tell(now time.Duration) {
+	if h != nil && h.told == 0 {
+		h.told = now
+	}
+}
+
+// Again reports whether a command with the same hard thresholds was asked for (boot clock) by someone who may have seen that they
+// wait: after another command was answered, or since the start. If two are asked for at once, the author of the second has not
+// seen the verdict on the first. A nil Held waits for nothing.
 func (h *Held) Again(cfg config.Config, asked time.Duration) bool {
-	return h != nil && asked >= h.Until-Time && h.same(cfg)
+	return h != nil && h.same(cfg) && (h.AtStart && asked >= h.Until-Time || h.told > 0 && asked >= h.told)
 }
 
 // same reports whether a configuration has the same hard thresholds.
@@ -44,13 +53,14 @@ func (h *Held) Rest(cfg config.Config, before config.HardThresholds) (rest confi
 	return Without(cfg, h.Met, before), waits
 }
 
-// End returns when a configuration is in force that begins to wait. One with the same hard thresholds does not start the time
-// again, so that repeated reloads cannot prolong it. A nil Held waits for nothing.
-func (h *Held) End(cfg config.Config, now time.Duration) time.Duration {
-	if h != nil && h.Until > 0 && h.same(cfg) {
-		return h.Until
+// Next returns what waits after another configuration has begun to wait. One with the same hard thresholds does not start the
+// time again, so that repeated reloads cannot prolong it. A nil Held waits for nothing.
+func (h *Held) Next(other Held, now time.Duration) *Held {
+	other.Until = now + Time
+	if h != nil && h.Until > 0 && h.same(other.Config) {
+		other.Until, other.told = h.Until, h.told
 	}
-	return now + Time
+	return &other
 }
 
 // Beside adds to the reasons of a rejected reload that an earlier configuration waits for less time than its author may think.
