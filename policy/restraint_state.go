@@ -25,7 +25,8 @@ type saved struct {
 	Stops    []Stop           `json:"stops,omitempty"`
 	Breakers map[Pool]breaker `json:"breakers,omitempty"`
 
-	Limited map[string]Limited `json:"limited,omitempty"`
+	Limited   map[string]Limited `json:"limited,omitempty"`
+	Protected ProtectedPods      `json:"protected"`
 }
 
 // savedStop is a stop as it is read.
@@ -36,7 +37,7 @@ type savedStop struct {
 
 // MarshalJSON saves the recorded stops. It does not save the limits, which come from the configuration.
 func (r *Restraint) MarshalJSON() ([]byte, error) {
-	s := saved{r.bootID, r.now, r.stops, map[Pool]breaker{}, r.Limited}
+	s := saved{r.bootID, r.now, r.stops, map[Pool]breaker{}, r.Limited, r.Protected}
 	for p, b := range r.breakers {
 		if b.counts() {
 			s.Breakers[Pool(p)] = b
@@ -107,6 +108,7 @@ func (r *Restraint) UnmarshalJSON(data []byte) error {
 		}
 		n.breakers[p] = b
 	}
+	n.Protected = ProtectedPods{sane(s.Protected.At), s.Protected.Sandboxes}
 	for uid, l := range s.Limited {
 		l.Seen, l.Kept = s.Now, max(l.Kept, 0)
 		n.Limit(uid, l)

@@ -245,10 +245,18 @@ func TestPassWaitsForASlowDisk(t *testing.T) {
 func TestPassDiskWithoutARuntime(t *testing.T) {
 	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
 	n.set(policy.NodeFSAvailable, 0)
-	n.down = true
-	if p := n.at(g, 0); p.Stop != nil || p.Held != api.HeldUnlisted {
+	n.down, n.away, n.slow = true, true, true
+	n.at(g, 0)
+	close(n.reliefs[0].done)
+	if p := n.at(g, time.Second); p.Stop != nil || p.Held != api.HeldUnlisted {
 		t.Errorf("known exactly: %+v, held by %q", p.Stop, p.Held)
 	}
+	n.down, n.away = false, false
+	if p := n.at(g, 2*time.Second); p.Stop != nil || p.Held != api.HeldReclaiming || len(n.reliefs) != 2 {
+		t.Errorf("when it is back: %+v, held by %q, after %d reclaims", p.Stop, p.Held, len(n.reliefs))
+	}
+	close(n.reliefs[1].done)
+	wantStop(t, n.at(g, 3*time.Second), "d/big")
 	g, n = newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
 	for i := range n.pods {
 		n.pods[i].Disk, n.pods[i].Inodes = policy.DiskUsage{}, policy.DiskUsage{}

@@ -83,7 +83,11 @@ func (g *Manager) drain(ctx context.Context, now time.Duration, p *api.Pass) {
 	if under >= drainAtOnce {
 		return
 	}
-	for _, pod := range drainOrder(g.runtime.Inventory(ctx, 0).Pods) {
+	inv := g.runtime.Inventory(ctx, 0)
+	if inv.Err != nil {
+		return // without the runtime, a pod would be killed at the end of its grace period, and never be told to end
+	}
+	for _, pod := range drainOrder(inv.Pods) {
 		if pod.Protection != "" {
 			return
 		}

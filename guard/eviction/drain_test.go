@@ -210,6 +210,24 @@ func TestDrainPace(t *testing.T) {
 	}
 }
 
+// While the runtime is away, a drain begins no stop: the pod would be killed without being told to end.
+func TestDrainWithoutARuntime(t *testing.T) {
+	g, n := newDrainGuard(t, "")
+	g.Orders.Drain = &api.Drain{Since: api.Duration(time.Hour), Grace: api.Duration(time.Second)}
+	n.at(g, 0)
+	n.down = true
+	for i := range 10 {
+		n.at(g, time.Duration(i)*time.Second)
+	}
+	if len(n.stops) != 1 {
+		t.Errorf("%d stops, want 1", len(n.stops))
+	}
+	n.down = false
+	if n.at(g, 10*time.Second); len(n.stops) != 2 {
+		t.Errorf("when it is back, %d stops, want 2", len(n.stops))
+	}
+}
+
 func TestDrainNeverInObserveMode(t *testing.T) {
 	g, n := newDrainGuard(t, `mode = "observe"`)
 	g.Orders.Drain = &api.Drain{Since: api.Duration(time.Hour)}

@@ -46,6 +46,7 @@ type fakeNode struct {
 	unasked    bool                     // the disk usage of a running pod was not measured
 	cut        bool                     // every reclaim is inconclusive
 	late       bool                     // a slow disk ends every reclaim
+	away       bool                     // the runtime does not answer a reclaim
 	reports    []reclaim.Report         // of every reclaim
 	diskLag    time.Duration            // age of the disk readings
 	reclaimed  []policy.Met
@@ -174,6 +175,7 @@ type fakeRelief struct {
 	done  chan struct{}
 	cut   bool
 	late  bool
+	away  bool
 	over  bool // the reclaim takes too long
 	would bool // it would be enough
 	steps []string
@@ -186,12 +188,12 @@ type fakeRelief struct {
 func (f *fakeRelief) Done() <-chan struct{} { return f.done }
 func (f *fakeRelief) Overdue() bool         { return f.over }
 func (f *fakeRelief) Relief() Relief {
-	return Relief{Inconclusive: f.cut, Late: f.late, WouldRelieve: f.would, Steps: f.steps, Reports: f.reports, Freed: f.freed, YoungImages: f.young, YoungBytes: int64(f.young) * 110 * testMiB}
+	return Relief{Inconclusive: f.cut, Late: f.late, Away: f.away, WouldRelieve: f.would, Steps: f.steps, Reports: f.reports, Freed: f.freed, YoungImages: f.young, YoungBytes: int64(f.young) * 110 * testMiB}
 }
 
 func (n *fakeNode) Reclaim(_ context.Context, m policy.Met, _ policy.Layout, _ []inventory.Pod) ReliefJob {
 	n.reclaimed = append(n.reclaimed, m)
-	r := &fakeRelief{done: make(chan struct{}), cut: n.cut, late: n.late, reports: n.reports}
+	r := &fakeRelief{done: make(chan struct{}), cut: n.cut, late: n.late, away: n.away, reports: n.reports}
 	if disk := m.Signal.IsDisk(); !(disk && n.slow || !disk && n.swapping) {
 		close(r.done)
 	}

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -107,9 +108,10 @@ type Manager struct {
 	emptied  map[string]emptiedPod    // sandboxes that a stop has emptied, and that may still be listed
 	limitsAt time.Duration            // when the limits were last checked
 
-	protected map[string]bool // whether a sandbox was protected when it was last sampled
-	Orders    api.Orders      // the operators' commands
-	LastID    uint64          // of the last record, perhaps of an earlier run of the service
+	protected       map[string]bool      // whether a sandbox was protected when it was last sampled
+	protectedBefore policy.ProtectedPods // in an earlier run of the service
+	Orders          api.Orders           // the operators' commands
+	LastID          uint64               // of the last record, perhaps of an earlier run of the service
 	// again is true if another pass can act at once, unsaved if the restraint has changed in this pass, and sampled if this
 	// pass has taken a sample that is worth saving, as one at savedAt was before.
 	again, unsaved, sampled bool
@@ -129,11 +131,14 @@ func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, flee
 	g := &Manager{
 		kernel: k, runtime: rt, reclaimer: rc, stopper: st, fleet: fleet, restraint: restraint, started: k.Now(),
 		condSince: map[policy.Condition]time.Duration{},
-		protected: map[string]bool{},
-		survived:  map[string]time.Duration{},
-		emptied:   map[string]emptiedPod{},
+		protected: map[string]bool{}, protectedBefore: restraint.Protected,
+		survived: map[string]time.Duration{},
+		emptied:  map[string]emptiedPod{},
 	}
 	g.outage.next = g.started + firstListing
+	for _, sandbox := range g.protectedBefore.Sandboxes {
+		g.protected[sandbox] = true
+	}
 	g.SetConfig(cfg)
 	return g
 }
@@ -323,15 +328,19 @@ func (g *Manager) sample(ctx context.Context) {
 func (g *Manager) reprotect(cs []policy.Candidate) {
 	var less, more []policy.Candidate // of what is outside
 	if len(g.protected) > 2*len(cs)+maxForgotten {
-		g.protected = make(map[string]bool, len(cs))
+		maps.DeleteFunc(g.protected, func(id string, _ bool) bool {
+			return !slices.ContainsFunc(cs, func(c policy.Candidate) bool { return c.ID == id })
+		})
 	}
+	changed := false
 	for i := range cs {
 		c, is := cs[i], cs[i].Protection != ""
 		was, known := g.protected[c.ID]
-		if known && was == is {
+		known = known || c.Created < g.protectedBefore.At
+		if known && was == is || c.Protection == inventory.ProtectedUnclassified {
 			continue
 		}
-		g.protected[c.ID] = is
+		g.protected[c.ID], changed = is, true
 		switch c.Protection = ""; {
 		case !known:
 		case is:
@@ -340,16 +349,31 @@ func (g *Manager) reprotect(cs []policy.Candidate) {
 			less = append(less, c)
 		}
 	}
+	if g.restraint.Protected.At = g.kernel.Now(); changed {
+		g.restraint.Protected.Sandboxes = g.protectedNow()
+	}
 	if len(less)+len(more) > 0 {
-		g.restraint.Reprotect(func(s policy.Signal, at time.Duration) int64 {
-			use := func(cs []policy.Candidate) int64 {
+		g.restraint.Reprotect(func(s policy.Signal, at time.Duration) policy.Amount {
+			use := func(cs []policy.Candidate) policy.Amount {
 				cs = slices.DeleteFunc(slices.Clone(cs), func(c policy.Candidate) bool { return c.Created > at })
-				return policy.Unprotected(cs, s, g.kernel.Layout(), policy.Amount{}).Value
+				return policy.Unprotected(cs, s, g.kernel.Layout(), policy.Amount{})
 			}
-			return use(more) - use(less)
+			m, l := use(more), use(less)
+			return policy.Amount{Value: m.Value - l.Value, Known: m.Known && l.Known}
 		})
 		g.unsaved = true
 	}
+}
+
+// protectedNow returns the sandboxes that are protected, in order.
+func (g *Manager) protectedNow() (ids []string) {
+	for id, is := range g.protected {
+		if is {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // maxForgotten is how many pods that have ended are remembered.

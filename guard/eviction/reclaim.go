@@ -30,6 +30,7 @@ type Relief struct {
 	// signal, has not measured the pods.
 	Inconclusive bool
 	Late         bool     // the disk or a listing timed out, so something reclaimable may be left
+	Away         bool     // the runtime did not answer
 	WouldRelieve bool     // observe mode: what was not removed would be enough or, for inodes, may be
 	Steps        []string // the steps that ran
 	Reports      []reclaim.Report
@@ -48,6 +49,7 @@ type poolReclaim struct {
 	ended    time.Duration
 	since    time.Duration // measurements of the pods' disks from before count no more
 	ready    bool          // the result has not served a stop yet, and the pool has been short since
+	away     bool          // the runtime did not answer: once it does, the result serves no stop
 	stale    bool          // the result will be out of date: a stop ended meanwhile, or the pool was clear
 	reported bool          // a reclaim without any effect was recorded in this episode
 	again    int           // consecutive repeats because the job had not measured some pods
@@ -196,11 +198,11 @@ func (g *Manager) invalidateReclaims(pool policy.Pool) {
 // thresholds reclaims for the one that lacks most.
 func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) {
 	r := &g.pools[i].reclaim
-	if r.job != nil || r.ready && now-r.ended < g.cfg.Eviction.Interval {
+	inv := g.runtime.Inventory(ctx, 0)
+	if r.job != nil || r.ready && now-r.ended < g.cfg.Eviction.Interval && (!r.away || inv.Err != nil) {
 		return
 	}
 	m := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) })
-	inv := g.runtime.Inventory(ctx, 0)
 	r.job, r.relieves = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), m.Threshold
 	r.started, r.began, r.since, r.stale, r.ready = now, g.obs, now, false, false
 	g.harvest(now, i, p)
@@ -275,6 +277,7 @@ func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
 		r.late++
 	}
 	inconclusive := done.Inconclusive || done.Late && r.late <= remeasureAtMost
+	r.away = done.Away
 	// A reclaim that relieved the pool serves no stop: other pods may use up the space before the next one.
 	r.job, r.ready, r.ended = nil, len(g.metOf(&g.pressure, i)) > 0 && !r.stale && !inconclusive, now
 	if len(v.Steps) > 0 && (v.Acted() || !r.reported) {

@@ -311,6 +311,9 @@ func TestRestartTakesOverASoftStop(t *testing.T) {
 			n.listedAt = -1
 			wantSettled(t, n.at(g, 15*time.Second), 0)
 			n.listedAt = n.now
+			n.pods[0].Protection = inventory.ProtectedUnclassified // a slow runtime has not said what it is
+			wantSettled(t, n.at(g, 15500*time.Millisecond), 0)
+			n.pods[0].Protection = ""
 			wantHeld(t, n.at(g, 16*time.Second), api.HeldInFlight)
 			if len(n.stops) != 2 || n.stops[1].order.Grace != 14*time.Second || g.restraint.Status(n.now).Soft.Left != left {
 				t.Fatalf("%d stops, budget %+v", len(n.stops), g.restraint.Status(n.now))
@@ -559,6 +562,9 @@ func TestRestartContinuesAnOperatorsStop(t *testing.T) {
 				n.pods, n.listedAt = nil, -1
 				wantSettled(t, n.at(g, 5*time.Second), 0)
 				n.pods, n.listedAt = pods, n.now
+				n.pods[0].Protection = inventory.ProtectedUnclassified // a slow runtime has not said what it is
+				wantSettled(t, n.at(g, 5500*time.Millisecond), 0)
+				n.pods[0].Protection = ""
 				n.at(g, 6*time.Second)
 				if len(n.stops) != 2 || n.stops[1].order.Grace != 14*time.Second || n.stops[1].order.Pod.ID != "big" || n.stops[1].order.Direct {
 					t.Fatalf("%d stops, the last: %+v", len(n.stops), n.stops[len(n.stops)-1].order)

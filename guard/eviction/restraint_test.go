@@ -400,12 +400,16 @@ func TestProtectionIsNoGrowth(t *testing.T) {
 		name          string
 		before, after string // protection of the large pod
 		created       time.Duration
+		restart       bool
 		want          string
 	}{
-		{"protected", "", "operator", 0, ""},
-		{"protected no more", "operator", "", 0, ""},
-		{"the same", "operator", "operator", 0, ""},
-		{"a new pod that is protected, and takes what came back", "", "operator", time.Hour + time.Second, api.HeldBreaker},
+		{"protected", "", "operator", 0, false, ""},
+		{"protected no more", "operator", "", 0, false, ""},
+		{"the same", "operator", "operator", 0, false, ""},
+		{"a new pod that is protected, and takes what came back", "", "operator", time.Hour + time.Second, false, api.HeldBreaker},
+		{"protected over a restart", "", "operator", 0, true, ""},
+		{"protected no more over a restart", "operator", "", 0, true, ""},
+		{"the same over a restart", "operator", "operator", 0, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
@@ -425,6 +429,9 @@ func TestProtectionIsNoGrowth(t *testing.T) {
 				n.at(g, time.Second)
 			}
 			n.at(g, 10*time.Second)
+			if c.restart {
+				g = restarted(t, g, n)
+			}
 			n.pods[len(n.pods)-1].Protection = c.after
 			n.listedAt = time.Hour + 11*time.Second
 			n.at(g, 11*time.Second)
@@ -437,6 +444,52 @@ func TestProtectionIsNoGrowth(t *testing.T) {
 				t.Errorf("stopped %+v, held by %q, want %q", p.Stop, p.Held, c.want)
 			}
 		})
+	}
+}
+
+// Nor is what a pod takes whose class was not known at the stop, because it had no container yet: it was protected only for lack of
+// knowledge.
+func TestPodThatStartsIsNoGrowth(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+	late := testPod("late", 0)
+	late.Protection = inventory.ProtectedUnclassified
+	n.pods = append(n.pods, late)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.free(testGiB/2 + 4*testGiB)
+	n.at(g, 500*time.Millisecond)
+	n.at(g, 10*time.Second)
+	n.pods[1].Protection = ""
+	n.leak("late", testGiB+testGiB/2)
+	n.listedAt = time.Hour + 11*time.Second
+	n.at(g, 11*time.Second)
+	n.leak("small", testGiB/2)
+	if p := n.at(g, 40*time.Second); p.Stop == nil {
+		t.Errorf("held by %q", p.Held)
+	}
+}
+
+// On a disk, a pod that becomes protected may not have been measured for a while.
+func TestProtectionIsNoGrowthOfADisk(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"1Gi\"\n[budget]\nbreaker = 1\n")
+	n.pods = append(n.pods, testPod("large", 6*testGiB))
+	n.pods[0].Priority = -1
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.end(n.stops[0])
+	n.set(policy.NodeFSAvailable, testGiB/2+4*testGiB)
+	for i := range 60 {
+		n.at(g, time.Duration(i+1)*time.Second)
+	}
+	disk := n.pods[1].Disk
+	n.pods[1].Disk, n.pods[1].Protection = policy.DiskUsage{}, "operator"
+	n.listedAt = time.Hour + 61*time.Second
+	n.at(g, 61*time.Second)
+	n.pods[1].Disk = disk
+	n.pods[0].Disk = diskBytes(testGiB + 4*testGiB)
+	n.set(policy.NodeFSAvailable, testGiB/2)
+	if p := n.at(g, 100*time.Second); p.Stop == nil {
+		t.Errorf("held by %q", p.Held)
 	}
 }
 

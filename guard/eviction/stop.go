@@ -180,6 +180,8 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		}
 		g.endedWithout(f, &res, p)
 		return
+	case protected && pod.Protection == inventory.ProtectedUnclassified && age < s.Grace+within:
+		return // until the runtime says what it is
 	case protected:
 		res.Errors = []string{protectedSince + pod.Protection}
 	case s.Cause == policy.CausePressure && s.Kind == policy.Hard && g.runs(pod) && !g.isDue(i) &&
@@ -231,6 +233,8 @@ func (g *Manager) takeOverOrdered(ctx context.Context, now time.Duration, p *api
 		case pod == nil, !g.runs(pod) && (isProtected(pod) || late):
 			g.endedWithout(f, &res, p)
 			continue
+		case isProtected(pod) && pod.Protection == inventory.ProtectedUnclassified && !late:
+			continue // as above
 		case isProtected(pod):
 			res.Errors = []string{protectedSince + pod.Protection}
 		case late:

@@ -145,7 +145,7 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c 
 	if c == nil || !ok {
 		end()
 		plan.Turn.Leave()
-		return eviction.Relief{}
+		return eviction.Relief{Away: c == nil}
 	}
 	if !onDisk {
 		var cancel context.CancelFunc
@@ -171,6 +171,7 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c 
 		relief := relieved(reports)
 		relief.Inconclusive = paused
 		relief.Late = onDisk && slices.ContainsFunc(reports, isLate)
+		relief.Away = slices.ContainsFunc(reports, isAway)
 		return relief
 	case <-time.After(eviction.ReclaimTimeout):
 	}
@@ -250,6 +251,13 @@ func (m *Manager) memoryTargets(cfg config.Config, met policy.Met, pods []invent
 func isLate(r reclaim.Report) bool {
 	return r.Unread || errors.Is(r.Err(), disk.ErrHangs) ||
 		slices.ContainsFunc(r.Errors, func(f reclaim.Failure) bool { return f.Kind == "" && errors.Is(f.Err, cri.ErrTimeout) })
+}
+
+// isAway reports whether the runtime did not answer a listing of a step.
+func isAway(r reclaim.Report) bool {
+	return slices.ContainsFunc(r.Errors, func(f reclaim.Failure) bool {
+		return f.Kind == "" && (errors.Is(f.Err, cri.ErrUnavailable) || errors.Is(f.Err, cri.ErrTimeout))
+	})
 }
 
 func relieved(reports []reclaim.Report) eviction.Relief {
