@@ -29,7 +29,7 @@ func TestPackageScriptsCheckTheServicesFiles(t *testing.T) {
 		} {
 			cmd := exec.Command("sh", "-c", `set -- `+args+`
 				systemctl() { case "$1 $4" in "show criguard.service") echo "$PID" ;; show*) echo 0 ;; esac; }
-				cat() { case $1 in /proc/0/cmdline) return 1 ;; /proc/7/cmdline) printf "$COMMAND" ;; *) echo "$1" ;; esac; }
+				cat() { case $1 in /proc/0/cmdline) return 1 ;; /proc/7/cmdline) printf "$COMMAND" ;; /run/criguard.removed) ;; *) echo "$1" ;; esac; }
 				criguard() { printf '%s\n' "$@"; return 2; }
 				. ./`+script)
 			cmd.Env = []string{"PATH=" + stubs + ":/usr/bin:/bin", "PID=" + c.pid, "COMMAND=" + c.command}
@@ -101,7 +101,7 @@ func runScript(t *testing.T, script, args string, env ...string) (out, errs stri
 	write("deb-systemd-invoke", "#!/bin/sh\necho systemctl \"$@\"\n")
 	cmd := exec.Command("sh", "-c", `set -- `+args+`
 		systemctl() { case "$1 $4" in "show criguard-fleet.service") echo "$PID" ;; show*) echo 0 ;; *) echo systemctl "$@" ;; esac; }
-		cat() { case $1 in /proc/0/cmdline) return 1 ;; /proc/7/cmdline) printf "$COMMAND" ;; *) echo "$1" ;; esac; }
+		cat() { case $1 in /proc/0/cmdline) return 1 ;; /proc/7/cmdline) printf "$COMMAND" ;; /run/criguard.removed) ;; *) echo "$1" ;; esac; }
 		criguard() { echo checks "$@" >&2; [ "$1" != fleet ] || return "$CODE"; }
 		. "$SCRIPT"`)
 	cmd.Env = append(env, "PATH="+dir+":/usr/bin:/bin", "SCRIPT="+filepath.Join(dir, "script"))

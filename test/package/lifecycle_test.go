@@ -140,7 +140,7 @@ func TestRPMLifecycle(t *testing.T) {
 func TestServiceIsTold(t *testing.T) {
 	r := openRoom(t)
 	dir := laterPackages(t)
-	r.write("systemctl", "#!/bin/sh\n[ \"$1\" = show ] || echo \"$@\" >>"+r.tmp+"/calls\n", 0o755) // to show something tells it nothing
+	r.write("systemctl", "#!/bin/sh\ncase $* in *is-enabled*) echo enabled ;; show* | *is-active*) ;; *) echo \"$@\" >>"+r.tmp+"/calls ;; esac\n", 0o755) // to ask tells it nothing
 	r.path = r.tmp
 	if err := r.ServicesStart(); err != nil {
 		t.Fatal(err)
@@ -153,6 +153,8 @@ func TestServiceIsTold(t *testing.T) {
 		{"install deb", "--system daemon-reload", []string{"dpkg", "-i", r.put(all[0].debFile())}},
 		{"upgrade deb", "--system daemon-reload; try-restart criguard.service; try-restart criguard-fleet.service", []string{"dpkg", "-i", r.put(filepath.Join(dir, "criguard_"+later+"_amd64.deb"))}},
 		{"remove deb", "stop criguard.service criguard-fleet.socket criguard-fleet.service; --system daemon-reload", []string{"dpkg", "-r", "criguard"}},
+		{"install deb after a removal", "--system daemon-reload; --quiet --system start criguard.service criguard-fleet.socket criguard-fleet.service", []string{"dpkg", "-i", r.put(all[0].debFile())}},
+		{"remove deb again", "stop criguard.service criguard-fleet.socket criguard-fleet.service; --system daemon-reload", []string{"dpkg", "-r", "criguard"}},
 		{"purge deb", "", []string{"dpkg", "-P", "criguard"}},
 		{"install rpm", "daemon-reload", []string{"rpm", "-i", "--nodeps", path, r.put(all[0].rpmFile())}},
 		{"upgrade rpm", "daemon-reload; try-restart criguard.service; try-restart criguard-fleet.service; daemon-reload", []string{"rpm", "-U", "--nodeps", path, r.put(filepath.Join(dir, "criguard-"+later+".x86_64.rpm"))}},
