@@ -3,6 +3,7 @@ package world
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -140,9 +141,14 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 }
 
 // knowsVolume reports whether the service knows that a stop does not free the volume of a pod: it remembers for ten minutes that
-// it has stopped the pod before.
+// it has stopped the pod before, and may for as long as the pod is back.
 func (c *check) knowsVolume(w *World, p *pod) bool {
-	return slices.ContainsFunc(c.kills, func(k *pod) bool { return k.UID == p.UID && k != p && w.time()-k.stoppedAt < 10*time.Minute })
+	return c.stoppedWithin(w, p, 10*time.Minute)
+}
+
+// stoppedWithin reports whether a pod was stopped so recently before it came back.
+func (c *check) stoppedWithin(w *World, p *pod, d time.Duration) bool {
+	return slices.ContainsFunc(c.kills, func(k *pod) bool { return k.UID == p.UID && k != p && w.time()-k.stoppedAt < d })
 }
 
 // walkKnown is how long the measurement of all volumes may take, a few at a time, for the results to be there when a stop cannot wait
@@ -164,7 +170,7 @@ func (c *check) gives(w *World, p *pod, ago time.Duration) space {
 // canGive is the same of now.
 func (c *check) canGive(w *World, p *pod) space {
 	has := w.disk.has(p)
-	if c.knowsVolume(w, p) || w.disk.walk*time.Duration(1+w.disk.volumes.count()/4) > walkKnown {
+	if c.stoppedWithin(w, p, math.MaxInt64) || w.disk.walk*time.Duration(1+w.disk.volumes.count()/4) > walkKnown {
 		has.volume = space{}
 	}
 	return w.disk.on(has)
