@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,6 +60,7 @@ type pool struct {
 	wants   bool          // the pool wants a gentle stop
 	asked   time.Duration // when a pass asked last
 	request *request      // nil = none
+	had     []string      // workloads whose limits have asked in this round
 }
 
 // request is the request for the stop of one pod.
@@ -73,6 +75,11 @@ type request struct {
 	reason  string        // why the stop is held
 	retry   time.Duration // when the answer may change; 0 = not known
 	permit  time.Duration // permitted until then; 0 = it is not
+}
+
+// turnOver reports whether the limit of another workload may ask in the place of this one.
+func (r *request) turnOver(now time.Duration) bool {
+	return r.decided && now >= r.permit && now-r.begun >= turnEvery
 }
 
 // target is the pod that a request is for.
@@ -154,9 +161,11 @@ func (c *Client) Permit(s *policy.Stop) policy.Held {
 	p := &c.pools[t.pool]
 	if r := p.request; r != nil && (r.target != t || r.ask != a) {
 		// A threshold that is due does not wait behind a limit, whose workload may be the one that has to wait.
-		// Nor do limits of other workloads: they take turns.
-		turn := r.ask.Kind == a.Kind && a.Kind == api.KindLimit && r.ask != a && r.decided && now >= r.permit && now-r.begun >= turnEvery
-		if now-p.asked < withdrawAfter && (r.ask.Kind == a.Kind || a.Kind == api.KindLimit) && !turn {
+		keeps := now-p.asked < withdrawAfter && (r.ask.Kind == a.Kind || a.Kind == api.KindLimit)
+		if r.ask.Kind == api.KindLimit && a.Kind == api.KindLimit { // nor do the limits of other workloads: they take turns
+			keeps = !r.turnOver(now) || slices.Contains(p.had, a.Workload)
+		}
+		if keeps {
 			return policy.Held{By: api.HeldFleet, Detail: "another stop of the pool waits for its permit"}
 		}
 		c.withdraw(p)
@@ -167,6 +176,9 @@ func (c *Client) Permit(s *policy.Stop) policy.Held {
 		c.notify()
 	}
 	if p.request == nil {
+		if a.Kind == api.KindLimit {
+			p.had = append(p.had, a.Workload)
+		}
 		p.request = &request{target: t, ask: a, begun: now, due: now, reason: "waiting for the agent"}
 		c.notify()
 	}
@@ -227,6 +239,9 @@ func (c *Client) Observe(pass *api.Pass) {
 	}
 	for i := range c.pools {
 		p := &c.pools[i]
+		if r := p.request; r != nil && r.ask.Kind == api.KindLimit && r.turnOver(now) { // all others of this pass have asked
+			p.had = []string{r.ask.Workload}
+		}
 		if p.request != nil && p.asked <= began && now-p.asked >= withdrawAfter {
 			c.withdraw(p)
 		}

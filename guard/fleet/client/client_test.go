@@ -192,36 +192,41 @@ func TestThresholdBesideALimit(t *testing.T) {
 	})
 }
 
-// Of two pods above their limits, the one whose workload has to wait does not keep the other one from asking.
+// Of several pods above their limits, those whose workloads have to wait do not keep another one from asking, whatever the pause
+// between two passes.
 func TestLimitsTakeTurns(t *testing.T) {
-	run(t, func(g *guard) {
-		waits := &policy.Stop{Sandbox: "u1", Workload: "kube-system/agent", Kind: policy.Soft, Cause: policy.CauseLimit}
-		other := &policy.Stop{Sandbox: "u2", Workload: "ci/job", Kind: policy.Soft, Cause: policy.CauseLimit}
-		g.agent.set(g.agent.answers(func(c call) string {
-			switch {
-			case !agenttest.AsksPermit(c.method, c.path):
-				return agenttest.State
-			case strings.HasSuffix(c.path, "u2"):
-				return g.agent.isGranted(10 * time.Second)
-			}
-			return isDenied
-		}))
-		permitted := func() (after time.Duration) {
-			began := g.now()
-			for ; g.now()-began < 2*turnEvery; g.after(250 * time.Millisecond) {
-				if held := g.Permit(waits); held.By == "" {
-					t.Fatal("permitted what the agent denies")
+	for _, pause := range []time.Duration{250 * time.Millisecond, withdrawAfter + time.Millisecond} {
+		for waiting := range 4 {
+			run(t, func(g *guard) {
+				g.agent.set(g.agent.answers(func(c call) string {
+					switch {
+					case !agenttest.AsksPermit(c.method, c.path):
+						return agenttest.State
+					case strings.HasSuffix(c.path, "free"):
+						return g.agent.isGranted(10 * time.Second)
+					}
+					return isDenied
+				}))
+				permit := func(name string) bool {
+					return g.Permit(&policy.Stop{Sandbox: name, Workload: "ci/" + name, Kind: policy.Soft, Cause: policy.CauseLimit}).By == ""
 				}
-				if g.Permit(other).By == "" {
-					break
+				began := g.now()
+				for permitted := false; !permitted && g.now()-began < time.Hour; g.noPass(pause) {
+					for i := range waiting {
+						if permit(fmt.Sprint("waits", i)) {
+							t.Fatal("permitted what the agent denies")
+						}
+					}
+					permitted = permit("free")
+					g.Observe(&api.Pass{})
 				}
-			}
-			return g.now() - began
+				turns := time.Duration(waiting)
+				if took := g.now() - began; took < turns*turnEvery || took > turns*(turnEvery+3*time.Second)+3*time.Second {
+					t.Errorf("passes every %s, %d wait: permitted after %s", pause, waiting, took)
+				}
+			})
 		}
-		if got := permitted(); got < turnEvery || got > turnEvery+time.Second {
-			t.Errorf("permitted after %s", got)
-		}
-	})
+	}
 }
 
 // The static pods of all nodes are one workload: a kubelet appends the node's name.
