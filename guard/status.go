@@ -162,7 +162,7 @@ func (s *Service) loadBudget() *policy.Restraint {
 }
 
 func (s *Service) saveBudget() {
-	s.degraded("budget", "budget", "stop budget not saved: a restart would refill it", s.states.Save(budgetFile, s.guard.Enforced()))
+	s.degraded("budget", "budget", "stop budget not saved: a restart would refill it", s.states.Save(budgetFile, s.guard.Saved()))
 }
 
 // loadSamples restores the samples of an earlier run. Without them, it is not known for a second which pod grows.

@@ -127,7 +127,7 @@ type Restraint struct {
 	stops    []Stop        // oldest first
 	breakers [PoolCount]breaker
 
-	// Protected are the pods that were protected last.
+	// Protected are the pods that were protected when it was saved.
 	Protected ProtectedPods
 	// Limited are the pods that were stopped for their limits, by UID.
 	Limited map[string]Limited // written by Limit

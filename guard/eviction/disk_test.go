@@ -165,9 +165,16 @@ func TestStopsRefillTheReserve(t *testing.T) {
 // A reclaim that a slow disk ended serves no stop, because something reclaimable may be left. If the disk
 // is always slow and nothing is removed, one pod has to be stopped.
 func TestPassLateReclaims(t *testing.T) {
+	for name, away := range map[string]bool{"of the disk": false, "of a listing that the runtime does not answer": true} {
+		t.Run(name, func(t *testing.T) { testPassLateReclaims(t, away) })
+	}
+}
+
+func testPassLateReclaims(t *testing.T, away bool) {
 	g, n := newDiskManager(t)
-	n.late = true
+	n.late, n.away = true, away
 	for i := range remeasureAtMost + 1 {
+		n.listedAt = time.Hour + time.Duration(2*i)*time.Second
 		n.set(policy.NodeFSAvailable, 0)
 		p := n.at(g, time.Duration(2*i)*time.Second)
 		if p.Stop != nil || p.Held != api.HeldReclaiming {
@@ -251,7 +258,7 @@ func TestPassDiskWithoutARuntime(t *testing.T) {
 	if p := n.at(g, time.Second); p.Stop != nil || p.Held != api.HeldUnlisted {
 		t.Errorf("known exactly: %+v, held by %q", p.Stop, p.Held)
 	}
-	n.down, n.away = false, false
+	n.down, n.away, n.listedAt = false, false, time.Hour+2*time.Second
 	if p := n.at(g, 2*time.Second); p.Stop != nil || p.Held != api.HeldReclaiming || len(n.reliefs) != 2 {
 		t.Errorf("when it is back: %+v, held by %q, after %d reclaims", p.Stop, p.Held, len(n.reliefs))
 	}
@@ -274,6 +281,56 @@ func TestPassDiskWithoutARuntime(t *testing.T) {
 	}
 	if p := n.at(g, 5*time.Second); p.Stop != nil || p.Held != api.HeldUnknown {
 		t.Errorf("a runtime that reports no usage of any pod: %+v, held by %q", p.Stop, p.Held)
+	}
+}
+
+// A reclaim that failed without a runtime is repeated when the runtime has listed the pods again, and not before. If only the reclaim's
+// own listing was late, it is repeated as any other.
+func TestPassRepeatsAReclaimWithoutARuntime(t *testing.T) {
+	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")
+	n.protect("a rule")
+	n.set(policy.NodeFSAvailable, 0)
+	n.away, n.listedAt = true, time.Hour-time.Second
+	for i, step := range []struct {
+		at, listed time.Duration
+		away       bool
+		reclaims   int
+	}{{0, -1, true, 1}, {5, -1, true, 1}, {500, 400, false, 2}, {505, 400, false, 2}, {900, 800, false, 2}} {
+		n.away, n.listedAt = step.away, time.Hour+step.listed*time.Millisecond
+		if n.at(g, step.at*time.Millisecond); len(n.reliefs) != step.reclaims {
+			t.Errorf("%d: %d reclaims, want %d", i, len(n.reliefs), step.reclaims)
+		}
+	}
+	n.away = true
+	for at := 20 * time.Second; at < 30*time.Second; at += time.Second { // after an interval
+		n.listedAt = time.Hour + at
+		n.at(g, at)
+	}
+	if want := 2 + 1 + remeasureAtMost; len(n.reliefs) != want {
+		t.Errorf("with listings of its own that fail, %d reclaims, want %d", len(n.reliefs), want)
+	}
+}
+
+// A runtime that comes back while a reclaim without it measures the pods, or lists them beyond its end, did not take part in it.
+func TestPassWhileARuntimeComesBack(t *testing.T) {
+	for name, within := range map[string]bool{"within the reclaim": true, "beyond its end": false} {
+		g, n := newDiskManager(t)
+		n.away, n.down = true, true
+		n.set(policy.NodeFSAvailable, 0)
+		n.at(g, 0)
+		close(n.reliefs[0].done)
+		if !within {
+			n.at(g, time.Second)
+		}
+		n.away, n.down, n.listedAt = false, false, time.Hour+500*time.Millisecond
+		for at := time.Second; at < 3*time.Second; at += 500 * time.Millisecond {
+			if p := n.at(g, at); p.Stop != nil {
+				t.Errorf("%s: stopped %+v after %d reclaims", name, p.Stop, len(n.reliefs))
+			}
+		}
+		if len(n.reliefs) != 2 {
+			t.Errorf("%s: %d reclaims, want 2", name, len(n.reliefs))
+		}
 	}
 }
 

@@ -305,7 +305,7 @@ func newManager(t testing.TB, conf string) (*Manager, *fakeNode) {
 // restarted returns a Manager of the same node, with the restraint and the samples that g would leave to the next run.
 func restarted(t *testing.T, g *Manager, n *fakeNode) *Manager {
 	t.Helper()
-	saved, err := json.Marshal(g.restraint)
+	saved, err := json.Marshal(g.Saved())
 	if err != nil {
 		t.Fatal(err)
 	}

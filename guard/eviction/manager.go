@@ -327,12 +327,11 @@ func (g *Manager) sample(ctx context.Context) {
 // unprotected pods: otherwise stops before that would look fruitless, and open the breaker.
 func (g *Manager) reprotect(cs []policy.Candidate) {
 	var less, more []policy.Candidate // of what is outside
-	if len(g.protected) > 2*len(cs)+maxForgotten {
+	if len(cs) > 0 && len(g.protected) > 2*len(cs)+maxForgotten {
 		maps.DeleteFunc(g.protected, func(id string, _ bool) bool {
 			return !slices.ContainsFunc(cs, func(c policy.Candidate) bool { return c.ID == id })
 		})
 	}
-	changed := false
 	for i := range cs {
 		c, is := cs[i], cs[i].Protection != ""
 		was, known := g.protected[c.ID]
@@ -340,7 +339,7 @@ func (g *Manager) reprotect(cs []policy.Candidate) {
 		if known && was == is || c.Protection == inventory.ProtectedUnclassified {
 			continue
 		}
-		g.protected[c.ID], changed = is, true
+		g.protected[c.ID], g.unsaved = is, g.unsaved || is
 		switch c.Protection = ""; {
 		case !known:
 		case is:
@@ -348,9 +347,6 @@ func (g *Manager) reprotect(cs []policy.Candidate) {
 		default:
 			less = append(less, c)
 		}
-	}
-	if g.restraint.Protected.At = g.kernel.Now(); changed {
-		g.restraint.Protected.Sandboxes = g.protectedNow()
 	}
 	if len(less)+len(more) > 0 {
 		g.restraint.Reprotect(func(s policy.Signal, at time.Duration) policy.Amount {
@@ -365,15 +361,20 @@ func (g *Manager) reprotect(cs []policy.Candidate) {
 	}
 }
 
-// protectedNow returns the sandboxes that are protected, in order.
-func (g *Manager) protectedNow() (ids []string) {
+// Saved returns what the next run of the service needs: the limits on real stops, and which pods are protected.
+func (g *Manager) Saved() *policy.Restraint {
+	r := g.Enforced()
+	if g.listed <= 0 {
+		return r // it has what the last run knew
+	}
+	r.Protected = policy.ProtectedPods{At: g.listed}
 	for id, is := range g.protected {
 		if is {
-			ids = append(ids, id)
+			r.Protected.Sandboxes = append(r.Protected.Sandboxes, id)
 		}
 	}
-	slices.Sort(ids)
-	return ids
+	slices.Sort(r.Protected.Sandboxes)
+	return r
 }
 
 // maxForgotten is how many pods that have ended are remembered.

@@ -49,7 +49,7 @@ type poolReclaim struct {
 	ended    time.Duration
 	since    time.Duration // measurements of the pods' disks from before count no more
 	ready    bool          // the result has not served a stop yet, and the pool has been short since
-	away     bool          // the runtime did not answer: once it does, the result serves no stop
+	away     bool          // the runtime did not answer: once it lists the pods again, the result serves no stop
 	stale    bool          // the result will be out of date: a stop ended meanwhile, or the pool was clear
 	reported bool          // a reclaim without any effect was recorded in this episode
 	again    int           // consecutive repeats because the job had not measured some pods
@@ -199,7 +199,8 @@ func (g *Manager) invalidateReclaims(pool policy.Pool) {
 func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) {
 	r := &g.pools[i].reclaim
 	inv := g.runtime.Inventory(ctx, 0)
-	if r.job != nil || r.ready && now-r.ended < g.cfg.Eviction.Interval && (!r.away || inv.Err != nil) {
+	back := r.away && inv.Err == nil && inv.At >= r.started
+	if r.job != nil || r.ready && now-r.ended < g.cfg.Eviction.Interval && !back {
 		return
 	}
 	m := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) })
@@ -270,14 +271,16 @@ func (g *Manager) harvest(now time.Duration, i policy.Pool, p *api.Pass) {
 			v.Off = append(v.Off, string(step))
 		}
 	}
+	inv := g.runtime.Inventory(context.Background(), 0)
+	r.away = done.Away && (inv.Err != nil || inv.At < r.started)
+	late := done.Late || done.Away && !r.away // the runtime is back, or has just gone, or only a listing of the reclaim failed
 	switch {
-	case !done.Late:
+	case !late:
 		r.late = 0
 	case !progressed(&v):
 		r.late++
 	}
-	inconclusive := done.Inconclusive || done.Late && r.late <= remeasureAtMost
-	r.away = done.Away
+	inconclusive := done.Inconclusive || late && r.late <= remeasureAtMost
 	// A reclaim that relieved the pool serves no stop: other pods may use up the space before the next one.
 	r.job, r.ready, r.ended = nil, len(g.metOf(&g.pressure, i)) > 0 && !r.stale && !inconclusive, now
 	if len(v.Steps) > 0 && (v.Acted() || !r.reported) {

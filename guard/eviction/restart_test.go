@@ -333,6 +333,16 @@ func TestRestartTakesOverASoftStop(t *testing.T) {
 	}
 }
 
+// A hard threshold does not wait until the runtime says what the pod of such a stop is.
+func TestRestartWaitsForNoClassAtAHardThreshold(t *testing.T) {
+	g, n := softStop(t, "")
+	g = restarted(t, g, n)
+	n.pods[0].Protection = inventory.ProtectedUnclassified
+	wantSettled(t, n.at(g, 15*time.Second), 0)
+	n.leak("small", testGiB-testMiB)
+	wantStop(t, n.at(g, 16*time.Second), "d/small")
+}
+
 // A soft stop that cannot be taken over has an outcome, too. One whose outcome was recorded has no second one.
 func TestRestartRecordsASoftStop(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -428,6 +428,9 @@ func TestProtectionIsNoGrowth(t *testing.T) {
 				n.listedAt = time.Hour + time.Second
 				n.at(g, time.Second)
 			}
+			if c.created == 0 {
+				n.listedAt = time.Hour + 10*time.Second
+			}
 			n.at(g, 10*time.Second)
 			if c.restart {
 				g = restarted(t, g, n)

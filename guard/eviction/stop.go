@@ -170,6 +170,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	res := api.StopResult{Available: g.obs[s.Signal].Available, SettledIn: api.Duration(age)}
 	pod := inventory.ByID(inv.Pods, s.Sandbox)
 	protected := isProtected(pod)
+	hard := slices.ContainsFunc(g.dueOf(&g.pressure, i), func(m policy.Met) bool { return m.Kind == policy.Hard })
 	switch {
 	case pod == nil, !g.runs(pod) && (protected || age >= s.Grace+within):
 		if i.IsDisk() && age < s.Grace+diskRisingWait { // its files may still be being deleted
@@ -180,7 +181,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		}
 		g.endedWithout(f, &res, p)
 		return
-	case protected && pod.Protection == inventory.ProtectedUnclassified && age < s.Grace+within:
+	case protected && pod.Protection == inventory.ProtectedUnclassified && age < s.Grace+within && !hard:
 		return // until the runtime says what it is
 	case protected:
 		res.Errors = []string{protectedSince + pod.Protection}

@@ -145,7 +145,7 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c 
 	if c == nil || !ok {
 		end()
 		plan.Turn.Leave()
-		return eviction.Relief{Away: c == nil}
+		return eviction.Relief{Away: onDisk && c == nil}
 	}
 	if !onDisk {
 		var cancel context.CancelFunc
@@ -171,7 +171,7 @@ func (m *Manager) relieve(ctx context.Context, j *reliefJob, s policy.Signal, c 
 		relief := relieved(reports)
 		relief.Inconclusive = paused
 		relief.Late = onDisk && slices.ContainsFunc(reports, isLate)
-		relief.Away = slices.ContainsFunc(reports, isAway)
+		relief.Away = onDisk && slices.ContainsFunc(reports, isAway)
 		return relief
 	case <-time.After(eviction.ReclaimTimeout):
 	}
@@ -253,10 +253,10 @@ func isLate(r reclaim.Report) bool {
 		slices.ContainsFunc(r.Errors, func(f reclaim.Failure) bool { return f.Kind == "" && errors.Is(f.Err, cri.ErrTimeout) })
 }
 
-// isAway reports whether the runtime did not answer a listing of a step.
+// isAway reports whether the runtime did not answer a listing of a step. containerd refuses all calls until it has recovered its pods.
 func isAway(r reclaim.Report) bool {
 	return slices.ContainsFunc(r.Errors, func(f reclaim.Failure) bool {
-		return f.Kind == "" && (errors.Is(f.Err, cri.ErrUnavailable) || errors.Is(f.Err, cri.ErrTimeout))
+		return f.Kind == "" && (errors.Is(f.Err, cri.ErrUnavailable) || errors.Is(f.Err, cri.ErrTimeout) || errors.Is(f.Err, cri.ErrRefused))
 	})
 }
 

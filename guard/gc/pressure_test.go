@@ -13,6 +13,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/cri"
 	"github.com/criguard/criguard/cri/critest"
@@ -418,6 +420,27 @@ func (freshLayers) WritableLayer(context.Context, string) (cri.FsUsage, error) {
 // newMeter returns a meter that asks freshLayers.
 func newMeter() *disk.Meter {
 	return disk.NewMeter(disk.MeterOptions{Source: func() (disk.LayerSource, error) { return freshLayers{}, nil }, Paths: func() disk.Paths { return disk.Paths{} }, Now: cgroup.BootTime})
+}
+
+// A reclaim tells that the runtime did not take part in it: that it was away, or refused all calls because it was just starting.
+func TestReclaimWithoutARuntime(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault critest.Fault
+		away  bool
+	}{
+		"there":         {critest.Fault{Method: "RemoveImage", Err: errors.New("busy")}, false},
+		"away":          {critest.Fault{Err: critest.Code(codes.Unavailable, "connection refused")}, true},
+		"not ready yet": {critest.Fault{Err: errors.New("server is not initialized yet")}, true},
+	} {
+		k := newKeeping(t)
+		readDisks(k.Manager, func(string) (cgroup.Space, error) { return spaceOn(1, 5), nil })
+		t.Cleanup(k.server.Inject(c.fault))
+		j := k.Reclaim(t.Context(), policy.Met{Threshold: policy.Threshold{Signal: policy.NodeFSAvailable}, Target: math.MaxInt64}, policy.SingleFS, nil)
+		<-j.Done()
+		if got := j.Relief(); got.Away != c.away || len(got.Reports) == 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
 }
 
 // readDisks replaces the function that reads the node's filesystems.
