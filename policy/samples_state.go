@@ -10,6 +10,13 @@ import (
 type savedSamples struct {
 	BootID string        `json:"boot_id"`
 	Kept   []savedSample `json:"samples"`
+	Gifts  []savedGift   `json:"gifts,omitempty"`
+}
+
+type savedGift struct {
+	Pool   Pool          `json:"pool"`
+	At     time.Duration `json:"at"`
+	Amount int64         `json:"amount"`
 }
 
 type savedSample struct {
@@ -23,13 +30,16 @@ type savedSample struct {
 type savedPod [5]int64
 
 // Saved returns what the next run of the service needs of the samples, for JSON: the oldest and the newest, so that one of
-// them is old enough and not too old.
+// them is old enough and not too old, and what stops have given back since.
 func (s *Samples) Saved(bootID string) any {
 	saved := savedSamples{BootID: bootID}
 	for i := range s.kept {
 		if i == 0 || i == len(s.kept)-1 {
 			saved.Kept = append(saved.Kept, s.kept[i].saved())
 		}
+	}
+	for _, g := range s.gifts {
+		saved.Gifts = append(saved.Gifts, savedGift{g.pool, g.at, g.amount})
 	}
 	return saved
 }
@@ -86,6 +96,11 @@ func LoadSamples(data []byte, bootID string, now time.Duration) (s Samples, err 
 			to.pods[id] = p
 		}
 		s.kept = append(s.kept, to)
+	}
+	for _, g := range saved.Gifts {
+		if saved.BootID == bootID && g.At >= 0 && g.At <= now && g.Amount >= 0 {
+			s.Gave(g.Pool, g.Amount, g.At)
+		}
 	}
 	return s, nil
 }

@@ -88,6 +88,10 @@ func TestDamagedSamples(t *testing.T) {
 	if want := (podSample{memory: Known(1), pids: Known(3)}); s.kept[0].pods["a"] != want || s.kept[0].cgroup != Known(0) {
 		t.Errorf("%+v", s.kept[0])
 	}
+	const gifts = `,"gifts":[{"pool":"memory","at":1000,"amount":7},{"pool":"memory","at":2000000000,"amount":7},{"pool":"memory","at":1000,"amount":-7}]}`
+	if s, err := LoadSamples([]byte(`{"boot_id":"boot","samples":[`+sample+`]`+gifts), "boot", second); err != nil || len(s.gifts) != 1 {
+		t.Errorf("gifts %+v, error %v", s.gifts, err)
+	}
 	for _, text := range []string{`{`, `{"samples":3}`, `{"samples":[{"signals":{"no.such":{}}}]}`, `{"samples":[{"pods":{"a":["x"]}}]}`} {
 		if s, err := LoadSamples([]byte(text), "boot", second); err == nil || len(s.kept) > 0 {
 			t.Errorf("%s: %+v, error %v", text, s, err)

@@ -194,6 +194,7 @@ func (g *Manager) settledForPool(f *flight, out *StopOutcome, now time.Duration,
 			g.kernel.ForgetStalls() // the window still has the stall that the pod caused, and another pod would be stopped for it
 		}
 		g.samples.Gave(f.stop.Pool, back, now)
+		g.sampled = true // a run that follows must not take what fills the memory again for what comes back
 		g.invalidateReclaims(f.stop.Pool)
 	}
 	if f.stop.Cause == policy.CauseLimit {

@@ -318,7 +318,7 @@ func (g *Manager) sample(ctx context.Context) {
 		g.reprotect(cs)
 		g.samples.Add(now, &g.obs, cs, g.kernel.PodsMemory())
 	}
-	if g.sampled = now-g.savedAt >= saveSamples; g.sampled {
+	if g.sampled = g.sampled || now-g.savedAt >= saveSamples; g.sampled {
 		g.savedAt = now
 	}
 }

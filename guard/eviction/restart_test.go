@@ -457,6 +457,24 @@ func TestRestartKnowsWhoGrows(t *testing.T) {
 	}
 }
 
+// After a restart right after a stop, what that gave back does not hide who takes it: the memory seems not to have been filled since.
+func TestRestartKnowsWhatAStopGaveBack(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.pods = append(n.pods, testPod("leak", testMiB))
+	n.pods[0].Priority, n.pods[1].Priority, n.pods[2].Priority = -2, -1, 1
+	n.set(policy.MemoryAvailable, testGiB+testMiB)
+	n.at(g, 0)
+	n.set(policy.MemoryAvailable, testGiB-testMiB)
+	wantStop(t, n.at(g, time.Second), "d/big")
+	n.free(5*testGiB - testMiB)
+	if wantSettled(t, n.at(g, 1500*time.Millisecond), 1); !g.Sampled() {
+		t.Error("what the stop gave back is not saved at once")
+	}
+	g = restarted(t, g, n)
+	n.leak("leak", testGiB-2*testMiB)
+	wantStop(t, n.at(g, 2400*time.Millisecond), "d/leak")
+}
+
 // A pod that is older than the first listing of a new service has not grown by all that it uses.
 func TestNoSampleBeforeTheFirstListing(t *testing.T) {
 	g, n := newManager(t, memoryHard)
