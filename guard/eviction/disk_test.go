@@ -334,6 +334,23 @@ func TestPassWhileARuntimeComesBack(t *testing.T) {
 	}
 }
 
+// Nor does it serve a stop if the runtime is back only within a pass, as when another pool lists the pods again.
+func TestPassInWhichARuntimeComesBack(t *testing.T) {
+	g, n := newManager(t, memoryHard+"\"nodefs.available\" = \"4Gi\"\n")
+	n.down, n.away = true, true
+	n.set(policy.NodeFSAvailable, 0)
+	n.at(g, 0)
+	n.set(policy.MemoryAvailable, testGiB/2)
+	n.hidden = append(n.hidden, testPod("hidden", 6*testGiB))
+	n.onListing = func() {
+		n.down, n.away = false, false
+		n.set(policy.MemoryAvailable, 8*testGiB)
+	}
+	if p := n.at(g, time.Second); p.Stop != nil || len(n.reliefs) != 2 {
+		t.Errorf("stopped %+v, held by %q, after %d reclaims", p.Stop, p.Held, len(n.reliefs))
+	}
+}
+
 // A reclaim serves one interval. While it is repeated, no pod is stopped based on the previous reclaim.
 func TestPassWaitsForTheRepeatedReclaim(t *testing.T) {
 	g, n := newManager(t, disksAlone+"\"nodefs.available\" = \"4Gi\"\n")

@@ -43,10 +43,15 @@ func (g *Manager) StopPod(ctx context.Context, pod *inventory.Pod, grace time.Du
 	g.launch(ctx, time.Duration(p.At), &flight{view: &view, stop: stop, order: StopOrder{Pod: *pod}}, p)
 }
 
-// HasStopped reports whether a stop has just emptied a sandbox, which may still be listed.
+// HasStopped reports whether a stop has just emptied a sandbox, which may still be listed. What has started in its pod's cgroup since
+// may be in another sandbox: only a listing tells.
 func (g *Manager) HasStopped(sandbox string) bool {
 	e, ended := g.emptied[sandbox]
-	return ended && g.kernel.Now() < e.at+survivedPenalty && len(g.kernel.UnlistedIn(e.pod)) == 0
+	if !ended {
+		return false
+	}
+	listed := g.runtime.Inventory(context.Background(), 0).At
+	return listed < e.at || g.kernel.Now() < e.at+survivedPenalty && len(g.kernel.UnlistedIn(e.pod)) == 0
 }
 
 // drainOrder returns the pods in the order in which a drain stops them: lowest priority first, then
@@ -121,9 +126,12 @@ func (g *Manager) drainPod(ctx context.Context, now time.Duration, d *api.Drain,
 }
 
 // launchSoft launches a stop whose containers all are to end in their grace period, with those that have started since the
-// listing. It returns false if these protect the pod, or if the fleet's permit has expired during another listing.
+// listing. It returns false if these protect the pod, if the pod is gone, or if the fleet's permit has expired during another listing.
 func (g *Manager) launchSoft(ctx context.Context, now time.Duration, f *flight, p *api.Pass) bool {
 	again, listed, _ := g.renewed(ctx, &f.order.Pod)
+	if listed && again == nil {
+		return false // it is gone: what runs in its cgroup is another sandbox of the pod
+	}
 	if listed && g.asksFleet(&f.stop) && g.fleet.Permit(&f.stop).By != "" {
 		return false
 	}

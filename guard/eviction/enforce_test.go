@@ -437,6 +437,50 @@ func TestLimitStopsNoEmptiedPod(t *testing.T) {
 	}
 }
 
+// What runs in the cgroup of an emptied sandbox may be another sandbox of the pod. As long as nothing is listed, nothing tells.
+func TestLimitStopsNoEmptiedPodOfAnOldListing(t *testing.T) {
+	for name, c := range map[string]struct {
+		at      time.Duration
+		renewed bool // something has started in its cgroup
+		listed  bool // the runtime is back, and lists another sandbox
+	}{
+		"another sandbox":                  {17 * time.Second, true, true},
+		"another sandbox, and no listing":  {17 * time.Second, true, false},
+		"nothing listed for over a minute": {62 * time.Second, false, false},
+	} {
+		g, n := newManager(t, "backoff.first = '0s'\n")
+		n.pods[0].StorageLimit, n.listedAt = 2*testGiB, time.Hour
+		if p := n.at(g, 0); p.Stop == nil || p.Stop.Kind != api.KindLimit {
+			t.Fatalf("stopped %+v", p.Stop)
+		}
+		n.kill(n.stops[0])
+		n.at(g, time.Second)
+		n.down = true
+		if c.renewed {
+			n.renewed = map[string]inventory.Pod{"big": n.pods[0]}
+		}
+		n.onListing = func() {
+			if c.listed {
+				n.down, n.renewed, n.pods = false, nil, n.pods[1:]
+			}
+		}
+		if p := n.at(g, c.at); p.Stop != nil {
+			t.Errorf("%s: stopped %+v", name, p.Stop)
+		}
+	}
+}
+
+// Nor is a sandbox stopped that another listing does not have any more.
+func TestLimitOfASandboxThatIsGone(t *testing.T) {
+	g, n := newManager(t, "backoff.first = '0s'\n")
+	n.pods[0].StorageLimit = 2 * testGiB
+	n.renewed = map[string]inventory.Pod{"big": n.pods[0]}
+	n.onListing = func() { n.renewed, n.pods = nil, n.pods[1:] }
+	if p := n.at(g, 0); p.Stop != nil {
+		t.Errorf("stopped %+v", p.Stop)
+	}
+}
+
 // The pool that wants the stop of a pod that is being stopped for another reason waits for it as for a stop of its own: while
 // its memory is being freed, no other pod is stopped.
 func TestPoolWaitsForAStopOfAnotherCause(t *testing.T) {

@@ -310,10 +310,13 @@ func (g *Manager) stillMet(due ...policy.Met) []policy.Met {
 // deletes what a pod wrote.
 func (g *Manager) measureAgain(ctx context.Context, now time.Duration, c *choice, larger bool, p *api.Pass) {
 	unknown := func(r policy.Ranked) bool { return r.Protection == "" && !r.Known() }
+	inv, r := g.runtime.Inventory(ctx, 0), &g.pools[c.Pool].reclaim
 	switch {
-	case (c.Victim != nil || c.Held == policy.HeldUnknown) && g.runtime.Inventory(ctx, 0).Err != nil:
+	case (c.Victim != nil || c.Held == policy.HeldUnknown) && inv.Err != nil:
 		c.Victim, c.Held = nil, api.HeldUnlisted
-	case c.Victim != nil && (larger || slices.ContainsFunc(c.Ranked, unknown)) && g.pools[c.Pool].reclaim.measures(now):
+	case c.Victim != nil && r.ready && r.isBack(inv): // since this pass began: the next one repeats the reclaim
+		c.Victim, c.Held = nil, api.HeldReclaiming
+	case c.Victim != nil && (larger || slices.ContainsFunc(c.Ranked, unknown)) && r.measures(now):
 		c.Victim, c.Held = nil, api.HeldReclaiming
 	case (larger || policy.Unmeasured(c.Ranked, c.Victim)) && g.remeasure(ctx, now, c.Pool, c.Met, p):
 		c.Victim, c.Held = nil, api.HeldReclaiming

@@ -9,6 +9,7 @@ import (
 
 	"github.com/criguard/criguard/guard/api"
 	"github.com/criguard/criguard/guard/config"
+	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/policy"
 	"github.com/criguard/criguard/reclaim"
 )
@@ -199,14 +200,18 @@ func (g *Manager) invalidateReclaims(pool policy.Pool) {
 func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.Pool, due []policy.Met, p *api.Pass) {
 	r := &g.pools[i].reclaim
 	inv := g.runtime.Inventory(ctx, 0)
-	back := r.away && inv.Err == nil && inv.At >= r.started
-	if r.job != nil || r.ready && now-r.ended < g.cfg.Eviction.Interval && !back {
+	if r.job != nil || r.ready && now-r.ended < g.cfg.Eviction.Interval && !r.isBack(inv) {
 		return
 	}
 	m := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) })
 	r.job, r.relieves = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), m.Threshold
 	r.started, r.began, r.since, r.stale, r.ready = now, g.obs, now, false, false
 	g.harvest(now, i, p)
+}
+
+// isBack reports whether the runtime, which took no part in the last reclaim, has listed the pods since.
+func (r *poolReclaim) isBack(inv inventory.Inventory) bool {
+	return r.away && inv.Err == nil && inv.At >= r.started
 }
 
 // beginsReclaim reports whether a disk's reclaim has begun at that time.
