@@ -172,10 +172,10 @@ type taking struct {
 }
 
 // hides reports whether it hides at a time that files are being deleted, until as much was: only more free space than ever before says
-// that. A stop that seems to be over because of it may be followed by another until a reclaim has ended.
+// that. A stop that seems to be over because of it may be followed by another until a reclaim has ended that began when it was noticed.
 func (t taking) hides(at time.Duration, speed int64) bool {
 	age := at - t.at
-	return age >= 0 && (age < hidesDeletion || speed > 0 && t.bytes > speed && age < reclaimLasts*time.Second)
+	return age >= 0 && (age < hidesDeletion || speed > 0 && t.bytes > speed && age < reclaimLasts*time.Second+hidesDeletion)
 }
 
 // hidesDeletion is how long free space may not rise before nothing seems to be deleted any more, and some more.
