@@ -27,9 +27,9 @@ type Samples struct {
 
 // gift is an amount that a stop gave back, in the unit of its pool, and when that was seen.
 type gift struct {
-	pool   Pool
-	at     time.Duration
-	amount int64
+	Pool   Pool          `json:"pool"`
+	At     time.Duration `json:"at"`
+	Amount int64         `json:"amount"`
 }
 
 // sample is one reading of the signals and of all pods.
@@ -136,15 +136,15 @@ func (s *Samples) Slept(d, now time.Duration) {
 	}
 	s.swap.shift(d, now)
 	for i := range s.gifts {
-		if g := &s.gifts[i]; g.at+d <= now {
-			g.at += d
+		if g := &s.gifts[i]; g.At+d <= now {
+			g.At += d
 		}
 	}
 }
 
 // Gave notes an amount of a pool that a stop has given back.
 func (s *Samples) Gave(p Pool, amount int64, now time.Duration) {
-	s.gifts = slices.DeleteFunc(s.gifts, func(g gift) bool { return now-g.at > maxSampleAge })
+	s.gifts = slices.DeleteFunc(s.gifts, func(g gift) bool { return now-g.At > maxSampleAge })
 	s.gifts = append(s.gifts, gift{p, now, amount})
 }
 
@@ -156,8 +156,8 @@ func (s *Samples) gaveBack(p Pool, now time.Duration) int64 {
 	}
 	sum := int64(0)
 	for _, g := range s.gifts {
-		if g.pool == p && g.at > base.at {
-			sum = addCapped(sum, g.amount)
+		if g.Pool == p && g.At > base.at {
+			sum = addCapped(sum, g.Amount)
 		}
 	}
 	return PerSecond(sum, now-base.at)

@@ -10,13 +10,7 @@ import (
 type savedSamples struct {
 	BootID string        `json:"boot_id"`
 	Kept   []savedSample `json:"samples"`
-	Gifts  []savedGift   `json:"gifts,omitempty"`
-}
-
-type savedGift struct {
-	Pool   Pool          `json:"pool"`
-	At     time.Duration `json:"at"`
-	Amount int64         `json:"amount"`
+	Gifts  []gift        `json:"gifts,omitempty"`
 }
 
 type savedSample struct {
@@ -32,14 +26,11 @@ type savedPod [5]int64
 // Saved returns what the next run of the service needs of the samples, for JSON: the oldest and the newest, so that one of
 // them is old enough and not too old, and what stops have given back since.
 func (s *Samples) Saved(bootID string) any {
-	saved := savedSamples{BootID: bootID}
+	saved := savedSamples{BootID: bootID, Gifts: s.gifts}
 	for i := range s.kept {
 		if i == 0 || i == len(s.kept)-1 {
 			saved.Kept = append(saved.Kept, s.kept[i].saved())
 		}
-	}
-	for _, g := range s.gifts {
-		saved.Gifts = append(saved.Gifts, savedGift{g.pool, g.at, g.amount})
 	}
 	return saved
 }

@@ -205,7 +205,7 @@ func (d *Watcher) free(dir string, s *cgroup.Space) {
 // endless is longer than any commit that ends.
 const endless = 1000 * time.Hour
 
-// UpdatePaths changes the watched paths, once more is known of them.
+// UpdatePaths changes the watched paths, once more is known.
 func (d *Watcher) UpdatePaths(change func(*Paths)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -44,7 +44,7 @@ func (g *Manager) StopPod(ctx context.Context, pod *inventory.Pod, grace time.Du
 }
 
 // HasStopped reports whether a stop has just emptied a sandbox, which may still be listed. What has started in its pod's cgroup since
-// may be in another sandbox: only a listing tells.
+// may be in another sandbox: only a listing shows that.
 func (g *Manager) HasStopped(sandbox string) bool {
 	e, ended := g.emptied[sandbox]
 	if !ended {
