@@ -111,6 +111,31 @@ func TestHardThresholdDoesNotWaitForASmallSoftStop(t *testing.T) {
 	}
 }
 
+// A soft stop's pod that is listed with no container is ending. Its memory counts as what the stop gives back until the stop is
+// over, not as what outlives it.
+func TestHardThresholdWaitsForTheMemoryOfAnEndingPod(t *testing.T) {
+	for _, s := range []struct {
+		left int64
+		want string
+	}{
+		{3 * testGiB, ""}, {testMiB, "d/small"},
+	} {
+		g, n := softStop(t, "")
+		n.pods[0].Containers, n.pods[0].IdleCgroup = nil, "/kubepods/podbig"
+		n.remains["big"] = policy.Known(s.left)
+		n.leak("small", testGiB/2)
+		p := n.at(g, 10500*time.Millisecond)
+		if s.want != "" {
+			wantStop(t, p, s.want)
+			continue
+		}
+		wantHeld(t, p, api.HeldInFlight)
+		if p.Escalated != "d/big" {
+			t.Errorf("%d left: escalated %q", s.left, p.Escalated)
+		}
+	}
+}
+
 // A hard threshold waits for the files in memory of a soft stop's pod whose processes have ended: no container uses them any more,
 // and the runtime is about to unmount them.
 func TestHardThresholdWaitsForFilesInMemory(t *testing.T) {

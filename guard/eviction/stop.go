@@ -108,7 +108,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 	c := g.choose(g.runtime.Inventory(ctx, 0), now, i, due)
 	var helps bool
 	at := slices.IndexFunc(c.Ranked, func(r policy.Ranked) bool { return r.ID == f.order.Pod.ID })
-	if at >= 0 && (i.IsDisk() || c.Ranked[at].Protection != "" || g.runs(&f.order.Pod)) {
+	if at >= 0 && (i.IsDisk() || c.Ranked[at].Protection != "" || g.runs(inventory.ByID(c.pods, f.order.Pod.ID))) {
 		r := &c.Ranked[at]
 		helps = r.Protection == "" && (!r.Known() || r.Yield >= c.Helps) // as on a disk that is being measured again
 	} else { // its processes have ended, but not its files in memory
