@@ -475,6 +475,31 @@ func TestRestartKnowsWhatAStopGaveBack(t *testing.T) {
 	wantStop(t, n.at(g, 2400*time.Millisecond), "d/leak")
 }
 
+// The same if the earlier run did not see the end of the stop.
+func TestRestartKnowsWhatAnUnseenStopGaveBack(t *testing.T) {
+	for name, end := range map[string]func(*fakeNode){
+		"gone":           func(n *fakeNode) { n.pods = n.pods[1:] },
+		"without a task": func(n *fakeNode) { n.pods[0].PIDs = policy.Known(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard)
+			n.pods = append(n.pods, testPod("leak", testMiB))
+			n.pods[0].Priority, n.pods[1].Priority, n.pods[2].Priority = -2, -1, 1
+			n.set(policy.MemoryAvailable, testGiB+testMiB)
+			n.at(g, 0)
+			n.set(policy.MemoryAvailable, testGiB-testMiB)
+			wantStop(t, n.at(g, time.Second), "d/big")
+			g = restarted(t, g, n)
+			n.set(policy.MemoryAvailable, 5*testGiB)
+			n.grow("big", -4*testGiB)
+			end(n)
+			n.at(g, 2*time.Second)
+			n.leak("leak", testGiB-2*testMiB)
+			wantStop(t, n.at(g, 2400*time.Millisecond), "d/leak")
+		})
+	}
+}
+
 // A pod that is older than the first listing of a new service has not grown by all that it uses.
 func TestNoSampleBeforeTheFirstListing(t *testing.T) {
 	g, n := newManager(t, memoryHard)

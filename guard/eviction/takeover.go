@@ -45,7 +45,9 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 			g.pools[i].flight, g.flights = f, append(g.flights, f)
 			return
 		}
-		g.endedWithout(f, &res, p)
+		if g.endedWithout(f, &res, p); age < s.Grace+within {
+			g.gave(f, now)
+		}
 		return
 	case protected && pod.Protection == inventory.ProtectedUnclassified && age < s.Grace+within && !hard:
 		return // until the runtime says what it is
@@ -63,7 +65,9 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		f.order = g.orderFor(pod, s.Signal, s.Kind)
 		f.order.Grace = max(s.Grace-age, 0)
 		if f.awaited = i.IsDisk() || g.runs(pod) && g.kernel.Remaining(*pod, i) != policy.Known(0); f.awaited {
-			g.pools[i].flight = f // otherwise, only the sandbox itself is left to stop
+			g.pools[i].flight = f
+		} else { // only the sandbox itself is left to stop
+			g.gave(f, now)
 		}
 		g.start(ctx, f)
 		return
@@ -143,6 +147,15 @@ func (g *Manager) endedWithout(f *flight, res *api.StopResult, p *api.Pass) {
 	res.Emptied, res.Method, res.Freed = true, string(reclaim.ByRuntime), f.stop.Expected
 	g.restraint.End(f.stop.Sandbox, res.Freed)
 	g.report(f, res, p)
+}
+
+// gave notes what a stop has given back, unless the earlier run of the service did. A pod that has taken it meanwhile is the one that
+// fills its pool.
+func (g *Manager) gave(f *flight, now time.Duration) {
+	if f.stop.Pass != 0 {
+		g.samples.Gave(f.stop.Pool, f.stop.Expected, now)
+		g.sampled = true
+	}
 }
 
 // giveUp records a stop that is not continued: it killed nothing.
