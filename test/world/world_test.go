@@ -121,6 +121,32 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// The worlds that have shown a fault of the program show no more than the others. Without its mend, each of them still shows it.
+func TestFound(t *testing.T) {
+	for _, f := range []struct {
+		seed  uint64
+		fault string
+		slow  bool // too slow for every change
+	}{
+		{21321, "a threshold is met again right after a stop, and what that gave back hides a leak", true},
+		{29053, "others write to the disk while the files of a stopped pod are deleted", true},
+		{34998, "an operator protects a pod, and it looks like growth outside the pods", false},
+		{36560, "a pod is back, and its volumes alone exceed its limit", false},
+		{47509, "the runtime is away, and its old listing has a sandbox that a stop has emptied", false},
+		{48550, "a hard threshold is met while the processes of a soft stop are ending", false},
+		{70495, "a pod that has just started leaks when the machine wakes up", true},
+		{86060, "the service restarts right after a stop, and what that gave back hides a leak", true},
+	} {
+		if f.slow && !many() {
+			continue
+		}
+		t.Run(f.fault, func(t *testing.T) {
+			t.Parallel()
+			run(t, func(t *testing.T) (*World, time.Duration) { return FromSeed(t, f.seed) })
+		})
+	}
+}
+
 // The same seed has the same story: of two seeds, and of every sixteenth one if many run.
 func TestSameStory(t *testing.T) {
 	twice := []uint64{1, 5}
