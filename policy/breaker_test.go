@@ -170,6 +170,14 @@ func TestBreakerJudgesStopsTogether(t *testing.T) {
 	}
 }
 
+// look makes the passes of a time in which no threshold is met.
+func look(r *Restraint, from, to time.Duration) {
+	for at := from; at < to; at += unseenAfter {
+		r.Status(at)
+	}
+	r.Status(to)
+}
+
 // The count outlives the episode by the reset, and a restart. The breaker closes when that time is over, or
 // when the unprotected pods' usage has grown by the need since it opened.
 func TestBreakerCloses(t *testing.T) {
@@ -183,10 +191,11 @@ func TestBreakerCloses(t *testing.T) {
 				r.Episode(PoolMemory, Known(1000), at)
 			}
 			at := 25 * minute
+			look(r, 20*minute, at)
 			if restarted {
 				r = restart(t, r, at)
 			}
-			if r.Status(30 * minute); r.breakers[PoolMemory].Fruitless != fruitless {
+			if look(r, at, 30*minute); r.breakers[PoolMemory].Fruitless != fruitless {
 				t.Errorf("restarted %t: the count of %d does not last for the reset", restarted, fruitless)
 			}
 			if v := r.Status(30*minute + 1); r.breakers[PoolMemory].Fruitless != 0 || len(v.Breakers) > 0 {
@@ -361,6 +370,31 @@ func TestPageCacheOfAVictim(t *testing.T) {
 	}
 }
 
+// What has grown outside the pods while nobody looked is not held against the next stops. In a trace, it is.
+func TestBreakerAfterATimeUnseen(t *testing.T) {
+	for name, want := range map[string]int{"unseen": 0, "restarted": 0, "in a trace": 3} {
+		r, out := restrained(), int64(0)
+		r.FollowTrace(name == "in a trace")
+		stop := func(id string, now time.Duration) {
+			o := stopOf(Hard, id)
+			o.Outside = Known(out)
+			r.Begin(*o, now)
+			r.End(id, 100)
+			r.Judge(PoolMemory, func(Signal) Amount { return Known(out) }, Known(1000), now)
+		}
+		stop("a", minute)
+		stop("b", minute)
+		if name == "restarted" {
+			r = restart(t, r, 6*minute)
+		}
+		out = 1000
+		stop("c", 6*minute)
+		if got := r.breakers[PoolMemory].Fruitless; got != want {
+			t.Errorf("%s: %d fruitless in a row, want %d", name, got, want)
+		}
+	}
+}
+
 // Without back-off, the breaker opens all the same, and stays open for as long as its threshold is met.
 func TestBreakerWithoutBackoff(t *testing.T) {
 	r := NewRestraint("boot")
@@ -374,6 +408,7 @@ func TestBreakerWithoutBackoff(t *testing.T) {
 			t.Fatalf("at %s held by %q", now, held.By)
 		}
 	}
+	look(r, 10*minute, 12*minute)
 	if held := r.Check(stopOf(Hard, "b"), 12*minute); held.By == HeldBreaker {
 		t.Error("the breaker stays open without an episode")
 	}

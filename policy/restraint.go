@@ -127,6 +127,8 @@ type Restraint struct {
 	stops    []Stop        // oldest first
 	breakers [PoolCount]breaker
 
+	following bool // see FollowTrace
+
 	// Protected are the pods that were protected when it was saved.
 	Protected ProtectedPods
 	// Limited are the pods that were stopped for their limits, by UID.
@@ -220,6 +222,7 @@ func (r *Restraint) taken(kind Kind) (at []time.Duration) {
 func (r *Restraint) Begin(s Stop, now time.Duration) (backoff time.Duration) {
 	r.at(now)
 	s.At, s.Taken, s.Count = now, now, 1
+	s.met = now // it may be back before anybody looks
 	if last := r.last(func(l *Stop) bool { return l.Workload == s.Workload }); last != nil {
 		s.Count = min(last.Count+1, maxInARow)
 	}
@@ -320,6 +323,9 @@ func (r *Restraint) Judge(p Pool, outside func(Signal) Amount, pods Amount, now 
 	return true
 }
 
+// Remembers reports whether stops are remembered.
+func (r *Restraint) Remembers() bool { return len(r.stops) > 0 }
+
 // Episode records that a pool has an episode, which keeps its breaker open. It closes the breaker if the
 // unprotected pods have grown since, by what the pool needed beyond what the last stops gave back, and reports
 // whether that changed anything. Pods that come back do not close it.
@@ -403,39 +409,6 @@ func (r *Restraint) last(f func(*Stop) bool) *Stop {
 		}
 	}
 	return nil
-}
-
-// at moves the restraint to another time. If the clock went back, it shifts all recorded times back as well.
-func (r *Restraint) at(now time.Duration) {
-	if back := r.now - now; back > 0 {
-		r.shift(back)
-	}
-	r.now = now
-	for p := range r.breakers {
-		if b := &r.breakers[p]; b.counts() && now-b.Seen > r.remembers() { // also without back-off
-			*b = breaker{}
-		}
-	}
-}
-
-func (r *Restraint) shift(back time.Duration) {
-	for i := range r.stops {
-		r.stops[i].At -= back
-		r.stops[i].Taken -= back
-		if s := &r.stops[i]; s.met > 0 {
-			s.met = max(s.met-back, 1)
-		}
-	}
-	for uid, l := range r.Limited {
-		l.Seen -= back
-		r.Limited[uid] = l
-	}
-	for p := range r.breakers {
-		r.breakers[p].Seen -= back
-		for i := range r.breakers[p].Last {
-			r.breakers[p].Last[i].At -= back
-		}
-	}
 }
 
 func (r *Restraint) isOpen(p Pool) bool {

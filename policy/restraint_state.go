@@ -127,6 +127,7 @@ func LoadRestraint(data []byte, bootID string, now time.Duration) (*Restraint, e
 		r = NewRestraint(bootID)
 	}
 	r.shift(max(r.now-now, 0)) // nothing expires before Configure
+	r.unseen(max(now-r.now, 0))
 	r.now = now
 	return r, err
 }

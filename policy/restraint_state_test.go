@@ -110,6 +110,7 @@ func TestRestraintGarbage(t *testing.T) {
 		}
 	}
 	r.End("a", 0)
+	look(r, now, now+time.Hour)
 	if got := r.Status(now + time.Hour); got.Hard.LastHour != 0 || got.Hard.Left != 3 || len(got.Workloads) != 0 || len(got.Breakers) != 0 {
 		t.Errorf("an hour later %+v", got)
 	}

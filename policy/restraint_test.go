@@ -467,11 +467,13 @@ func TestRecordsLastAsLongAsTheBudget(t *testing.T) {
 		wait time.Duration // 0 = a stop begins
 	}{{0, 0}, {0, 0}, {time.Hour, time.Hour}, {2 * time.Hour, 0}, {3 * time.Hour, time.Hour}, {4 * time.Hour, 0}, {5 * time.Hour, time.Hour}} {
 		s := stopOf(Hard, strconv.Itoa(i))
+		look(r, r.now, v.at)
 		if held := try(r, s, v.at); held.RetryAfter != v.wait || (held.By != "") != (v.wait > 0) {
 			t.Errorf("stop %d at %s: %+v, want to wait %s", i, v.at, held, v.wait)
 		}
 		r.End(s.Sandbox, 100)
 	}
+	look(r, r.now, 9*time.Hour)
 	if r.Begin(*stopOf(Soft, "late"), 9*time.Hour); len(r.stops) != 1 {
 		t.Errorf("once all tokens are back, %d stops are remembered", len(r.stops))
 	}

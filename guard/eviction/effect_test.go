@@ -502,13 +502,25 @@ func TestVolumesThatAStopLeftStay(t *testing.T) {
 	n.set(policy.NodeFSAvailable, 3*testGiB)
 	back := n.pods[0]
 	stops := 0
-	for at := time.Duration(0); at < 45*time.Minute; at += time.Second {
-		if at == 20*time.Minute {
-			g = restarted(t, g, n)
+	for at := time.Duration(0); at < 75*time.Minute; at += time.Second {
+		if at == 35*time.Minute {
+			at += 15 * time.Minute
+			n.now = time.Hour + at
+			g = killed(t, g, n)
 		}
-		if p := n.at(g, at); p.Stop != nil {
+		p := n.at(g, at)
+		if g.Unsaved() {
+			n.save(t, g)
+		}
+		if p.Stop != nil {
 			stops++
 			n.end(n.stops[len(n.stops)-1])
+			for over := at + diskEffectWait; at < over; {
+				at += time.Second
+				n.at(g, at)
+			}
+			n.sleep(g, 15*time.Minute)
+			at += 15*time.Minute + time.Second
 			back.ID, back.Created = fmt.Sprint("again-", stops), time.Hour+at
 			n.pods, n.listedAt = append(n.pods, back), time.Hour+at
 		}

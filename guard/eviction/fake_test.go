@@ -28,6 +28,7 @@ type fakeNode struct {
 	hidden     []inventory.Pod // running pods that only a fresh listing finds
 	foreign    int64           // usage of a pod that no listing finds; 0 = no such pod
 	forgot     int             // calls of ForgetStalls
+	saved      []byte          // the restraint, for the next Manager
 	sought     time.Duration   // when the unlisted pods were first searched for
 	confirmed  bool
 	listed     int
@@ -166,7 +167,7 @@ func (n *fakeNode) Inventory(_ context.Context, wait time.Duration) inventory.In
 		}
 	}
 	if n.down {
-		return inventory.Inventory{Pods: n.pods, Err: cri.ErrNoRuntime}
+		return inventory.Inventory{At: n.listedAt, Pods: n.pods, Err: cri.ErrNoRuntime}
 	}
 	return inventory.Inventory{At: n.listedAt, Pods: n.pods}
 }
@@ -305,16 +306,30 @@ func newManager(t testing.TB, conf string) (*Manager, *fakeNode) {
 // restarted returns a Manager of the same node, with the restraint and the samples that g would leave to the next run.
 func restarted(t *testing.T, g *Manager, n *fakeNode) *Manager {
 	t.Helper()
+	n.save(t, g)
+	return killed(t, g, n)
+}
+
+// save writes what the next Manager knows of the stops.
+func (n *fakeNode) save(t *testing.T, g *Manager) {
+	t.Helper()
 	saved, err := json.Marshal(g.Saved())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := policy.LoadRestraint(saved, "boot", n.now)
+	n.saved = saved
+}
+
+// killed is restarted for a service that did not end in order: what was last saved counts.
+func killed(t *testing.T, g *Manager, n *fakeNode) *Manager {
+	t.Helper()
+	r, err := policy.LoadRestraint(n.saved, "boot", n.now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	next := New(g.cfg, n, n, n, n, nil, r)
-	if saved, err = json.Marshal(g.samples.Saved("boot")); err != nil {
+	saved, err := json.Marshal(g.samples.Saved("boot"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if next.samples, err = policy.LoadSamples(saved, "boot", n.now); err != nil {

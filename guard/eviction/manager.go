@@ -115,7 +115,7 @@ type Manager struct {
 	// again is true if another pass can act at once, unsaved if the restraint has changed in this pass, and sampled if this
 	// pass has taken a sample that is worth saving, as one at savedAt was before.
 	again, unsaved, sampled bool
-	savedAt                 time.Duration
+	savedAt, keptAt         time.Duration // keptAt is when the restraint was last to be saved
 }
 
 // derivedFrom holds what the derived thresholds depend on.
@@ -172,6 +172,7 @@ func (g *Manager) SetConfig(cfg config.Config) {
 		StallFloor:       cfg.Eviction.StallFloor,
 	}
 	g.restraint.Configure(cfg.Budget.Policy(), cfg.Backoff.Policy())
+	g.restraint.FollowTrace(false)
 	g.derived.valid = false
 }
 
@@ -229,6 +230,9 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 	if p.Stop == nil && p.Escalated == "" && g.isSampleDue(ctx, now) { // otherwise, the pods may use less by now than the signals say
 		g.sample(ctx)
 	}
+	if g.unsaved = g.unsaved || now-g.keptAt >= keepRestraint && g.restraint.Remembers(); g.unsaved {
+		g.keptAt = now
+	}
 	if p.Notable() {
 		if p.ID == 0 {
 			p.ID = g.NextID()
@@ -278,6 +282,10 @@ const (
 
 // saveSamples is how often samples are saved at most.
 const saveSamples = time.Second
+
+// keepRestraint is how often the restraint is saved at least while it remembers stops: until when a breaker is needed, and what a pod
+// keeps, change without a stop.
+const keepRestraint = time.Minute
 
 // isSampleDue reports whether the pods were listed or changed enough since the last sample, or a disk's reclaim begins now: how
 // fast the disk fills from then on says how long a stop waits.
@@ -455,6 +463,9 @@ func (g *Manager) NextID() uint64 {
 	return g.LastID
 }
 
-// FollowTrace makes the time between two passes count in full for grace periods, however long it is, and
-// samples every pass. A change of the configuration ends the first.
-func (g *Manager) FollowTrace() { g.settings.UnseenAtMost, g.sampleAll = 0, true }
+// FollowTrace makes the time between two passes count in full, however long it is, and samples every pass. A change of the configuration
+// ends the first.
+func (g *Manager) FollowTrace() {
+	g.settings.UnseenAtMost, g.sampleAll = 0, true
+	g.restraint.FollowTrace(true)
+}

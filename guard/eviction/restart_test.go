@@ -420,6 +420,40 @@ func TestRestartKeepsTheBreaker(t *testing.T) {
 	wantHeld(t, n.at(g, 2*time.Second), api.HeldBreaker)
 }
 
+// A breaker that has been needed for long is not out of date, also if the service was killed, the machine slept, or no stop was made
+// meanwhile.
+func TestOldBreakerStays(t *testing.T) {
+	for name, gap := range map[string]func(*testing.T, *Manager, *fakeNode) *Manager{
+		"killed": killed,
+		"away":   func(t *testing.T, g *Manager, n *fakeNode) *Manager { n.now += time.Hour; return killed(t, g, n) },
+		"slept":  func(_ *testing.T, g *Manager, n *fakeNode) *Manager { n.sleep(g, time.Hour); return g },
+		"in observe mode": func(_ *testing.T, g *Manager, n *fakeNode) *Manager {
+			cfg := g.cfg
+			cfg.Mode = config.ModeObserve
+			g.SetConfig(cfg)
+			for range 12 {
+				n.now += time.Minute
+				g.Pass(t.Context(), "test")
+			}
+			cfg.Mode = config.ModeEnforce
+			g.SetConfig(cfg)
+			return g
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, n := newManager(t, memoryHard+"[budget]\nhard.burst = 10\n")
+			fruitless(t, g, n)
+			for at := 30 * time.Millisecond; at < 11*time.Minute; at += 10 * time.Second {
+				if wantHeld(t, n.at(g, at), api.HeldBreaker); g.Unsaved() {
+					n.save(t, g)
+				}
+			}
+			g = gap(t, g, n)
+			wantHeld(t, n.at(g, n.now-time.Hour+time.Second), api.HeldBreaker)
+		})
+	}
+}
+
 // The count of fruitless stops continues over a restart.
 func TestRestartKeepsTheCountOfFruitlessStops(t *testing.T) {
 	g, n := newManager(t, memoryHard+"[budget]\nhard.burst = 10\n")
