@@ -50,8 +50,8 @@ func (g *Manager) HasStopped(sandbox string) bool {
 	if !ended {
 		return false
 	}
-	listed := g.runtime.Inventory(context.Background(), 0).At
-	return listed < e.at || g.kernel.Now() < e.at+survivedPenalty && len(g.kernel.UnlistedIn(e.pod)) == 0
+	inv := g.runtime.Inventory(context.Background(), 0)
+	return inv.Err != nil || inv.At < e.at || g.kernel.Now() < e.at+survivedPenalty && len(g.kernel.UnlistedIn(e.pod)) == 0
 }
 
 // drainOrder returns the pods in the order in which a drain stops them: lowest priority first, then

@@ -441,12 +441,14 @@ func TestLimitStopsNoEmptiedPod(t *testing.T) {
 func TestLimitStopsNoEmptiedPodOfAnOldListing(t *testing.T) {
 	for name, c := range map[string]struct {
 		at      time.Duration
-		renewed bool // something has started in its cgroup
-		listed  bool // the runtime is back, and lists another sandbox
+		renewed bool          // something has started in its cgroup
+		listed  bool          // the runtime is back, and lists another sandbox
+		old     time.Duration // when the old listing was made
 	}{
-		"another sandbox":                  {17 * time.Second, true, true},
-		"another sandbox, and no listing":  {17 * time.Second, true, false},
-		"nothing listed for over a minute": {62 * time.Second, false, false},
+		"another sandbox":                               {17 * time.Second, true, true, 0},
+		"another sandbox, and no listing":               {17 * time.Second, true, false, 0},
+		"another sandbox, and an old listing after all": {17 * time.Second, true, false, 1500 * time.Millisecond},
+		"nothing listed for over a minute":              {62 * time.Second, false, false, 0},
 	} {
 		g, n := newManager(t, "backoff.first = '0s'\n")
 		n.pods[0].StorageLimit, n.listedAt = 2*testGiB, time.Hour
@@ -455,7 +457,7 @@ func TestLimitStopsNoEmptiedPodOfAnOldListing(t *testing.T) {
 		}
 		n.kill(n.stops[0])
 		n.at(g, time.Second)
-		n.down = true
+		n.down, n.listedAt = true, time.Hour+c.old
 		if c.renewed {
 			n.renewed = map[string]inventory.Pod{"big": n.pods[0]}
 		}
