@@ -71,12 +71,16 @@ func (g *Manager) metOf(pr *policy.Pressure, p policy.Pool) (met []policy.Met) {
 // keep the others waiting.
 func (g *Manager) dueOf(pr *policy.Pressure, p policy.Pool) []policy.Met {
 	due := slices.DeleteFunc(g.metOf(pr, p), func(m policy.Met) bool { return !m.Due })
-	canWait := func(m policy.Met) bool { return g.samples.Lasts(m.Signal, &g.obs, g.kernel.Now()) }
-	if urgent := slices.DeleteFunc(slices.Clone(due), canWait); len(urgent) > 0 {
+	if urgent := slices.DeleteFunc(slices.Clone(due), g.canWait); len(urgent) > 0 {
 		due = urgent
 	}
 	hard := slices.ContainsFunc(due, func(m policy.Met) bool { return m.Kind == policy.Hard })
 	return slices.DeleteFunc(due, func(m policy.Met) bool { return hard && m.Kind == policy.Soft })
+}
+
+// canWait reports whether a threshold that is due costs no pod now.
+func (g *Manager) canWait(m policy.Met) bool {
+	return g.samples.Lasts(m.Signal, &g.obs, g.kernel.Now())
 }
 
 // outcome is what a pass decides about a stop for a pool. At most one field is set, none if no threshold is met.

@@ -201,19 +201,24 @@ func TestRestartRepeatsNoOldHardStop(t *testing.T) {
 // A hard stop is not repeated while the node has recovered without it. For 10 s its processes may still be ending, so a threshold
 // that is met again stops no other pod.
 func TestRestartRepeatsNoNeedlessHardStop(t *testing.T) {
-	for _, again := range []bool{false, true} {
-		g, n := newManager(t, memoryHard)
+	for _, c := range []struct {
+		again bool
+		swap  int64 // available; a threshold of swap can wait
+	}{{false, 2 * testGiB}, {false, 0}, {true, 2 * testGiB}} {
+		g, n := newManager(t, memoryHard+"'swap.available' = '1Gi'\n")
+		n.set(policy.SwapAvailable, c.swap)
 		full := g.restraint.Status(n.now).Hard.Left
 		n.set(policy.MemoryAvailable, testGiB/2)
 		wantStop(t, n.at(g, 0), "d/big")
 		n.now += time.Second
 		g = restarted(t, g, n)
 		n.set(policy.MemoryAvailable, 8*testGiB)
+		n.set(policy.MeminfoAvailable, 2*testGiB)
 		wantSettled(t, n.at(g, time.Second), 0)
 		if len(n.stops) != 1 {
 			t.Fatalf("%d stops", len(n.stops))
 		}
-		if again {
+		if c.again {
 			n.set(policy.MemoryAvailable, testGiB/2)
 			wantHeld(t, n.at(g, 10*time.Second-1), api.HeldInFlight)
 			if len(n.stops) != 2 || n.stops[1].order.Pod.ID != "big" {

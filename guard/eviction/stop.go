@@ -97,7 +97,7 @@ func (g *Manager) inFlight(ctx context.Context, now time.Duration, i policy.Pool
 		}
 		return i.IsDisk() && g.freedWithOther(ctx, now, due, p)
 	}
-	if due[0].Kind == policy.Soft || f.ended != 0 {
+	if due[0].Kind == policy.Soft || f.ended != 0 || g.canWait(due[0]) {
 		return true
 	}
 	if f.stop.Kind == policy.Hard {

@@ -87,4 +87,11 @@ func TestSwapThatCanWait(t *testing.T) {
 	if p := n.at(g, 2*time.Second); p.Stop == nil || p.Stop.Signal != "memory.available" || p.Stop.Kind != "soft" {
 		t.Errorf("%+v, held by %q", p.Stop, p.Held)
 	}
+	for _, s := range []policy.Signal{policy.MemoryAvailable, policy.MeminfoAvailable} {
+		n.set(s, 3*testGiB+testMiB) // it is being freed, but a floor above is not reached
+	}
+	wantHeld(t, n.at(g, 3*time.Second), api.HeldInFlight)
+	if n.stops[0].escalated != 0 {
+		t.Error("the pod did not get its grace period")
+	}
 }

@@ -36,7 +36,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	res := api.StopResult{Available: g.obs[s.Signal].Available, SettledIn: api.Duration(age)}
 	pod := inventory.ByID(inv.Pods, s.Sandbox)
 	protected := isProtected(pod)
-	hard := slices.ContainsFunc(g.dueOf(&g.pressure, i), func(m policy.Met) bool { return m.Kind == policy.Hard })
+	hard := slices.ContainsFunc(g.dueOf(&g.pressure, i), func(m policy.Met) bool { return m.Kind == policy.Hard && !g.canWait(m) })
 	switch {
 	case pod == nil, !g.runs(pod) && (protected || age >= s.Grace+within):
 		if i.IsDisk() && age < s.Grace+diskRisingWait { // its files may still be being deleted
@@ -77,8 +77,11 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 	g.giveUp(f, &res, p)
 }
 
-// isDue reports whether a threshold of a pool is due.
-func (g *Manager) isDue(i policy.Pool) bool { return len(g.dueOf(&g.pressure, i)) > 0 }
+// isDue reports whether a threshold of a pool is due, and cannot wait.
+func (g *Manager) isDue(i policy.Pool) bool {
+	due := g.dueOf(&g.pressure, i)
+	return len(due) > 0 && !g.canWait(due[0])
+}
 
 // Why a stop of an earlier run of the service is not continued.
 const (
