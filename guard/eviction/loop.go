@@ -187,7 +187,7 @@ func (p *pacer) see(obs *policy.Observations, now time.Duration) {
 func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Observations, interval time.Duration) time.Duration {
 	d := min(maxPause, interval)
 	for _, t := range ts {
-		o := obs[t.Signal]
+		o := reachable(obs, t.Signal)
 		if o.Status != policy.OK || p.of(t.Signal) == nil || pr.IsMet(t) {
 			continue
 		}
@@ -195,7 +195,7 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 	}
 	for _, m := range pr.Met {
 		if m.Due {
-			d = min(d, p.heldFor(obs[m.Signal], m.Signal))
+			d = min(d, p.heldFor(reachable(obs, m.Signal), m.Signal))
 		} else if !m.WarnOnly {
 			d = min(d, m.Wait)
 		} else if !m.Signal.IsStall() { // those wake the loop
@@ -203,6 +203,16 @@ func (p *pacer) pause(ts []policy.Threshold, pr policy.Pressure, obs *policy.Obs
 		}
 	}
 	return max(d, minPause)
+}
+
+// reachable returns the reading of a signal with what has to be used up before the signal falls far: memory before swap, which may be
+// full for days.
+func reachable(obs *policy.Observations, s policy.Signal) policy.Observation {
+	o := obs[s]
+	if m := obs[policy.MeminfoAvailable]; s == policy.SwapAvailable && m.Status == policy.OK {
+		o.Available += m.Available
+	}
+	return o
 }
 
 // fastest returns the fastest fill of memory to reckon with where the CPUs do not count, in bytes per second.

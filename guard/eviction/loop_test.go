@@ -254,6 +254,35 @@ func TestPacer(t *testing.T) {
 	})
 }
 
+// A swap that stays full, or almost as full as its threshold says, costs no more passes than what memory has left.
+func TestPacerOfSwap(t *testing.T) {
+	const gib = 1 << 30
+	hard := policy.Threshold{Signal: policy.SwapAvailable, Value: policy.Bytes(gib)}
+	due := policy.Pressure{Met: []policy.Met{{Threshold: hard, Due: true}}}
+	for _, tc := range []struct {
+		name         string
+		swap, memory int64 // available
+		pressure     policy.Pressure
+		want         time.Duration
+	}{
+		{"held, and memory lasts", 0, 4 * gib, due, heldPause},
+		{"held, and memory is short", 0, gib / 8, due, 62500 * time.Microsecond},
+		{"near, and memory is plenty", gib + 1, 40 * gib, policy.Pressure{}, maxPause},
+		{"near, and memory is short", gib + 1, gib / 8, policy.Pressure{}, 31250 * time.Microsecond},
+	} {
+		p := pacer{cpus: 1}
+		var obs policy.Observations
+		for at := range 2 { // memory falls by 1 GiB/s
+			obs[policy.SwapAvailable] = policy.Observation{Available: tc.swap, Capacity: 4 * gib, At: time.Duration(at) * time.Second, Status: policy.OK}
+			obs[policy.MeminfoAvailable] = policy.Observation{Available: tc.memory + gib - int64(at)*gib, Capacity: 64 * gib, At: time.Duration(at) * time.Second, Status: policy.OK}
+			p.see(&obs, time.Duration(at)*time.Second)
+		}
+		if got := p.pause([]policy.Threshold{hard}, tc.pressure, &obs, time.Minute); got.Truncate(time.Microsecond) != tc.want.Truncate(time.Microsecond) {
+			t.Errorf("%s: pause %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
 // A fork bomb is seen before it has used up the tasks, wherever it begins. Far from the limit, tasks cause no more passes.
 func TestPacerOfTasks(t *testing.T) {
 	hard := policy.Threshold{Signal: policy.PIDAvailable, Value: policy.Bytes(1638)}
