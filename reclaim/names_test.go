@@ -67,6 +67,12 @@ func TestMatchesPattern(t *testing.T) {
 			t.Errorf("%q: %v", pattern, got)
 		}
 	}
+	pulledByDigest := cri.Image{ID: "sha256:2", Digests: []string{"docker.io/library/nginx@sha256:99"}}
+	for pattern, want := range map[string]bool{"nginx": true, "nginx@sha256:99": true, "nginx:*": false, "*nginx*": true} {
+		if got := MatchesImage(pattern, pulledByDigest); got != want {
+			t.Errorf("pulled by its digest, %q: %v", pattern, got)
+		}
+	}
 	// Runtimes list full names. People write them as they pull them.
 	listed := cri.Image{ID: "sha256:1", Tags: []string{"docker.io/library/redis:7", "docker.io/rancher/shell:2", "ghcr.io/library/etcd:3"}}
 	for pattern, want := range map[string]bool{
