@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"reflect"
 	"time"
 
 	"github.com/criguard/criguard/guard/config/schema"
@@ -167,6 +168,11 @@ type Images struct {
 	Keep                    []string        // name patterns with * and ?
 	AirgapDirs              []string        // directories with tarballs and lists of images that no registry has
 	HoldAfterRuntimeRestart time.Duration   // pause pruning for this time after the runtime restarts
+}
+
+// RemovesLike reports whether the same images and containers may be removed.
+func (c *Config) RemovesLike(o *Config) bool {
+	return c.Mode == o.Mode && c.Containers == o.Containers && reflect.DeepEqual(c.Images, o.Images)
 }
 
 // History configures where the last passes and the image ledger are stored.

@@ -164,6 +164,13 @@ func (g *Manager) SetConfig(cfg config.Config) {
 	if g.cfg.Mode != cfg.Mode {
 		g.changeMode(cfg.Mode)
 	}
+	if !g.cfg.RemovesLike(&cfg) {
+		for i := range g.pools { // what may go now may be enough
+			r := &g.pools[i].reclaim
+			r.invalidate()
+			r.stale = r.stale || r.job != nil
+		}
+	}
 	g.cfg = cfg
 	g.settings = policy.Settings{
 		TransitionPeriod: cfg.Eviction.PressureTransitionPeriod,
@@ -188,7 +195,6 @@ func (g *Manager) changeMode(to config.Mode) {
 	for p := range g.pools {
 		g.pools[p].observed = nil
 		r := &g.pools[p].reclaim
-		r.invalidate()
 		r.reported, r.stale, r.suffices = false, true, false
 	}
 }

@@ -535,3 +535,28 @@ func TestEnforceModeTrustsNoDryRun(t *testing.T) {
 		}
 	}
 }
+
+// No stop follows from a reclaim under a configuration that is not in force any more: what may go now may be enough.
+func TestReloadRepeatsTheReclaim(t *testing.T) {
+	for _, ended := range []bool{false, true} { // before the reload
+		g, n := newDiskManager(t)
+		n.set(policy.NodeFSAvailable, testGiB/2)
+		n.at(g, 0)
+		if ended {
+			g.restraint.Begin(policy.Stop{Sandbox: "x", Pool: policy.PoolPIDs, Over: true, Judged: true}, n.now)
+			g.cfg.Budget.Hard.Burst = 1
+			g.SetConfig(g.cfg)
+			close(n.reliefs[0].done)
+			wantHeld(t, n.at(g, time.Second), api.HeldBudget)
+		}
+		cfg := g.cfg
+		cfg.Images.Prune, cfg.Budget.Hard.Burst = config.PruneAlways, 10
+		g.SetConfig(cfg)
+		if !ended {
+			close(n.reliefs[0].done)
+		}
+		if wantHeld(t, n.at(g, 2*time.Second), api.HeldReclaiming); len(n.reliefs) != 2 {
+			t.Errorf("ended %t: %d reclaims", ended, len(n.reliefs))
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -148,7 +147,7 @@ func (m *Manager) SetConfig(cfg config.Config) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	was := m.cfg.Swap(&cfg)
-	if m.acts != nil && (was.Mode != cfg.Mode || was.Containers != cfg.Containers || !reflect.DeepEqual(was.Images, cfg.Images)) {
+	if m.acts != nil && !was.RemovesLike(&cfg) {
 		m.stopActs()
 		m.acts, m.stopActs = context.WithCancel(context.Background())
 	}
