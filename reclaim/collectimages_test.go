@@ -487,3 +487,31 @@ func TestNotice(t *testing.T) {
 		t.Errorf("not noticed: %+v", h)
 	}
 }
+
+// A listing without a pod and without an image of before is of another runtime of the node, or of a directory whose disk is not
+// mounted yet. The images of before keep their age.
+func TestImagesOfAnotherRuntime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(Options{})
+	own := w.withImages(t, 1, 1)
+	age := func() time.Duration { return w.ledger.history(own[0].ID, w.clock.now().Boot).age }
+	for _, listed := range [][]cri.Image{nil, {image(7, 1)}} {
+		w.rt.images = listed
+		if listed != nil {
+			w.rt.status.SandboxImage = listed[0].Tags[0]
+		}
+		for range 2 {
+			w.clock.add(time.Minute)
+			if err := w.Notice(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if age() < 48*time.Hour {
+			t.Errorf("after two listings of %v: %s old", listed, age())
+		}
+	}
+	w.rt.sandboxes = []cri.Sandbox{sandbox("s1", "p", true, epoch)}
+	if err := w.Notice(t.Context()); err != nil || age() != 0 {
+		t.Errorf("after a listing with a pod: %s old, %v", age(), err)
+	}
+}

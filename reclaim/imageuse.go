@@ -70,6 +70,9 @@ func (c *Collector) imageUse(ctx context.Context, inv inventory) ([]cri.Image, i
 		return nil, imageUse{}, err
 	}
 	use.Absent = c.noteAbsent(images, asked)
+	if len(inv.Sandboxes)+len(inv.Containers) == 0 && c.ledger.isForeign(images) {
+		return images, use, nil
+	}
 	needed := use.needed(images)
 	c.ledger.note(images, func(id string) bool { _, ok := needed[id]; return ok }, c.clock().Boot)
 	return images, use, nil

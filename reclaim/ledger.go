@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -98,6 +99,17 @@ func (l *Ledger) note(images []cri.Image, used func(id string) bool, now time.Du
 		}
 	}
 	l.dirty = true // at least the time has advanced
+}
+
+// isForeign reports whether images have nothing in common with those of before. Without a pod beside them, they do not show that those of
+// before are gone: another runtime of the node may answer until its own one has started, or the images' disk may not be mounted yet.
+func (l *Ledger) isForeign(images []cri.Image) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.images) > 0 && !slices.ContainsFunc(images, func(img cri.Image) bool {
+		r, known := l.images[cri.TrimID(img.ID)]
+		return known && !r.Gone
+	})
 }
 
 // noteGap is the longest pause between two listings of the images in normal operation: garbage
