@@ -237,15 +237,18 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 	c = g.choose(g.runtime.Inventory(ctx, 0), now, i, due)
 	g.reprotect(c.measured) // before the stop measures what is outside
 	g.unsaved = g.restraint.Episode(i, g.use(&c, i, due[0].Signal), now) || g.unsaved
-	judge := func() {
+	largest, unlisted := g.unlisted(&c)
+	judge := func(stops bool) {
+		if unlisted && !i.IsDisk() && !stops {
+			return // what a pod uses that is not listed yet would look like growth outside the pods
+		}
 		outside := func(s policy.Signal) policy.Amount { return g.outside(&c, s) }
 		if c.Victim != nil && g.restraint.Judge(i, outside, g.use(&c, i, due[0].Signal), now) {
 			g.unsaved = true
 			c = g.choose(g.runtime.Inventory(ctx, 0), now, i, due) // a workload whose stop was fruitless has not come back
 		}
 	}
-	judge()
-	largest, unlisted := g.unlisted(&c)
+	judge(false)
 	// One that the runtime has confirmed not to list is like a protected pod.
 	larger := func() bool { return unlisted && c.Victim != nil && largest > c.Victim.Usage }
 	if i.IsDisk() {
@@ -265,15 +268,19 @@ func (g *Manager) decide(ctx context.Context, now time.Duration, i policy.Pool, 
 			now = g.kernel.Now()
 			c = g.choose(inv, now, i, due)
 			g.reprotect(c.measured)
-			judge()
 			largest, unlisted = g.unlisted(&c)
+			judge(false)
 			return doubtful()
 		})
 		if len(due) == 0 {
 			return c, false
 		}
 	}
-	if c.Victim == nil && c.listed < 0 || larger() && c.Why != policy.ByCulprit {
+	wrong := func() bool { return larger() && c.Why != policy.ByCulprit }
+	if !wrong() {
+		judge(true) // after the next stop, the last one cannot be judged any more
+	}
+	if c.Victim == nil && c.listed < 0 || wrong() {
 		c.Victim, c.Held = nil, api.HeldUnlisted // in the first case, the pods were never listed
 	}
 	return c, true

@@ -185,3 +185,36 @@ func TestPassThatDecidesReadsThePodsAgain(t *testing.T) {
 		t.Errorf("measured %d times, listed %d times", n.measured-before, n.listed)
 	}
 }
+
+// What a pod uses that is not listed yet is no growth outside the pods: no stop of before is fruitless for it. It is judged when the
+// pod is listed.
+func TestPodThatIsNotListedIsNoGrowth(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.free(5 * testGiB)
+	n.at(g, 100*time.Millisecond)
+	n.at(g, 200*time.Millisecond)
+	n.down, n.foreign = true, 9*testGiB/2
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantHeld(t, n.at(g, time.Minute), api.HeldUnlisted)
+	if open := g.restraint.Status(n.now).Breakers; len(open) > 0 {
+		t.Errorf("the breaker of %v is open", open)
+	}
+	n.down, n.foreign = false, 0
+	n.pods = append(n.pods, testPod("new", 9*testGiB/2))
+	wantStop(t, n.at(g, time.Minute+time.Second), "d/new")
+}
+
+// A small pod that is never listed does not keep stops from being judged.
+func TestStopIsJudgedBesideAnUnlistedPod(t *testing.T) {
+	g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantStop(t, n.at(g, 0), "d/big")
+	n.free(5 * testGiB)
+	n.at(g, 100*time.Millisecond)
+	n.at(g, 200*time.Millisecond)
+	n.down, n.foreign = true, testMiB
+	n.set(policy.MemoryAvailable, testGiB/2) // outside the pods
+	wantHeld(t, n.at(g, time.Minute), api.HeldBreaker)
+}
