@@ -17,6 +17,7 @@ import (
 // How long after a threshold was met a stop may still follow, and how long a stop keeps the next one away.
 const (
 	mayFollow     = 5 * time.Second
+	growthSpan    = time.Second      // from such a time on, the last sample shows how fast a pod grows
 	budgetEvery   = 30 * time.Second // for a stop by a hard threshold
 	stopLasts     = 10 * time.Second
 	softLasts     = 30*time.Second + stopLasts // with its grace period
@@ -44,7 +45,7 @@ type check struct {
 	shortAt          time.Duration            // the disk has been short since, and the service could stop pods for it
 	fewAt            time.Duration            // the tasks have been short since, and the service could stop pods for them
 	overAt           time.Duration            // more tasks than allowed last ran: no pod can start any
-	roomAt           time.Duration            // a pod could last start one
+	roomAt           time.Duration            // a pod could last start as many as it takes to see that
 	hogAt            time.Duration            // a hog outside the pods last took memory
 	writtenAt        time.Duration            // the kernel's files last changed
 	kills            []*pod                   // that the service stopped, in order
@@ -116,7 +117,7 @@ func (c *check) stopped(w *World, p *pod, direct bool) {
 	case "tasks":
 		p.few = p.tasks <= 2
 		for _, bomb := range w.pods {
-			cannot := c.overAt > 0 && p.order.at-c.overAt < mayFollow || p.order.at-c.roomAt > mayFollow // start one
+			cannot := c.overAt > 0 && p.order.at-c.overAt < mayFollow || p.order.at-c.roomAt > growthSpan // start one
 			if p.forks == 0 && bomb.forks > 0 && c.mustGo(w, bomb, p.order.at) && (!cannot || c.steady && bomb.tasks > p.tasks && !c.again(p)) {
 				w.violate("%s was stopped, although %s starts %d tasks a second", p, bomb, bomb.forks)
 			}
@@ -309,7 +310,7 @@ func (c *check) slowWrites(w *World) bool {
 func (c *check) note(w *World) {
 	if free := w.freeTasks(); free < 0 {
 		c.overAt = w.Now()
-	} else if free > 0 {
+	} else if free >= c.pids {
 		c.roomAt = w.Now()
 	}
 	for pool, met := range map[string]bool{
