@@ -90,7 +90,7 @@ func openHost(cfg config.Config, m machine.Machine) (*host, error) {
 		return nil, err
 	}
 	h.lister = inventory.New(inventory.Options{
-		Config: cfg, Source: h.connect, Layout: layout, Proc: proc, Capacity: h.kernel.Total, KubeletRoot: h.kubeletRoot, Refresh: h.readDiskPaths,
+		Config: cfg, Source: h.connect, Layout: layout, Proc: proc, Capacity: h.kernel.Capacity, KubeletRoot: h.kubeletRoot, Refresh: h.readDiskPaths,
 		Track: h.kernel.Track, Publish: func(inv inventory.Inventory) { h.listed(inv) }, Now: m.BootTime, Clock: time.Now,
 	})
 	h.listed = func(inv inventory.Inventory) { h.kernel.Sweep(inv.Pods) }

@@ -42,16 +42,16 @@ type Waker interface {
 // Node observes the node through package cgroup. The loop's goroutine calls Observe, Measure, Layout,
 // Arm, Slept and Reconfigure; the lister's calls Track and Sweep; and that of a reclaim calls Measure, too.
 type Node struct {
-	opt     Options
-	node    *cgroup.Node
-	tracker *cgroup.Tracker
-	waker   Waker                  // nil = only the timer wakes the loop
-	pods    atomic.Pointer[string] // the pods cgroup; nil = unknown
-	total   atomic.Int64           // MemTotal, bytes
-	cpus    atomic.Int64           // online
-	near    atomic.Bool            // see Near
-	noSwap  atomic.Bool            // see SwapUnaccounted
-	seen    atomic.Bool            // the cgroup of a listed pod existed, see canSeePods
+	opt      Options
+	node     *cgroup.Node
+	tracker  *cgroup.Tracker
+	waker    Waker                  // nil = only the timer wakes the loop
+	pods     atomic.Pointer[string] // the pods cgroup; nil = unknown
+	capacity atomic.Int64           // see Capacity
+	cpus     atomic.Int64           // online
+	near     atomic.Bool            // see Near
+	noSwap   atomic.Bool            // see SwapUnaccounted
+	seen     atomic.Bool            // the cgroup of a listed pod existed, see canSeePods
 
 	podsPIDs atomic.Bool // pid.available refers to the pods cgroup, whose limit is closer than the node's
 
@@ -59,7 +59,9 @@ type Node struct {
 	reasons    [policy.SignalCount]error
 	last       struct{ root, pods cgroup.Memory } // for the kernel's memory thresholds, see Arm
 	podsMemory policy.Amount                      // working set of the pods cgroup at the last Observe
-	enough     int64                              // memory.available above this is far from every threshold; 0 = unknown
+	swapTotal  int64
+	swapFell   time.Duration // when swapTotal last fell; 0 = never
+	enough     int64         // memory.available above this is far from every threshold; 0 = unknown
 
 	index     podIndex
 	podsInode uint64 // inode of the watched pods cgroup; only the lister uses it
@@ -90,7 +92,8 @@ func Open(opt Options) (*Node, error) {
 		n.pods.Store(&pods)
 	}
 	if info, err := reader.MemInfo(); err == nil {
-		n.total.Store(info.Total)
+		m, _ := reader.PodsMemory() // the first listing may come before the first Observe
+		n.capacity.Store(max(info.Total, m.Limit))
 	}
 	n.countCPUs()
 	return n, nil
@@ -124,8 +127,8 @@ func (n *Node) Reconfigure(stallWindow time.Duration) { n.opt.StallWindow, n.eno
 // Now returns the time since boot.
 func (n *Node) Now() time.Duration { return n.opt.Now() }
 
-// Total returns the node's memory in bytes, 0 if it is unknown.
-func (n *Node) Total() int64 { return n.total.Load() }
+// Capacity returns the node's memory in bytes as a kubelet knows it, 0 if it is unknown.
+func (n *Node) Capacity() int64 { return n.capacity.Load() }
 
 // Near reports whether a signal other than a disk's meets its threshold or is near it.
 func (n *Node) Near() bool { return n.near.Load() }

@@ -45,7 +45,6 @@ func (n *Node) observeMemory(obs *policy.Observations, now time.Duration) {
 		}
 		return
 	}
-	n.total.Store(info.Total)
 	if m, err := n.node.Memory(info, n.enough); err != nil {
 		n.fail(obs, policy.MemoryAvailable, err, now)
 	} else {
@@ -53,8 +52,9 @@ func (n *Node) observeMemory(obs *policy.Observations, now time.Duration) {
 		obs[policy.MemoryAvailable] = policy.ObserveUsed(info.Total, m.WorkingSet(), now)
 	}
 	obs[policy.MeminfoAvailable] = policy.ObserveSpace(info.Available, info.Total, now)
-	obs[policy.SwapAvailable] = policy.ObserveSpace(info.SwapFree, info.SwapTotal, now)
+	n.observeSwap(obs, info, now)
 	m, err := n.node.PodsMemory()
+	n.capacity.Store(max(info.Total, m.Limit)) // if a balloon takes memory, a kubelet goes on with what the node had at its start
 	n.podsMemory = policy.Amount{Value: m.WorkingSet(), Known: err == nil}
 	switch {
 	case err != nil:
@@ -68,6 +68,25 @@ func (n *Node) observeMemory(obs *policy.Observations, now time.Duration) {
 		obs[policy.AllocatableMemoryAvailable] = policy.ObserveUsed(m.Limit, m.WorkingSet(), now)
 	}
 }
+
+// observeSwap reads the swap, unless a device is being switched off: the kernel then counts only the pages that are still in it, and none
+// as free, while they come back to memory. Nothing else makes the total fall.
+func (n *Node) observeSwap(obs *policy.Observations, info cgroup.MemInfo, now time.Duration) {
+	total := max(info.SwapTotal, 0) // it may be missing
+	if total < n.swapTotal {
+		n.swapFell = now
+	}
+	if n.swapTotal = total; n.swapFell > 0 && now-n.swapFell < swapoffPause {
+		obs[policy.SwapAvailable] = policy.Observation{At: now}
+		n.reasons[policy.SwapAvailable] = errors.New("swap is being switched off, or was a moment ago")
+		return
+	}
+	obs[policy.SwapAvailable], n.reasons[policy.SwapAvailable] = policy.ObserveSpace(info.SwapFree, info.SwapTotal, now), nil
+}
+
+// swapoffPause is how long the total of the swap must not have fallen for its reading to count. A slow disk gives back its pages in lumps,
+// and what comes back to memory is no leak for as long as a rate may be measured over.
+const swapoffPause = 10 * time.Second
 
 func (n *Node) observePIDs(obs *policy.Observations, now time.Duration) {
 	p, err := n.node.Pids()

@@ -494,3 +494,29 @@ func TestAwaitStalls(t *testing.T) {
 		}
 	})
 }
+
+// A balloon takes memory from a virtual machine. The kubelet still derives oom_score_adj from what the node had when it started, as the
+// limit of the pods cgroup shows.
+func TestCapacityInABalloon(t *testing.T) {
+	for limit, want := range map[string]int64{"8589934592\n": 8 << 30, "max\n": 4 << 30, "3221225472\n": 4 << 30} {
+		layout, err := cgroup.Detect(cgroup.Root(nodetest.Files(t, map[string]string{
+			"cgroup.controllers": "memory\n", "kubepods/memory.current": "1000\n", "kubepods/memory.stat": "inactive_file 0\n", "kubepods/memory.max": limit,
+		})), cgroup.Proc(nodetest.Proc(t, 4<<30)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := Open(Options{Layout: layout, PodsCgroup: "/kubepods", Now: cgroup.BootTime, Meter: &disk.Meter{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		if k.Capacity() != want {
+			t.Errorf("limit %q: at the start %d bytes, want %d", limit, k.Capacity(), want)
+		}
+		k.capacity.Store(0)
+		var obs policy.Observations
+		if k.observeMemory(&obs, k.Now()); k.Capacity() != want {
+			t.Errorf("limit %q: %d bytes, want %d", limit, k.Capacity(), want)
+		}
+	}
+}

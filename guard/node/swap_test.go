@@ -1,8 +1,11 @@
 package node
 
 import (
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/criguard/criguard/cgroup"
 	"github.com/criguard/criguard/guard/inventory"
 	"github.com/criguard/criguard/guard/trace"
 	"github.com/criguard/criguard/policy"
@@ -70,5 +73,36 @@ func TestMeasureSwap(t *testing.T) {
 				t.Errorf("swap is unaccounted: %t", unaccounted)
 			}
 		})
+	}
+}
+
+// While a swap device is switched off, the kernel says that the rest of it is full. That is no shortage, nor is it one a moment later.
+func TestSwapoff(t *testing.T) {
+	const mib = 1 << 20
+	k := kernelOn(t, map[string]string{"cgroup.controllers": "memory\n"})
+	for _, c := range []struct {
+		at          time.Duration
+		total, free int64 // MiB
+		want        policy.Status
+	}{
+		{0, 512, 112, policy.OK},
+		{time.Second, 512, 100, policy.OK}, // it is used
+		{2 * time.Second, 400, 0, policy.Absent},
+		{4 * time.Second, 400, 0, policy.Absent},
+		{8 * time.Second, 360, 0, policy.Absent},
+		{18*time.Second - 1, 360, 300, policy.Absent}, // another device is left
+		{18 * time.Second, 360, 300, policy.OK},
+		{19 * time.Second, 1024, 900, policy.OK},
+		{20 * time.Second, 0, 0, policy.Absent},
+		{30 * time.Second, 0, 0, policy.Absent}, // there is none
+	} {
+		var obs policy.Observations
+		k.observeSwap(&obs, cgroup.MemInfo{SwapTotal: c.total * mib, SwapFree: c.free * mib}, time.Hour+c.at)
+		if o := obs[policy.SwapAvailable]; o.Status != c.want || o.Status == policy.OK && o.Available != c.free*mib {
+			t.Errorf("at %s: %+v", c.at, o)
+		}
+	}
+	if err := k.Reason(policy.SwapAvailable); !errors.Is(err, errAbsent) {
+		t.Errorf("without swap: %v", err)
 	}
 }
