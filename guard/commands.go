@@ -23,7 +23,7 @@ const ordersFile = "orders.json"
 
 // Command implements control.Operator.
 func (s *Service) Command(ctx context.Context, c api.Command, by api.Peer) (a api.CommandAnswer, err error) {
-	if c.Command == api.CommandDrain || c.Command == api.CommandStop {
+	if slices.Contains([]string{api.CommandDrain, api.CommandStop, api.CommandProtect}, c.Command) {
 		s.host.lister.Fresh(ctx) // a pod may have started since the last listing
 	}
 	if c.Command == api.CommandReload {
@@ -88,8 +88,9 @@ func (s *Service) execute(ctx context.Context, c api.Command, by api.Peer) (api.
 }
 
 func (s *Service) pause(x *execution) {
+	was := s.guard.Orders.Pause.Replaced(x.now)
 	s.guard.Orders.Pause = &api.Pause{Since: api.Duration(x.now), Until: x.until(), Reason: x.Reason, By: x.by}
-	x.answer.Until, x.answer.Message = x.wallTime(), "paused for "+policy.ShortDuration(time.Duration(x.For))+": nothing is reclaimed or stopped until then"
+	x.answer.Until, x.answer.Message = x.wallTime(), "paused for "+policy.ShortDuration(time.Duration(x.For))+": nothing is reclaimed or stopped until then"+was
 }
 
 func (s *Service) resume(ctx context.Context, x *execution) (changed bool) {

@@ -79,7 +79,7 @@ func TestCommandsListThePods(t *testing.T) {
 		var a api.CommandAnswer
 		for range 20 { // a slow machine may not list them in time
 			a, _ = s.Command(t.Context(), c, api.Peer{})
-			if a.Plan != nil && slices.ContainsFunc(a.Plan.Pods, func(p api.DrainPod) bool { return p.Pod == "d/"+pod }) {
+			if a.Plan != nil && slices.ContainsFunc(a.Plan.Pods, func(p api.DrainPod) bool { return p.Pod == "d/"+pod }) || strings.HasPrefix(a.Message, "protected d/"+pod) {
 				return
 			}
 		}
@@ -87,6 +87,7 @@ func TestCommandsListThePods(t *testing.T) {
 	}
 	knows("drained", api.Command{Command: api.CommandDrain, DryRun: true})
 	knows("stopped", api.Command{Command: api.CommandStop, Pod: "d/stopped", DryRun: true})
+	knows("protected", api.Command{Command: api.CommandProtect, Pod: "d/protected", For: api.Duration(time.Hour)})
 }
 
 func TestPauseOutlivesTheService(t *testing.T) {
@@ -118,6 +119,9 @@ func TestPauseOutlivesTheService(t *testing.T) {
 	}
 	if line := next.statusLine(); !strings.HasPrefix(line, "PAUSED until ") || !strings.Contains(line, "(new disk)") {
 		t.Errorf("status line %q", line)
+	}
+	if a, err := next.execute(t.Context(), api.Command{Command: api.CommandPause, For: api.Duration(time.Minute)}, api.Peer{}); err != nil || !strings.Contains(a.Message, "replaces the pause by uid 7, which would have lasted for 59m") {
+		t.Errorf("another pause: %+v, %v", a, err)
 	}
 	if _, err := next.execute(t.Context(), api.Command{Command: api.CommandResume}, api.Peer{}); err != nil || next.guard.Orders.Pause != nil {
 		t.Errorf("resume: %v", err)

@@ -283,6 +283,14 @@ type Pause struct {
 	By     Peer     `json:"by"`               // who sent the command
 }
 
+// Replaced says for the answer to another pause which one that replaces, and for how long that would have lasted. now is since boot.
+func (p *Pause) Replaced(now time.Duration) string {
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprintf("; this replaces the pause by %s, which would have lasted for %s", p.By, policy.ShortDuration(time.Duration(p.Until)-now))
+}
+
 // Drain is an order to stop every pod that may be stopped, and to keep it that way.
 type Drain struct {
 	Since  Duration `json:"since"`            // since boot

@@ -264,13 +264,22 @@ func TestPassPaused(t *testing.T) {
 	n.set(policy.NodeFSAvailable, 1)
 	for _, after := range []time.Duration{0, 30 * time.Second, time.Minute - 1} {
 		p := n.at(g, after)
+		if held := g.RankNow(t.Context(), policy.MemoryAvailable).Held; held == nil || held.Reason != api.HeldPaused {
+			t.Errorf("after %s: the ranking says that %+v holds the stop", after, held)
+		}
 		if p.Stop != nil || len(n.stops) != 0 || len(n.reliefs) != 0 || p.Held != api.HeldPaused || !p.Conditions.Has(policy.MemoryPressure) {
 			t.Fatalf("after %s: %+v, %d stops, %d reclaims", after, p, len(n.stops), len(n.reliefs))
 		}
 	}
 	p := n.at(g, time.Minute)
-	if p.Stop == nil || p.Command == nil || p.Command.Command != api.CommandResume || p.Command.By != nil || g.Orders.Pause != nil {
-		t.Errorf("after the pause: %+v, %+v", p.Stop, p.Command)
+	if p.Command == nil || p.Command.Command != api.CommandResume || p.Command.By != nil || g.Orders.Pause != nil {
+		t.Errorf("after the pause: %+v", p.Command)
+	}
+	if len(n.reliefs) != 0 || !g.again {
+		t.Errorf("%d reclaims while garbage collection is still paused, and again at once: %t", len(n.reliefs), g.again)
+	}
+	if p := n.at(g, time.Minute+minPause); p.Stop == nil || len(n.reliefs) == 0 {
+		t.Errorf("after the pause: %+v, %d reclaims", p.Stop, len(n.reliefs))
 	}
 }
 

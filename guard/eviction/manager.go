@@ -226,11 +226,14 @@ func (g *Manager) Pass(ctx context.Context, wake string) api.Pass {
 	g.takeOverOrdered(ctx, now, &p)
 	p.Command = g.Orders.Expire(now)
 	p.Runtime = g.outage.follow(now, g.runtime.Inventory(ctx, 0).Err)
-	if g.Orders.Pause != nil {
+	switch {
+	case g.Orders.Pause != nil:
 		for _, m := range g.pressure.Met {
 			p.Hold(m.Threshold.String(), policy.Held{By: api.HeldPaused})
 		}
-	} else {
+	case p.Command != nil && p.Command.Command == api.CommandResume:
+		g.again = true // garbage collection begins again after this pass, and a reclaim before that would remove nothing
+	default:
 		g.act(ctx, now, &p)
 	}
 	if p.Stop == nil && p.Escalated == "" && g.isSampleDue(ctx, now) { // otherwise, the pods may use less by now than the signals say

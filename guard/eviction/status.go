@@ -64,7 +64,11 @@ func (g *Manager) RankNow(ctx context.Context, s policy.Signal) api.Ranking {
 	if len(due) > 0 {
 		c := g.choose(inv, now, pool, due)
 		r.Need, r.Pods = needOf(&c.Decision), RankedViews(&c.Decision, inv.Pods)
-		if h := g.pools[pool].held; h.Reason != "" {
+		h := g.pools[pool].held
+		if g.Orders.Pause != nil {
+			h = api.Hold{Threshold: due[0].Threshold.String(), Reason: api.HeldPaused}
+		}
+		if h.Reason != "" {
 			r.Held = &h
 		}
 		return r

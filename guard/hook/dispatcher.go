@@ -50,22 +50,29 @@ func (h *Dispatcher) Start(ctx context.Context, configs []config.Hook) {
 	h.Configure(configs)
 }
 
-// Configure replaces the hooks. Events that are queued for the old hooks are still delivered.
+// Configure replaces the hooks. A hook that stays keeps its queue, so that it runs one program at a time. Events that are queued for the
+// others are still delivered.
 func (h *Dispatcher) Configure(configs []config.Hook) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if reflect.DeepEqual(configs, h.configs) {
 		return
 	}
-	for _, r := range h.runners {
-		r.end()
-	}
+	were, old := slices.Clone(h.configs), h.runners
 	h.configs, h.runners = configs, nil
 	for _, c := range configs {
+		if i := slices.IndexFunc(were, func(w config.Hook) bool { return reflect.DeepEqual(w, c) }); i >= 0 {
+			h.runners = append(h.runners, old[i])
+			were, old = slices.Delete(were, i, i+1), slices.Delete(old, i, i+1)
+			continue
+		}
 		r := newRunner(&program{Command: c.Command, Timeout: c.Timeout, Access: h.Access, left: h.leftOf(c.Command)}, &h.gate, func(e queued, res outcome) { h.ran(c, e, res) })
 		h.runners = append(h.runners, r)
 		ctx := h.ctx
 		h.running.Go(func() { r.loop(ctx) })
+	}
+	for _, r := range old {
+		r.end()
 	}
 }
 

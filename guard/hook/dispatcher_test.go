@@ -268,3 +268,27 @@ func TestDispatcherCountsLeftProgramsOverReloads(t *testing.T) {
 		}
 	}
 }
+
+// A hook that a reload leaves as it is keeps its queue: its programs run one at a time, in the order of the events.
+func TestDispatcherKeepsTheQueueOverReloads(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	h := NewDispatcher(slog.New(slog.DiscardHandler), ignore)
+	hook := func(script string) config.Hook {
+		return config.Hook{On: []config.EventKind{config.EventAlarm}, Command: []string{"/bin/sh", "-c", script}, Timeout: time.Minute}
+	}
+	stays := hook("grep -o 'alarm [0-9]' >> " + out)
+	h.Start(t.Context(), []config.Hook{stays, hook("exit 0")})
+	h.gate.set(gateState{NoTasks: true})
+	for i := range 6 {
+		h.Post(&api.Pass{Alarm: fmt.Sprint("alarm ", i)}, config.ModeEnforce)
+		if h.Configure([]config.Hook{hook(fmt.Sprint("exit ", i)), stays}); i == 3 {
+			h.gate.set(gateState{})
+		}
+	}
+	h.Configure(nil)
+	h.Wait()
+	got, err := os.ReadFile(out)
+	if want := "alarm 0\nalarm 1\nalarm 2\nalarm 3\nalarm 4\nalarm 5\n"; err != nil || string(got) != want {
+		t.Errorf("%q, %v", got, err)
+	}
+}
