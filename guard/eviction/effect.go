@@ -119,6 +119,13 @@ func (g *Manager) settle(now time.Duration, p *api.Pass) {
 	g.flights = slices.DeleteFunc(g.flights, func(f *flight) bool { return g.settled(f, now, p) })
 }
 
+// gave notes that a stop has given back an amount of a pool, also for a run that follows: otherwise, that would take what fills the pool
+// again for what comes back.
+func (g *Manager) gave(i policy.Pool, amount int64, now time.Duration) {
+	g.samples.Gave(i, amount, now)
+	g.sampled = true
+}
+
 // unmounted notes how much of the memory that a stop left has come back since, and reports whether no more will.
 func (g *Manager) unmounted(f *flight, now time.Duration) bool {
 	confirmed := f.job.Outcome().Result.Confirmed // before the reading
@@ -193,8 +200,7 @@ func (g *Manager) settledForPool(f *flight, out *StopOutcome, now time.Duration,
 		if f.stop.Pool == policy.PoolMemory && back > 0 {
 			g.kernel.ForgetStalls() // the window still has the stall that the pod caused, and another pod would be stopped for it
 		}
-		g.samples.Gave(f.stop.Pool, back, now)
-		g.sampled = true // a run that follows must not take what fills the memory again for what comes back
+		g.gave(f.stop.Pool, back, now)
 		g.invalidateReclaims(f.stop.Pool)
 	}
 	if f.stop.Cause == policy.CauseLimit {

@@ -437,7 +437,7 @@ func TestLimitStopsNoEmptiedPod(t *testing.T) {
 	}
 }
 
-// What runs in the cgroup of an emptied sandbox may be another sandbox of the pod. As long as nothing is listed, nothing tells.
+// What runs in the cgroup of an emptied sandbox may be another sandbox of the pod. Only a listing shows that.
 func TestLimitStopsNoEmptiedPodOfAnOldListing(t *testing.T) {
 	for name, c := range map[string]struct {
 		at      time.Duration

@@ -165,7 +165,7 @@ func (g *Manager) SetConfig(cfg config.Config) {
 		g.changeMode(cfg.Mode)
 	}
 	if !g.cfg.RemovesLike(&cfg) {
-		for i := range g.pools { // what may go now may be enough
+		for i := range g.pools { // the images that may be removed now may be enough
 			r := &g.pools[i].reclaim
 			r.invalidate()
 			r.stale = r.stale || r.job != nil

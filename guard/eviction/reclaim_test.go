@@ -536,7 +536,8 @@ func TestEnforceModeTrustsNoDryRun(t *testing.T) {
 	}
 }
 
-// No stop follows from a reclaim under a configuration that is not in force any more: what may go now may be enough.
+// No stop follows from a reclaim under a configuration that is not in force any more: the images that may be removed
+// now may be enough.
 func TestReloadRepeatsTheReclaim(t *testing.T) {
 	for _, ended := range []bool{false, true} { // before the reload
 		g, n := newDiskManager(t)

@@ -496,15 +496,22 @@ func TestRestartKnowsWhoGrows(t *testing.T) {
 	}
 }
 
-// After a restart right after a stop, what that gave back does not hide who takes it: the memory seems not to have been filled since.
-func TestRestartKnowsWhatAStopGaveBack(t *testing.T) {
-	g, n := newManager(t, memoryHard)
+// bigStopped returns a node on which a stop of "big" is in flight, with a pod "leak" that ranks last.
+func bigStopped(t *testing.T) (g *Manager, n *fakeNode) {
+	t.Helper()
+	g, n = newManager(t, memoryHard)
 	n.pods = append(n.pods, testPod("leak", testMiB))
 	n.pods[0].Priority, n.pods[1].Priority, n.pods[2].Priority = -2, -1, 1
 	n.set(policy.MemoryAvailable, testGiB+testMiB)
 	n.at(g, 0)
 	n.set(policy.MemoryAvailable, testGiB-testMiB)
 	wantStop(t, n.at(g, time.Second), "d/big")
+	return g, n
+}
+
+// After a restart right after a stop, what that gave back does not hide who takes it: the memory seems not to have been filled since.
+func TestRestartKnowsWhatAStopGaveBack(t *testing.T) {
+	g, n := bigStopped(t)
 	n.free(5*testGiB - testMiB)
 	if wantSettled(t, n.at(g, 1500*time.Millisecond), 1); !g.Sampled() {
 		t.Error("what the stop gave back is not saved at once")
@@ -521,13 +528,7 @@ func TestRestartKnowsWhatAnUnseenStopGaveBack(t *testing.T) {
 		"without a task": func(n *fakeNode) { n.pods[0].PIDs = policy.Known(0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, n := newManager(t, memoryHard)
-			n.pods = append(n.pods, testPod("leak", testMiB))
-			n.pods[0].Priority, n.pods[1].Priority, n.pods[2].Priority = -2, -1, 1
-			n.set(policy.MemoryAvailable, testGiB+testMiB)
-			n.at(g, 0)
-			n.set(policy.MemoryAvailable, testGiB-testMiB)
-			wantStop(t, n.at(g, time.Second), "d/big")
+			g, n := bigStopped(t)
 			g = restarted(t, g, n)
 			n.set(policy.MemoryAvailable, 5*testGiB)
 			n.grow("big", -4*testGiB)

@@ -46,7 +46,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 			return
 		}
 		if g.endedWithout(f, &res, p); age < s.Grace+within {
-			g.gave(f, now)
+			g.gaveUnseen(f, now)
 		}
 		return
 	case protected && pod.Protection == inventory.ProtectedUnclassified && age < s.Grace+within && !hard:
@@ -67,7 +67,7 @@ func (g *Manager) takeOver(ctx context.Context, now time.Duration, i policy.Pool
 		if f.awaited = i.IsDisk() || g.runs(pod) && g.kernel.Remaining(*pod, i) != policy.Known(0); f.awaited {
 			g.pools[i].flight = f
 		} else { // only the sandbox itself is left to stop
-			g.gave(f, now)
+			g.gaveUnseen(f, now)
 		}
 		g.start(ctx, f)
 		return
@@ -152,12 +152,11 @@ func (g *Manager) endedWithout(f *flight, res *api.StopResult, p *api.Pass) {
 	g.report(f, res, p)
 }
 
-// gave notes what a stop has given back, unless the earlier run of the service did. A pod that has taken it meanwhile is the one that
+// gaveUnseen notes what a stop has given back, unless the earlier run of the service did. A pod that has taken it meanwhile is the one that
 // fills its pool.
-func (g *Manager) gave(f *flight, now time.Duration) {
+func (g *Manager) gaveUnseen(f *flight, now time.Duration) {
 	if f.stop.Pass != 0 {
-		g.samples.Gave(f.stop.Pool, f.stop.Expected, now)
-		g.sampled = true
+		g.gave(f.stop.Pool, f.stop.Expected, now)
 	}
 }
 

@@ -186,17 +186,25 @@ func TestPassThatDecidesReadsThePodsAgain(t *testing.T) {
 	}
 }
 
-// What a pod uses that is not listed yet is no growth outside the pods: no stop of before is fruitless for it. It is judged when the
-// pod is listed.
-func TestPodThatIsNotListedIsNoGrowth(t *testing.T) {
-	g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
+// takenUnlisted returns a node on which the memory that the only stop gave back is taken, and a pod that is not listed uses so much. One
+// fruitless stop opens the breaker.
+func takenUnlisted(t *testing.T, unlisted int64) (g *Manager, n *fakeNode) {
+	t.Helper()
+	g, n = newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
 	n.set(policy.MemoryAvailable, testGiB/2)
 	wantStop(t, n.at(g, 0), "d/big")
 	n.free(5 * testGiB)
 	n.at(g, 100*time.Millisecond)
 	n.at(g, 200*time.Millisecond)
-	n.down, n.foreign = true, 9*testGiB/2
+	n.down, n.foreign = true, unlisted
 	n.set(policy.MemoryAvailable, testGiB/2)
+	return g, n
+}
+
+// The memory of a pod that is not listed yet is no growth outside the pods: no stop of before is fruitless for it. It is judged when the
+// pod is listed.
+func TestPodThatIsNotListedIsNoGrowth(t *testing.T) {
+	g, n := takenUnlisted(t, 9*testGiB/2)
 	wantHeld(t, n.at(g, time.Minute), api.HeldUnlisted)
 	if open := g.restraint.Status(n.now).Breakers; len(open) > 0 {
 		t.Errorf("the breaker of %v is open", open)
@@ -208,13 +216,6 @@ func TestPodThatIsNotListedIsNoGrowth(t *testing.T) {
 
 // A small pod that is never listed does not keep stops from being judged.
 func TestStopIsJudgedBesideAnUnlistedPod(t *testing.T) {
-	g, n := newManager(t, memoryHard+"[budget]\nbreaker = 1\n")
-	n.set(policy.MemoryAvailable, testGiB/2)
-	wantStop(t, n.at(g, 0), "d/big")
-	n.free(5 * testGiB)
-	n.at(g, 100*time.Millisecond)
-	n.at(g, 200*time.Millisecond)
-	n.down, n.foreign = true, testMiB
-	n.set(policy.MemoryAvailable, testGiB/2) // outside the pods
+	g, n := takenUnlisted(t, testMiB) // the rest was taken outside the pods
 	wantHeld(t, n.at(g, time.Minute), api.HeldBreaker)
 }
