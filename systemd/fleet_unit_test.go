@@ -37,6 +37,8 @@ func TestFleetUnitSays(t *testing.T) {
 		"Service.PrivateNetwork": "etcd is on the network",
 		"Service.PrivateUsers":   "would not start where user namespaces are switched off",
 		"Service.DynamicUser":    "the key of the certificate needs an owner",
+		"Service.PrivateTmp":     "fails the start if the disk is full, read-only or not mounted",
+		"Service.PrivateDevices": "writes to /tmp at the start, as PrivateTmp",
 		"Unit.Wants":             "the guard may be stopped on its own",
 	} {
 		if got, says := u[key]; says {

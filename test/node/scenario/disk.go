@@ -53,6 +53,11 @@ func disk() []Scenario {
 			Profiles: []Profile{V2},
 			Run:      readOnly,
 		},
+		{
+			Name: "start-full", What: "/var/tmp cannot be mounted, not one byte is left, criguard starts, and a pod leaks: it is stopped",
+			Profiles: []Profile{V2, V1},
+			Run:      startFull,
+		},
 	}
 }
 
@@ -87,20 +92,34 @@ func full(n *Node) {
 	// No pod fills the disk, so turn the disk thresholds off: this scenario does not test disk
 	// evictions.
 	n.Configure("[history]\ndir = \"/var/lib/criguard\"\n[eviction.hard]\n\"nodefs.available\" = \"0%\"\n\"imagefs.available\" = \"0%\"\n")
-	n.Shell("dd if=/dev/zero of=/ballast bs=1M 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null; true")
+	n.Shell(fillUp)
 	let()
 	n.relieved(p)
 	n.Shell("rm -f /ballast /ballast2")
 }
 
+// fillUp leaves not one byte of the root filesystem, not even of its reserve.
+const fillUp = "dd if=/dev/zero of=/ballast bs=1M 2>/dev/null; dd if=/dev/zero of=/ballast2 bs=4k 2>/dev/null; true"
+
+func startFull(n *Node) {
+	p, let := n.primed()
+	n.Write("/etc/systemd/system/var-tmp.mount", "[Mount]\nWhat=/absent\nWhere=/var/tmp\nType=none\nOptions=bind\n")
+	n.Configure("[eviction.hard]\n\"nodefs.available\" = \"0%\"\n\"imagefs.available\" = \"0%\"\n")
+	n.Shell("systemctl daemon-reload")
+	n.Shell(fillUp)
+	n.Shell("systemctl restart criguard")
+	n.settled()
+	let()
+	n.relieved(p)
+	n.Shell("rm -f /ballast /ballast2 /etc/systemd/system/var-tmp.mount && systemctl daemon-reload")
+}
+
 func readOnly(n *Node) {
 	p, let := n.primed()
-	// systemd needs these two to be writable for a private /tmp; systems with a read-only root have
-	// them in memory.
-	n.Shell("mount -t tmpfs none /tmp && mount -t tmpfs none /var/tmp")
 	n.Shell("echo u >/proc/sysrq-trigger")
 	n.Until("a read-only root", func() bool { _, err := shell("touch /probe"); return err != nil })
 	n.Shell("systemctl restart criguard")
+	n.settled()
 	let()
 	n.relieved(p)
 	n.Shell("mount -o remount,rw /")
