@@ -22,6 +22,7 @@ type Space struct {
 	// That of btrfs may be open for 30 s, unless something commits it, see StartCommit.
 	Lag      time.Duration
 	ByCommit bool // what was deleted is free after a commit, as on btrfs
+	InMemory bool // its files are memory, as on tmpfs
 }
 
 // zfsMagic is the type of OpenZFS (ZFS_SUPER_MAGIC), which the kernel does not know.
@@ -84,12 +85,14 @@ func spaceOf(fs *unix.Statfs_t, device uint64) Space {
 	if unit <= 0 {
 		unit = int64(fs.Bsize) //nolint:unconvert // as above
 	}
-	lag, byCommit := time.Duration(0), false
+	lag, byCommit, inMemory := time.Duration(0), false, false
 	switch uint32(fs.Type) { //nolint:gosec // all types have 32 bits
 	case unix.BTRFS_SUPER_MAGIC:
 		lag, byCommit = 5*time.Second, true // for a commit that was asked for, beside other writes
 	case zfsMagic:
 		lag = 6 * time.Second // zfs_txg_timeout is 5 s
+	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC:
+		inMemory = true
 	}
 	return Space{
 		// btrfs mixes the subvolume ID only into the lower 32 of these 64 bits (btrfs_statfs).
@@ -97,7 +100,7 @@ func spaceOf(fs *unix.Statfs_t, device uint64) Space {
 		Total: product(fs.Blocks, unit), Available: product(fs.Bavail, unit),
 		Inodes: product(fs.Files, 1), InodesFree: product(fs.Ffree, 1),
 		Reserved: product(max(fs.Bfree, fs.Bavail)-fs.Bavail, unit),
-		Lag:      lag, ByCommit: byCommit,
+		Lag:      lag, ByCommit: byCommit, InMemory: inMemory,
 	}
 }
 

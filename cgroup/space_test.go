@@ -79,6 +79,7 @@ func TestSpaceOf(t *testing.T) {
 			Space{Device: 7, Pool: 11, Total: 16384, Lag: 5 * time.Second, ByCommit: true},
 		},
 		"a dataset of ZFS": {ofType(zfsMagic, unix.Statfs_t{Frsize: 4096, Blocks: 4}), Space{Device: 7, Total: 16384, Lag: 6 * time.Second}},
+		"tmpfs":            {ofType(unix.TMPFS_MAGIC, unix.Statfs_t{Bsize: 4096, Blocks: 4}), Space{Device: 7, Total: 16384, InMemory: true}},
 		"without any size": {unix.Statfs_t{Blocks: 4, Bavail: 2}, Space{Device: 7}},
 		"unlimited": {
 			unix.Statfs_t{Frsize: 4096, Blocks: math.MaxUint64, Bavail: math.MaxUint64, Files: math.MaxUint64, Ffree: math.MaxUint64},

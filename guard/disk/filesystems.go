@@ -29,6 +29,8 @@ type Watcher struct {
 	// watched, so removing and adding a path repeatedly costs at most one goroutine.
 	readers map[string]*fsReader
 	kind    policy.Layout
+	// inMemory says that writable layers are on a filesystem in memory.
+	inMemory bool
 	// detected reports whether the layout of the current paths is known.
 	detected bool
 	seen     Paths
@@ -333,6 +335,9 @@ func (d *Watcher) Observe(obs *policy.Observations, reasons *[policy.SignalCount
 	image := set(policy.ImageFSAvailable, policy.ImageFSInodesFree)
 	container := set(policy.ContainerFSAvailable, policy.ContainerFSInodesFree)
 	d.detect(node, image, container)
+	if container.err == nil && container.at != 0 {
+		d.inMemory = container.space.InMemory
+	}
 	if !d.isSettled(p) && node.err == nil {
 		// The victim depends on whether nodefs is also the images' filesystem.
 		for _, s := range []policy.Signal{policy.NodeFSAvailable, policy.NodeFSInodesFree} {
@@ -380,6 +385,9 @@ func (d *Watcher) detect(node, image, container fsReading) {
 
 // Layout returns the last known layout: which filesystems share a device.
 func (d *Watcher) Layout() policy.Layout { return d.kind }
+
+// LayersInMemory reports whether the writable layers were last seen on a filesystem in memory.
+func (d *Watcher) LayersInMemory() bool { return d.inMemory }
 
 // Close stops all readers.
 func (d *Watcher) Close() { close(d.closed) }

@@ -81,6 +81,34 @@ func spaceOn(device uint64, available int64) cgroup.Space {
 
 var threePaths = Paths{Node: "/node", Image: "/image", Container: "/container"}
 
+// Layers are in memory if their own filesystem is; while it cannot be read, nothing changes.
+func TestLayersInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeDisks(t, threePaths)
+		disk, memory := spaceOn(1, 1), spaceOn(2, 1)
+		memory.InMemory = true
+		for i, c := range []struct {
+			node, container cgroup.Space
+			err             error
+			want            bool
+		}{
+			{disk, memory, errors.New("input/output error"), false},
+			{memory, disk, nil, false},
+			{disk, memory, nil, true},
+			{disk, disk, errors.New("input/output error"), true},
+			{disk, disk, nil, false},
+		} {
+			f.set("/node", c.node)
+			f.set("/image", c.node)
+			f.set("/container", c.container)
+			f.errs["/container"] = c.err
+			if f.look(time.Duration(i+1) * time.Second); f.LayersInMemory() != c.want {
+				t.Errorf("%d: %t, want %t", i, f.LayersInMemory(), c.want)
+			}
+		}
+	})
+}
+
 // The layout is detected again with every reading; a filesystem that cannot be read changes nothing.
 func TestDiskLayout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // reports a container as removed before it begins to delete its files.
 const (
 	chargeStill     = 50 * time.Millisecond // for how long the memory of the pod has stopped falling
-	sharedStill     = time.Second           // the same, while most of it waits for the runtime to unmount its files
+	sharedStill     = time.Second           // the same, while most of it waits for the runtime to unmount or remove its files
 	diskEffectWait  = 30 * time.Second
 	diskRisingWait  = 10 * time.Minute // while free space still rises: millions of files take a slow disk minutes
 	diskStill       = 5 * time.Second  // for how long free space has stopped rising
@@ -57,7 +57,9 @@ func (g *Manager) isOver(f *flight, out *StopOutcome, now time.Duration) (over b
 	still := chargeStill
 	// What the runtime confirms of a sandbox says nothing of another one of the pod, whose containers it does not list.
 	confirmed := out.Result.Confirmed && len(f.order.Unlisted) == 0
-	if !confirmed && e.left > f.stop.Expected/2 && (out.Shared || len(g.kernel.UnlistedIn(f.order.Pod)) > 0) {
+	removes := out.Shared && f.order.Discard && g.kernel.LayersInMemory() // with the containers, whatever it confirms of the sandbox
+	comes := removes || !confirmed && (out.Shared || len(g.kernel.UnlistedIn(f.order.Pod)) > 0)
+	if comes && e.left > f.stop.Expected/2 {
 		still = sharedStill // the runtime ends what has started in the sandbox meanwhile, as it unmounts its files
 	}
 	over = e.left == 0 || now-e.fell >= still || now-f.ended >= g.cfg.Eviction.StopTimeout

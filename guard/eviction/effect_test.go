@@ -439,6 +439,28 @@ func TestConcludeReturnsNothing(t *testing.T) {
 	}
 }
 
+// A stop of another cause whose pod a threshold of memory has chosen, too, removes the layers in memory as a stop for it does.
+func TestLayersInMemoryOfAStopThatJoins(t *testing.T) {
+	g, n := newManager(t, memoryHard)
+	n.inMemory, n.pods[0].Grace = true, time.Hour
+	g.StopPod(t.Context(), &n.pods[0], time.Hour, "by root", &api.Pass{ID: 7, At: api.Duration(n.now)})
+	if n.stops[0].order.Discard {
+		t.Fatal("an operator's stop removes containers")
+	}
+	n.set(policy.MemoryAvailable, testGiB/2)
+	wantHeld(t, n.at(g, time.Second), api.HeldInFlight)
+	if !n.stops[0].order.Discard {
+		t.Error("the containers stay")
+	}
+	n.remains["big"], n.stops[0].outcome.Shared = policy.Known(3*testGiB), true
+	n.kill(n.stops[0])
+	n.stops[0].outcome.Result.Confirmed = true
+	n.at(g, time.Second)
+	wantHeld(t, n.at(g, time.Second+sharedStill-time.Millisecond), api.HeldInFlight)
+	n.remains["big"] = policy.Known(0)
+	wantSettled(t, n.at(g, time.Second+sharedStill), 1)
+}
+
 // Memory in files comes back only when the runtime has stopped the sandbox. A stop that would give little back without it
 // waits for that, but not long.
 func TestSharedMemoryIsAwaited(t *testing.T) {
@@ -446,19 +468,26 @@ func TestSharedMemoryIsAwaited(t *testing.T) {
 		name      string
 		left      int64
 		confirmed bool
+		inMemory  bool          // the layers
 		over      time.Duration // after the processes have ended
 	}{
-		{"until the runtime confirms", 3 * testGiB, true, chargeStill},
-		{"for a second", 3 * testGiB, false, sharedStill},
-		{"not for the smaller part", testGiB, false, chargeStill},
+		{"until the runtime confirms", 3 * testGiB, true, false, chargeStill},
+		{"for a second", 3 * testGiB, false, false, sharedStill},
+		{"not for the smaller part", testGiB, false, false, chargeStill},
+		{"for the layers in memory, which the runtime removes", 3 * testGiB, true, true, sharedStill},
 	} {
 		g, n := newManager(t, memoryHard)
+		n.inMemory = c.inMemory
 		n.set(policy.MemoryAvailable, testGiB/2)
 		wantStop(t, n.at(g, 0), "d/big")
+		if order := n.stops[0].order; order.Discard != c.inMemory {
+			t.Errorf("%s: its containers are removed: %t", c.name, order.Discard)
+		}
 		n.remains["big"], n.stops[0].outcome.Shared = policy.Known(c.left), true
 		n.kill(n.stops[0])
+		n.stops[0].outcome.Result.Confirmed = c.confirmed && c.inMemory
 		n.at(g, 0)
-		if !c.confirmed && c.over > chargeStill {
+		if c.over > chargeStill {
 			wantHeld(t, n.at(g, c.over-time.Millisecond), api.HeldInFlight)
 		}
 		n.stops[0].outcome.Result.Confirmed = c.confirmed

@@ -21,6 +21,7 @@ import (
 type fakeNode struct {
 	cpus       int
 	layout     policy.Layout
+	inMemory   bool // the layers
 	now        time.Duration
 	obs        policy.Observations
 	pods       []inventory.Pod
@@ -60,6 +61,7 @@ type fakeNode struct {
 func (n *fakeNode) Now() time.Duration               { return n.now }
 func (n *fakeNode) Observe(obs *policy.Observations) { *obs = n.obs; n.stamp(obs) }
 func (n *fakeNode) Layout() policy.Layout            { return n.layout }
+func (n *fakeNode) LayersInMemory() bool             { return n.inMemory }
 func (n *fakeNode) CPUs() int                        { return max(n.cpus, 1) }
 func (n *fakeNode) PodsMemory() policy.Amount        { return n.podsMemory }
 func (n *fakeNode) ConfirmUnlisted(at time.Duration) { n.confirmed = n.confirmed || at >= n.sought }

@@ -30,6 +30,7 @@ func (n *twoPools) Observe(obs *policy.Observations) {
 	}
 }
 func (n *twoPools) Layout() policy.Layout { return policy.SingleFS }
+func (n *twoPools) LayersInMemory() bool  { return false }
 func (n *twoPools) Measure(cs []policy.Candidate) {
 	for i := range cs {
 		cs[i].DiskAt = n.now

@@ -158,7 +158,7 @@ func (g *Manager) enforceOn(ctx context.Context, now time.Duration, pod inventor
 	order := StopOrder{Pod: pod}
 	if cause == policy.CauseLimit {
 		for _, m := range g.pressure.Met {
-			order.discardOn(m.Signal, g.kernel.Layout())
+			g.discardOn(&order, m.Signal)
 		}
 	}
 	f := &flight{view: &view, stop: stop, order: order}

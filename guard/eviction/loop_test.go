@@ -27,6 +27,7 @@ func (k *loopKernel) Observe(obs *policy.Observations) {
 	obs[policy.MemoryAvailable] = policy.ObserveUsed(1<<40, 1<<30, k.Now())
 }
 func (k *loopKernel) Layout() policy.Layout      { return policy.SingleFS }
+func (k *loopKernel) LayersInMemory() bool       { return false }
 func (k *loopKernel) Measure([]policy.Candidate) {}
 func (k *loopKernel) CPUs() int                  { return 1 }
 func (k *loopKernel) PodsMemory() policy.Amount  { return policy.Amount{} }

@@ -21,6 +21,8 @@ type Kernel interface {
 	Observe(*policy.Observations)
 	// Layout returns which of nodefs, imagefs and containerfs share a device.
 	Layout() policy.Layout
+	// LayersInMemory reports whether what containers write to their layers is memory, as on a node whose root is a tmpfs.
+	LayersInMemory() bool
 	// Measure sets what each candidate uses, as far as it can be read without the runtime.
 	Measure(cs []policy.Candidate)
 	// DiskUsage returns what a sandbox uses of the disks as last measured, in bytes and in inodes, without reading its cgroups.

@@ -22,7 +22,7 @@ type StopOrder struct {
 	// Unlisted is the cgroups of the pod's containers that the runtime cannot list. They are killed like the others.
 	Unlisted []string
 	// Discard removes the pod's dead containers, and DiscardLogs removes their logs: a stop for a pressed
-	// disk is meant to free what they wrote.
+	// disk, or for memory that holds their layers, is meant to free what they wrote.
 	Discard, DiscardLogs bool
 }
 
@@ -172,9 +172,7 @@ func (g *Manager) begin(ctx context.Context, c choice, p *api.Pass) outcome {
 		}
 		long := m.Kind == policy.Soft && time.Duration(f.view.Grace) > g.cfg.Eviction.MaxPodGracePeriod
 		free := !f.stop.Over && (!f.awaited || f.stop.Cause == policy.CauseLimit && f.stop.Pool.IsDisk() && !c.Pool.IsDisk()) // memory comes first
-		if c.Pool.IsDisk() {
-			g.discard(f, v, m.Signal)
-		}
+		g.discard(f, v, m.Signal)
 		if f.awaited && f.stop.Pool == c.Pool {
 			st.flight = f // the pool has chosen it again
 		} else if free && !long {
@@ -269,27 +267,31 @@ func (g *Manager) asksFleet(s *policy.Stop) bool {
 // disk that is short: a reclaim does that only when the runtime has stopped the sandbox, and another pod may be stopped before.
 func (g *Manager) orderFor(pod *inventory.Pod, s policy.Signal, kind policy.Kind) StopOrder {
 	o := StopOrder{Pod: *pod, Direct: kind == policy.Hard && g.killsDirectly(s)}
-	o.discardOn(s, g.kernel.Layout())
+	g.discardOn(&o, s)
 	for _, m := range g.pressure.Met {
 		if m.Due {
-			o.discardOn(m.Signal, g.kernel.Layout())
+			g.discardOn(&o, m.Signal)
 		}
 	}
 	return o
 }
 
-// discardOn adds what the pod leaves on the device of a disk signal, also if nothing else removes containers ([containers] gc).
-func (o *StopOrder) discardOn(s policy.Signal, l policy.Layout) {
-	o.Discard = o.Discard || l.SameDevice(s, policy.ContainerFSAvailable)
+// discardOn adds what the pod leaves on the device of a disk signal or in memory, also if nothing else removes containers
+// ([containers] gc).
+func (g *Manager) discardOn(o *StopOrder, s policy.Signal) {
+	l := g.kernel.Layout()
+	o.Discard = o.Discard || l.SameDevice(s, policy.ContainerFSAvailable) || l.Pool(s) == policy.PoolMemory && g.kernel.LayersInMemory()
 	o.DiscardLogs = o.DiscardLogs || o.Pod.Disk.LogsOn(s, l)
 }
 
-// discard makes a stop that a disk has chosen, too, remove what the pod leaves there, as a stop of its own would.
+// discard makes a stop whose pod a signal has chosen, too, remove what the pod leaves there, as a stop of its own would.
 func (g *Manager) discard(f *flight, v *policy.Ranked, s policy.Signal) {
-	pod := &f.order.Pod
-	pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
+	if g.kernel.Layout().Pool(s).IsDisk() {
+		pod := &f.order.Pod
+		pod.Disk, pod.Inodes, pod.KeepsVolumes = v.Disk, v.Inodes, v.KeepsVolumes // as measured for the ranking
+	}
 	o := f.order
-	o.discardOn(s, g.kernel.Layout())
+	g.discardOn(&o, s)
 	if g.enforced == nil && (o.Discard != f.order.Discard || o.DiscardLogs != f.order.DiscardLogs) {
 		f.order = o
 		f.job.Discard(o.Discard, o.DiscardLogs)

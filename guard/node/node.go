@@ -139,5 +139,8 @@ func (n *Node) SwapUnaccounted() bool { return n.noSwap.Load() }
 // Layout returns which filesystems share a device.
 func (n *Node) Layout() policy.Layout { return n.opt.Disks.Layout() }
 
+// LayersInMemory reports whether what containers write to their layers is memory.
+func (n *Node) LayersInMemory() bool { return n.opt.Disks.LayersInMemory() }
+
 // Cgroup returns the cgroup version.
 func (n *Node) Cgroup() string { return n.opt.Layout.Version.String() }

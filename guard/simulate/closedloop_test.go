@@ -189,6 +189,7 @@ func (w *loopWorld) Now() time.Duration { return w.now }
 
 // Layout implements Kernel.
 func (w *loopWorld) Layout() policy.Layout { return policy.SingleFS }
+func (w *loopWorld) LayersInMemory() bool  { return false }
 
 // Observe implements Kernel.
 func (w *loopWorld) Observe(obs *policy.Observations) {

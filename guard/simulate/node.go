@@ -217,6 +217,9 @@ func (n *Node) Observe(obs *policy.Observations) {
 // Layout returns the layout in the trace.
 func (n *Node) Layout() policy.Layout { return n.layout }
 
+// LayersInMemory returns false: a trace says what a stop gave back.
+func (n *Node) LayersInMemory() bool { return false }
+
 // ForgetStalls does nothing: a trace says how long tasks were stalled.
 func (n *Node) ForgetStalls() {}
 

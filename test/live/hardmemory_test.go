@@ -109,6 +109,31 @@ func TestHardMemoryFreesSharedMemory(t *testing.T) {
 	})
 }
 
+// On a node whose root is in memory, what a stopped pod wrote to its layer is freed with the stop, and no other pod is stopped for it.
+func TestHardMemoryFreesLayersInMemory(t *testing.T) {
+	for _, runtime := range lab.Runtimes() {
+		t.Run("containerd-"+runtime, func(t *testing.T) {
+			n := newDisk(t, runtime)
+			if err := n.lab.LimitPodsMemory(podsMemory); err != nil {
+				t.Fatal(err)
+			}
+			writer := n.pod(lab.PodSpec{Name: "writer", Containers: one("fill", "-mib", "200")})
+			small := n.pod(lab.PodSpec{Name: "small", Containers: hog(48 * mib)})
+			n.hogs(small)
+			gauge := n.gauge(policy.AllocatableMemoryAvailable)
+			n.until("the files in the layer", func() bool { return n.sharedMemory(writer) >= 200*mib })
+			before := gauge()
+			n.configure(config{hard: thresholds{policy.AllocatableMemoryAvailable: bytes(before + 100*mib)}})
+			s := n.startWith(2)
+			s.stopped("default/writer")
+			n.until("the memory of the layer to be free", func() bool { return gauge() >= before+190*mib })
+			n.until("the threshold to be met no more", func() bool { return len(s.met()) == 0 })
+			s.stopped("default/writer") // checks that this was the only stop
+			n.alive(small)
+		})
+	}
+}
+
 // sharedMemory returns a pod's memory in files, in bytes.
 func (n *node) sharedMemory(p *lab.RunningPod) int64 {
 	n.Helper()
