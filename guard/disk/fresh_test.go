@@ -2,6 +2,7 @@ package disk
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -85,7 +86,7 @@ func TestMeterLowersWhatBeganTooEarly(t *testing.T) {
 		pods[0].Containers = pods[0].Containers[1:]
 		m.measureFrom(t.Context(), pods, m.now(), noLayers)
 		time.Sleep(20 * time.Second)
-		m.underWay(measureKey{"p", true}, 0).set(volumesOf, amounts{}) // it makes progress, so it is waited for
+		m.underWay(measureKey{"p", true}, &call{}).set(volumesOf, amounts{}) // it makes progress, so it is waited for
 		m.measureFrom(t.Context(), pods, m.now()-measureTimeout, noLayers)
 		if u, _ := m.Usage("p"); u.Bytes.Rootfs.Quality == policy.QualityExact {
 			t.Errorf("measured %+v", u.Bytes.Rootfs)
@@ -145,7 +146,7 @@ func TestMeterGoesOnWithoutLogsThatHang(t *testing.T) {
 		m, layers, pods := slowMeter(t)
 		layers.set(7, 0)
 		release := make(chan struct{})
-		m.begin(t.Context(), measureKey{"p", false}, pods[0], anyTime, noLayers, func() policy.LogsPlace { <-release; return policy.LogsPlace{} }, func() {})
+		m.begin(t.Context(), measureKey{"p", false}, pods[0], &call{anyTime, noLayers, func() policy.LogsPlace { <-release; return policy.LogsPlace{} }, nil}, func() {})
 		for range 20 {
 			m.Measure(t.Context(), pods)
 			time.Sleep(20 * time.Second)
@@ -343,7 +344,7 @@ func TestMeterKnowsTheDeviceOfTheLogs(t *testing.T) {
 			if got := m.unknown(&pods[0]).Bytes.LogsApart; got != c.known {
 				t.Errorf("before: %t, want %t", got, c.known)
 			}
-			m.begin(t.Context(), measureKey{"p", true}, pods[0], anyTime, noLayers, c.look, func() {})
+			m.begin(t.Context(), measureKey{"p", true}, pods[0], &call{anyTime, noLayers, c.look, maps.Clone(m.newest)}, func() {})
 			synctest.Wait()
 			if u, ok := m.Usage("p"); !ok || !u.Bytes.LogsApart || !u.Inodes.LogsApart || (u.Bytes.Logs.Quality == policy.QualityUnknown) != c.known {
 				t.Errorf("known before %t: %+v", c.known, u.Bytes)

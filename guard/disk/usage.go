@@ -22,7 +22,7 @@ import (
 // Limits of measuring the pods' disk usage.
 const (
 	usageFresh     = time.Minute      // how long a measurement is valid, and may run in the background
-	podsAtOnce     = 4                // pods measured concurrently, not counting slow ones
+	podsAtOnce     = 4                // pods measured concurrently by fresh calls, and by all others, not counting slow ones
 	slowPod        = time.Second      // after this time a pod counts as slow
 	measureTimeout = 10 * time.Second // how long a caller waits: a device may hang, and a tree may be endless
 
@@ -82,6 +82,7 @@ type Meter struct {
 	running map[measureKey]*podMeasure
 	hung    map[measureKey]*podMeasure // measurements that hang at the logs or the writable layers
 	place   policy.LogsPlace           // of the logs, as last found: a measurement comes to them last
+	slots   map[bool]chan struct{}     // podsAtOnce for all fresh measurements, and for all others
 }
 
 // measureKey identifies a measurement by pod, and by whether it began with fresh samples of the writable
@@ -158,21 +159,21 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	places := make(chan struct{}, podsAtOnce)
 	read := d.statfs
 	if read == nil {
 		read = cgroup.StatfsNearest
 	}
-	logsPlace := sync.OnceValue(func() policy.LogsPlace { return d.LogsPlace(read) })
+	c := call{from: from, layers: l, logsPlace: sync.OnceValue(func() policy.LogsPlace { return d.LogsPlace(read) })}
+	slots := d.join(&c)
 	jobs := make([]*podMeasure, len(pods))
 	for i := range pods {
 		key := measureKey{pods[i].ID, from != anyTime}
-		if jobs[i] = d.underWay(key, from); jobs[i] != nil {
+		if jobs[i] = d.underWay(key, &c); jobs[i] != nil {
 			continue
 		}
 		select {
-		case places <- struct{}{}:
-			jobs[i] = d.begin(ctx, key, pods[i], from, l, logsPlace, func() { <-places })
+		case slots <- struct{}{}:
+			jobs[i] = d.begin(ctx, key, pods[i], &c, func() { <-slots })
 		case <-ctx.Done():
 		}
 	}
@@ -187,22 +188,55 @@ func (d *Meter) ask(ctx context.Context, pods []inventory.Pod, from time.Duratio
 	return measured
 }
 
+// call is what a call measures pods with.
+type call struct {
+	from      time.Duration
+	layers    *layers
+	logsPlace func() policy.LogsPlace
+	before    map[string]*podMeasure // the newest measurements before it
+}
+
+// join prepares a call and returns the slots for its measurements. All fresh calls share one set of slots, and all others another. A
+// fresh one also takes over what others measure meanwhile: the reclaims of two pools measure the same pods at once.
+func (d *Meter) join(c *call) chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.before = maps.Clone(d.newest); d.slots == nil {
+		d.slots = map[bool]chan struct{}{false: make(chan struct{}, podsAtOnce), true: make(chan struct{}, podsAtOnce)}
+	}
+	return d.slots[c.from != anyTime]
+}
+
+// takes reports whether another call has begun a pod's newest measurement since, with samples that are new enough if it needs any.
+func (c *call) takes(sandbox string, newest *podMeasure) bool {
+	return newest != nil && newest != c.before[sandbox] &&
+		(len(newest.layers.unseen) == 0 || c.layers.since.Sub(newest.layers.since) <= measureTimeout)
+}
+
 // hungAfter is how long a measurement hangs at the logs or at the writable layers until another one takes its place, without them.
 // Otherwise, what the pod uses of other filesystems would be out of date soon. One for each key at most is left behind.
 const hungAfter = 30 * time.Second
 
-// underWay returns a pod's measurement that an earlier call began and did not see end, or nil. If one has ended that began too early,
-// it notes what that has counted since: a tree that takes longer than a call waits would otherwise never be known.
-func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
+// underWay returns a pod's measurement that another call has begun since this one began, or that an earlier call began and did not see
+// end, or nil. If one has ended that began too early, it notes what that has counted since: a tree that takes longer than a call waits
+// would otherwise never be known.
+func (d *Meter) underWay(key measureKey, c *call) *podMeasure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.find(key, c)
+}
+
+// find does what underWay does. d.mu is held.
+func (d *Meter) find(key measureKey, c *call) *podMeasure {
 	maps.DeleteFunc(d.hung, func(_ measureKey, j *podMeasure) bool { return j.ended() })
-	j := d.running[key]
+	j, newest := d.running[key], d.newest[key.sandbox]
 	switch {
+	case j == nil && key.fresh && c.takes(key.sandbox, newest):
+		return newest
 	case j == nil:
 		return nil
 	case !j.ended() && (!j.isAtLogs() && !j.isAtLayers() || !j.hangs() || d.hung[key] != nil || d.now()-j.began < hungAfter):
-		j.from = max(j.from, from)
+		j.from = max(j.from, c.from)
 		return j
 	case !j.ended():
 		if d.hung == nil {
@@ -212,24 +246,28 @@ func (d *Meter) underWay(key measureKey, from time.Duration) *podMeasure {
 		delete(d.running, key)
 		return nil
 	}
-	if delete(d.running, key); j.began >= from {
+	if delete(d.running, key); j.began >= c.from {
 		return j
 	}
 	late := d.last[key.sandbox]
-	if j.result(&late, from); late.At >= from {
+	if j.result(&late, c.from); late.At >= c.from {
 		late.asked = d.now()
 		d.note(key.sandbox, late)
 	}
 	return nil
 }
 
-// begin starts to measure a pod. It frees its slot when it ends, waits or proves slow, so that large pods do not
-// block the others.
-func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, from time.Duration, l *layers, logsPlace func() policy.LogsPlace, leave func()) *podMeasure {
-	j := newPodMeasure(&p, d.now)
-	j.from = from
+// begin starts to measure a pod, unless another call has by now. It frees its slot when it ends, waits or proves slow, so that large
+// pods do not block the others.
+func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, c *call, leave func()) *podMeasure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if j := d.find(key, c); j != nil {
+		leave()
+		return j
+	}
+	j, l := newPodMeasure(&p, d.now), c.layers
+	j.from = c.from
 	if d.running == nil {
 		d.running = map[measureKey]*podMeasure{}
 	}
@@ -260,7 +298,7 @@ func (d *Meter) begin(ctx context.Context, key measureKey, p inventory.Pod, from
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageFresh)
 		defer cancel()
-		d.pod(ctx, &p, logsPlace, j)
+		d.pod(ctx, &p, c.logsPlace, j)
 		slow.Stop()
 		leave()
 		d.mu.Lock()
@@ -296,7 +334,7 @@ func (d *Meter) fresh(at time.Duration) bool { return d.now()-at <= usageFresh }
 // looks innocent and another one guilty.
 //
 // A repeated reclaim follows the previous one at once, so it takes over measurements that began up to
-// measureTimeout before since.
+// measureTimeout before since, and those of other calls with samples up to that much older.
 func (d *Meter) MeasureSince(ctx context.Context, pods []inventory.Pod, since time.Time) {
 	from := d.now() - time.Since(since) - measureTimeout
 	l := d.findLayers(pods, since)

@@ -117,27 +117,35 @@ func (w *walkingLayers) count(n int) {
 	w.asked, w.most = w.asked+max(n, 0), max(w.most, w.now)
 }
 
-// A runtime that walks a layer when it is asked is asked once for each, and for a few at a time.
+// A runtime that walks a layer when it is asked is asked once for each, and for a few at a time, however many reclaims measure the pods
+// at once.
 func TestMeterAsksARuntimeThatWalksOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &walkingLayers{}
-		m := newTestMeter(t, w)
-		pods := make([]inventory.Pod, 5*podsAtOnce)
-		for i := range pods {
-			id := strconv.Itoa(i)
-			pods[i] = inventory.Pod{Candidate: policy.Candidate{ID: id}, Containers: []inventory.Container{{ID: id}}}
-		}
-		began := time.Now()
-		m.MeasureSince(t.Context(), pods, began)
-		if took := time.Since(began); took != 5*slowPod/2 || w.asked != len(pods) || w.most != podsAtOnce {
-			t.Errorf("took %s, asked %d times, %d at once", took, w.asked, w.most)
-		}
-		for i := range pods {
-			if u, _ := m.Usage(pods[i].ID); u.Bytes.Rootfs != policy.Exactly(7) {
-				t.Errorf("%+v", u.Bytes)
+	for callers := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			w := &walkingLayers{}
+			m := newTestMeter(t, w)
+			pods := make([]inventory.Pod, 5*podsAtOnce)
+			for i := range pods {
+				id := strconv.Itoa(i)
+				pods[i] = inventory.Pod{Candidate: policy.Candidate{ID: id}, Containers: []inventory.Container{{ID: id}}}
 			}
-		}
-	})
+			began := time.Now()
+			var all sync.WaitGroup
+			for range callers {
+				all.Go(func() { m.MeasureSince(t.Context(), pods, began) })
+			}
+			m.MeasureSince(t.Context(), pods, began)
+			all.Wait()
+			if took := time.Since(began); took != 5*slowPod/2 || w.asked != len(pods) || w.most != podsAtOnce {
+				t.Errorf("beside %d others: took %s, asked %d times, %d at once", callers, took, w.asked, w.most)
+			}
+			for i := range pods {
+				if u, _ := m.Usage(pods[i].ID); u.Bytes.Rootfs != policy.Exactly(7) {
+					t.Errorf("%+v", u.Bytes)
+				}
+			}
+		})
+	}
 }
 
 // Neither a missing container nor an unavailable runtime delays a measurement.

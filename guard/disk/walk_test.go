@@ -302,7 +302,7 @@ func TestMeterGoesOnWithSlowPods(t *testing.T) {
 		if u, _ := m.Usage("p"); u.Bytes.Known() {
 			t.Errorf("known before it was measured: %+v", u.Bytes)
 		}
-		j := m.underWay(measureKey{"p", false}, anyTime)
+		j := m.underWay(measureKey{"p", false}, &call{from: anyTime})
 		j.set(rootfsOf, amounts{policy.AtLeast(9), policy.AtLeast(3)}) // as a walk does
 		next := append(slices.Clone(pods), inventory.Pod{Candidate: policy.Candidate{ID: "q"}})
 		next[0].Containers = append(next[0].Containers, inventory.Container{ID: "new"})
