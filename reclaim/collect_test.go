@@ -345,6 +345,23 @@ func TestCollectWithoutTheRuntime(t *testing.T) {
 	})
 }
 
+// A listing that times out says why a step removed nothing, even if the time of the whole reclaim is over then. A removal does not.
+func TestCollectSaysOnceThatAListingTimedOut(t *testing.T) {
+	t.Parallel()
+	for call, want := range map[string]int{"Containers": 1, "RemoveContainer": 2} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(Options{})
+			w.withDead(1, 1)
+			w.rt.faults[call] = hang
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if r := w.Collect(ctx, anyContainer)[0]; len(r.Errors) != want {
+				t.Errorf("%s hangs: errors %v, want %d", call, r.Errors, want)
+			}
+		})
+	}
+}
+
 // Items that hang come last for a while, so that the oldest ones do not block all others for ever.
 func TestCollectTriesTheStuckLast(t *testing.T) {
 	t.Parallel()

@@ -212,10 +212,13 @@ func (j *job) finish(ctx context.Context) {
 	if len(j.report.Removed) > 0 && !j.settled && !j.over(ctx) {
 		j.settle(ctx, j.gauge.room.Bytes, 0)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil && !(errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(j.report.Errors, isListingTimeout)) {
 		j.report.fail(Item{}, fmt.Errorf("collect %s: %w", j.report.Step, err))
 	}
 }
+
+// isListingTimeout reports whether a listing timed out, so that nothing more is to be said about the time that a step had.
+func isListingTimeout(f Failure) bool { return f.Kind == "" && isTimeout(f.Err) }
 
 func (j *job) settle(ctx context.Context, before, expected int64) {
 	j.settled = true
