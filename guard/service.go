@@ -161,6 +161,7 @@ func (s *Service) assemble(ctx, stops context.Context) error {
 	cfg := s.holdAtStart(ctx)
 	s.fleet = client.New(client.Options{Config: cfg, Dir: s.opt.Dir, Access: s.readers, BootID: n.bootID, Version: s.opt.Version, Log: s.log, Now: n.kernel.Now})
 	s.guard = eviction.New(cfg, n.kernel, n, s.gc, s.stops, s.fleet, restraint)
+	s.guard.Linger = s.opt.Machine.Linger
 	s.guard.Continue(s.history.LastID(), s.history.RuntimeDown(), s.history.Conditions())
 	s.loadSamples()
 	s.hooks = hook.NewDispatcher(s.log, s.metrics.Hook)

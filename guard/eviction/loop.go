@@ -54,25 +54,48 @@ func (l *Loop) Run(ctx context.Context) {
 // byTimer is the cause of a pass that no wake-up causes.
 const byTimer = "timer"
 
-// wait waits for the next pass and returns what causes it, or false if ctx has ended. A wake-up that comes too soon after the
-// last woken pass causes its pass when it is due.
+// wait waits for the next pass and returns what causes it, or false if ctx has ended. It makes the calls that come before
+// that. A wake-up that comes too soon after the last woken pass causes its pass when it is due.
 func (l *Loop) wait(ctx context.Context, timer *time.Timer, due time.Time) (wake string, ok bool) {
 	wake = byTimer
 	for {
+		var call func()
+		woken, over := false, false
 		select {
 		case <-ctx.Done():
-			return "", false
-		case call := <-l.Calls:
-			call()
+		case call = <-l.Calls:
 		case wake = <-l.Wakes:
-			gap := time.Until(due)
-			if gap <= 0 {
-				return wake, true
-			}
-			timer.Reset(gap)
+			woken = true
 		case <-timer.C:
-			return wake, true
+			over = true
 		}
+		l.Guard.linger()
+		// Whatever came first, what has come by now is taken in this order. A pass that is due waits for one call at most.
+		if call != nil || take(l.Calls, &call) {
+			call()
+			l.Guard.linger()
+		}
+		woken = take(l.Wakes, &wake) || woken
+		over = take(timer.C, new(time.Time)) || over
+		gap := time.Until(due)
+		switch {
+		case ctx.Err() != nil:
+			return "", false
+		case over, woken && gap <= 0:
+			return wake, true
+		case woken:
+			timer.Reset(gap)
+		}
+	}
+}
+
+// take receives a value that is ready; false = there is none.
+func take[T any](from <-chan T, to *T) bool {
+	select {
+	case *to = <-from:
+		return true
+	default:
+		return false
 	}
 }
 

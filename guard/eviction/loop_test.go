@@ -102,6 +102,48 @@ func TestLoopRemembersWake(t *testing.T) {
 	}
 }
 
+// A call and a wake-up that come at the same time, with the timer or before it, cause one pass, after the call: what it sees is not
+// chance.
+func TestLoopOrdersWhatComesAtOnce(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			k := &loopKernel{start: time.Now()}
+			wakes, calls := make(chan string, 1), make(chan func())
+			ctx, cancel := context.WithTimeout(t.Context(), maxPause*7/4)
+			defer cancel()
+			var story []string
+			l := Loop{
+				Guard: New(config.Default(), k, k, nil, nil, nil, policy.NewRestraint("boot")), Wakes: wakes, Calls: calls,
+				After: func(p *api.Pass) { story = append(story, p.Wake) },
+			}
+			l.Guard.Linger = func() { time.Sleep(time.Nanosecond) }
+			for _, at := range []time.Duration{maxPause, maxPause * 3 / 2} {
+				go func() { time.Sleep(at); wakes <- "wake" }()
+				go func() { time.Sleep(at); calls <- func() { story = append(story, "call") } }()
+			}
+			l.Run(ctx)
+			if want := []string{"start", "call", "wake", "call", "wake"}; !slices.Equal(story, want) {
+				t.Errorf("%q, want %q", story, want)
+			}
+		})
+	}
+}
+
+// A storm of calls delays no pass.
+func TestLoopCallStorm(t *testing.T) {
+	got := runLoop(t, 10*time.Second+time.Millisecond, func(ctx context.Context, _ chan<- string, calls chan<- func()) {
+		for ctx.Err() == nil {
+			select {
+			case calls <- func() { time.Sleep(time.Millisecond) }:
+			case <-ctx.Done():
+			}
+		}
+	})
+	if got < 11 {
+		t.Errorf("%d passes in ten seconds, want one at the start and one each second", got)
+	}
+}
+
 // sleeper is a node that sleeps for a time after its second pass.
 type sleeper struct {
 	loopKernel

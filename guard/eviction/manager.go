@@ -113,6 +113,7 @@ type Manager struct {
 	protected       map[string]bool      // whether a sandbox was protected when it was last sampled
 	protectedBefore policy.ProtectedPods // in an earlier run of the service
 	Orders          api.Orders           // the operators' commands
+	Linger          func()               // see machine.Machine; nil = nothing
 	LastID          uint64               // of the last record, perhaps of an earlier run of the service
 	// again is true if another pass can act at once, unsaved if the restraint has changed in this pass, and sampled if this
 	// pass has taken a sample that is worth saving, as one at savedAt was before.
@@ -143,6 +144,13 @@ func New(cfg config.Config, k Kernel, rt Runtime, rc Reclaimer, st Stopper, flee
 	}
 	g.SetConfig(cfg)
 	return g
+}
+
+// linger lets all else happen that happens at this time.
+func (g *Manager) linger() {
+	if g.Linger != nil {
+		g.Linger()
+	}
 }
 
 // Continue continues the records of an earlier run of the service: after that ID, and with what they say about the runtime

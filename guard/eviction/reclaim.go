@@ -205,6 +205,7 @@ func (g *Manager) startReclaim(ctx context.Context, now time.Duration, i policy.
 	}
 	m := slices.MaxFunc(due, func(a, b policy.Met) int { return cmp.Compare(a.Lack, b.Lack) })
 	r.job, r.relieves = g.reclaimer.Reclaim(ctx, m, g.kernel.Layout(), inv.Pods), m.Threshold
+	g.linger() // it goes as far as it can before the next one begins
 	r.started, r.began, r.since, r.stale, r.ready = now, g.obs, now, false, false
 	g.harvest(now, i, p)
 }

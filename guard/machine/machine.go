@@ -33,6 +33,9 @@ type Machine struct {
 	LockNode func(dir rundir.Dir, names ...string) (release func(), missed []string, err error)
 	Listen   func(rundir.Dir) (net.Listener, error) // on the control socket
 	Runtime  cri.Network
+	// Linger returns when all else has happened that happens at this time. In virtual time, that is much, and what a pass sees of it
+	// would be chance. nil = nothing, as on a real machine.
+	Linger func()
 }
 
 // Real returns the machine that the process runs on.

@@ -19,5 +19,5 @@
 // So the world finds a wrong choice of victim within a second. Only a virtual node shows that criguard is fast enough, and that the
 // kernel and the runtime behave as simulated.
 //
-// The world acts only while every goroutine of the service waits. So the same seed has the same story.
+// The world and the loop of the service act only while all other goroutines of the service wait. So the same seed has the same story.
 package world

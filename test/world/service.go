@@ -119,7 +119,8 @@ func (w *World) machine(s *service) machine.Machine {
 		Tree:       w.disk.tree,
 		Mounts:     w.kernel.overlayMounts,
 		LockMemory: func() error { return nil },
-		FreeMemory: func() {}, // the process holds the world, too
+		Linger:     func() { time.Sleep(time.Nanosecond) }, // virtual time goes on when all goroutines wait
+		FreeMemory: func() {},                              // the process holds the world, too
 		Processors: func(n int) (before int) { return int(w.uses.Swap(int64(n))) },
 		LockNode:   func(rundir.Dir, ...string) (func(), []string, error) { return func() {}, nil, nil },
 		Runtime: cri.Network{DialSocket: func(ctx context.Context, path string) (net.Conn, error) {
