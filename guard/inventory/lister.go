@@ -68,7 +68,9 @@ type Lister struct {
 	listing chan struct{} // holds one element while a listing is in progress
 	details map[string]cri.ContainerDetail
 	ends    map[string]time.Time // when exited containers ended, by ID, zero if they failed; only those that seen needs
-	current atomic.Pointer[Inventory]
+	// silentAt is when the details of an exited container were last requested to learn the class of its pod, by ID.
+	silentAt map[string]time.Duration
+	current  atomic.Pointer[Inventory]
 	// listings counts those that were not abandoned.
 	listings atomic.Int64
 	// For a runtime that hangs, Fresh and Next each wait once. Neither is without a listing because the other waits for it.
@@ -85,7 +87,7 @@ type Lister struct {
 
 // New returns a Lister that has not listed anything yet.
 func New(opt Options) *Lister {
-	l := &Lister{opt: opt, cfg: opt.Config, locate: locator(opt.Layout), listing: make(chan struct{}, 1)}
+	l := &Lister{opt: opt, cfg: opt.Config, locate: locator(opt.Layout), listing: make(chan struct{}, 1), silentAt: map[string]time.Duration{}}
 	l.facts = nodeFacts{resolve: opt.Layout.Resolve, memoryMin: opt.Layout.MemoryMin, children: opt.Layout.Children, memoryLimit: opt.Layout.MemoryLimit}
 	if opt.Proc != "" {
 		l.facts.self = findOwnPod(opt.Layout, opt.Proc)
@@ -288,11 +290,12 @@ func (l *Lister) list(ctx context.Context) (at time.Duration, all cri.Listing, r
 		l.opt.Refresh(ctx)
 	}
 	l.refresh(ctx)
-	alive, ruleLabels := l.alive(ctx, src, all.Containers), l.ruleLabels()
+	alive, ruleLabels := l.alive(ctx, src, all.Containers, l.silent(&all)), l.ruleLabels()
 	ended := exitedIn(all.Containers, l.details)
 	seen := l.seen(ctx, src, all)
 	for _, s := range all.Sandboxes {
-		ctrs := alive[s.ID]
+		of := alive[s.ID]
+		ctrs := of.alive
 		if !s.Ready && len(ctrs) == 0 {
 			continue
 		}
@@ -303,6 +306,9 @@ func (l *Lister) list(ctx context.Context) (at time.Duration, all cri.Listing, r
 		known := func(d cri.ContainerDetail) bool { return !classifies(d) }
 		if len(ctrs) > 0 && !slices.ContainsFunc(ctrs, known) || len(pod.classified) == 0 && slices.ContainsFunc(ctrs, classifies) {
 			pod.classified = ctrs
+		}
+		if len(pod.classified) == 0 && slices.ContainsFunc(of.exited, classifiesExited) {
+			pod.classified = of.exited
 		}
 		ready = append(ready, pod)
 	}
@@ -324,11 +330,11 @@ func (l *Lister) age(s *cri.Sandbox) time.Duration {
 	return l.opt.Now() - age
 }
 
-// alive returns the details of containers that have not exited, by sandbox. A container in the state Unknown
-// is included because it may still run: containerd reports that state while a shim does not answer. A
+// alive returns the details of containers that have not exited, by sandbox, and of the silent ones. A container in the state
+// Unknown is included because it may still run: containerd reports that state while a shim does not answer. A
 // container that disappears meanwhile is left out. If a request for details fails, the container is listed
 // without them and the next listing retries.
-func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Container) map[string][]cri.ContainerDetail {
+func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Container, silent map[string]bool) map[string]detailed {
 	got := make([]cri.ContainerDetail, len(containers))
 	keep := make([]bool, len(containers))
 	details := make(map[string]cri.ContainerDetail, len(containers))
@@ -337,7 +343,7 @@ func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Contain
 	for i := range containers {
 		c := &containers[i]
 		d, ok := l.details[c.ID]
-		if c.State == cri.Exited {
+		if c.State == cri.Exited && !silent[c.ID] {
 			if len(d.Mounts) > 0 {
 				details[c.ID] = d
 			}
@@ -369,7 +375,7 @@ func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Contain
 		})
 	}
 	wg.Wait()
-	out := map[string][]cri.ContainerDetail{}
+	out := map[string]detailed{}
 	for i := range got {
 		if !keep[i] {
 			continue
@@ -378,7 +384,13 @@ func (l *Lister) alive(ctx context.Context, src Source, containers []cri.Contain
 		if d.CgroupsPath != "" || d.PID != 0 {
 			details[d.ID] = d
 		}
-		out[d.SandboxID] = append(out[d.SandboxID], d)
+		of := out[d.SandboxID]
+		if d.State == cri.Exited {
+			of.exited = append(of.exited, d)
+		} else {
+			of.alive = append(of.alive, d)
+		}
+		out[d.SandboxID] = of
 	}
 	l.details = details
 	return out

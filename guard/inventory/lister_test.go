@@ -395,6 +395,15 @@ func TestListerKnowsTheClass(t *testing.T) {
 			if got := l.Current().Pods[0]; got.QoS != policy.BestEffort || got.Cgroup != "" {
 				t.Errorf("between two attempts: class %s, cgroup %q", got.QoS, got.Cgroup)
 			}
+			l = newTestLister(t, s, cgroup.Layout{})
+			release = s.Inject(critest.Fault{Method: "ContainerStatus", Err: errors.New("runtime is busy")})
+			look("between two attempts, at a start, while the last container tells nothing", ProtectedUnclassified)
+			release()
+			look("right after that", ProtectedUnclassified)
+			now := l.opt.Now
+			l.opt.Now = func() time.Duration { return now() + askSilentAgain }
+			look("a minute later", c.want)
+			look("once more", c.want)
 			defer s.Inject(critest.Fault{Method: "ContainerStatus", Err: errors.New("runtime is busy")})()
 			s.AddContainer(pod.ID, critest.ContainerSpec{OOMScoreAdj: c.adj, Attempt: 1})
 			look("while its next container tells nothing", c.want)
@@ -421,6 +430,12 @@ func TestListerKnowsTheIdleCgroup(t *testing.T) {
 			}
 			for _, id := range ids {
 				s.Exit(id, 1)
+			}
+			if !runs {
+				l = newTestLister(t, s, cgroup.Layout{}) // of a service that starts now
+				if p := l.List(t.Context()).Pods[0]; (p.IdleCgroup == parent) != (sandboxes == 1) {
+					t.Errorf("%d sandboxes, at a start: idle %q", sandboxes, p.IdleCgroup)
+				}
 			}
 		}
 	}

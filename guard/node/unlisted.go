@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"math"
@@ -106,10 +107,11 @@ func (n *Node) isListed(rel string, pods []inventory.Pod) bool {
 // UnlistedIn returns the cgroups of a pod's unlisted containers that run, such as one that started after the
 // listing, perhaps in place of a listed one.
 func (n *Node) UnlistedIn(p inventory.Pod) []string {
-	if p.Cgroup == "" {
+	rel := cmp.Or(p.Cgroup, p.IdleCgroup)
+	if rel == "" {
 		return nil
 	}
-	return n.unlistedIn(p.Cgroup, &p)
+	return n.unlistedIn(rel, &p)
 }
 
 // unlistedIn returns the children of a pod's cgroup that belong to unlisted containers, or the cgroup itself if it cannot

@@ -274,7 +274,7 @@ func TestUnlistedInASharedPodCgroup(t *testing.T) {
 }
 
 // A cgroup belongs to a container if its name ends in the container's whole ID; a name that merely contains
-// the ID does not count.
+// the ID does not count. In a pod that was listed without containers, as between two attempts, each one counts as unlisted.
 func TestUnlistedByWholeIDs(t *testing.T) {
 	files := map[string]string{"cgroup.controllers": "memory pids\n"}
 	for _, rel := range []string{"poda/c1", "poda/crio-conmon-c1.scope", "poda/kata_s1", "podb/c1", "podb/c12"} {
@@ -287,5 +287,8 @@ func TestUnlistedByWholeIDs(t *testing.T) {
 	}
 	if pod.Cgroup = "/kubepods/podb"; len(k.UnlistedIn(pod)) != 1 {
 		t.Error("a container whose ID begins with a listed one's goes unnoticed")
+	}
+	if pod = (inventory.Pod{Candidate: pod.Candidate, IdleCgroup: "/kubepods/poda"}); len(k.UnlistedIn(pod)) == 0 {
+		t.Error("a container that started in a pod without any goes unnoticed")
 	}
 }
